@@ -1,0 +1,62 @@
+"""skforge: the tree ensemble you have, compiled; not one prediction changes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from skforge.exceptions import (
+    CompilerError,
+    InvalidInputError,
+    InvalidModelError,
+    ScheduleError,
+    SkforgeError,
+    TargetError,
+    UnsupportedModelError,
+    VerificationError,
+)
+
+if TYPE_CHECKING:
+    from skforge.compiler.frontends import load_forest
+    from skforge.compiler.module import compile_forest
+    from skforge.compiler.schedule import Schedule
+    from skforge.compiler.target import Target
+    from skforge.estimators import CompiledForest
+
+__version__ = "0.1.0"
+
+# Loaded on first use: `import skforge` must stay free of heavy packages.
+_HOME = {
+    "CompiledForest": "skforge.estimators",
+    "Schedule": "skforge.compiler.schedule",
+    "Target": "skforge.compiler.target",
+    "compile_forest": "skforge.compiler.module",
+    "load_forest": "skforge.compiler.frontends",
+}
+
+__all__ = [
+    "CompiledForest",
+    "CompilerError",
+    "InvalidInputError",
+    "InvalidModelError",
+    "Schedule",
+    "ScheduleError",
+    "SkforgeError",
+    "Target",
+    "TargetError",
+    "UnsupportedModelError",
+    "VerificationError",
+    "__version__",
+    "compile_forest",
+    "load_forest",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'skforge' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""From a forest and a schedule to machine code."""

@@ -1,0 +1,1 @@
+"""Emitters of machine code and the runtime beneath them."""

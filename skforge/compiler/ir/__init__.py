@@ -1,0 +1,1 @@
+"""The three intermediate representations: their nodes, printers and verifiers."""

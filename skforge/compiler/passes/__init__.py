@@ -1,0 +1,1 @@
+"""The passes from one IR to the next: one file, one function ``run``."""

@@ -1,0 +1,1 @@
+"""Search for the fastest schedule of a forest on a machine."""

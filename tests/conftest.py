@@ -1,0 +1,72 @@
+"""Fixtures and options that every test may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+WRITTEN = pytest.StashKey[list[str]]()
+IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
+
+settings.register_profile(
+    "skforge",
+    deadline=None,  # the first example of a test pays for a compilation
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(
+    "ci", settings.get_profile("skforge"), derandomize=True, print_blob=True
+)
+settings.load_profile("ci" if IN_CI else "skforge")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the golden texts anew; such tests then count as skipped",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Report a test that wrote golden texts as skipped, once all are written."""
+    yield
+    if written := item.stash.get(WRITTEN, []):
+        pytest.skip(f"wrote {', '.join(written)}; read the diff")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return ``check(text, name)``, which compares with the stored text."""
+    update = request.config.getoption("--update-golden")
+    test = request.node.name.replace("[", ".").replace("]", "").replace("/", ".")
+    folder = TESTS / "golden" / Path(request.path).stem
+
+    def check(actual: str, name: str) -> None:
+        file = folder / f"{test}.{name}.txt"
+        stored = file.read_text(encoding="utf-8") if file.exists() else None
+        if update and actual != stored:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(actual, encoding="utf-8", newline="\n")
+            request.node.stash.setdefault(WRITTEN, []).append(file.name)
+            return
+        assert stored is not None, f"{file.name} is missing; run with --update-golden"
+        assert actual == stored
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def shared_models() -> Path:
+    """Return the folder of public models, beside the repository or SKFORGE_MODELS."""
+    default = TESTS.parent.parent / "shared" / "models"
+    folder = Path(os.environ.get("SKFORGE_MODELS") or default)
+    if not folder.is_dir():
+        pytest.skip(f"no models in {folder}; set SKFORGE_MODELS to their folder")
+    return folder
