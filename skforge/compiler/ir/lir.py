@@ -1,0 +1,601 @@
+"""LIR, the low-level IR: typed values, buffers, structured control, no target names.
+
+The whole level on one page. Names are bound once; control is structured; loop-carried
+values are explicit::
+
+    function  = name(params) body
+    param     = Value | Buffer
+    body      = stmt*
+    stmt      = Let value = op
+              | Store | Scatter | AtomicAdd | Prefetch | StorePlane
+              | TransposeBlock | UnpermuteStore
+              | Alloc buffer[size]
+              | For | While | If | Switch
+              | ParallelFor
+              | Grid | BlockRegion
+    op        = Const | Unary | Binary | Compare | Select | Convert | Bitcast
+              | Splat | Iota | Extract | MaskBits | AnyTrue
+              | Load | Gather
+              | CompareToPlane | PlaneBinary | PlaneNot | PlaneMux | LoadPlane
+              | FoldTree | PlanesToIndex | Lookup | WarpReduce
+    type      = Scalar | Vec | Mask | Plane
+
+``Mask`` and ``Plane`` values never live in a buffer as such: masks are SSA only and
+planes are stored through ``StorePlane`` into a plane table, so that the backend may
+choose how rows lie in a plane (``RowOrder``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+# ---------------------------------------------------------------- types
+
+ScalarName: TypeAlias = Literal["bool", "u8", "u16", "u32", "i32", "i64", "f32", "f64"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number; ``u*`` are unsigned, ``i*`` two's complement, ``bool`` one bit."""
+
+    name: ScalarName
+
+    @property
+    def is_float(self) -> bool:
+        """Whether this is f32 or f64."""
+        return self.name in ("f32", "f64")
+
+    @property
+    def bytes(self) -> int:
+        """Size in a buffer."""
+        return _BYTES[self.name]
+
+
+_BYTES: dict[str, int] = {
+    "bool": 1,
+    "u8": 1,
+    "u16": 2,
+    "u32": 4,
+    "i32": 4,
+    "i64": 8,
+    "f32": 4,
+    "f64": 8,
+}
+
+BOOL = Scalar("bool")
+U8 = Scalar("u8")
+U16 = Scalar("u16")
+U32 = Scalar("u32")
+I32 = Scalar("i32")
+I64 = Scalar("i64")
+F32 = Scalar("f32")
+F64 = Scalar("f64")
+
+
+@dataclass(frozen=True, slots=True)
+class Vec:
+    """``lanes`` numbers handled as one value."""
+
+    element: Scalar
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """One truth value for each lane of a ``Vec``."""
+
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """One bit for each of ``rows`` rows."""
+
+    rows: int
+
+
+Type: TypeAlias = Scalar | Vec | Mask | Plane
+
+# ---------------------------------------------------------------- values, buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An SSA name and its type."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """Where row ``i`` of a block lies in its planes or vectors.
+
+    ``natural``: bit i is row i. ``transposed``: with planes of ``bytes_per_plane``
+    bytes, row = bit * bytes_per_plane + byte. ``byte_permuted``: natural within bytes,
+    bytes permuted by the look-up; undone by ``UnpermuteStore``.
+    """
+
+    kind: Literal["natural", "transposed", "byte_permuted"] = "natural"
+    bytes_per_plane: int = 0
+
+
+NATURAL = RowOrder()
+
+Space: TypeAlias = Literal["global", "constant", "shared", "private"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A typed array in memory; indices count elements."""
+
+    name: str
+    element: Scalar
+    space: Space = "global"
+    alignment: int = 0  # bytes; 0 = the element's size
+    row_order: RowOrder = NATURAL
+
+
+# ---------------------------------------------------------------- operations
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A constant; of vector or mask type, the same in every lane."""
+
+    value: int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """``neg``, ``not`` (bool, mask, ints: bitwise), ``exp`` (the C library's), ``abs``."""
+
+    op: Literal["neg", "not", "exp", "abs"]
+    a: Value
+
+
+BinaryOp: TypeAlias = Literal[
+    "add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Arithmetic on equal types.
+
+    Integers wrap; ``div`` and ``rem`` truncate toward zero and the divisor is never
+    zero; ``shr`` is arithmetic on signed types; floats round to nearest even and are
+    never contracted or reassociated. ``min`` and ``max`` are for integers.
+    """
+
+    op: BinaryOp
+    a: Value
+    b: Value
+
+
+CompareOp: TypeAlias = Literal["lt", "le", "gt", "ge", "eq", "ne"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Compare equal types to a bool, or vectors to a mask.
+
+    On floats a NaN operand gives ``unordered`` (False: ordered compare, True:
+    unordered). ``ne`` of a value with itself and ``unordered=True`` is "is NaN".
+    """
+
+    op: CompareOp
+    a: Value
+    b: Value
+    unordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """``a`` where ``cond`` else ``b``; a bool selects whole vectors too."""
+
+    cond: Value
+    a: Value
+    b: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """To the result's type by value.
+
+    Integers widen by their own signedness or wrap; floats to integers truncate toward
+    zero (out of range and NaN give any value, never a trap); integers to floats and
+    f64 to f32 round to nearest even; bool and mask become 0 or 1.
+    """
+
+    a: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Bitcast:
+    """The same bits as the result's type (same total width)."""
+
+    a: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Splat:
+    """A scalar in every lane of the result's type (bool: of a mask)."""
+
+    a: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Iota:
+    """0, 1, 2, … in the lanes of the result's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """Lane ``lane`` of a vector or mask."""
+
+    a: Value
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class MaskBits:
+    """A mask as an integer of the result's type: bit i is lane i, the rest zero."""
+
+    a: Value
+
+
+@dataclass(frozen=True, slots=True)
+class AnyTrue:
+    """Whether any lane of a mask is true (bool)."""
+
+    a: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The result's type from the bytes at element ``index`` (i32 or i64) of a buffer.
+
+    The result may be a vector (consecutive elements) or another scalar of any width:
+    the index counts elements of the buffer, the bytes are reinterpreted.
+    """
+
+    buffer: Buffer
+    index: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Lane-wise ``Load`` at a vector of indices; masked-off lanes give ``other``.
+
+    ``mask`` None loads every lane; a masked-off lane never touches memory.
+    """
+
+    buffer: Buffer
+    index: Value
+    mask: Value | None = None
+    other: Value | None = None
+
+
+# planes: bit-sliced kernels (DESIGN §7)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareToPlane:
+    """One bit a row: ``column[row] op scalar`` over a vector of the plane's rows."""
+
+    op: CompareOp
+    column: Value
+    scalar: Value
+    unordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneBinary:
+    """Bitwise logic of two planes; ``andn`` is a & ~b."""
+
+    op: Literal["and", "or", "xor", "andn"]
+    a: Value
+    b: Value
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneNot:
+    """Every bit flipped."""
+
+    a: Value
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneMux:
+    """Per row: bit of ``a`` where ``select`` is set, else of ``b``."""
+
+    select: Value
+    a: Value
+    b: Value
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlane:
+    """Plane number ``index`` of a table written by ``StorePlane``."""
+
+    table: Buffer
+    index: Value
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTree:
+    """Leaf-number plane ``level`` of one complete tree, from its predicates' planes.
+
+    Element ``offset + k`` of ``indices`` is the plane of heap node k (root 0) of a
+    complete tree of ``depth`` levels; a set bit sends the row right. Plane 0 is the
+    most significant bit of the leaf number, the root's decision.
+    """
+
+    depth: int
+    level: int
+    indices: Buffer
+    offset: Value
+    table: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class PlanesToIndex:
+    """Per row the number whose bits are ``planes`` (first = most significant)."""
+
+    planes: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """``table[base + index[row]]`` for each row; the backend may permute ``table``."""
+
+    table: Buffer
+    base: Value
+    index: Value
+
+
+@dataclass(frozen=True, slots=True)
+class WarpReduce:
+    """Sum over the threads of a warp, given to every thread; only in a BlockRegion."""
+
+    a: Value
+    width: int
+
+
+Op: TypeAlias = (
+    Const
+    | Unary
+    | Binary
+    | Compare
+    | Select
+    | Convert
+    | Bitcast
+    | Splat
+    | Iota
+    | Extract
+    | MaskBits
+    | AnyTrue
+    | Load
+    | Gather
+    | CompareToPlane
+    | PlaneBinary
+    | PlaneNot
+    | PlaneMux
+    | LoadPlane
+    | FoldTree
+    | PlanesToIndex
+    | Lookup
+    | WarpReduce
+)
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Bind ``value`` to the result of ``op``."""
+
+    value: Value
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write a scalar or vector at element ``index``."""
+
+    buffer: Buffer
+    index: Value
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Lane-wise ``Store`` at a vector of distinct indices, where ``mask`` is true."""
+
+    buffer: Buffer
+    index: Value
+    value: Value
+    mask: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicAdd:
+    """Add to an element, atomically among parallel iterations (relaxed)."""
+
+    buffer: Buffer
+    index: Value
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Hint that the line of element ``index`` is read soon; any address is allowed."""
+
+    buffer: Buffer
+    index: Value
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlane:
+    """Write plane number ``index`` of a table."""
+
+    table: Buffer
+    index: Value
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeBlock:
+    """Columns of a block of rows: ``target[f * rows + r] = source[(first + r) * stride + f]``.
+
+    For every feature number in ``features`` (elements 0 … n_features of that buffer).
+    Rows at or past ``n_rows`` repeat the last row: nothing past it is read.
+    """
+
+    target: Buffer
+    source: Buffer
+    stride: Value
+    first: Value
+    n_rows: Value
+    features: Buffer
+    n_features: Value
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnpermuteStore:
+    """Write the first ``n_valid`` rows of a block result, undoing its row order."""
+
+    target: Buffer
+    index: Value
+    source: Buffer
+    n_valid: Value
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Uninitialised scratch of ``size`` elements, freed at the end of the body."""
+
+    buffer: Buffer
+    size: Value
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``for var in lo to hi step step`` (step > 0), carrying ``inits`` through.
+
+    ``params`` name the carried values inside; ``yields`` are their next values and
+    ``results`` their last.
+    """
+
+    var: Value
+    lo: Value
+    hi: Value
+    step: Value
+    body: tuple[Stmt, ...]
+    inits: tuple[Value, ...] = ()
+    params: tuple[Value, ...] = ()
+    yields: tuple[Value, ...] = ()
+    results: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """``while (before; cond) body``; ``results`` are ``params`` when cond is false."""
+
+    inits: tuple[Value, ...]
+    params: tuple[Value, ...]
+    before: tuple[Stmt, ...]
+    cond: Value
+    body: tuple[Stmt, ...]
+    yields: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Structured branch; both sides yield one value for each result."""
+
+    cond: Value
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+    then_yields: tuple[Value, ...] = ()
+    else_yields: tuple[Value, ...] = ()
+    results: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Run case number ``selector``; the last case serves every other number."""
+
+    selector: Value
+    cases: tuple[tuple[Stmt, ...], ...]
+    yields: tuple[tuple[Value, ...], ...] = ()
+    results: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelFor:
+    """Iterations 0 … count in any order, perhaps at once; no carried values."""
+
+    var: Value
+    count: Value
+    body: tuple[Stmt, ...]
+
+
+GpuDim: TypeAlias = Literal["grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A kernel launch: ``body`` once for each block; blocks are independent."""
+
+    dims: tuple[tuple[GpuDim, Value, Value], ...]  # (dimension, variable, count)
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRegion:
+    """``body`` once for each thread of the block; a barrier follows the region.
+
+    Control around a region is uniform over the block, so that a divergent barrier
+    cannot be written; values pass between regions through shared or private buffers
+    (a private buffer is indexed by the thread as well).
+    """
+
+    dims: tuple[tuple[GpuDim, Value, Value], ...]
+    body: tuple[Stmt, ...]
+
+
+Stmt: TypeAlias = (
+    Let
+    | Store
+    | Scatter
+    | AtomicAdd
+    | Prefetch
+    | StorePlane
+    | TransposeBlock
+    | UnpermuteStore
+    | Alloc
+    | For
+    | While
+    | If
+    | Switch
+    | ParallelFor
+    | Grid
+    | BlockRegion
+)
+
+Body: TypeAlias = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One kernel: scalars and buffers in, results written to buffers."""
+
+    name: str
+    params: tuple[Value | Buffer, ...]
+    body: Body

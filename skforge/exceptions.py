@@ -1,0 +1,64 @@
+"""Every exception skforge raises on purpose; each says what, where and what to do."""
+
+from __future__ import annotations
+
+
+class SkforgeError(Exception):
+    """Base class of every error skforge raises on purpose."""
+
+
+class InvalidModelError(SkforgeError, ValueError):
+    """The model file or object is damaged, malicious or not a model at all."""
+
+
+class UnsupportedModelError(SkforgeError, ValueError):
+    """The model uses a feature that cannot be reproduced exactly; names it."""
+
+
+class InvalidInputError(SkforgeError, ValueError):
+    """Rows that the model cannot take: wrong shape, dtype or contents."""
+
+
+class TargetError(SkforgeError, RuntimeError):
+    """A target is unknown, unavailable here, or cannot run this schedule."""
+
+
+class VerificationError(SkforgeError, AssertionError):
+    """Compiled predictions differ from the source model's on the sample rows."""
+
+
+class CompilerError(SkforgeError, RuntimeError):
+    """An internal error of the compiler: a pass produced IR its verifier refuses."""
+
+
+class ScheduleError(SkforgeError, ValueError):
+    """A schedule that is not legal, with the loop nest drawn where it went wrong.
+
+    Parameters
+    ----------
+    why : str
+        One plain sentence: what is wrong and what to do instead.
+    nest : str, default=""
+        The loop nest as drawn text, one loop a line; may be empty.
+    at : int or None, default=None
+        Line of ``nest`` that the error is about.
+    """
+
+    def __init__(self, why: str, nest: str = "", at: int | None = None) -> None:
+        self.why = why
+        self.nest = nest
+        self.at = at
+        super().__init__(why)
+
+    def __str__(self) -> str:
+        """Return the sentence followed by the marked loop nest."""
+        if not self.nest:
+            return self.why
+        lines = self.nest.splitlines()
+        if self.at is not None:
+            lines[self.at] += "        <-- here"
+        return "\n".join([self.why, *("  " + line for line in lines)])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild through the constructor so that workers can send it back."""
+        return type(self), (self.why, self.nest, self.at)
