@@ -1,0 +1,421 @@
+"""What code is generated for: a CPU or GPU as a frozen value of plain facts.
+
+Passes ask a :class:`Target` for facts (vector width, mask registers, how many entries
+an in-register permute reaches); they never look at the name of a machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from skforge.exceptions import TargetError
+
+Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated", "emulated-source"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+# The psABI's micro-architecture levels, in LLVM's feature names.
+_V1 = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
+_V2 = (*_V1, "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_X86_64_LEVELS = {"v1": _V1, "v2": _V2, "v3": _V3, "v4": _V4}
+
+# Bytes of shared memory that one block may ask for.
+_CUDA_SHARED = {
+    "sm_75": 64 << 10,
+    "sm_80": 163 << 10,
+    "sm_86": 99 << 10,
+    "sm_89": 99 << 10,
+    "sm_90": 227 << 10,
+    "sm_100": 227 << 10,
+    "sm_120": 99 << 10,
+}
+_HIP_WARP = {"gfx908": 64, "gfx90a": 64, "gfx942": 64, "gfx1030": 32, "gfx1100": 32}
+_HIP_SHARED = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine to compile for.
+
+    Make one with :meth:`host`, :meth:`x86_64`, :meth:`aarch64`, :meth:`cuda`,
+    :meth:`hip` or :meth:`parse`; ``dataclasses.replace`` changes single facts.
+
+    Parameters
+    ----------
+    kind : {"cpu", "cuda", "hip", "emulated", "emulated-source"}
+        The emitter. "emulated" runs a GPU schedule on the CPU from LIR, and
+        "emulated-source" runs the very CUDA text on the CPU.
+    triple : str
+        LLVM target triple of the code that is emitted or, for GPUs, of the host.
+    cpu : str
+        LLVM name of the CPU, or the GPU's architecture such as "sm_80".
+    features : str
+        LLVM features, "+avx2,+fma"; empty for GPUs.
+    vector_bits : int
+        Width of the SIMD registers that code is generated for; 32 times the warp size
+        for GPUs, whose lanes are 32 bits.
+    n_cores : int
+        Cores this process may use; 0 for a GPU whose size is not known.
+    l1_bytes, l2_bytes, l3_bytes : int
+        Data caches: the first two of one core, the last one shared. 0 if there is none.
+    shared_bytes : int
+        Shared memory that one GPU block may use; 0 for CPUs.
+
+    Examples
+    --------
+    >>> target = Target.x86_64("v3")
+    >>> target.vector_bits, target.has_mask_registers, target.has("fma")
+    (256, False, True)
+    >>> Target.from_json(target.to_json()) == target
+    True
+    """
+
+    kind: Kind
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    n_cores: int = 1
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 0
+    shared_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse facts that contradict each other."""
+        if self.kind not in KINDS:
+            raise TargetError(
+                f"Unknown kind of target {self.kind!r}; use one of {', '.join(KINDS)}."
+            )
+        for flag in filter(None, self.features.split(",")):
+            if flag[0] not in "+-" or len(flag) == 1:
+                raise TargetError(
+                    f"Target features are written like '+avx2,-fma', but one is "
+                    f"{flag!r}."
+                )
+        if self.is_gpu:
+            return
+        widest = _vector_bits(self.triple, self.enabled)
+        if self.vector_bits not in (128, 256, 512) or self.vector_bits > widest:
+            raise TargetError(
+                f"vector_bits={self.vector_bits} does not fit {self.cpu!r}, whose "
+                f"features allow up to {widest}; use 128, 256 or 512 within that."
+            )
+
+    # -- makers ------------------------------------------------------------------
+
+    @classmethod
+    def host(cls) -> Target:
+        """Return the CPU this process runs on, with the cores it may use."""
+        return _host()
+
+    @classmethod
+    def x86_64(cls, level: str = "v3") -> Target:
+        """Return any x86-64 CPU of a micro-architecture level "v1" to "v4"."""
+        if level not in _X86_64_LEVELS:
+            raise TargetError(
+                f"Unknown x86-64 level {level!r}; use one of "
+                f"{', '.join(map(repr, _X86_64_LEVELS))}."
+            )
+        enabled = _X86_64_LEVELS[level]
+        triple = f"x86_64-{_os_suffix()}"
+        return cls(
+            "cpu",
+            triple=triple,
+            cpu="x86-64" if level == "v1" else f"x86-64-{level}",
+            features=",".join(f"+{name}" for name in enabled),
+            vector_bits=_vector_bits(triple, frozenset(enabled)),
+        )
+
+    @classmethod
+    def aarch64(cls) -> Target:
+        """Return any 64-bit Arm CPU (NEON, no SVE)."""
+        triple = f"aarch64-{_os_suffix()}"
+        return cls(
+            "cpu",
+            triple=triple,
+            cpu="generic",
+            features="+fp-armv8,+neon",
+            vector_bits=128,
+        )
+
+    @classmethod
+    def cuda(cls, arch: str = "sm_80", kind: Kind = "cuda") -> Target:
+        """Return an NVIDIA GPU by architecture, for schedules to bind to."""
+        if arch not in _CUDA_SHARED:
+            raise TargetError(
+                f"Unknown CUDA architecture {arch!r}; use one of "
+                f"{', '.join(_CUDA_SHARED)}."
+            )
+        return cls._gpu(kind, arch, warp_size=32, shared_bytes=_CUDA_SHARED[arch])
+
+    @classmethod
+    def hip(cls, arch: str = "gfx90a") -> Target:
+        """Return an AMD GPU by architecture, for schedules to bind to."""
+        if arch not in _HIP_WARP:
+            raise TargetError(
+                f"Unknown HIP architecture {arch!r}; use one of {', '.join(_HIP_WARP)}."
+            )
+        warp = _HIP_WARP[arch]
+        return cls._gpu("hip", arch, warp_size=warp, shared_bytes=_HIP_SHARED)
+
+    @classmethod
+    def _gpu(cls, kind: Kind, arch: str, warp_size: int, shared_bytes: int) -> Target:
+        return cls(
+            kind,
+            triple=f"{_machine()}-{_os_suffix()}",
+            cpu=arch,
+            features="",
+            vector_bits=32 * warp_size,
+            n_cores=0,
+            l1_bytes=0,
+            l2_bytes=0,
+            shared_bytes=shared_bytes,
+        )
+
+    @classmethod
+    def parse(cls, target: str | Target) -> Target:
+        """Return the target that a user names; a ``Target`` is returned as it is.
+
+        Parameters
+        ----------
+        target : str or Target
+            "auto", "cpu", "x86-64-v2" to "x86-64-v4", "aarch64", "cuda", "hip",
+            "emulated" or "emulated-source"; "cuda" and "hip" take an architecture
+            after a colon, "cuda:sm_90".
+        """
+        if isinstance(target, Target):
+            return target
+        if not isinstance(target, str):
+            raise TargetError(
+                f"target must be a str or a Target, not {type(target).__name__}."
+            )
+        name, _, arch = target.partition(":")
+        if name == "cuda":
+            return cls.cuda(arch) if arch else cls.cuda()
+        if name == "hip":
+            return cls.hip(arch) if arch else cls.hip()
+        match target:
+            case "auto" | "cpu":
+                return cls.host()
+            case "x86-64-v2" | "x86-64-v3" | "x86-64-v4":
+                return cls.x86_64(target.removeprefix("x86-64-"))
+            case "aarch64":
+                return cls.aarch64()
+            case "emulated":
+                return cls.cuda(kind="emulated")
+            case "emulated-source":
+                return cls.cuda(kind="emulated-source")
+            case _:
+                raise TargetError(
+                    f"Unknown target {target!r}; use 'auto', 'cpu', 'x86-64-v2' to "
+                    "'x86-64-v4', 'aarch64', 'cuda', 'hip', 'emulated', "
+                    "'emulated-source' or a skforge.Target."
+                )
+
+    # -- facts -------------------------------------------------------------------
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether schedules for this target use grid and block dimensions."""
+        return self.kind != "cpu"
+
+    @property
+    def arch(self) -> str:
+        """The instruction set: the first part of the triple, such as "x86_64"."""
+        return self.triple.partition("-")[0]
+
+    @property
+    def enabled(self) -> frozenset[str]:
+        """Names of the features that are on."""
+        flags = self.features.split(",")
+        return frozenset(flag[1:] for flag in flags if flag.startswith("+"))
+
+    def has(self, feature: str) -> bool:
+        """Return whether an LLVM feature is on, such as "avx512vbmi"."""
+        return feature in self.enabled
+
+    @property
+    def has_mask_registers(self) -> bool:
+        """Whether compares yield one bit a lane in registers of their own."""
+        return self.vector_bits == 512 and self.has("avx512f")
+
+    @property
+    def has_gather(self) -> bool:
+        """Whether one instruction loads from as many addresses as there are lanes."""
+        return self.is_gpu or self.has("avx2")
+
+    @property
+    def vector_registers(self) -> int:
+        """Number of SIMD registers; 0 for GPUs, where kernels share a register file."""
+        if self.is_gpu:
+            return 0
+        return 32 if self.arch == "aarch64" or self.has("avx512vl") else 16
+
+    @property
+    def warp_size(self) -> int:
+        """Threads that run in lock-step; 1 on CPUs."""
+        return self.vector_bits // 32 if self.is_gpu else 1
+
+    @property
+    def max_threads_per_block(self) -> int:
+        """Limit of the product of a block's dimensions; 1 on CPUs."""
+        return 1024 if self.is_gpu else 1
+
+    def lanes(self, element_bits: int) -> int:
+        """Return how many elements one SIMD register holds."""
+        return self.vector_bits // element_bits
+
+    def permute_entries(self, element_bits: int) -> int:
+        """Return how many table entries one in-register look-up reaches, 0 if none.
+
+        Counts two-register look-ups where the machine has them (``vpermi2*``, ``tbl4``)
+        because the table then still lives in registers.
+        """
+        if self.is_gpu:
+            return self.warp_size if element_bits == 32 else 0
+        if self.arch == "aarch64":
+            return 64 if element_bits == 8 and self.has("neon") else 0
+        if self.has_mask_registers:
+            needs = {8: "avx512vbmi", 16: "avx512bw", 32: "avx512f", 64: "avx512f"}
+            if self.has(needs.get(element_bits, "")):
+                return 2 * self.lanes(element_bits)
+        if element_bits == 8:
+            return 16 if self.has("ssse3") else 0
+        if element_bits == 32 and self.vector_bits >= 256:
+            return 8 if self.has("avx2") else 0
+        return 0
+
+    # -- use ---------------------------------------------------------------------
+
+    def check_runs_here(self) -> None:
+        """Raise :class:`TargetError` unless code for this target runs on this host."""
+        if self.is_gpu:
+            raise TargetError(
+                f"Target {self.kind!r} cannot run kernels yet: this version of skforge "
+                "generates code for CPUs; use target='cpu'. Schedules can be bound to "
+                "it and their loop nests and IR inspected."
+            )
+        host = Target.host()
+        if self.triple.split("-")[0] != host.arch:
+            raise TargetError(
+                f"Code for {self.arch} does not run on this {host.arch} machine; use "
+                "target='cpu', or compile there."
+            )
+        missing = sorted(self.enabled - host.enabled)
+        if missing:
+            raise TargetError(
+                f"Target {self.cpu!r} needs CPU features that this machine lacks: "
+                f"{', '.join(missing)}; use target='cpu'."
+            )
+
+    def to_json(self) -> str:
+        """Return the target as JSON text; :meth:`from_json` reads it back."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Target:
+        """Return the target that :meth:`to_json` wrote."""
+        try:
+            facts: Any = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise TargetError(f"Not a target: {error}.") from error
+        types = {f.name: int if f.type == "int" else str for f in fields(cls)}
+        if not isinstance(facts, dict) or facts.keys() != types.keys():
+            raise TargetError(
+                f"Not a target: expected an object with the keys {', '.join(types)}."
+            )
+        for name, wanted in types.items():
+            if type(facts[name]) is not wanted:
+                raise TargetError(
+                    f"Not a target: {name!r} must be {wanted.__name__}, not "
+                    f"{type(facts[name]).__name__}."
+                )
+        return cls(**facts)
+
+    def __str__(self) -> str:
+        """Return a short text, such as "cpu znver4, 512-bit vectors, 8 cores"."""
+        if self.is_gpu:
+            return f"{self.kind} {self.cpu}, warps of {self.warp_size}"
+        cores = f"{self.n_cores} core{'s' if self.n_cores != 1 else ''}"
+        return f"{self.kind} {self.cpu}, {self.vector_bits}-bit vectors, {cores}"
+
+
+def _vector_bits(triple: str, enabled: frozenset[str]) -> int:
+    if triple.startswith("x86_64"):
+        if {"avx512f", "avx512bw", "avx512vl"} <= enabled:
+            return 512
+        return 256 if "avx2" in enabled else 128
+    return 128
+
+
+def _machine() -> str:
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+def _os_suffix() -> str:
+    """Return vendor, system and ABI of a triple, so that objects load here."""
+    return {"darwin": "apple-darwin", "win32": "pc-windows-msvc"}.get(
+        sys.platform, "unknown-linux-gnu"
+    )
+
+
+@lru_cache(maxsize=1)
+def _host() -> Target:
+    import joblib
+    from llvmlite import binding
+
+    try:
+        features = str(binding.get_host_cpu_features().flatten())
+    except RuntimeError:  # LLVM cannot tell for this CPU: only what is always there
+        features = "+neon" if _machine() == "aarch64" else "+sse,+sse2"
+    triple = str(binding.get_process_triple())
+    if triple.startswith("arm64"):
+        triple = "aarch64" + triple.removeprefix("arm64")
+    on = frozenset(flag[1:] for flag in features.split(",") if flag.startswith("+"))
+    l1, l2, l3 = _cache_bytes()
+    return Target(
+        "cpu",
+        triple=triple,
+        cpu=str(binding.get_host_cpu_name()),
+        features=features,
+        vector_bits=_vector_bits(triple, on),
+        # joblib honours the affinity mask, cgroup quotas and LOKY_MAX_CPU_COUNT.
+        n_cores=int(joblib.cpu_count()),
+        l1_bytes=l1,
+        l2_bytes=l2,
+        l3_bytes=l3,
+    )
+
+
+def _cache_bytes(
+    folder: Path = Path("/sys/devices/system/cpu/cpu0/cache"),
+) -> tuple[int, int, int]:
+    """Return the sizes of the data caches; common ones where the system is silent."""
+    found = {1: 32 << 10, 2: 512 << 10, 3: 0}
+    for level in found:
+        name = f"SC_LEVEL{level}_{'D' if level == 1 else ''}CACHE_SIZE"
+        if name in getattr(os, "sysconf_names", {}) and (size := os.sysconf(name)) > 0:
+            found[level] = size
+    for entry in folder.glob("index*"):
+        try:
+            kind = (entry / "type").read_text().strip()
+            level = int((entry / "level").read_text())
+            size_text = (entry / "size").read_text().strip()
+            size = int(size_text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(
+                size_text[-1:], 0
+            )
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction" and level in found and size > 0:
+            found[level] = size
+    return found[1], found[2], found[3]
