@@ -1,0 +1,334 @@
+"""The command line: ``python -m skforge demo | bench | inspect``.
+
+Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
+file, data file or schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.text import Text
+
+from skforge import __version__
+from skforge._cli_data import Rows, load_rows, load_schedule
+from skforge._cli_report import Pair, check, duration, own_speed, speed
+from skforge.exceptions import SkforgeError, VerificationError
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest import Forest
+
+MISMATCH, BAD_USAGE = 1, 2
+
+app = typer.Typer(
+    help="Compile tree ensembles without changing one bit of a prediction.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ModelFile = Annotated[
+    Path,
+    typer.Argument(
+        exists=True, dir_okay=False, readable=True, help="A model file to load."
+    ),
+]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(help="A preset's name, JSON text or a .json file; default: chosen."),
+]
+SecondsOption = Annotated[
+    float, typer.Option(min=0.01, help="Seconds to measure for, a batch size.")
+]
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    app(prog_name="skforge")
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turn the errors that users can mend into one red message and an exit code."""
+    try:
+        yield
+    except SkforgeError as error:
+        text = Text(f"error: {error}", style="red")
+        Console(stderr=True).print(text, soft_wrap=True)
+        mismatch = isinstance(error, VerificationError)
+        raise typer.Exit(MISMATCH if mismatch else BAD_USAGE) from error
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"skforge {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(seconds: SecondsOption = 1.0) -> None:
+    """Train a model, compile it, prove equal predictions and compare the speed."""
+    with _reported():
+        _demo(Console(), seconds)
+
+
+@app.command()
+def bench(
+    model_file: ModelFile,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Rows: .npy, .csv or .parquet; default: drawn around thresholds.",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the data to take, such as 0:13.")
+    ] = None,
+    batch_sizes: Annotated[
+        str, typer.Option(help="Rows a call, separated by commas.")
+    ] = "1,64,4096",
+    schedule: ScheduleOption = None,
+    seconds: SecondsOption = 1.0,
+) -> None:
+    """Compile a model file, prove equal predictions and compare the speed."""
+    sizes = _sizes(batch_sizes)
+    with _reported():
+        good = _bench(Console(), model_file, data, columns, sizes, schedule, seconds)
+    if not good:
+        raise typer.Exit(MISMATCH)
+
+
+@app.command()
+def inspect(
+    model_file: ModelFile,
+    level: Annotated[
+        str,
+        typer.Option(help="schedule, loops, hir, mir, lir, llvm or asm."),
+    ] = "loops",
+    schedule: ScheduleOption = None,
+    target: Annotated[
+        str, typer.Option(help="cpu, x86-64-v3, aarch64, cuda, ...")
+    ] = "cpu",
+) -> None:
+    """Print one level of what a model file compiles to."""
+    with _reported():
+        from skforge import compile_forest, load_forest
+
+        forest = load_forest(model_file)
+        module = compile_forest(forest, schedule=load_schedule(schedule), target=target)
+        typer.echo(module.inspect(level))
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < 1:
+        raise typer.BadParameter(
+            f"{text!r} is not a list of positive numbers such as 1,64,4096.",
+            param_hint="--batch-sizes",
+        )
+    return sizes
+
+
+def _bench(
+    console: Console,
+    model_file: Path,
+    data: Path | None,
+    columns: str | None,
+    sizes: list[int],
+    schedule: str | None,
+    seconds: float,
+) -> bool:
+    from skforge import compile_forest, load_forest
+
+    start = perf_counter()
+    forest = load_forest(model_file)
+    loaded = perf_counter()
+    module = compile_forest(forest, schedule=load_schedule(schedule))
+    module.predict_raw(np.zeros((1, forest.n_features), forest.threshold.dtype))
+    _describe(console, model_file.name, forest)
+    console.print(
+        f"read in {duration(loaded - start)}, "
+        f"compiled for one row in {duration(perf_counter() - loaded)}"
+    )
+    _show_schedules(console, module)
+    rows = _drawn_rows(forest)
+    if data is not None:
+        rows = {f"of {data.name}": load_rows(data, forest, columns), **rows}
+    X = next(iter(rows.values()))
+    source = _xgboost_margin(console, model_file)
+    if source is not None:
+        pair = Pair("predict_raw", module.predict_raw, "inplace_predict", source)
+        good = check(console, [pair], rows)
+        speed(console, [pair], X, sizes, seconds=seconds)
+        return good
+    from skforge.compiler.reference import reference_raw
+
+    reference = Pair(
+        "predict_raw",
+        module.predict_raw,
+        "skforge's reference",
+        lambda X: reference_raw(forest, X),
+    )
+    good = check(console, [reference], rows)
+    own_speed(console, "predict_raw", module.predict_raw, X, sizes, seconds=seconds)
+    return good
+
+
+def _demo(console: Console, seconds: float) -> None:
+    from skforge import CompiledForest, compile_forest
+
+    X, y = _demo_data()
+    train, held_out = X[4096:], X[:4096]
+    model = _demo_model(console)
+    start = perf_counter()
+    model.fit(train, y[4096:])
+    trained = perf_counter() - start
+    model.set_params(n_jobs=1)
+
+    start = perf_counter()
+    fast = CompiledForest(model).fit(train[:1000])
+    compiled = perf_counter() - start
+    forest = fast.forest_
+    _describe(console, type(model).__name__, forest)
+    console.print(
+        f"trained in {duration(trained)}, compiled and checked in {duration(compiled)}"
+    )
+    module = compile_forest(forest)
+    _show_schedules(console, module)
+
+    name = type(model).__name__
+    pairs = [
+        Pair(
+            "CompiledForest.predict_proba",
+            fast.predict_proba,
+            f"{name}.predict_proba",
+            model.predict_proba,
+        )
+    ]
+    if hasattr(model, "get_booster"):
+        booster = model.get_booster()
+        booster.set_param({"nthread": 1})
+        pairs.insert(
+            0,
+            Pair(
+                "predict_raw",
+                module.predict_raw,
+                "Booster.inplace_predict",
+                lambda X: booster.inplace_predict(X, predict_type="margin"),
+            ),
+        )
+    labels = Pair(
+        "CompiledForest.predict", fast.predict, f"{name}.predict", model.predict
+    )
+    rows = {"held out": held_out, **_drawn_rows(forest)}
+    good = check(console, [*pairs, labels], rows)
+    speed(console, pairs, held_out, [1, 64, 4096], seconds=seconds)
+    if not good:
+        raise VerificationError("Compiled predictions differ from the model's own.")
+
+
+def _demo_data() -> tuple[Rows, NDArray[Any]]:
+    """Generate rows that full trees grow on: noisy labels, ties and missing values."""
+    from sklearn.datasets import make_classification
+
+    X, y = make_classification(
+        n_samples=24_096,
+        n_features=28,
+        n_informative=14,
+        flip_y=0.1,
+        random_state=0,
+    )
+    X = np.round(X, 2).astype(np.float32)
+    X[np.random.default_rng(0).random(X.shape) < 0.02] = np.nan
+    return X, y
+
+
+def _demo_model(console: Console) -> Any:
+    try:
+        import xgboost
+    except ImportError:
+        from sklearn.ensemble import RandomForestClassifier
+
+        console.print(
+            "xgboost is not installed (pip install 'skforge\\[xgboost]'): the model "
+            "is a scikit-learn random forest instead."
+        )
+        return RandomForestClassifier(100, max_depth=8, n_jobs=-1, random_state=0)
+    return xgboost.XGBClassifier(n_estimators=100, max_depth=8, random_state=0)
+
+
+def _drawn_rows(forest: Forest, n: int = 2000) -> dict[str, Rows]:
+    from skforge.compiler.reference import draw_rows
+
+    return {
+        "on and around thresholds": draw_rows(forest, n, seed=0),
+        "with missing values": draw_rows(forest, n, seed=1, missing=0.1),
+    }
+
+
+def _xgboost_margin(
+    console: Console, model_file: Path
+) -> Callable[[Rows], NDArray[Any]] | None:
+    """Return XGBoost's own margins on one thread, or None where it has no say."""
+    if model_file.suffix not in (".json", ".ubj"):
+        return None
+    try:
+        import xgboost
+    except ImportError:
+        console.print(
+            "xgboost is not installed: bits are compared with skforge's reference walk."
+        )
+        return None
+    try:
+        booster = xgboost.Booster(model_file=str(model_file))
+    except xgboost.core.XGBoostError as error:
+        reason = str(error).strip().splitlines()[-1]
+        console.print(f"xgboost {xgboost.__version__} cannot read the file: {reason}")
+        return None
+    booster.set_param({"nthread": 1})
+    return lambda X: booster.inplace_predict(X, predict_type="margin")
+
+
+def _describe(console: Console, name: str, forest: Forest) -> None:
+    trees = len(forest.tree_offset) - 1
+    console.print(
+        f"[bold]{name}[/]: {trees:,} trees, {len(forest.left):,} nodes, "
+        f"{len(forest.feature):,} distinct predicates, {forest.n_features:,} features, "
+        f"{len(forest.base)} output{'s' if len(forest.base) != 1 else ''}"
+    )
+
+
+def _show_schedules(console: Console, module: Any) -> None:
+    from skforge.compiler.target import Target
+
+    console.print(f"target: {Target.host()}")
+    console.print(Text(module.inspect("loops")))
