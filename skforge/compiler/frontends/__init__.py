@@ -1,0 +1,99 @@
+"""Frontends: from a model file or object to a :class:`Forest`.
+
+Each module here whose name has no leading underscore is one frontend; it registers
+itself when imported, and everything here is imported on the first ``load_forest``.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from skforge.compiler.forest import Forest
+from skforge.compiler.frontends.base import Frontend, register, registered
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+__all__ = ["Frontend", "load_forest", "register"]
+
+_NOT_YET = {".txt": "LightGBM text", ".onnx": "ONNX"}
+
+
+def load_forest(
+    model: object, *, iteration_range: tuple[int, int] | None = None
+) -> Forest:
+    """Read a fitted tree ensemble into a validated :class:`Forest`.
+
+    Parameters
+    ----------
+    model : path, Booster or estimator
+        A ``.json`` or ``.ubj`` file saved by XGBoost (xgboost itself is not needed),
+        an ``xgboost.Booster`` or wrapper, or a fitted scikit-learn forest or tree.
+    iteration_range : tuple of int, optional
+        Boosting rounds ``[begin, end)`` to keep, as XGBoost's ``predict`` takes them.
+        By default what the source itself would use: every round for a ``Booster``;
+        up to ``best_iteration`` for an early-stopped wrapper and its saved files.
+
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    InvalidModelError
+        The file cannot be read, is damaged, or the estimator is not fitted.
+    UnsupportedModelError
+        The model uses something that cannot be reproduced exactly, named in the text.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import RandomForestRegressor
+    >>> rf = RandomForestRegressor(2, max_depth=1, random_state=0)
+    >>> load_forest(rf.fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 0.0, 1.0, 1.0]))
+    <Forest sklearn regression: 2 trees, 6 nodes, 1 distinct predicates, \
+depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
+    """
+    _discover()
+    if isinstance(model, (str, os.PathLike)):
+        return _load_file(Path(model), iteration_range)
+    for frontend in registered():
+        if frontend.detect(model):
+            return frontend.load(model, iteration_range).validate()
+    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    raise UnsupportedModelError(
+        f"No frontend reads {kind}; give a fitted model of one of: "
+        f"{', '.join(sorted(f.name for f in registered()))}."
+    )
+
+
+def _discover() -> None:
+    for module in iter_modules(__path__):
+        if not module.name.startswith("_") and module.name != "base":
+            import_module(f"{__name__}.{module.name}")
+
+
+def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
+    suffix = path.suffix.lower()
+    for frontend in registered():
+        if suffix in frontend.suffixes and frontend.load_file is not None:
+            if not path.is_file():
+                raise InvalidModelError(
+                    f"{path} is not a file; give the path of a saved model."
+                )
+            try:
+                return frontend.load_file(path, iteration_range).validate()
+            except OSError as error:
+                raise InvalidModelError(
+                    f"{path} cannot be read: {error.strerror or error}."
+                ) from error
+    known = sorted(s for f in registered() for s in f.suffixes)
+    if suffix in _NOT_YET:
+        raise UnsupportedModelError(
+            f"{path.name}: there is no frontend for {_NOT_YET[suffix]} files yet; "
+            f"files that can be read end in {', '.join(known)}."
+        )
+    raise UnsupportedModelError(
+        f"{path.name}: files ending in {suffix!r} are not read; "
+        f"save the model in a file ending in {' or '.join(known)}."
+    )

@@ -1,0 +1,169 @@
+"""Universal Binary JSON, the part XGBoost writes, read strictly.
+
+The format is big-endian and length-prefixed. Lengths are checked against the bytes
+that are there before anything is allocated, so a damaged file costs no memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from skforge.exceptions import InvalidModelError
+
+_SCALARS: dict[int, struct.Struct] = {
+    ord("i"): struct.Struct(">b"),
+    ord("U"): struct.Struct(">B"),
+    ord("I"): struct.Struct(">h"),
+    ord("l"): struct.Struct(">i"),
+    ord("L"): struct.Struct(">q"),
+    ord("d"): struct.Struct(">f"),
+    ord("D"): struct.Struct(">d"),
+}
+_DTYPES = {code: np.dtype(s.format) for code, s in _SCALARS.items()}
+_CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
+_INTEGERS = frozenset(b"iUIlL")
+_MAX_DEPTH = 64  # XGBoost nests about ten levels
+_ARRAY, _OBJECT, _STRING, _HIGH = b"[{SH"
+_END_ARRAY, _END_OBJECT, _TYPE, _COUNT, _NOOP, _CHAR = b"]}$#NC"
+
+
+def loads(data: bytes) -> Any:
+    """Decode one UBJSON value.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole document.
+
+    Returns
+    -------
+    dict, list, str, int, float, bool, None or ndarray
+        Typed arrays come as big-endian read-only arrays over ``data``.
+
+    Raises
+    ------
+    InvalidModelError
+        Naming the byte at which the document stops making sense.
+    """
+    reader = _Reader(data)
+    value = reader.value(reader.marker(), 0)
+    if reader.at != len(data):
+        raise reader.error("data follows the end of the document")
+    return value
+
+
+class _Reader:
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def error(self, what: str) -> InvalidModelError:
+        return InvalidModelError(
+            f"Byte {self.at} of {len(self.data)} of the UBJSON document: {what}; "
+            "the file is damaged or not UBJSON, save the model again."
+        )
+
+    def marker(self) -> int:
+        data, at = self.data, self.at
+        while at < len(data) and data[at] == _NOOP:
+            at += 1
+        if at >= len(data):
+            self.at = len(data)
+            raise self.error("the document ends too early")
+        self.at = at + 1
+        return data[at]
+
+    def take(self, size: int) -> int:
+        """Step over ``size`` bytes and return where they start."""
+        start = self.at
+        if size > len(self.data) - start:
+            raise self.error(f"{size} bytes are announced, fewer follow")
+        self.at = start + size
+        return start
+
+    def length(self) -> int:
+        code = self.marker()
+        if code not in _INTEGERS:
+            raise self.error(f"a length has the type {chr(code)!r}")
+        scalar = _SCALARS[code]
+        size = int(scalar.unpack_from(self.data, self.take(scalar.size))[0])
+        if size < 0:
+            raise self.error(f"a length is {size}")
+        return size
+
+    def text(self) -> str:
+        size = self.length()
+        start = self.take(size)
+        try:
+            return self.data[start : start + size].decode()
+        except UnicodeDecodeError:
+            raise self.error("a string is not UTF-8") from None
+
+    def value(self, code: int, depth: int) -> Any:
+        scalar = _SCALARS.get(code)
+        if scalar is not None:
+            return scalar.unpack_from(self.data, self.take(scalar.size))[0]
+        if code in (_STRING, _HIGH):
+            return self.text()
+        if code in _CONSTANTS:
+            return _CONSTANTS[code]
+        if code == _CHAR:
+            return chr(self.data[self.take(1)])
+        if depth >= _MAX_DEPTH:
+            raise self.error(f"values are nested more than {_MAX_DEPTH} deep")
+        if code == _OBJECT:
+            return self.object(depth + 1)
+        if code == _ARRAY:
+            return self.array(depth + 1)
+        raise self.error(f"{chr(code)!r} is not a type")
+
+    def header(self) -> tuple[int | None, int | None]:
+        """Read the optional element type and count of a container."""
+        kind = count = None
+        if self.data[self.at : self.at + 1] == b"$":
+            self.at += 1
+            kind = self.marker()
+            if self.data[self.at : self.at + 1] != b"#":
+                raise self.error("a typed container has no count")
+        if self.data[self.at : self.at + 1] == b"#":
+            self.at += 1
+            count = self.length()
+        return kind, count
+
+    def array(self, depth: int) -> Any:
+        kind, count = self.header()
+        if kind in _DTYPES and count is not None:
+            dtype = _DTYPES[kind]
+            start = self.take(count * dtype.itemsize)
+            return np.frombuffer(self.data, dtype, count, start)
+        if kind in _CONSTANTS:
+            raise self.error("an array of constants takes no space, and is not read")
+        values: list[Any] = []
+        while count is None or len(values) < count:
+            code = self.marker() if kind is None else kind
+            if code == _END_ARRAY and count is None:
+                break
+            values.append(self.value(code, depth))
+        return values
+
+    def object(self, depth: int) -> dict[str, Any]:
+        kind, count = self.header()
+        if kind in _CONSTANTS:
+            raise self.error("an object of constants is not read")
+        values: dict[str, Any] = {}
+        seen = 0
+        while count is None or seen < count:
+            if count is None:
+                code = self.marker()
+                if code == _END_OBJECT:
+                    break
+                self.at -= 1
+            name = self.text()
+            values[name] = self.value(self.marker() if kind is None else kind, depth)
+            seen += 1
+        return values

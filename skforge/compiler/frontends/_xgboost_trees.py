@@ -1,0 +1,349 @@
+"""XGBoost's list of trees, as JSON or UBJSON holds it, to the arrays of a Forest.
+
+Per-tree lists are joined first; everything after that is one pass over all nodes,
+so 20,000 small trees cost no more than 100 large ones.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import Comparison, Missing, deduplicate_predicates
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+_NODE_ARRAYS = (
+    "left_children",
+    "right_children",
+    "split_indices",
+    "split_conditions",
+    "default_left",
+)
+_OPTIONAL = frozenset(
+    (
+        *("base_weights", "leaf_weights", "leaf_child_counts", "loss_changes"),
+        *("categories", "categories_nodes", "categories_segments", "categories_sizes"),
+        *("id", "parents", "split_type", "sum_hessian", "tree_param"),
+    )
+)
+_MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
+
+
+def tree_arrays(
+    trees: list[dict[str, Any]], weights: NDArray[np.float32] | None, n_outputs: int
+) -> dict[str, Any]:
+    """Return the tree, node, leaf and predicate arrays of a Forest.
+
+    Parameters
+    ----------
+    trees : list of dict
+        ``gradient_booster.model.trees``, or the part of it to keep.
+    weights : ndarray of float32 or None
+        DART's weight of each of the trees.
+    n_outputs : int
+        Width of vector leaves, when the trees have them.
+
+    Returns
+    -------
+    dict
+        Arguments of :class:`Forest`, all but ``tree_output``.
+    """
+    _check_keys(trees)
+    sizes = np.array([_size(tree, i) for i, tree in enumerate(trees)], dtype=np.int64)
+    offset = np.concatenate(([0], np.cumsum(sizes)))
+    column = {
+        "left_children": np.int64,
+        "right_children": np.int64,
+        "split_indices": np.int64,
+        "split_conditions": np.float32,
+        "default_left": np.bool_,
+    }
+    nodes = {k: _join(trees, k, sizes, dtype) for k, dtype in column.items()}
+    is_leaf = nodes["left_children"] == -1
+    vector = _vector_leaves(trees, n_outputs)
+    if vector:
+        leaf_value = _vector_values(trees, nodes, offset, is_leaf, n_outputs)
+    else:
+        leaf_value = nodes["split_conditions"][is_leaf][:, np.newaxis]
+    if weights is not None:
+        per_leaf = np.repeat(weights, sizes)[is_leaf]
+        # XGBoost rounds weight * leaf to float32 before it adds it
+        leaf_value = leaf_value * per_leaf[:, np.newaxis]
+
+    inner = ~is_leaf
+    start = np.repeat(offset[:-1], sizes)
+    for name in ("left_children", "right_children"):
+        local, size = nodes[name], np.repeat(sizes, sizes)
+        bad = inner & ((local < 0) | (local >= size))
+        if bad.any():
+            node = int(bad.argmax())
+            tree = int(np.searchsorted(offset, node, side="right")) - 1
+            raise InvalidModelError(
+                f"{name}[{node - offset[tree]}] = {local[node]} of tree {tree} is "
+                f"outside 0..{size[node] - 1}; the model is damaged, export it again."
+            )
+    left = np.where(inner, nodes["left_children"] + start, -1)
+    right = np.where(inner, nodes["right_children"] + start, -1)
+    is_category, categories = _categories(trees, sizes, offset, inner)
+    threshold = nodes["split_conditions"][inner]
+    predicates, index = deduplicate_predicates(
+        nodes["split_indices"][inner],
+        np.where(is_category[inner], int(Comparison.NOT_IN), int(Comparison.LT)),
+        np.where(is_category[inner], np.float32(0), threshold),
+        int(Missing.NAN),
+        nodes["default_left"][inner],
+        categories,
+    )
+    predicate = np.full(len(left), -1, dtype=np.int32)
+    predicate[inner] = index
+    leaf = np.full(len(left), -1, dtype=np.int64)
+    leaf[is_leaf] = np.arange(len(leaf_value))
+    cover = np.zeros(0)
+    if all("sum_hessian" in tree for tree in trees):
+        cover = _join(trees, "sum_hessian", sizes, np.float32).astype(np.float64)
+    arrays = {
+        "tree_offset": offset,
+        "predicate": predicate,
+        "left": left,
+        "right": right,
+        "leaf": leaf,
+        "source_node": np.arange(offset[-1]) - start,
+        "cover": cover,
+    }
+    if any(_number(tree, "num_deleted", 0) for tree in trees):
+        arrays, kept = _drop_deleted(arrays)
+        leaf_value = leaf_value[kept]
+    return {**arrays, **predicates, "leaf_value": leaf_value}
+
+
+def _check_keys(trees: list[dict[str, Any]]) -> None:
+    known = _OPTIONAL.union(_NODE_ARRAYS)
+    for i, tree in enumerate(trees):
+        if not isinstance(tree, dict):
+            raise InvalidModelError(
+                f"trees[{i}] is no object; the model is damaged, export it again."
+            )
+        if unknown := tree.keys() - known:
+            raise UnsupportedModelError(
+                f"trees[{i}] has the unknown field {min(unknown)!r}; "
+                "it may change predictions, so the model is refused."
+            )
+
+
+def _number(tree: dict[str, Any], name: str, default: int | None = None) -> int:
+    param = tree.get("tree_param")
+    value = param.get(name, default) if isinstance(param, dict) else default
+    try:
+        return int(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InvalidModelError(
+            f"tree_param.{name} of tree {tree.get('id')} is {value!r}, no number; "
+            "the model is damaged, export it again."
+        ) from None
+
+
+def _size(tree: dict[str, Any], i: int) -> int:
+    children = tree.get("left_children")
+    length = len(children) if isinstance(children, (list, np.ndarray)) else 0
+    announced = _number(tree, "num_nodes", length)
+    if length < 1 or announced != length:
+        raise InvalidModelError(
+            f"trees[{i}] has {length} left_children and num_nodes = {announced}; "
+            "the model is damaged, export it again."
+        )
+    return length
+
+
+def _join(
+    trees: list[dict[str, Any]], name: str, sizes: NDArray[np.int64] | None, dtype: Any
+) -> NDArray[Any]:
+    """Join one array of every tree, checking its length and that it holds numbers."""
+    parts = [tree.get(name) for tree in trees]
+    for i, part in enumerate(parts):
+        if not isinstance(part, (list, np.ndarray)):
+            raise InvalidModelError(
+                f"{name} of tree {i} is missing or no array; "
+                "the model is damaged, export it again."
+            )
+        if sizes is not None and len(part) != sizes[i]:
+            raise InvalidModelError(
+                f"{name} of tree {i} has length {len(part)} for {sizes[i]} nodes; "
+                "the model is damaged, export it again."
+            )
+    if not parts:
+        return np.zeros(0, dtype)
+    flat: NDArray[Any]
+    if all(isinstance(part, np.ndarray) for part in parts):
+        flat = np.concatenate(parts)  # type: ignore[arg-type]
+    else:
+        try:
+            flat = np.array(list(chain.from_iterable(parts)))  # type: ignore[arg-type]
+        except (ValueError, OverflowError):
+            flat = np.array(["not numbers"])
+        if not flat.size:
+            flat = flat.astype(dtype)
+    kinds = "biu" if np.dtype(dtype).kind in "bi" else "iuf"
+    if flat.ndim != 1 or flat.dtype.kind not in kinds:
+        raise InvalidModelError(
+            f"{name} holds something that is no "
+            f"{'integer' if 'b' in kinds else 'number'}; "
+            "the model is damaged, export it again."
+        )
+    with np.errstate(over="ignore"):
+        return flat.astype(dtype)
+
+
+def _vector_leaves(trees: list[dict[str, Any]], n_outputs: int) -> bool:
+    widths = {max(_number(tree, "size_leaf_vector", 0), 1) for tree in trees}
+    if widths <= {1}:
+        return False
+    if widths != {n_outputs}:
+        raise InvalidModelError(
+            f"size_leaf_vector takes the values {sorted(widths)} in a model of "
+            f"{n_outputs} outputs; the model is damaged, export it again."
+        )
+    return True
+
+
+def _vector_values(
+    trees: list[dict[str, Any]],
+    nodes: dict[str, NDArray[Any]],
+    offset: NDArray[np.int64],
+    is_leaf: NDArray[np.bool_],
+    n_outputs: int,
+) -> NDArray[np.float32]:
+    """Return (n_leaves, n_outputs) values of multi-output trees.
+
+    Since 3.2 a leaf's right child is its row of ``leaf_weights``; before, the node's
+    row of ``base_weights`` held its value.
+    """
+    sizes = np.diff(offset)
+    new = ["leaf_weights" in tree for tree in trees]
+    if not any(new):
+        values: NDArray[np.float32] = _join(
+            trees, "base_weights", sizes * n_outputs, np.float32
+        )
+        by_node: NDArray[np.float32] = values.reshape(-1, n_outputs)[is_leaf]
+        return by_node
+    if not all(new):
+        raise InvalidModelError(
+            f"leaf_weights is missing in tree {new.index(False)}; "
+            "the model is damaged, export it again."
+        )
+    lengths = np.array([len(tree["leaf_weights"]) for tree in trees], dtype=np.int64)
+    values = _join(trees, "leaf_weights", lengths, np.float32)
+    if (lengths % n_outputs).any():
+        at = int((lengths % n_outputs > 0).argmax())
+        raise InvalidModelError(
+            f"leaf_weights of tree {at} has length {lengths[at]}, no multiple of the "
+            f"{n_outputs} outputs; the model is damaged, export it again."
+        )
+    rows = lengths // n_outputs
+    row = nodes["right_children"][is_leaf]
+    tree_of = np.repeat(np.arange(len(trees)), sizes)[is_leaf]
+    bad = (row < 0) | (row >= rows[tree_of])
+    if bad.any():
+        at = int(bad.argmax())
+        raise InvalidModelError(
+            f"right_children of a leaf of tree {tree_of[at]} is {row[at]}, which is "
+            f"outside 0..{rows[tree_of[at]] - 1}, the rows of leaf_weights; "
+            "the model is damaged, export it again."
+        )
+    first = np.cumsum(rows) - rows
+    by_leaf: NDArray[np.float32] = values.reshape(-1, n_outputs)[row + first[tree_of]]
+    return by_leaf
+
+
+def _categories(
+    trees: list[dict[str, Any]],
+    sizes: NDArray[np.int64],
+    offset: NDArray[np.int64],
+    inner: NDArray[np.bool_],
+) -> tuple[NDArray[np.bool_], dict[int, NDArray[np.uint32]]]:
+    """Return which nodes test a category, and the set each inner node tests."""
+    is_category = np.zeros(int(offset[-1]), dtype=np.bool_)
+    sets: dict[int, NDArray[np.uint32]] = {}
+    if not any("split_type" in tree for tree in trees):
+        return is_category, sets
+    kinds = _join(trees, "split_type", sizes, np.int64)
+    if ((kinds != 0) & (kinds != 1)).any():
+        kind = kinds[((kinds != 0) & (kinds != 1)).argmax()]
+        raise UnsupportedModelError(
+            f"split_type {kind} is unknown; it may change predictions, "
+            "so the model is refused."
+        )
+    is_category = (kinds == 1) & inner
+    number_of_inner = np.cumsum(inner) - 1
+    for i, tree in enumerate(trees):
+        at = slice(int(offset[i]), int(offset[i + 1]))
+        expected = np.flatnonzero(is_category[at])
+        if not len(expected):
+            continue
+        one = [tree]
+        listed = _join(one, "categories_nodes", None, np.int64)
+        begins = _join(one, "categories_segments", None, np.int64)
+        counts = _join(one, "categories_sizes", None, np.int64)
+        values = _join(one, "categories", None, np.int64)
+        ends = begins + counts if len(begins) == len(counts) else begins
+        if (
+            not len(listed) == len(begins) == len(counts)
+            or set(expected.tolist()) - set(listed.tolist())
+            or (counts < 0).any()
+            or (begins < 0).any()
+            or (ends > len(values)).any()
+            or (values < 0).any()
+            or (values >= _MAX_CATEGORY).any()
+        ):
+            raise InvalidModelError(
+                f"The categories of tree {i} do not fit its nodes; "
+                "the model is damaged, export it again."
+            )
+        wanted = set(expected.tolist())
+        for node, begin, end in zip(listed, begins, ends, strict=True):
+            if int(node) in wanted:
+                sets[int(number_of_inner[at.start + node])] = _bits(values[begin:end])
+    return is_category, sets
+
+
+def _bits(categories: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Pack categories into words: bit ``c % 32`` of word ``c // 32``."""
+    size = int(categories.max()) // 32 + 1 if len(categories) else 0
+    words = np.zeros(size, dtype=np.uint32)
+    bits = np.left_shift(np.uint32(1), (categories % 32).astype(np.uint32))
+    np.bitwise_or.at(words, categories // 32, bits)
+    return words
+
+
+def _drop_deleted(
+    arrays: dict[str, Any],
+) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """Leave out the nodes that pruning has cut off, and return the kept leaves."""
+    left, right, offset = arrays["left"], arrays["right"], arrays["tree_offset"]
+    reached = np.zeros(len(left), dtype=np.bool_)
+    front = offset[:-1]
+    while front.size:
+        if reached[front].any() or len(np.unique(front)) != len(front):
+            raise InvalidModelError(
+                "A node is the child of two nodes or lies on a cycle; "
+                "the model is damaged, export it again."
+            )
+        reached[front] = True
+        front = np.concatenate((left[front], right[front]))
+        front = front[front >= 0]
+    number = np.cumsum(reached) - 1
+    leaf = arrays["leaf"][reached]
+    kept = leaf[leaf >= 0]
+    leaf[leaf >= 0] = np.arange(len(kept))
+    counts = np.add.reduceat(reached.astype(np.int64), offset[:-1])
+    return {
+        "tree_offset": np.concatenate(([0], np.cumsum(counts))),
+        "predicate": arrays["predicate"][reached],
+        "left": np.where(left[reached] >= 0, number[left[reached]], -1),
+        "right": np.where(right[reached] >= 0, number[right[reached]], -1),
+        "leaf": leaf,
+        "source_node": arrays["source_node"][reached],
+        "cover": arrays["cover"][reached] if len(arrays["cover"]) else arrays["cover"],
+    }, kept

@@ -1,0 +1,55 @@
+"""The registry of frontends: who reads which model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skforge.compiler.forest import Forest
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """Reader of one kind of model.
+
+    Parameters
+    ----------
+    name : str
+        What it reads, such as ``"xgboost"``; registering a name again replaces it.
+    suffixes : tuple of str
+        File name endings it reads, lower case with the dot; may be empty.
+    detect : callable
+        ``detect(model)`` tells whether an object in memory is this frontend's; it
+        must not import the source library.
+    load : callable
+        ``load(model, iteration_range)`` for an object that was detected.
+    load_file : callable or None
+        ``load_file(path, iteration_range)`` for a file with one of the suffixes.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    detect: Callable[[object], bool]
+    load: Callable[[Any, tuple[int, int] | None], Forest]
+    load_file: Callable[[Path, tuple[int, int] | None], Forest] | None = None
+
+
+_REGISTRY: dict[str, Frontend] = {}
+
+
+def register(frontend: Frontend) -> None:
+    """Add a frontend; the one registered last is asked first."""
+    _REGISTRY.pop(frontend.name, None)
+    _REGISTRY[frontend.name] = frontend
+
+
+def registered() -> tuple[Frontend, ...]:
+    """Return the frontends, the one registered last first."""
+    return tuple(reversed(_REGISTRY.values()))
+
+
+def class_names(model: object) -> set[str]:
+    """Return ``module.Class`` of an object's class and all its bases."""
+    return {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}

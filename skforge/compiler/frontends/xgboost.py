@@ -1,0 +1,346 @@
+"""XGBoost: ``.json`` and ``.ubj`` files, Boosters and the scikit-learn wrappers.
+
+Everything is read from the model document, so files need no xgboost. Numbers follow
+XGBoost's CPU predictor: float32 rows and sums, ``x < threshold`` goes left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import Forest, PostTransform
+from skforge.compiler.frontends import _ubjson
+from skforge.compiler.frontends._xgboost_trees import tree_arrays
+from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Objective:
+    link: str  # from base_score to margin: identity | logit | log
+    transform: str  # from margin to prediction, a PostTransform kind
+    task: str
+
+
+_REGRESSION = _Objective("identity", "identity", "regression")
+_RANKING = _Objective("identity", "identity", "ranking")
+_LOG = _Objective("log", "exp", "regression")
+_OBJECTIVES: dict[str, _Objective] = {
+    "reg:squarederror": _REGRESSION,
+    "reg:linear": _REGRESSION,
+    "reg:squaredlogerror": _REGRESSION,
+    "reg:absoluteerror": _REGRESSION,
+    "reg:pseudohubererror": _REGRESSION,
+    "reg:quantileerror": _REGRESSION,
+    "reg:expectileerror": _REGRESSION,
+    "reg:logistic": _Objective("logit", "sigmoid", "regression"),
+    "reg:gamma": _LOG,
+    "reg:tweedie": _LOG,
+    "count:poisson": _LOG,
+    "survival:cox": _LOG,
+    "survival:aft": _LOG,
+    "binary:logistic": _Objective("logit", "sigmoid", "binary"),
+    "binary:logitraw": _Objective("logit", "identity", "binary"),
+    "binary:hinge": _Objective("identity", "hinge", "binary"),
+    "multi:softmax": _Objective("identity", "argmax", "multiclass"),
+    "multi:softprob": _Objective("identity", "softmax", "multiclass"),
+    "rank:pairwise": _RANKING,
+    "rank:ndcg": _RANKING,
+    "rank:map": _RANKING,
+}
+_DAMAGED = "the model is damaged, export it again."
+
+
+def forest_from_document(
+    document: Any, iteration_range: Range | None = None, missing: float = math.nan
+) -> Forest:
+    """Build the forest of a decoded XGBoost model document.
+
+    Parameters
+    ----------
+    document : dict
+        What ``save_model`` writes, decoded from JSON or UBJSON.
+    iteration_range : tuple of int, optional
+        Boosting rounds ``[begin, end)``; ``end == 0`` means all from ``begin``.
+    missing : float, default=nan
+        The rows' own marker of a missing value.
+
+    Returns
+    -------
+    Forest
+    """
+    learner = _member(document, "learner", dict, "The document")
+    booster = _member(learner, "gradient_booster", dict, "learner")
+    kind = booster.get("name")
+    weights: NDArray[np.float32] | None = None
+    if kind == "dart":
+        dropped = booster.get("weight_drop")
+        booster = _member(booster, "gbtree", dict, "gradient_booster")
+        weights = _floats(dropped, "weight_drop")
+    elif kind != "gbtree":
+        raise UnsupportedModelError(
+            f"The booster {kind!r} is no tree ensemble that can be compiled; "
+            "train with booster='gbtree' or 'dart'."
+        )
+    model = _member(booster, "model", dict, "gradient_booster")
+    param = _member(learner, "learner_model_param", dict, "learner")
+    objective = _objective(learner)
+
+    n_classes = _integer(param, "num_class", 0)
+    n_targets = _integer(param, "num_target", 1)
+    if n_classes > 1 and n_targets > 1:
+        raise UnsupportedModelError(
+            f"num_class = {n_classes} with num_target = {n_targets} is unknown."
+        )
+    n_outputs = max(n_classes, n_targets, 1)
+    n_features = _integer(param, "num_feature")
+
+    trees = _member(model, "trees", list, "gradient_booster.model")
+    info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
+    announced = _integer(
+        _member(model, "gbtree_model_param", dict, "gradient_booster.model"),
+        "num_trees",
+        len(trees),
+    )
+    for name, length in (
+        ("tree_info", len(info)),
+        ("num_trees", announced),
+        ("weight_drop", len(trees) if weights is None else len(weights)),
+    ):
+        if length != len(trees):
+            raise InvalidModelError(
+                f"{name} is for {length} trees, the model has {len(trees)}; {_DAMAGED}"
+            )
+    keep = _tree_range(model, iteration_range, n_outputs, len(trees))
+    arrays = tree_arrays(
+        trees[keep], None if weights is None else weights[keep], n_outputs
+    )
+    vector = arrays["leaf_value"].shape[1] > 1
+    if weights is not None and vector:
+        raise UnsupportedModelError("DART with vector leaves is unknown to XGBoost.")
+    group = _integers(info, "tree_info")[keep]
+    return Forest(
+        **arrays,
+        tree_output=(np.full(len(group), -1) if vector else group).astype(np.int32),
+        n_features=n_features,
+        base=_base(param, objective.link, n_outputs),
+        transform=PostTransform(objective.transform),
+        task=_task(objective, n_outputs),
+        source="xgboost",
+        missing_value=missing,
+        feature_names=_names(learner, n_features),
+    )
+
+
+def _task(objective: _Objective, n_outputs: int) -> str:
+    if objective.task == "binary" and n_outputs > 1:
+        return "multilabel"
+    return objective.task
+
+
+def _objective(learner: dict[str, Any]) -> _Objective:
+    name = _member(learner, "objective", dict, "learner").get("name")
+    if not isinstance(name, str) or name not in _OBJECTIVES:
+        raise UnsupportedModelError(
+            f"The objective {name!r} is not built into XGBoost, "
+            "so its predictions cannot be reproduced."
+        )
+    return _OBJECTIVES[name]
+
+
+def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float32]:
+    """Return the margins sums start from: base_score through the objective's link.
+
+    Up to 3.0 ``base_score`` is one number, "5E-1"; since then a list, "[5E-1]".
+    """
+    text = param.get("base_score", "5E-1")
+    try:
+        score = _floats(np.atleast_1d(json.loads(str(text))), "base_score")
+    except ValueError:
+        raise InvalidModelError(f"base_score is {text!r}; {_DAMAGED}") from None
+    if len(score) not in (1, n_outputs):
+        raise InvalidModelError(
+            f"base_score has {len(score)} values for {n_outputs} outputs; {_DAMAGED}"
+        )
+    score = np.repeat(score, n_outputs) if len(score) == 1 else score
+    one = np.float32(1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if link == "logit":
+            return np.array([-_logf(one / s - one) for s in score], dtype=np.float32)
+        if link == "log":
+            return np.array([_logf(s) for s in score], dtype=np.float32)
+    return score
+
+
+def _logf(x: Any) -> np.float32:
+    """Return the C library's float logarithm, which NumPy's is not bit for bit."""
+    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+    logf = library.logf
+    logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]
+    result: np.float32 = np.float32(logf(float(x)))
+    return result
+
+
+def _tree_range(
+    model: dict[str, Any], rounds: Range | None, n_outputs: int, n_trees: int
+) -> slice:
+    """Return the trees of boosting rounds ``[begin, end)``."""
+    if rounds is None or tuple(rounds) == (0, 0):
+        return slice(0, n_trees)
+    indptr = model.get("iteration_indptr")
+    if indptr is not None:
+        steps = _integers(indptr, "iteration_indptr")
+        if not len(steps) or steps[-1] != n_trees or (np.diff(steps) < 0).any():
+            raise InvalidModelError(f"iteration_indptr does not add up; {_DAMAGED}")
+    else:
+        param = model["gbtree_model_param"]
+        layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
+        steps = np.arange(0, n_trees + 1, layer)
+    begin, end = int(rounds[0]), int(rounds[1]) or len(steps) - 1
+    if not 0 <= begin < end <= len(steps) - 1:
+        raise InvalidModelError(
+            f"iteration_range {tuple(rounds)} does not lie within the "
+            f"{len(steps) - 1} boosting rounds of the model."
+        )
+    return slice(int(steps[begin]), int(steps[end]))
+
+
+def _names(learner: dict[str, Any], n_features: int) -> tuple[str, ...] | None:
+    names = learner.get("feature_names")
+    if not isinstance(names, list) or not names:
+        return None
+    if len(names) != n_features:
+        raise InvalidModelError(
+            f"feature_names has {len(names)} names for {n_features} features; "
+            f"{_DAMAGED}"
+        )
+    return tuple(str(name) for name in names)
+
+
+def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
+    value = parent.get(name) if isinstance(parent, dict) else None
+    if not isinstance(value, kind):
+        raise InvalidModelError(
+            f"{where} has no {name}, so it is no XGBoost model; "
+            "save it with Booster.save_model."
+        )
+    return value
+
+
+def _integer(param: dict[str, Any], name: str, default: int | None = None) -> int:
+    value = param.get(name, default)
+    try:
+        number = int(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = -1
+    if not 0 <= number < 2**31:
+        raise InvalidModelError(f"{name} is {value!r}; {_DAMAGED}")
+    return number
+
+
+def _integers(values: Any, name: str) -> NDArray[np.int64]:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.array("ragged")
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise InvalidModelError(f"{name} is no list of integers; {_DAMAGED}")
+    return array.astype(np.int64)
+
+
+def _floats(values: Any, name: str) -> NDArray[np.float32]:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.array("ragged")
+    if array.ndim != 1 or (array.dtype.kind not in "iuf" and array.size):
+        raise InvalidModelError(f"{name} is no list of numbers; {_DAMAGED}")
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32)
+
+
+def _attributes(document: Any) -> dict[str, Any]:
+    learner = document.get("learner") if isinstance(document, dict) else None
+    found = learner.get("attributes") if isinstance(learner, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _best_rounds(attributes: dict[str, Any]) -> Range | None:
+    """Return the rounds an early-stopped wrapper predicts with."""
+    best = attributes.get("best_iteration")
+    if best is None:
+        return None
+    try:
+        return 0, int(best) + 1
+    except (TypeError, ValueError):
+        raise InvalidModelError(f"best_iteration is {best!r}; {_DAMAGED}") from None
+
+
+def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
+    """Read a ``.json`` or ``.ubj`` file.
+
+    A file that a wrapper saved (it carries the attribute ``scikit_learn``) predicts
+    as the wrapper does, with the rounds up to ``best_iteration``.
+    """
+    data = path.read_bytes()
+    document: Any
+    if path.suffix.lower() == ".ubj":
+        document = _ubjson.loads(data)
+    else:
+        try:
+            document = json.loads(data)
+        except RecursionError:
+            raise InvalidModelError(
+                f"{path.name} is nested too deep; it is no XGBoost model."
+            ) from None
+        except ValueError as error:
+            raise InvalidModelError(
+                f"{path.name} is not JSON ({error}); "
+                "the file is damaged, save the model again."
+            ) from error
+    attributes = _attributes(document)
+    if iteration_range is None and "scikit_learn" in attributes:
+        iteration_range = _best_rounds(attributes)
+    return forest_from_document(document, iteration_range)
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is a Booster or one of XGBoost's wrappers."""
+    return not class_names(model).isdisjoint(
+        {"xgboost.core.Booster", "xgboost.sklearn.XGBModel"}
+    )
+
+
+def load(model: Any, iteration_range: Range | None = None) -> Forest:
+    """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
+    if "xgboost.core.Booster" in class_names(model):
+        document = _ubjson.loads(bytes(model.save_raw("ubj")))
+        return forest_from_document(document, iteration_range)
+    if not model.__sklearn_is_fitted__():
+        raise InvalidModelError(
+            f"This {type(model).__name__} is not fitted; call fit before load_forest."
+        )
+    if callable(model.objective):
+        raise UnsupportedModelError(
+            f"The objective {getattr(model.objective, '__name__', model.objective)!r} "
+            "is a custom function, so its predictions cannot be reproduced."
+        )
+    document = _ubjson.loads(bytes(model.get_booster().save_raw("ubj")))
+    if iteration_range is None:
+        iteration_range = _best_rounds(_attributes(document))
+    missing = math.nan if model.missing is None else float(model.missing)
+    return forest_from_document(document, iteration_range, missing)
+
+
+register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_file))
