@@ -211,6 +211,10 @@ class Builder:
         else:
             self.emit(lir.Store(buffer, index, value))
 
+    def prefetch(self, buffer: Buffer, index: Value) -> None:
+        """Append a hint that the line of an element is read soon."""
+        self.emit(lir.Prefetch(buffer, index))
+
     def for_(
         self,
         lo: Value,

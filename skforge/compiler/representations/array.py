@@ -1,0 +1,178 @@
+"""The array and reorg representations: complete heaps, no pointers.
+
+``array`` stores each tree's tiles in level order, the children of node n at
+``(tile_size + 1) * n + 1 ...`` (papers/000 §6, papers/002 §3.8.1); ``reorg``
+interleaves the heaps of all trees, roots first, as RAPIDS FIL does. Both reserve room
+for complete trees of the forest's greatest depth: fast for shallow balanced trees,
+refused for deep ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.builder import Builder, with_lanes
+from skforge.compiler.ir.hir import PredictEnsemble, TiledForest
+from skforge.compiler.ir.lir import U32, Value
+from skforge.compiler.representations.base import (
+    BufferData,
+    Cursor,
+    Layout,
+    Representation,
+    node_scalar,
+    register,
+)
+from skforge.compiler.representations.encoding import TestEncoding
+from skforge.compiler.representations.records import (
+    RecordLayout,
+    RecordShape,
+    prefetch_lines,
+)
+from skforge.exceptions import ScheduleError
+
+Order = Literal["array", "reorg"]
+
+
+def _heap_size(tiles: TiledForest) -> int:
+    """Nodes of a complete tree as deep as the deepest."""
+    fan, depth = tiles.tile_size + 1, int(tiles.max_depth.max(initial=0))
+    return (fan ** (depth + 1) - 1) // (fan - 1)
+
+
+def _heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
+    """Each item's place in its tree's heap, level by level."""
+    fan = tiles.tile_size + 1
+    place = np.zeros(tiles.n_items, np.int64)
+    level = np.asarray(tiles.item_offset[:-1])
+    while len(level):
+        parents = level[tiles.leaf[level] < 0]
+        children = tiles.child[parents]
+        present = children >= 0
+        numbers = place[parents][:, None] * fan + 1 + np.arange(fan)
+        place[children[present]] = numbers[present]
+        level = children[present].astype(np.int64)
+    return place
+
+
+class HeapLayout(RecordLayout):
+    """Records at computed places; a node is its place in the heap."""
+
+    def __init__(self, hir: PredictEnsemble, shape: RecordShape, order: Order) -> None:
+        super().__init__(hir, shape)
+        tiles = hir.tiles
+        self._order = order
+        self._heap = _heap_size(tiles)
+        self._n_trees = tiles.n_trees
+        self._leaf_flag = 1 << self.encoding.bits
+        tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
+        place = _heap_numbers(tiles)
+        if order == "array":
+            self._record = tree * self._heap + place
+        else:
+            self._record = place * tiles.n_trees + tree
+        words = self.fill_records(
+            hir, self.n_items, self._record, None, None, self._leaf_flag
+        )
+        self._data = (BufferData(self.nodes, words.reshape(-1)),)
+
+    def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
+        """Return tree * heap + node, or node * n_trees + tree."""
+        tree = b.convert(tree, node_scalar(node))
+        if self._order == "array":
+            return b.binary("add", b.mul(tree, self._heap), node)
+        return b.binary("add", b.mul(node, self._n_trees), tree)
+
+    def root(self, b: Builder, tree: Value) -> Value:
+        """Return 0, in as many lanes as there are trees."""
+        return b.const(0, with_lanes(node_scalar(tree), tree.type))
+
+    def load_feature_index(self, b: Builder, at: Cursor) -> Value:
+        """Return the feature number(s), the leaf flag taken off."""
+        word = self._features(b, at)
+        return b.binary("and", word, (1 << self.encoding.feature_bits) - 1)
+
+    def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
+        """Return node * fan + 1 + exit."""
+        first = b.add(b.mul(at.node, self.shape.tile_size + 1), 1)
+        return b.binary("add", first, exit_)
+
+    def is_leaf(self, b: Builder, at: Cursor) -> Value:
+        """Return the leaf flag of the first feature word."""
+        if self.shape.tile_size == 1:
+            word = at.words[1]
+        else:
+            word = b.load(self.nodes, b.add(at.words[0], self.shape.feature_at))
+        picked = b.binary("and", word, self._leaf_flag)
+        return b.compare("ne", picked, b.const(0, with_lanes(U32, picked.type)))
+
+    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
+        """Return the record number."""
+        return self.record_of(b, tree, node)
+
+    def item_of(self) -> NDArray[np.int64]:
+        """Return the record of each HIR item."""
+        return self._record
+
+    @property
+    def n_items(self) -> int:
+        """Number of records, those without a node included."""
+        return self._heap * self._n_trees
+
+    def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
+        """Prefetch whole heaps (array) or the same trees' records of every level."""
+        words = self.shape.words
+        if self._order == "array":
+            size = self._heap * words
+            lo = b.mul(first, size)
+            prefetch_lines(
+                b, self.nodes, lo, b.binary("add", lo, b.mul(count, size))
+            )
+            return
+
+        def level(i: Value, _: tuple[Value, ...]) -> None:
+            record = b.binary("add", b.mul(i, self._n_trees), first)
+            lo = b.mul(record, words)
+            prefetch_lines(
+                b, self.nodes, lo, b.binary("add", lo, b.mul(count, words))
+            )
+
+        zero, one = b.const(0), b.const(1)
+        b.for_(zero, b.const(self._heap), one, level, hint="heap")
+
+
+class Heap(Representation):
+    """``represent("array")`` and ``represent("reorg")``."""
+
+    def __init__(self, order: Order) -> None:
+        self.name = order
+        self._order: Order = order
+
+    def _shape(self, hir: PredictEnsemble) -> RecordShape:
+        if TestEncoding.of(hir.forest).bits >= 32:
+            raise ScheduleError(
+                f'represent("{self.name}") has no room for {hir.forest.n_features:,} '
+                'features beside its leaf flag; use represent("sparse").'
+            )
+        words = hir.forest.threshold.dtype.itemsize // 4
+        return RecordShape(hir.tiles.tile_size, words, False, False)
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return the bytes of all heaps."""
+        return _heap_size(hir.tiles) * hir.tiles.n_trees * self._shape(hir).words * 4
+
+    def lay_out(self, hir: PredictEnsemble) -> Layout:
+        """Build the heaps."""
+        if self._order == "reorg" and hir.tiles.tile_size > 1:
+            raise ScheduleError(
+                'represent("reorg") stores single nodes; leave out tile_nodes or use '
+                'represent("array").'
+            )
+        self.check(hir)
+        return HeapLayout(hir, self._shape(hir), self._order)
+
+
+register(Heap("array"))
+register(Heap("reorg"))

@@ -1,0 +1,168 @@
+"""What a representation is: how trees lie in memory and how a walk reads them.
+
+A representation is a plugin (papers/000 §6, papers/004): the code generator only ever
+calls the methods below, so a third party can register one without touching the core.
+:class:`Representation` lays a forest out once; the :class:`Layout` it returns holds the
+filled buffers and writes the LIR that reads them. All its code works on one row or on
+a vector of rows alike: ``node`` and ``tree`` are scalars or vectors of the same lanes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.builder import Builder, lanes_of
+from skforge.compiler.ir.hir import PredictEnsemble
+from skforge.compiler.ir.lir import I32, I64, Buffer, Scalar, Value
+from skforge.compiler.ir.numpy_types import scalar_of
+from skforge.exceptions import ScheduleError
+
+AnyArray = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A tile a walk stands on, with the words already read from it."""
+
+    tree: Value
+    node: Value
+    words: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BufferData:
+    """A declared buffer and its contents; the array is what the kernel reads."""
+
+    buffer: Buffer
+    data: AnyArray
+
+    def __post_init__(self) -> None:
+        """Check that what was declared is what was filled."""
+        if scalar_of(self.data.dtype) != self.buffer.element:
+            raise TypeError(
+                f"buffer {self.buffer.name} holds {self.data.dtype}, "
+                f"declared {self.buffer.element.name}"
+            )
+
+
+class Layout(ABC):
+    """A forest in memory, and the code that walks it."""
+
+    #: Whether a hop from a leaf stays on it, so that checked walks need no select.
+    leaves_stay: bool = False
+
+    @abstractmethod
+    def buffers(self) -> tuple[BufferData, ...]:
+        """Return every buffer the code reads, filled."""
+
+    @abstractmethod
+    def root(self, b: Builder, tree: Value) -> Value:
+        """Return the root node of the tree at a position (scalar or vector)."""
+
+    @abstractmethod
+    def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
+        """Read the words of a tile that the other methods decode."""
+
+    @abstractmethod
+    def load_threshold(self, b: Builder, at: Cursor) -> Value:
+        """Return the tile's thresholds (a vector for tiles of several nodes)."""
+
+    @abstractmethod
+    def load_feature_index(self, b: Builder, at: Cursor) -> Value:
+        """Return the tile's feature numbers, as non-negative integers."""
+
+    @abstractmethod
+    def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
+        """Return a per-node flag of the tests (see :class:`TestEncoding`)."""
+
+    @abstractmethod
+    def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
+        """Return the tile's row of the exit table; tiles of several nodes only."""
+
+    @abstractmethod
+    def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
+        """Return the node behind an exit, given as a number of the node's type."""
+
+    @abstractmethod
+    def is_leaf(self, b: Builder, at: Cursor) -> Value:
+        """Return whether the cursor stands on a leaf."""
+
+    @abstractmethod
+    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
+        """Return the index into :attr:`leaf_row` of the leaf a finished walk is on."""
+
+    @abstractmethod
+    def item_of(self) -> NDArray[np.int64]:
+        """Return, for each HIR item, its ``leaf_item`` number (-1: not stored)."""
+
+    @property
+    @abstractmethod
+    def n_items(self) -> int:
+        """One more than the greatest ``leaf_item`` number."""
+
+    @abstractmethod
+    def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
+        """Prefetch the trees at positions ``first .. first + count``."""
+
+
+class Representation(ABC):
+    """A way to lay trees out, named in ``Schedule.represent``."""
+
+    name: str
+    #: Bytes of buffers above which :meth:`check` refuses a forest.
+    byte_limit: int = 1 << 32
+
+    @abstractmethod
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return what the layout would take, without building it."""
+
+    @abstractmethod
+    def lay_out(self, hir: PredictEnsemble) -> Layout:
+        """Build the layout."""
+
+    def check(self, hir: PredictEnsemble) -> None:
+        """Refuse a forest this representation cannot hold, before building it."""
+        size = self.size_in_bytes(hir)
+        if size > self.byte_limit:
+            raise ScheduleError(
+                f'represent("{self.name}") would take {size / 2**20:,.0f} MiB for this '
+                f"forest, over its limit of {self.byte_limit / 2**20:,.0f} MiB; "
+                'use represent("sparse").'
+            )
+
+
+_REGISTRY: dict[str, Representation] = {}
+
+
+def register(representation: Representation) -> None:
+    """Make a representation known to ``Schedule.represent`` under its name."""
+    _REGISTRY[representation.name] = representation
+
+
+def get(name: str) -> Representation:
+    """Return a registered representation.
+
+    Raises
+    ------
+    ScheduleError
+        If no representation has that name.
+    """
+    if name not in _REGISTRY:
+        known = ", ".join(sorted(_REGISTRY))
+        raise ScheduleError(f'there is no representation "{name}"; known are {known}.')
+    return _REGISTRY[name]
+
+
+def node_type(walk_lanes: int) -> Scalar:
+    """Nodes are i64 in scalar walks (free on x86) and i32 in vector lanes."""
+    return I32 if walk_lanes else I64
+
+
+def node_scalar(tree: Value) -> Scalar:
+    """Return the node type for walks over ``tree`` (scalar or vector)."""
+    return node_type(lanes_of(tree.type))
