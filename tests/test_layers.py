@@ -12,7 +12,13 @@ ROOT = Path(__file__).parents[1]
 
 # Lowest first. A name without a wildcard beats a pattern of another layer.
 LAYERS = (
-    ("skforge.exceptions", "skforge._config", "skforge._timing", "skforge.compiler"),
+    (
+        "skforge.exceptions",
+        "skforge._config",
+        "skforge._timing",
+        "skforge.compiler",
+        "skforge.compiler._compat",
+    ),
     ("skforge.compiler.forest*", "skforge.compiler.directives"),
     (
         "skforge.compiler.frontends",
