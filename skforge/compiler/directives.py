@@ -1,0 +1,366 @@
+"""The directives of the scheduling language, one frozen dataclass each.
+
+A directive is plain data: what it does to a loop nest is in ``loop_nest_apply``, what
+it means for the generated code is in the passes. The names are those of the methods
+of :class:`~skforge.compiler.schedule.Schedule` and of the ``op`` in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, dataclass, fields
+from typing import TypeAlias
+
+GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
+TILE_KINDS = ("uniform", "probability")
+MAX_WALK_DEPTH = 64
+MAX_NODE_TILE = 8
+VECTOR_WIDTHS = (2, 4, 8, 16, 32, 64)
+
+
+class _Call:
+    """What all directives share: they print as the method call that makes them."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{name_of(self)}({', '.join(map(_literal, arguments(self)))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Tile(_Call):
+    """Replace a loop by an outer loop over blocks and an inner loop over one block."""
+
+    index: str
+    outer: str
+    inner: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split(_Call):
+    """Replace a loop by two, one after the other, each with a copy of the body."""
+
+    index: str
+    first: str
+    second: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder(_Call):
+    """Permute perfectly nested loops."""
+
+    indices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDimension(_Call):
+    """Run each iteration of a loop on its own GPU block or thread."""
+
+    index: str
+    dimension: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unroll(_Call):
+    """Repeat the body of a loop for each iteration."""
+
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class Specialize(_Call):
+    """Separate code for each iteration of a tree loop, by its trees' depths."""
+
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cache(_Call):
+    """Fetch the working set of one iteration beforehand."""
+
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel(_Call):
+    """Run the iterations of a loop on several threads."""
+
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave(_Call):
+    """Walk several trees or rows of an innermost loop at the same time."""
+
+    index: str
+    factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnrollWalk(_Call):
+    """Walk ``depth`` hops without asking whether a leaf is reached, padding trees."""
+
+    index: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeelWalk(_Call):
+    """Walk the hops no leaf can end, at most ``depth``, without leaf checks."""
+
+    index: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicReduce(_Call):
+    """Add up across the iterations of a parallel tree loop with atomics."""
+
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedReduce(_Call):
+    """Keep the partial sums of a tree loop in the GPU's shared memory."""
+
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorReduce(_Call):
+    """Add up the partial sums of a parallel tree loop with vector instructions."""
+
+    index: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileNodes(_Call):
+    """Group up to ``size`` nodes of a tree into one n-ary node."""
+
+    size: int
+    kind: str = "uniform"
+
+
+@dataclass(frozen=True, slots=True)
+class PadTrees(_Call):
+    """Pad each tree until its leaves are equally deep."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderTrees(_Call):
+    """Sort trees by depth and shape so that neighbours walk alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Represent(_Call):
+    """Choose how the forest lies in memory."""
+
+    representation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vectorize(_Call):
+    """Walk the rows of an innermost batch loop in SIMD lanes."""
+
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class CachePredicates(_Call):
+    """Evaluate each distinct predicate once for the rows of one iteration."""
+
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quantize(_Call):
+    """Keep the rows of one iteration as bin codes and compare integers."""
+
+    index: str
+
+
+Mark: TypeAlias = (
+    GpuDimension
+    | Unroll
+    | Specialize
+    | Cache
+    | Parallel
+    | Interleave
+    | UnrollWalk
+    | PeelWalk
+    | AtomicReduce
+    | SharedReduce
+    | VectorReduce
+    | Vectorize
+    | CachePredicates
+    | Quantize
+)
+Option: TypeAlias = TileNodes | PadTrees | ReorderTrees | Represent
+Directive: TypeAlias = Tile | Split | Reorder | Mark | Option
+
+BY_NAME: dict[str, type[Directive]] = {
+    "tile": Tile,
+    "split": Split,
+    "reorder": Reorder,
+    "gpu_dimension": GpuDimension,
+    "unroll": Unroll,
+    "specialize": Specialize,
+    "cache": Cache,
+    "parallel": Parallel,
+    "interleave": Interleave,
+    "unroll_walk": UnrollWalk,
+    "peel_walk": PeelWalk,
+    "atomic_reduce": AtomicReduce,
+    "shared_reduce": SharedReduce,
+    "vector_reduce": VectorReduce,
+    "tile_nodes": TileNodes,
+    "pad_trees": PadTrees,
+    "reorder_trees": ReorderTrees,
+    "represent": Represent,
+    "vectorize": Vectorize,
+    "cache_predicates": CachePredicates,
+    "quantize": Quantize,
+}
+_NAME = {cls: name for name, cls in BY_NAME.items()}
+
+
+def name_of(directive: object) -> str:
+    """Return the method name of a directive, such as ``"tile"``."""
+    return _NAME[type(directive)]  # type: ignore[index]
+
+
+def arguments(directive: object) -> list[object]:
+    """Return the arguments of the call, without those left at their default."""
+    if isinstance(directive, Reorder):
+        return list(directive.indices)
+    values = []
+    for field in fields(directive):  # type: ignore[arg-type]
+        value = getattr(directive, field.name)
+        if field.default is MISSING or value != field.default:
+            values.append(value)
+    return values
+
+
+def _literal(value: object) -> str:
+    # Text in double quotes, as people write loop names.
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def problem(directive: Directive) -> str | None:
+    """Say in one sentence what is wrong with the arguments, or return None.
+
+    Only what can be judged without a loop nest is judged here.
+    """
+    match directive:
+        case Tile(_, outer, inner, size):
+            return (
+                _name_problem(directive, outer, inner)
+                or _whole_problem(directive, "size", size)
+                or _require(
+                    size != 0,
+                    f"{directive} needs a size other than 0; a negative size is the "
+                    "number of outer iterations.",
+                )
+            )
+        case Split(_, first, second, at):
+            return (
+                _name_problem(directive, first, second)
+                or _whole_problem(directive, "at", at)
+                or _require(
+                    at > 0,
+                    f"{directive} needs a positive value to split at; nothing "
+                    f"comes before {at}.",
+                )
+            )
+        case Reorder(indices):
+            return _reorder_problem(directive, indices)
+        case GpuDimension(_, dimension):
+            return _require(
+                dimension in GPU_DIMENSIONS,
+                f"{directive} needs one of the dimensions {_one_of(GPU_DIMENSIONS)}.",
+            )
+        case Interleave(_, factor):
+            if factor is None:
+                return None
+            return _range_problem(directive, "factor", factor, 1, 64)
+        case UnrollWalk(_, depth) | PeelWalk(_, depth):
+            return _range_problem(directive, "depth", depth, 1, MAX_WALK_DEPTH)
+        case VectorReduce(_, width):
+            return _whole_problem(directive, "width", width) or _require(
+                width in VECTOR_WIDTHS,
+                f"{directive} needs a width that is one of {_one_of(VECTOR_WIDTHS)}.",
+            )
+        case TileNodes(size, kind):
+            return _range_problem(directive, "size", size, 1, MAX_NODE_TILE) or (
+                _require(
+                    kind in TILE_KINDS,
+                    f"{directive} needs a kind that is one of {_one_of(TILE_KINDS)}.",
+                )
+            )
+        case Represent(representation):
+            return _require(
+                isinstance(representation, str) and representation.isidentifier(),
+                f"{directive} needs the name of a representation, such as "
+                '"array", "sparse" or "reorg".',
+            )
+        case (
+            Unroll()
+            | Specialize()
+            | Cache()
+            | Parallel()
+            | AtomicReduce()
+            | SharedReduce()
+            | PadTrees()
+            | ReorderTrees()
+            | Vectorize()
+            | CachePredicates()
+            | Quantize()
+        ):
+            return None
+
+
+def _require(holds: bool, why: str) -> str | None:
+    return None if holds else why
+
+
+def _one_of(values: tuple[object, ...]) -> str:
+    return ", ".join(map(_literal, values))
+
+
+def _name_problem(directive: Directive, one: object, other: object) -> str | None:
+    for name in (one, other):
+        if not (isinstance(name, str) and name.isidentifier()):
+            return (
+                f"{directive} needs names of letters, digits and underscores for its "
+                f"new loops, not {_literal(name)}."
+            )
+    if one == other:
+        return f"{directive} needs two different names, but both are {_literal(one)}."
+    return None
+
+
+def _reorder_problem(directive: Reorder, indices: tuple[str, ...]) -> str | None:
+    if len(indices) < 2:
+        return f"{directive} needs at least two loops."
+    for place, index in enumerate(indices):
+        if index in indices[:place]:
+            return f"{directive} names {_literal(index)} twice."
+    return None
+
+
+def _whole_problem(directive: Directive, what: str, value: object) -> str | None:
+    if type(value) is int:
+        return None
+    return f"{directive} needs a whole number as its {what}, not {_literal(value)}."
+
+
+def _range_problem(
+    directive: Directive, what: str, value: int, low: int, high: int
+) -> str | None:
+    return _whole_problem(directive, what, value) or _require(
+        low <= value <= high,
+        f"{directive} needs a {what} from {low} to {high}.",
+    )

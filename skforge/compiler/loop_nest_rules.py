@@ -1,0 +1,299 @@
+"""Which marks may stand on a loop, and where in a nest: one rule a function."""
+
+from __future__ import annotations
+
+from skforge.compiler.directives import (
+    AtomicReduce,
+    Cache,
+    CachePredicates,
+    Directive,
+    GpuDimension,
+    Interleave,
+    Mark,
+    Parallel,
+    PeelWalk,
+    Quantize,
+    SharedReduce,
+    Specialize,
+    TileNodes,
+    Unroll,
+    UnrollWalk,
+    Vectorize,
+    VectorReduce,
+)
+from skforge.compiler.loop_nest import (
+    Kind,
+    Nest,
+    Root,
+    Variable,
+    mark_of,
+    paths,
+    walk,
+)
+
+# Each says how the iterations of a loop are run, so a loop can have only one.
+_RUNNERS = (Parallel, GpuDimension, Unroll, Interleave, Vectorize)
+_TREE_ONLY = (Specialize, AtomicReduce, SharedReduce, VectorReduce)
+_BATCH_ONLY = (Vectorize, CachePredicates, Quantize)
+_INNERMOST = (Interleave, Vectorize)
+
+
+def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
+    """Say why a mark cannot be put on a loop, or return None."""
+    name = variable.name
+    for old in variable.marks:
+        if type(old) is type(mark):
+            return f'{mark} comes after {old}, which already marks "{name}".'
+        if _exclude(old, mark):
+            return f'{mark} excludes {old}, which already marks "{name}".'
+    needed: Root | None = None
+    if isinstance(mark, _TREE_ONLY):
+        needed = "tree"
+    elif isinstance(mark, _BATCH_ONLY):
+        needed = "batch"
+    if needed is not None and variable.root != needed:
+        return (
+            f'{mark} needs a loop over the {needed} index, but "{name}" comes from '
+            f'"{variable.root}".'
+        )
+    if isinstance(mark, _INNERMOST):
+        for loop, _ in walk(nest.loops):
+            if loop.name == name and loop.body:
+                return (
+                    f'{mark} needs an innermost loop, but "{name}" contains '
+                    f'"{loop.body[0].name}".'
+                )
+    return None
+
+
+def _exclude(one: Mark, two: Mark) -> bool:
+    if isinstance(one, _RUNNERS) and isinstance(two, _RUNNERS):
+        return True
+    kinds = {type(one), type(two)}
+    # Both already make separate code, or run walks of several trees as one.
+    if Specialize in kinds and kinds & {Unroll, Interleave}:
+        return True
+    # Atomics add straight to the result: there are no partial sums to vectorise.
+    return kinds == {AtomicReduce, VectorReduce}
+
+
+def broken_rule(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    """Return what a directive has broken in the nest it made, and at which loop."""
+    for rule in (_innermost, _gpu_order, _one_walk, _cache_block):
+        broken = rule(nest, directive)
+        if broken is not None:
+            return broken
+    return None
+
+
+def _innermost(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    for loop, _ in walk(nest.loops):
+        for mark in nest.variable(loop.name).marks:
+            if isinstance(mark, _INNERMOST) and loop.body:
+                return (
+                    f'{directive} puts "{loop.body[0].name}" inside "{loop.name}", but '
+                    f"{mark} needs an innermost loop.",
+                    loop.name,
+                )
+    return None
+
+
+def _gpu_order(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    for path in paths(nest.loops):
+        mapped: list[tuple[str, GpuDimension]] = []
+        for name in path:
+            mark = mark_of(nest.variable(name), GpuDimension)
+            if mark is None:
+                continue
+            for outer, old in mapped:
+                if old.dimension == mark.dimension:
+                    new, other = (name, old) if mark == directive else (outer, mark)
+                    return (
+                        f'{directive} uses "{mark.dimension}" twice in one nest: '
+                        f"{other} has it already.",
+                        new,
+                    )
+                if old.dimension[:5] == "block" and mark.dimension[:4] == "grid":
+                    return (
+                        f'{directive} leaves "{name}" on "{mark.dimension}" inside '
+                        f'"{outer}" on "{old.dimension}"; the grid must be outside '
+                        "the block.",
+                        name,
+                    )
+            mapped.append((name, mark))
+    return None
+
+
+def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    if not isinstance(directive, (UnrollWalk, PeelWalk)):
+        return None
+    for path in paths(nest.loops):
+        marks = [
+            mark
+            for name in path
+            for mark in nest.variable(name).marks
+            if isinstance(mark, (UnrollWalk, PeelWalk))
+        ]
+        for mark in marks:
+            if mark != directive and directive in marks:
+                return (
+                    f"{directive} comes after {mark}, which already says how the walks "
+                    f'under "{directive.index}" start.',
+                    directive.index,
+                )
+    return None
+
+
+def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    """Check that one iteration of a cached loop uses consecutive rows or trees."""
+    for path in paths(nest.loops):
+        for place, name in enumerate(path):
+            variable = nest.variable(name)
+            mark = mark_of(variable, Cache)
+            if mark is None:
+                continue
+            order = [
+                v.name
+                for v in nest.variables
+                if v.root == variable.root and v.name in path
+            ]
+            inside = {n for n in path[place + 1 :] if n in order}
+            if inside != set(order[len(order) - len(inside) :]):
+                what = "rows" if variable.root == "batch" else "trees"
+                by = "" if mark == directive else f" that {mark} fetches"
+                return (
+                    f'{directive} needs the {what}{by} in one iteration of "{name}" to '
+                    "be consecutive; keep inner tiles inside the loops they tile.",
+                    name,
+                )
+    return None
+
+
+# --- what can only be judged when the schedule is bound ------------------------------
+
+# The one place that says what a kind of target cannot do yet.
+NOT_YET: dict[Kind, tuple[type[Mark], ...]] = {
+    "cpu": (CachePredicates, Quantize),
+    "gpu": (CachePredicates, Quantize, Vectorize),
+}
+# Unrolled and interleaved walks are copies of code, so their number is bounded.
+MAX_COPIES = 256
+
+
+def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
+    """Say why a nest with its extents known does not suit a kind of target."""
+    for variable in nest.variables:
+        for mark in variable.marks:
+            why = (
+                _kind_problem(mark, kind)
+                or _reduce_problem(variable, mark)
+                or _lanes_problem(nest, mark)
+                or _predicates_problem(nest, mark)
+                or _not_yet(mark, kind)
+            )
+            if why is not None:
+                return why, variable.name
+    if kind == "gpu":
+        return _kernel_problem(nest)
+    return None
+
+
+def _kind_problem(mark: Mark, kind: Kind) -> str | None:
+    if kind == "cpu" and isinstance(mark, GpuDimension):
+        return f"{mark} maps a loop to a GPU, but the target is a CPU."
+    if kind == "cpu" and isinstance(mark, SharedReduce):
+        return (
+            f"{mark} uses the shared memory of a GPU, which a CPU does not have; leave "
+            "it out."
+        )
+    if kind == "gpu" and isinstance(mark, Parallel):
+        return (
+            f"{mark} runs on CPU threads, but this schedule is for a GPU; use "
+            "gpu_dimension instead."
+        )
+    return None
+
+
+def _reduce_problem(variable: Variable, mark: Mark) -> str | None:
+    if not isinstance(mark, (AtomicReduce, SharedReduce, VectorReduce)):
+        return None
+    if any(isinstance(m, (Parallel, GpuDimension)) for m in variable.marks):
+        return None
+    return (
+        f'{mark} needs a loop whose iterations run at the same time; mark "'
+        f'{variable.name}" with parallel or gpu_dimension, or leave it out.'
+    )
+
+
+def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
+    if not isinstance(mark, Vectorize):
+        return None
+    for option in nest.options:
+        if isinstance(option, TileNodes) and option.size > 1:
+            return (
+                f"{mark} walks one node at a time in each lane, but {option} groups "
+                "nodes; leave one of the two out."
+            )
+    return None
+
+
+def _not_yet(mark: Mark, kind: Kind) -> str | None:
+    if isinstance(mark, NOT_YET[kind]):
+        name = "a CPU" if kind == "cpu" else "a GPU"
+        return f"{mark} is not supported on {name} yet; leave it out."
+    return None
+
+
+def _predicates_problem(nest: Nest, mark: Mark) -> str | None:
+    """Check what a table of predicates for a block of rows needs around it."""
+    if not isinstance(mark, CachePredicates):
+        return None
+    for path in paths(nest.loops):
+        if mark.index not in path:
+            continue
+        inside = [nest.variable(n) for n in path[path.index(mark.index) + 1 :]]
+        rows = [v for v in inside if v.root == "batch"]
+        if not rows:
+            return (
+                f'{mark} needs a block of rows inside "{mark.index}"; tile the batch '
+                "and mark the outer loop."
+            )
+        if not isinstance(rows[0].count.size, int):
+            return (
+                f'{mark} needs a fixed number of rows inside "{mark.index}"; tile the '
+                "batch with a positive size."
+            )
+        if len(inside) == len(rows):
+            return f'{mark} needs a tree loop inside "{mark.index}".'
+        for v in rows:
+            if mark_of(v, Interleave) is not None:
+                return f'{mark} excludes interleave on the rows of "{v.name}".'
+        if mark_of(rows[-1], Vectorize) is None:
+            return (
+                f"{mark} evaluates a block of rows at once; mark their loop "
+                f'"{rows[-1].name}" with vectorize.'
+            )
+        for name in path:
+            for other in nest.variable(name).marks:
+                if isinstance(other, (UnrollWalk, PeelWalk)):
+                    return (
+                        f"{mark} replaces the walk by bit logic, so {other} has "
+                        "nothing to do; leave it out."
+                    )
+    return None
+
+
+def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
+    for path in paths(nest.loops):
+        mapped = [
+            place
+            for place, name in enumerate(path)
+            if mark_of(nest.variable(name), GpuDimension) is not None
+        ]
+        if not mapped:
+            return (
+                "A schedule for a GPU needs at least one gpu_dimension around every "
+                "walk.",
+                path[-1],
+            )
+    return None
