@@ -1,4 +1,4 @@
-"""Group the inner nodes of every tree into tiles (papers/002 §3.2 to §3.5).
+r"""Group the inner nodes of every tree into tiles (papers/002 §3.2 to §3.5).
 
 Before: binary trees of a Forest. After: a tree of tiles for each, under the paper's
 conditions: the tiles partition the inner nodes, each is connected, none is smaller
@@ -10,11 +10,11 @@ ends up smaller is followed to the right by dummy nodes, false for every row, do
 the legal size::
 
     two nodes, size 4        a
-                            / \\
+                            / \
                            b   dummy        exits: l0 l1 -1 -1 l2
-                          / \\      \\
+                          / \      \
                          l0  l1   dummy
-                                      \\
+                                      \
                                        l2
 """
 
@@ -135,12 +135,12 @@ def _grow(
 def _append_dummies(
     forest: Forest, node: _Ints, heap: _Ints, count: NDArray[np.int64]
 ) -> _Ints:
-    """Number a chain of dummies at the last exit of small tiles; return that exit."""
+    """Put a chain of dummies at the last exit of small tiles; return that exit."""
     size = node.shape[1]
     rightmost = (heap > 0) & ((heap & (heap + 1)) == 0)  # 1, 3, 7, ...: down the right
     end = np.where(rightmost, heap, 0).argmax(axis=1)
     at = np.arange(len(node))
-    last = forest.right[node[at, end]]
+    last: _Ints = forest.right[node[at, end]]
     deepest = heap[at, end]
     for slot in range(1, size):
         dummy = slot >= count
