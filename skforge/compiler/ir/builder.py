@@ -143,7 +143,11 @@ class Builder:
         return self.binary("mul", a, b)
 
     def compare(
-        self, op: lir.CompareOp, a: Value, b: Value | int | float, unordered: bool = False
+        self,
+        op: lir.CompareOp,
+        a: Value,
+        b: Value | int | float,
+        unordered: bool = False,
     ) -> Value:
         """Return a bool or mask."""
         b = self._operand(a, b)
@@ -163,7 +167,8 @@ class Builder:
         """Return a where cond else b."""
         a, b = self._same_lanes(a, b)
         if lanes_of(cond.type) and not lanes_of(a.type):
-            a, b = self.splat(a, lanes_of(cond.type)), self.splat(b, lanes_of(cond.type))
+            lanes = lanes_of(cond.type)
+            a, b = self.splat(a, lanes), self.splat(b, lanes)
         return self.let(lir.Select(cond, a, b), a.type, "sel")
 
     def convert(self, a: Value, element: Scalar) -> Value:

@@ -149,7 +149,10 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """``neg``, ``not`` (bool, mask, ints: bitwise), ``exp`` (the C library's), ``abs``."""
+    """``neg``, ``abs``, ``not`` (bool, mask, ints: bitwise), ``exp`` of a float.
+
+    ``exp`` is the C library's, ``expf`` for f32. ``neg`` of a float flips its sign.
+    """
 
     op: Literal["neg", "not", "exp", "abs"]
     a: Value
@@ -164,9 +167,11 @@ BinaryOp: TypeAlias = Literal[
 class Binary:
     """Arithmetic on equal types.
 
-    Integers wrap; ``div`` and ``rem`` truncate toward zero and the divisor is never
-    zero; ``shr`` is arithmetic on signed types; floats round to nearest even and are
-    never contracted or reassociated. ``min`` and ``max`` are for integers.
+    Integers wrap; ``div`` and ``rem`` truncate toward zero, the divisor is never zero
+    and the quotient never overflows; ``shr`` is arithmetic on signed types, a shift
+    count is 0 … bits - 1; floats round to nearest even and are never contracted or
+    reassociated. ``rem``, ``min``, ``max`` and shifts are for integers; ``and``,
+    ``or`` and ``xor`` for integers, bools and masks.
     """
 
     op: BinaryOp
@@ -206,7 +211,8 @@ class Convert:
 
     Integers widen by their own signedness or wrap; floats to integers truncate toward
     zero (out of range and NaN give any value, never a trap); integers to floats and
-    f64 to f32 round to nearest even; bool and mask become 0 or 1.
+    f64 to f32 round to nearest even; bool and mask become 0 or 1. The result is a
+    number or a vector of numbers; a bool comes from ``Compare``.
     """
 
     a: Value
@@ -269,7 +275,8 @@ class Load:
 class Gather:
     """Lane-wise ``Load`` at a vector of indices; masked-off lanes give ``other``.
 
-    ``mask`` None loads every lane; a masked-off lane never touches memory.
+    ``mask`` None loads every lane; a masked-off lane never touches memory. ``other``
+    has the result's type and is given exactly when ``mask`` is.
     """
 
     buffer: Buffer
@@ -358,7 +365,12 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class WarpReduce:
-    """Sum over the threads of a warp, given to every thread; only in a BlockRegion."""
+    """Sum over the threads of a warp, given to every thread; only in a BlockRegion.
+
+    A warp is ``width`` (a power of two) threads of consecutive number x + X (y + Y z)
+    and all of them reach the statement together. The sum is a butterfly: each thread
+    adds the value of thread ^ offset, for offsets width / 2, …, 2, 1.
+    """
 
     a: Value
     width: int
@@ -448,10 +460,12 @@ class StorePlane:
 
 @dataclass(frozen=True, slots=True)
 class TransposeBlock:
-    """Columns of a block of rows: ``target[f * rows + r] = source[(first + r) * stride + f]``.
+    """Columns of a block of rows, one column after another.
 
-    For every feature number in ``features`` (elements 0 … n_features of that buffer).
-    Rows at or past ``n_rows`` repeat the last row: nothing past it is read.
+    ``target[f * rows + r] = source[(first + r) * stride + f]`` for every feature number
+    f in ``features`` (elements 0 … n_features of that buffer). Rows at or past
+    ``n_rows``, counted from row 0 of the source, repeat the last row: nothing past it
+    is read.
     """
 
     target: Buffer
@@ -546,7 +560,9 @@ class ParallelFor:
     body: tuple[Stmt, ...]
 
 
-GpuDim: TypeAlias = Literal["grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"]
+GpuDim: TypeAlias = Literal[
+    "grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,8 +578,9 @@ class BlockRegion:
     """``body`` once for each thread of the block; a barrier follows the region.
 
     Control around a region is uniform over the block, so that a divergent barrier
-    cannot be written; values pass between regions through shared or private buffers
-    (a private buffer is indexed by the thread as well).
+    cannot be written; values pass between regions through shared or private buffers.
+    A private buffer allocated in the grid outside its regions is one buffer for each
+    thread, used only in regions; all regions of a grid have the same dimensions.
     """
 
     dims: tuple[tuple[GpuDim, Value, Value], ...]
