@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from skforge._timing import interleave
 
@@ -28,7 +29,7 @@ class Pair:
 
 
 def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the rows whose bits differ; every row if shape or dtype do.
+    """Return the rows whose bits differ, of arrays of one shape and dtype.
 
     Bits, not values: NaN equals itself, and 0.0 differs from -0.0.
 
@@ -36,8 +37,6 @@ def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]
     array([0])
     """
     ours, theirs = np.ascontiguousarray(ours), np.ascontiguousarray(theirs)
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return np.arange(max(len(ours), len(theirs), 1))
     if ours.size == 0:
         return np.arange(0)
     shape = (len(ours), -1)
@@ -48,19 +47,31 @@ def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]
 
 def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> bool:
     """Print for each pair and set of rows whether all bits agree; return if all do."""
-    table = Table("compiled", "source", "rows", "bits", title="Predictions")
+    table = Table("skforge", "source", "rows", "bits", title="Predictions")
     good = True
     for pair in pairs:
         for kind, X in rows.items():
-            ours, theirs = pair.compiled(X), pair.source(X)
-            bad = differing_rows(ours, theirs)
-            verdict = "[green]identical[/]"
-            if bad.size:
-                good = False
-                verdict = f"[red]{bad.size:,} rows differ, the first is {bad[0]}[/]"
-            table.add_row(pair.name, pair.source_name, f"{len(X):,} {kind}", verdict)
+            difference = describe_difference(pair.compiled(X), pair.source(X))
+            good = good and difference is None
+            table.add_row(
+                pair.name,
+                pair.source_name,
+                f"{len(X):,} {kind}",
+                Text(difference or "identical", style="red" if difference else "green"),
+            )
     console.print(table)
     return good
+
+
+def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
+    """Return how two results differ, in a few words, or None if no bit does."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"
+    bad = differing_rows(ours, theirs)
+    if bad.size == 0:
+        return None
+    return f"{bad.size:,} differ, the first in row {bad[0]}"
 
 
 def speed(
@@ -74,24 +85,27 @@ def speed(
     """Print medians for each batch size; all calls of a size share their rounds."""
     table = Table(title="Time of one call, one thread (medians of interleaved rounds)")
     table.add_column("rows", justify="right")
-    table.add_column("call")
-    for column in ("skforge", "source", "speedup"):
+    table.add_column("skforge")
+    table.add_column("time", justify="right")
+    table.add_column("source")
+    for column in ("time", "speedup"):
         table.add_column(column, justify="right")
     for size in batch_sizes:
         batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
         calls = {}
-        for pair in pairs:
-            calls[pair.name] = _bound(pair.compiled, batch)
-            calls[pair.source_name] = _bound(pair.source, batch)
+        for number, pair in enumerate(pairs):
+            calls[f"skforge {number}"] = _bound(pair.compiled, batch)
+            calls[f"source {number}"] = _bound(pair.source, batch)
         timing = interleave(calls, seconds=seconds)
         for number, pair in enumerate(pairs):
-            ratio = timing.speedup(pair.name, over=pair.source_name)
+            ours, theirs = f"skforge {number}", f"source {number}"
             table.add_row(
                 f"{size:,}" if number == 0 else "",
-                f"{pair.name} vs {pair.source_name}",
-                duration(timing.seconds(pair.name)),
-                duration(timing.seconds(pair.source_name)),
-                f"{ratio:.1f}×",
+                pair.name,
+                duration(timing.seconds(ours)),
+                pair.source_name,
+                duration(timing.seconds(theirs)),
+                f"{_three_digits(timing.speedup(ours, over=theirs))}×",
             )
         table.add_section()
     console.print(table)
