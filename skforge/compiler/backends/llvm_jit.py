@@ -1,0 +1,287 @@
+"""LLVM IR text to machine code in this process, or to objects for another machine.
+
+Text is parsed, verified and compiled to an object by a target machine, and the object
+is loaded by ORC's LLJIT. Every use of LLVM is under one lock, which a fork waits for:
+without that a child forked during a compilation would hang on its first own one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import re
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from skforge.compiler.backends.llvm import emit_llvm
+from skforge.compiler.ir import lir
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError
+
+_LOCK = threading.RLock()
+_LIBRARY_NUMBERS = itertools.count()
+_DEFINED = re.compile(r'^define void @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
+# What a kernel looks like to ctypes; a CFUNCTYPE call releases the GIL.
+_PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+@contextmanager
+def _llvm() -> Iterator[Any]:
+    """Hold the lock, and give llvmlite's binding with every target initialised."""
+    with _LOCK:
+        yield _binding()
+
+
+@lru_cache(maxsize=1)
+def _binding() -> Any:
+    from llvmlite import binding
+
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    binding.initialize_native_asmparser()
+    # llvmlite has a lock of its own. Holding both over a fork gives the child two free
+    # locks, since whoever held them has left LLVM by then.
+    inner = getattr(getattr(binding.ffi.lib, "_lock", None), "_lock", None)
+    locks = [lock for lock in (_LOCK, inner) if lock is not None]
+    if hasattr(os, "register_at_fork"):
+
+        def acquire() -> None:
+            for lock in locks:
+                lock.acquire()
+
+        def release() -> None:
+            for lock in reversed(locks):
+                lock.release()
+
+        os.register_at_fork(
+            before=acquire, after_in_parent=release, after_in_child=release
+        )
+    return binding
+
+
+@lru_cache(maxsize=16)
+def _target_machine(target: Target) -> Any:
+    """Return the machine that compiles for a target; use under the lock."""
+    binding = _binding()
+    try:
+        return binding.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu,
+            features=target.features,
+            opt=2,
+            reloc="pic",
+            codemodel="small",
+        )
+    except RuntimeError as error:
+        raise CompilerError(
+            f"LLVM cannot compile for {target.triple}: {error}; choose another target."
+        ) from error
+
+
+def _text_of(source: str | lir.Function, target: Target) -> str:
+    return source if isinstance(source, str) else emit_llvm(source, target)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip('"') for name in _DEFINED.findall(text)]
+
+
+def _parse(
+    sources: Sequence[str | lir.Function], target: Target
+) -> tuple[Any, list[str]]:
+    """Return one verified module of all sources, and the kernels in it."""
+    binding, machine = _binding(), _target_machine(target)
+    whole, kernels = None, []
+    for source in sources:
+        text = _text_of(source, target)
+        names = _names(text)
+        try:
+            module = binding.parse_assembly(text)
+            module.verify()
+            module.triple = target.triple
+            module.data_layout = str(machine.target_data)
+            if whole is None:
+                whole = module
+            else:
+                whole.link_in(module)
+        except RuntimeError as error:
+            raise CompilerError(
+                f"LLVM refuses {', '.join(map(repr, names)) or 'a module'}: "
+                f"{str(error).strip()}"
+            ) from error
+        kernels += names
+    if whole is None:
+        raise CompilerError("There is no function to compile.")
+    return whole, kernels
+
+
+class JitModule:
+    """Machine code in this process; it lives as long as this object.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The kernels, as ``address`` and ``call`` know them.
+    target : Target
+        What the code was compiled for.
+    """
+
+    def __init__(
+        self, target: Target, names: Sequence[str], ir: str, binary: bytes, loaded: Any
+    ) -> None:
+        self.names = tuple(names)
+        self.target = target
+        self._ir = ir
+        self._object = binary
+        self._loaded = loaded  # LLVM's resource tracker; the code goes with it
+        self._functions: dict[str, Any] = {}
+
+    def address(self, name: str) -> int:
+        """Return the address of a kernel."""
+        if name not in self.names:
+            raise CompilerError(
+                f"No kernel {name!r} in this module; it has {', '.join(self.names)}."
+            )
+        return int(self._loaded[name])
+
+    def function(self, name: str) -> Any:
+        """Return a kernel as a ctypes function (slots, pfor address, threads).
+
+        ``slots`` is a bytes object or the address of the array; the GIL is released.
+        """
+        found = self._functions.get(name)
+        if found is None:
+            found = self._functions[name] = _PROTOTYPE(self.address(name))
+        return found
+
+    def llvm_ir(self) -> str:
+        """Return the IR that was compiled."""
+        return self._ir
+
+    def object_bytes(self) -> bytes:
+        """Return the relocatable object that was loaded."""
+        return self._object
+
+    def assembly(self) -> str:
+        """Return the assembly; it is compiled anew."""
+        return emit_assembly(self._ir, self.target)
+
+
+@lru_cache(maxsize=1)
+def _jit() -> Any:
+    """Return the process's LLJIT; every module is a library of its own in it."""
+    return _binding().create_lljit_compiler()
+
+
+def compile_functions(
+    sources: Sequence[str | lir.Function],
+    target: Target,
+    symbols: Mapping[str, int] | None = None,
+) -> JitModule:
+    """Compile kernels into this process.
+
+    Parameters
+    ----------
+    sources : sequence of str or lir.Function
+        Kernels, or LLVM modules as text.
+    target : Target
+        The host, or any CPU whose features the host has.
+    symbols : mapping of str to int, optional
+        Addresses of functions that the text declares; others are looked up in this
+        process.
+    """
+    target.check_runs_here()
+    with _llvm() as binding:
+        module, names = _parse(sources, target)
+        binary = _target_machine(target).emit_object(module)
+        return _load(binding, target, names, str(module), binary, symbols or {})
+
+
+def _load(
+    binding: Any,
+    target: Target,
+    names: Sequence[str],
+    ir: str,
+    binary: bytes,
+    symbols: Mapping[str, int],
+) -> JitModule:
+    builder = binding.JITLibraryBuilder().add_object_img(binary)
+    builder.add_current_process()
+    for name, address in symbols.items():
+        builder.import_symbol(name, address)
+    for name in names:
+        builder.export_symbol(name)
+    try:
+        loaded = builder.link(_jit(), f"skforge.{next(_LIBRARY_NUMBERS)}")
+    except RuntimeError as error:
+        raise CompilerError(
+            f"LLVM cannot load {', '.join(map(repr, names))}: {str(error).strip()}"
+        ) from error
+    return JitModule(target, names, ir, binary, loaded)
+
+
+def emit_object(source: str | lir.Function, target: Target) -> bytes:
+    """Return a relocatable object for any CPU target."""
+    with _llvm():
+        return bytes(_target_machine(target).emit_object(_parse([source], target)[0]))
+
+
+def emit_assembly(source: str | lir.Function, target: Target) -> str:
+    """Return assembly text for any CPU target."""
+    with _llvm():
+        return str(_target_machine(target).emit_assembly(_parse([source], target)[0]))
+
+
+# ------------------------------------------------------------ calls
+
+
+def pack_slots(slots: Sequence[Any]) -> bytes:
+    """Return a kernel's arguments as bytes: ints as int64, floats as doubles.
+
+    NumPy arrays stand for the address of their data; the caller keeps them alive.
+    """
+    try:
+        return struct.pack(f"{len(slots)}q", *slots)
+    except (struct.error, TypeError):  # a float or an array is among them
+        pass
+    codes, values = [], []
+    for slot in slots:
+        data = getattr(slot, "ctypes", None)
+        is_array = data is not None and getattr(slot, "ndim", 0) > 0
+        value = data.data if is_array and data is not None else slot
+        if hasattr(value, "item"):
+            value = value.item()
+        codes.append("d" if isinstance(value, float) else "q")
+        values.append(value)
+    return struct.pack("=" + "".join(codes), *values)
+
+
+def call(
+    module: JitModule, name: str, slots: Sequence[Any], n_threads: int = 1
+) -> None:
+    """Run a kernel, with the GIL released.
+
+    Parameters
+    ----------
+    module : JitModule
+        Holds the code.
+    name : str
+        The kernel.
+    slots : sequence of int, float, bool or ndarray
+        One argument for each LIR parameter; an array stands for its address. Nothing
+        checks that an array is what the kernel expects.
+    n_threads : int, default=1
+        Threads for parallel loops; fewer are used where limits in force say so.
+    """
+    function = module.function(name)
+    if n_threads <= 1:
+        function(pack_slots(slots), None, 1)
+        return
+    from skforge.compiler.backends.runtime import parallel_for_pointer
+
+    address, threads = parallel_for_pointer(n_threads)
+    function(pack_slots(slots), address, threads)
