@@ -32,17 +32,13 @@ _OPTIONAL = frozenset(
 _MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
 
 
-def tree_arrays(
-    trees: list[dict[str, Any]], weights: NDArray[np.float32] | None, n_outputs: int
-) -> dict[str, Any]:
+def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     """Return the tree, node, leaf and predicate arrays of a Forest.
 
     Parameters
     ----------
     trees : list of dict
         ``gradient_booster.model.trees``, or the part of it to keep.
-    weights : ndarray of float32 or None
-        DART's weight of each of the trees.
     n_outputs : int
         Width of vector leaves, when the trees have them.
 
@@ -68,11 +64,6 @@ def tree_arrays(
         leaf_value = _vector_values(trees, nodes, offset, is_leaf, n_outputs)
     else:
         leaf_value = nodes["split_conditions"][is_leaf][:, np.newaxis]
-    if weights is not None:
-        per_leaf = np.repeat(weights, sizes)[is_leaf]
-        # XGBoost rounds weight * leaf to float32 before it adds it
-        leaf_value = leaf_value * per_leaf[:, np.newaxis]
-
     inner = ~is_leaf
     start = np.repeat(offset[:-1], sizes)
     for name in ("left_children", "right_children"):

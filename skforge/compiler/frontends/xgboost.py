@@ -63,7 +63,10 @@ _DAMAGED = "the model is damaged, export it again."
 
 
 def forest_from_document(
-    document: Any, iteration_range: Range | None = None, missing: float = math.nan
+    document: Any,
+    iteration_range: Range | None = None,
+    missing: float = math.nan,
+    in_place: bool = False,
 ) -> Forest:
     """Build the forest of a decoded XGBoost model document.
 
@@ -75,6 +78,9 @@ def forest_from_document(
         Boosting rounds ``[begin, end)``; ``end == 0`` means all from ``begin``.
     missing : float, default=nan
         The rows' own marker of a missing value.
+    in_place : bool, default=False
+        Follow ``inplace_predict``, as the wrappers do, and not ``Booster.predict``;
+        the two differ in the last bits of DART models only.
 
     Returns
     -------
@@ -123,24 +129,56 @@ def forest_from_document(
                 f"{name} is for {length} trees, the model has {len(trees)}; {_DAMAGED}"
             )
     keep = _tree_range(model, iteration_range, n_outputs, len(trees))
-    arrays = tree_arrays(
-        trees[keep], None if weights is None else weights[keep], n_outputs
-    )
+    arrays = tree_arrays(trees[keep], n_outputs)
     vector = arrays["leaf_value"].shape[1] > 1
-    if weights is not None and vector:
-        raise UnsupportedModelError("DART with vector leaves is unknown to XGBoost.")
     group = _integers(info, "tree_info")[keep]
+    base = _base(param, objective.link, n_outputs)
+    if weights is not None:
+        if vector:
+            raise UnsupportedModelError("DART with vector leaves is no XGBoost model.")
+        _check_groups(group, n_outputs)
+        tree_base = base[group] if in_place else None
+        _scale_by_dropout(arrays, weights[keep], tree_base)
     return Forest(
         **arrays,
         tree_output=(np.full(len(group), -1) if vector else group).astype(np.int32),
         n_features=n_features,
-        base=_base(param, objective.link, n_outputs),
+        base=base,
         transform=PostTransform(objective.transform),
         task=_task(objective, n_outputs),
         source="xgboost",
         missing_value=missing,
         feature_names=_names(learner, n_features),
     )
+
+
+def _check_groups(group: NDArray[np.int64], n_outputs: int) -> None:
+    bad = (group < 0) | (group >= n_outputs)
+    if bad.any():
+        at = int(bad.argmax())
+        raise InvalidModelError(
+            f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}; {_DAMAGED}"
+        )
+
+
+def _scale_by_dropout(
+    arrays: dict[str, Any],
+    weights: NDArray[np.float32],
+    tree_base: NDArray[np.float32] | None,
+) -> None:
+    """Multiply DART's leaves by their trees' weights, rounding as XGBoost does.
+
+    ``Booster.predict`` adds float32(leaf * weight). ``inplace_predict``, which the
+    wrappers use, predicts each tree on top of the base margin and takes it off again,
+    so each leaf first loses the bits that this loses.
+    """
+    tree = np.repeat(np.arange(len(weights)), np.diff(arrays["tree_offset"]))
+    tree = tree[arrays["leaf"] >= 0]
+    value = arrays["leaf_value"]
+    if tree_base is not None:
+        base = tree_base[tree][:, np.newaxis]
+        value = (base + value) - base
+    arrays["leaf_value"] = value * weights[tree][:, np.newaxis]
 
 
 def _task(objective: _Objective, n_outputs: int) -> str:
@@ -310,9 +348,10 @@ def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
                 "the file is damaged, save the model again."
             ) from error
     attributes = _attributes(document)
-    if iteration_range is None and "scikit_learn" in attributes:
+    by_wrapper = "scikit_learn" in attributes
+    if iteration_range is None and by_wrapper:
         iteration_range = _best_rounds(attributes)
-    return forest_from_document(document, iteration_range)
+    return forest_from_document(document, iteration_range, in_place=by_wrapper)
 
 
 def detect(model: object) -> bool:
@@ -331,6 +370,11 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
         raise InvalidModelError(
             f"This {type(model).__name__} is not fitted; call fit before load_forest."
         )
+    if type(model).predict.__module__ != "xgboost.sklearn":
+        raise UnsupportedModelError(
+            f"{type(model).__name__} overrides predict, "
+            "so its predictions cannot be reproduced."
+        )
     if callable(model.objective):
         raise UnsupportedModelError(
             f"The objective {getattr(model.objective, '__name__', model.objective)!r} "
@@ -340,7 +384,7 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
     if iteration_range is None:
         iteration_range = _best_rounds(_attributes(document))
     missing = math.nan if model.missing is None else float(model.missing)
-    return forest_from_document(document, iteration_range, missing)
+    return forest_from_document(document, iteration_range, missing, in_place=True)
 
 
 register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_file))

@@ -1,0 +1,90 @@
+"""The C library's ``expf`` and ``exp`` over arrays, bit for bit.
+
+Source libraries transform margins with the scalar functions of the C library.
+NumPy's vector versions differ in the last bit, so a loop around the real function
+is compiled instead, once per process and on first use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# one scalar call per element: nothing here may be replaced by a vector version
+_LOOP = """
+declare {type} @skforge_{name}({type})
+
+define void @loop_{name}(ptr %out, ptr %in, i64 %n) {{
+entry:
+  %some = icmp sgt i64 %n, 0
+  br i1 %some, label %body, label %done
+body:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %from = getelementptr {type}, ptr %in, i64 %i
+  %x = load {type}, ptr %from
+  %y = call {type} @skforge_{name}({type} %x)
+  %to = getelementptr {type}, ptr %out, i64 %i
+  store {type} %y, ptr %to
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %body, label %done
+done:
+  ret void
+}}
+"""
+_FUNCTIONS = {np.dtype(np.float32): "expf", np.dtype(np.float64): "exp"}
+
+
+def exp(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the C library's exponential of each value.
+
+    Parameters
+    ----------
+    values : ndarray of float32 or float64
+        Any shape; ``expf`` is called for float32, ``exp`` for float64.
+
+    Returns
+    -------
+    ndarray
+        Of the same shape and dtype, C-contiguous.
+
+    Examples
+    --------
+    >>> exp(np.array([0.0, 1.0]))
+    array([1.        , 2.71828183])
+    """
+    source = np.ascontiguousarray(values)
+    loop, _ = _compiled(_FUNCTIONS[source.dtype])
+    result = np.empty_like(source)
+    loop(result.ctypes.data, source.ctypes.data, source.size)
+    return result
+
+
+@lru_cache(maxsize=2)
+def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
+    """Return the loop around one function, and what keeps its code alive."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    machine = binding.Target.from_default_triple().create_target_machine(
+        jit=True, opt=2
+    )
+    jit = binding.create_lljit_compiler(machine)
+    text = _LOOP.format(name=name, type="float" if name == "expf" else "double")
+    tracker = (
+        binding.JITLibraryBuilder()
+        .add_ir(text)
+        .import_symbol(f"skforge_{name}", address)
+        .export_symbol(f"loop_{name}")
+        .link(jit, f"libm_{name}")
+    )
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    return prototype(tracker[f"loop_{name}"]), (jit, tracker)
