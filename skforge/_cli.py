@@ -16,6 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from skforge import __version__
@@ -327,5 +328,20 @@ def _describe(console: Console, name: str, forest: Forest) -> None:
 def _show_schedules(console: Console, module: Any) -> None:
     from skforge.compiler.target import Target
 
-    console.print(f"target: {Target.host()}")
+    console.print(f"target: {Target.host()}", soft_wrap=True)
+    table = Table("rows a call", "schedule", title="Schedules")
+    for (first, last), schedule in module.schedules.items():
+        table.add_row(_range(first, last), Text(repr(schedule), overflow="fold"))
+    console.print(table)
     console.print(Text(module.inspect("loops")), soft_wrap=True)
+
+
+def _range(first: int, last: int | None) -> str:
+    """Return a range of batch sizes as text; None means without end.
+
+    >>> _range(1, 1), _range(2, 15), _range(2049, None)
+    ('1', '2–15', '2,049 and more')
+    """
+    if last is None:
+        return f"{first:,} and more"
+    return f"{first:,}" if first == last else f"{first:,}–{last:,}"

@@ -20,6 +20,7 @@ from skforge._cli_report import (
     own_speed,
     speed,
 )
+from skforge.compiler.reference import reference_raw
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 ROOT = Path(__file__).parents[2]
@@ -263,3 +264,68 @@ def test_speed_names_both_and_fills_the_batch():
     text = console.export_text()
     assert "ours" in text
     assert "theirs" in text
+
+
+# -- exit codes of a comparison ---------------------------------------------------
+
+
+class Walk:
+    """Stands for a compiled module; ``nudge`` changes the last bit of row 3."""
+
+    def __init__(self, forest, nudge):
+        self.forest, self.nudge = forest, nudge
+
+    schedules = {(1, 1): "for one row", (2, None): "for many"}  # noqa: RUF012
+
+    def predict_raw(self, X):
+        raw = reference_raw(self.forest, X)[:, 0]
+        if self.nudge and len(raw) > 3:
+            raw[3] = np.nextafter(raw[3], np.float32(np.inf))
+        return raw
+
+    def inspect(self, level):
+        return f"the {level} of it"
+
+
+@pytest.fixture
+def small_model(tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    model = xgboost.XGBRegressor(n_estimators=3, max_depth=2, n_jobs=1)
+    path = tmp_path / "small.json"
+    model.fit(X, X[:, 0] * X[:, 1]).save_model(path)
+    return path
+
+
+@pytest.mark.parametrize("peer", ["xgboost", "reference walk"])
+@pytest.mark.parametrize(("nudge", "expected"), [(False, 0), (True, 1)])
+def test_bench_exits_by_whether_bits_agree(
+    run, small_model, monkeypatch, nudge, expected, peer
+):
+    def compile_forest(forest, schedule=None):
+        return Walk(forest, nudge)
+
+    monkeypatch.setitem(vars(skforge), "compile_forest", compile_forest)
+    if peer == "reference walk":
+        monkeypatch.setitem(sys.modules, "xgboost", None)
+    code, out, _ = run("bench", small_model, "--seconds=0.02", "--batch-sizes=1,5")
+    assert code == expected
+    assert "small.json: 3 trees" in out
+    assert "the loops of it" in out
+    assert "2 and more" in out
+    assert ("1 differ, the first in row 3" in out) == nudge
+    assert ("identical" in out) == (not nudge)
+    assert ("speedup" in out) == (peer == "xgboost")
+
+
+def test_inspect_prints_the_level(run, small_model, monkeypatch):
+    asked = {}
+
+    def compile_forest(forest, **options):
+        asked.update(options)
+        return Walk(forest, nudge=False)
+
+    monkeypatch.setitem(vars(skforge), "compile_forest", compile_forest)
+    code, out, _ = run("inspect", small_model, "--level=mir", "--target=x86-64-v2")
+    assert (code, out) == (0, "the mir of it\n")
+    assert asked == {"schedule": None, "target": "x86-64-v2"}

@@ -1,0 +1,44 @@
+"""README's main job, end to end, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# A module that is None in sys.modules cannot be imported.
+WITHOUT_XGBOOST = (
+    "import sys; sys.modules['xgboost'] = None;"
+    "from skforge._cli import app; app(['demo', '--seconds', '0.05'])"
+)
+WITH_XGBOOST = "from skforge._cli import app; app(['demo', '--seconds', '0.05'])"
+
+
+def run_demo(code: str) -> str:
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
+    )
+    assert run.returncode == 0, run.stderr
+    assert "differ" not in run.stdout
+    assert "for batch" in run.stdout
+    return run.stdout
+
+
+def test_demo_with_xgboost():
+    pytest.importorskip("xgboost")
+    out = run_demo(WITH_XGBOOST)
+    assert "XGBClassifier: 100 trees" in out
+    assert out.count("identical") == 9
+    assert out.count("×") == 6
+
+
+def test_demo_without_xgboost_says_what_it_uses_instead():
+    out = run_demo(WITHOUT_XGBOOST)
+    assert "xgboost is not installed" in out
+    assert "RandomForestClassifier: 100 trees" in out
+    assert out.count("identical") == 6
+    assert out.count("×") == 3
