@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir import TiledForest
-from skforge.compiler.passes.tile_shapes import exit_table
+from skforge.compiler.ir.tile_shapes import exit_table
 from skforge.exceptions import UnsupportedModelError
 
 

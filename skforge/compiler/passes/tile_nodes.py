@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.hir import TiledForest
-from skforge.compiler.passes.tile_levels import Level, assemble
-from skforge.compiler.passes.tile_shapes import (
+from skforge.compiler.ir.tile_shapes import (
     MAX_TILE_SIZE,
     exit_table,
     shape_id,
     shapes,
 )
+from skforge.compiler.passes.tile_levels import Level, assemble
 from skforge.exceptions import ScheduleError
 
 _Bools = NDArray[np.bool_]
