@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from typing_extensions import assert_never
-
+from skforge.compiler._compat import assert_never
 from skforge.compiler.backends import llvm_planes as planes
 from skforge.compiler.backends.llvm_ops import (
     emit_atomic_add,

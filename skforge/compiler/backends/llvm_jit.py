@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from skforge.compiler.backends.llvm import emit_llvm
+from skforge.compiler.backends.llvm_types import element_of
 from skforge.compiler.ir import lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
@@ -82,22 +83,26 @@ def _target_machine(target: Target) -> Any:
         ) from error
 
 
-def _text_of(source: str | lir.Function, target: Target) -> str:
-    return source if isinstance(source, str) else emit_llvm(source, target)
-
-
 def _names(text: str) -> list[str]:
     return [name.strip('"') for name in _DEFINED.findall(text)]
 
 
+def _slot_codes(function: lir.Function) -> str:
+    return "".join(
+        "d" if isinstance(p, lir.Value) and element_of(p.type).is_float else "q"
+        for p in function.params
+    )
+
+
 def _parse(
     sources: Sequence[str | lir.Function], target: Target
-) -> tuple[Any, list[str]]:
-    """Return one verified module of all sources, and the kernels in it."""
+) -> tuple[Any, dict[str, str | None]]:
+    """Return one verified module of all sources, and its kernels' slot codes."""
     binding, machine = _binding(), _target_machine(target)
-    whole, kernels = None, []
+    whole: Any = None
+    kernels: dict[str, str | None] = {}
     for source in sources:
-        text = _text_of(source, target)
+        text = source if isinstance(source, str) else emit_llvm(source, target)
         names = _names(text)
         try:
             module = binding.parse_assembly(text)
@@ -113,7 +118,10 @@ def _parse(
                 f"LLVM refuses {', '.join(map(repr, names)) or 'a module'}: "
                 f"{str(error).strip()}"
             ) from error
-        kernels += names
+        if isinstance(source, str):
+            kernels |= dict.fromkeys(names)
+        else:
+            kernels[source.name] = _slot_codes(source)
     if whole is None:
         raise CompilerError("There is no function to compile.")
     return whole, kernels
@@ -131,13 +139,19 @@ class JitModule:
     """
 
     def __init__(
-        self, target: Target, names: Sequence[str], ir: str, binary: bytes, loaded: Any
+        self,
+        target: Target,
+        slot_codes: Mapping[str, str | None],
+        ir: str,
+        binary: bytes,
+        loaded: Any,
     ) -> None:
-        self.names = tuple(names)
+        self.names = tuple(slot_codes)
         self.target = target
         self._ir = ir
         self._object = binary
         self._loaded = loaded  # LLVM's resource tracker; the code goes with it
+        self._slot_codes = dict(slot_codes)
         self._functions: dict[str, Any] = {}
 
     def address(self, name: str) -> int:
@@ -157,6 +171,10 @@ class JitModule:
         if found is None:
             found = self._functions[name] = _PROTOTYPE(self.address(name))
         return found
+
+    def slot_codes(self, name: str) -> str | None:
+        """Return the struct codes of a kernel's slots, if it was compiled from LIR."""
+        return self._slot_codes[name]
 
     def llvm_ir(self) -> str:
         """Return the IR that was compiled."""
@@ -204,7 +222,7 @@ def compile_functions(
 def _load(
     binding: Any,
     target: Target,
-    names: Sequence[str],
+    names: Mapping[str, str | None],
     ir: str,
     binary: bytes,
     symbols: Mapping[str, int],
@@ -239,25 +257,28 @@ def emit_assembly(source: str | lir.Function, target: Target) -> str:
 # ------------------------------------------------------------ calls
 
 
-def pack_slots(slots: Sequence[Any]) -> bytes:
+def pack_slots(slots: Sequence[Any], codes: str | None = None) -> bytes:
     """Return a kernel's arguments as bytes: ints as int64, floats as doubles.
 
     NumPy arrays stand for the address of their data; the caller keeps them alive.
+    ``codes`` are the slots' struct codes; without them each slot's own type decides.
     """
-    try:
-        return struct.pack(f"{len(slots)}q", *slots)
-    except (struct.error, TypeError):  # a float or an array is among them
-        pass
-    codes, values = [], []
-    for slot in slots:
-        data = getattr(slot, "ctypes", None)
-        is_array = data is not None and getattr(slot, "ndim", 0) > 0
-        value = data.data if is_array and data is not None else slot
-        if hasattr(value, "item"):
-            value = value.item()
-        codes.append("d" if isinstance(value, float) else "q")
-        values.append(value)
-    return struct.pack("=" + "".join(codes), *values)
+    if codes is not None:
+        try:
+            return struct.pack(codes, *slots)
+        except (struct.error, TypeError):
+            pass  # an array is among them, or the number of slots is wrong
+    values = [_slot(slot) for slot in slots]
+    if codes is None:
+        codes = "".join("d" if isinstance(value, float) else "q" for value in values)
+    return struct.pack(codes, *values)
+
+
+def _slot(slot: Any) -> int | float:
+    if getattr(slot, "ndim", 0):
+        return int(slot.ctypes.data)
+    value: int | float = slot.item() if hasattr(slot, "item") else slot
+    return value
 
 
 def call(
@@ -278,10 +299,11 @@ def call(
         Threads for parallel loops; fewer are used where limits in force say so.
     """
     function = module.function(name)
+    packed = pack_slots(slots, module.slot_codes(name))
     if n_threads <= 1:
-        function(pack_slots(slots), None, 1)
+        function(packed, None, 1)
         return
     from skforge.compiler.backends.runtime import parallel_for_pointer
 
     address, threads = parallel_for_pointer(n_threads)
-    function(pack_slots(slots), address, threads)
+    function(packed, address, threads)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing_extensions import assert_never
-
+from skforge.compiler._compat import assert_never
 from skforge.compiler.backends import llvm_planes as planes
 from skforge.compiler.backends.llvm_types import (
     bits_of,
@@ -14,7 +13,6 @@ from skforge.compiler.backends.llvm_types import (
     scalar_constant,
     splat_constant,
     type_text,
-    with_element,
 )
 from skforge.compiler.backends.llvm_writer import (
     Writer,
@@ -38,7 +36,6 @@ _FLOAT: dict[lir.BinaryOp, str] = {
     "sub": "fsub",
     "mul": "fmul",
     "div": "fdiv",
-    "rem": "frem",
 }
 
 
@@ -193,29 +190,9 @@ def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
             code = "ashr" if letter == "s" else "lshr"
             w.bind_value(value, f"{code} {text} {a}, {b}")
         case "div" | "rem":
-            if letter == "s" and w.constant_of(op.b) in (None, -1):
-                _signed_division(w, value, op)
-            else:
-                w.bind_value(value, f"{letter}{op.op} {text} {a}, {b}")
+            w.bind_value(value, f"{letter}{op.op} {text} {a}, {b}")
         case _:
             w.bind_value(value, f"{_INT[op.op]} {text} {a}, {b}")
-
-
-def _signed_division(w: Writer, value: lir.Value, op: lir.Binary) -> None:
-    """Divide so that the least number by -1 wraps, where the processor would trap."""
-    text, element = type_text(value.type), element_of(value.type)
-    one, minus, zero = "1", "-1", "0"
-    if lanes_of(value.type):
-        one, minus, zero = (
-            splat_constant(c, type_text(element)) for c in (one, minus, zero)
-        )
-    flag = with_element("i1", value.type)
-    a, b = w.use(op.a), w.use(op.b)
-    wraps = w.let(f"icmp eq {text} {b}, {minus}")
-    safe = w.let(f"select {flag} {wraps}, {text} {one}, {text} {b}")
-    result = w.let(f"s{op.op} {text} {a}, {safe}")
-    negated = w.let(f"sub {text} {zero}, {a}") if op.op == "div" else zero
-    w.bind_value(value, f"select {flag} {wraps}, {text} {negated}, {text} {result}")
 
 
 def _note_multiple(w: Writer, value: lir.Value, op: lir.Binary) -> None:

@@ -6,8 +6,8 @@ import re
 import struct
 
 import numpy as np
-from typing_extensions import assert_never
 
+from skforge.compiler._compat import assert_never
 from skforge.compiler.ir import lir
 from skforge.exceptions import CompilerError
 
@@ -70,12 +70,6 @@ def lanes_of(type_: lir.Type) -> int:
             return 0
         case _:
             assert_never(type_)
-
-
-def with_element(element: str, type_: lir.Type) -> str:
-    """Return LLVM type ``element`` with as many lanes as ``type_`` has."""
-    lanes = lanes_of(type_)
-    return f"<{lanes} x {element}>" if lanes else element
 
 
 def is_signed(element: lir.Scalar) -> bool:
