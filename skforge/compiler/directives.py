@@ -8,8 +8,10 @@ of :class:`~skforge.compiler.schedule.Schedule` and of the ``op`` in JSON.
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import TypeAlias
+
+from skforge.exceptions import ScheduleError
 
 GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
 TILE_KINDS = ("uniform", "probability")
@@ -364,3 +366,35 @@ def _range_problem(
         low <= value <= high,
         f"{directive} needs a {what} from {low} to {high}.",
     )
+
+
+def to_step(directive: Directive) -> dict[str, object]:
+    """Return a directive as a JSON object."""
+    return {"op": name_of(directive), **asdict(directive)}
+
+
+def from_step(step: object) -> Directive:
+    """Return the directive of a JSON object; its values are checked when applied."""
+    op = step.get("op") if isinstance(step, dict) else step
+    directive = BY_NAME.get(op) if isinstance(op, str) else None
+    if directive is None or not isinstance(step, dict):
+        raise ScheduleError(
+            f"{op!r} is not a directive; the directives are {', '.join(BY_NAME)}."
+        )
+    given = {key: value for key, value in step.items() if key != "op"}
+    wanted = [field.name for field in fields(directive)]
+    if sorted(given) != sorted(wanted):
+        raise ScheduleError(
+            f'In JSON the directive "{op}" has the fields {_fields(wanted)}, not '
+            f"{_fields(list(given))}."
+        )
+    if directive is Reorder:
+        indices = given["indices"]
+        if not isinstance(indices, list):
+            raise ScheduleError('In JSON the directive "reorder" has a list "indices".')
+        return Reorder(tuple(indices))
+    return directive(**given)
+
+
+def _fields(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in ["op", *names])

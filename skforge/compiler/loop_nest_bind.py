@@ -48,7 +48,7 @@ from skforge.compiler.loop_nest import (
     paths,
 )
 from skforge.compiler.loop_nest_apply import apply_all, refuse
-from skforge.compiler.loop_nest_rules import bind_problem
+from skforge.compiler.loop_nest_rules import bind_problem, copies_problem
 
 
 class HasDirectives(Protocol):
@@ -95,6 +95,9 @@ def bind(schedule: HasDirectives, n_trees: int, kind: Kind | None = None) -> Bou
     chosen = next((o for o in options if isinstance(o, Represent)), None)
     reordered = any(isinstance(option, ReorderTrees) for option in options)
     loops = _bind_loops(nest, nest.loops, (), {})
+    refused = copies_problem(loops)
+    if refused is not None:
+        refuse(nest, *refused)
     return BoundNest(
         loops=loops,
         n_trees=n_trees,
@@ -220,8 +223,9 @@ def _bounds(
                 open_.append(bound)
             continue
         low, high = _sum_range(size, [ranges[name] for name in minus])
-        if high is not None and trips(size - low) == trips(size - high):
-            # The limit moves, but by less than one more or one less iteration.
+        most = trips(size - low)
+        if most is not None and high is not None and most == trips(size - high):
+            # The limit moves, but never far enough to change the iterations.
             fixed.append(size - low)
         elif bound not in moving:
             moving[bound] = high

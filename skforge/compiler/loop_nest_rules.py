@@ -22,6 +22,7 @@ from skforge.compiler.directives import (
     VectorReduce,
 )
 from skforge.compiler.loop_nest import (
+    BoundLoop,
     Kind,
     Nest,
     Root,
@@ -178,6 +179,8 @@ NOT_YET: dict[Kind, tuple[type[Mark], ...]] = {
 }
 # Unrolled and interleaved walks are copies of code, so their number is bounded.
 MAX_COPIES = 256
+# CUDA and HIP agree on it for every device since 2010.
+MAX_BLOCK_THREADS = 1024
 
 
 def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
@@ -265,14 +268,17 @@ def _predicates_problem(nest: Nest, mark: Mark) -> str | None:
             )
         if len(inside) == len(rows):
             return f'{mark} needs a tree loop inside "{mark.index}".'
-        for v in rows:
-            if mark_of(v, Interleave) is not None:
-                return f'{mark} excludes interleave on the rows of "{v.name}".'
         if mark_of(rows[-1], Vectorize) is None:
             return (
                 f"{mark} evaluates a block of rows at once; mark their loop "
                 f'"{rows[-1].name}" with vectorize.'
             )
+        for v in inside:
+            if mark_of(v, Quantize) is not None:
+                return (
+                    f'{mark} compares bin codes if there are any, so quantize "'
+                    f'{mark.index}" or a loop around it, not "{v.name}" inside it.'
+                )
         for name in path:
             for other in nest.variable(name).marks:
                 if isinstance(other, (UnrollWalk, PeelWalk)):
@@ -296,4 +302,46 @@ def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
                 "walk.",
                 path[-1],
             )
+    return None
+
+
+def copies_problem(
+    loops: tuple[BoundLoop, ...], copies: int = 1, threads: int = 1
+) -> tuple[str, str] | None:
+    """Say which loop makes too many copies of a walk, or too many GPU threads."""
+    for loop in loops:
+        n_copies, n_threads, most = copies, threads, loop.max_trips
+        if loop.unroll:
+            if most is None:
+                return (
+                    f'{Unroll(loop.name)} needs a loop of fixed length, but that of "'
+                    f'{loop.name}" depends on the batch; tile it first.',
+                    loop.name,
+                )
+            n_copies *= max(1, most)
+        n_copies *= loop.interleave or 1
+        if n_copies > MAX_COPIES:
+            return (
+                f'The loops down to "{loop.name}" make {n_copies} copies of the walk '
+                f"by unroll and interleave, more than {MAX_COPIES}; use smaller tiles.",
+                loop.name,
+            )
+        if loop.gpu is not None and loop.gpu.startswith("block"):
+            if most is None:
+                return (
+                    f"{GpuDimension(loop.name, loop.gpu)} needs a loop of fixed "
+                    f'length, but that of "{loop.name}" depends on the batch; tile it '
+                    "first.",
+                    loop.name,
+                )
+            n_threads *= max(1, most)
+        if n_threads > MAX_BLOCK_THREADS:
+            return (
+                f'The loops down to "{loop.name}" make blocks of {n_threads} threads, '
+                f"more than {MAX_BLOCK_THREADS}; use smaller tiles.",
+                loop.name,
+            )
+        found = copies_problem(loop.body, n_copies, n_threads)
+        if found is not None:
+            return found
     return None

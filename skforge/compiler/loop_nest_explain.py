@@ -1,0 +1,124 @@
+"""Say in words what each directive of a schedule does to the loops of a forest."""
+
+from __future__ import annotations
+
+from skforge.compiler.directives import (
+    AtomicReduce,
+    Cache,
+    CachePredicates,
+    Directive,
+    GpuDimension,
+    Interleave,
+    PadTrees,
+    Parallel,
+    PeelWalk,
+    Quantize,
+    Reorder,
+    ReorderTrees,
+    Represent,
+    SharedReduce,
+    Specialize,
+    Split,
+    Tile,
+    TileNodes,
+    Unroll,
+    UnrollWalk,
+    Vectorize,
+    VectorReduce,
+)
+from skforge.compiler.loop_nest import Nest, root_nest
+from skforge.compiler.loop_nest_apply import apply
+
+
+def explain(directives: tuple[Directive, ...], n_trees: int) -> list[str]:
+    """Return one line for each directive: the call, then what it does here.
+
+    Parameters
+    ----------
+    directives : tuple of Directive
+        A schedule that binds to ``n_trees``.
+    n_trees : int
+        Number of trees of the forest.
+
+    Returns
+    -------
+    list of str
+        The lines.
+    """
+    lines = []
+    nest = root_nest(n_trees)
+    for directive in directives:
+        nest = apply(nest, directive)
+        lines.append(f"{directive}: {_what(nest, directive)}.")
+    return lines
+
+
+def _what(nest: Nest, directive: Directive) -> str:
+    """Say what a directive has done to the nest it made."""
+    match directive:
+        case Tile(index, outer, inner, _):
+            step = nest.variable(outer).step.text
+            return (
+                f'"{outer}" goes over "{index}" in blocks of {step} '
+                f'{_units(nest, outer)}, "{inner}" over one block'
+            )
+        case Split(index, first, second, _):
+            units, start = _units(nest, first), nest.variable(second).start
+            return (
+                f'"{first}" takes the {units} of "{index}" before {start}, and after '
+                f'it "{second}" takes the others'
+            )
+        case Reorder(indices):
+            return f"from the outside in, the loops are {', '.join(indices)}"
+        case GpuDimension(index, dimension):
+            unit = "a GPU block" if dimension.startswith("grid") else "a GPU thread"
+            return f'each iteration of "{index}" is {unit}, along {dimension[-1]}'
+        case Unroll(index):
+            return f'the code of "{index}" is repeated for each iteration'
+        case Specialize(index):
+            return f'each iteration of "{index}" runs code for its trees\' depths'
+        case Cache(index):
+            return (
+                f'each iteration of "{index}" first fetches its {_units(nest, index)}'
+            )
+        case Parallel(index):
+            return f'the iterations of "{index}" are shared among threads'
+        case Interleave(index, factor):
+            walks = f"{factor}" if factor is not None else "all"
+            return f'{walks} walks of "{index}" are in flight at a time'
+        case UnrollWalk(index, depth):
+            return f'walks under "{index}" make {_hops(depth)} before any leaf check'
+        case PeelWalk(index, depth):
+            return (
+                f'walks under "{index}" make up to {_hops(depth)} before any leaf '
+                "check, as far as no leaf can end them"
+            )
+        case AtomicReduce(index):
+            return f'iterations of "{index}" add to the result with atomics'
+        case SharedReduce(index):
+            return f'partial results of "{index}" lie in shared memory'
+        case VectorReduce(index, width):
+            return f'partial results of "{index}" are added {width} at a time'
+        case TileNodes(size, kind):
+            how = "breadth-first" if kind == "uniform" else "by how often they are met"
+            return f"up to {size} nodes are compared at once, grouped {how}"
+        case PadTrees():
+            return "the leaves of each tree are made equally deep"
+        case ReorderTrees():
+            return "trees of equal depth and shape become neighbours"
+        case Represent(representation):
+            return f'the forest is stored as "{representation}"'
+        case Vectorize(index):
+            return f'rows of "{index}" are walked in SIMD lanes'
+        case CachePredicates(index):
+            return f'each iteration of "{index}" first evaluates all predicates'
+        case Quantize(index):
+            return f'each iteration of "{index}" first turns its rows into bin codes'
+
+
+def _units(nest: Nest, name: str) -> str:
+    return "rows" if nest.variable(name).root == "batch" else "trees"
+
+
+def _hops(depth: int) -> str:
+    return "1 hop" if depth == 1 else f"{depth} hops"
