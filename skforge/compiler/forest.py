@@ -94,6 +94,9 @@ class Forest:
     missing_value: float = float("nan")  # rows' own marker of a missing value
     feature_names: tuple[str, ...] | None = None
     output_sizes: tuple[int, ...] = ()  # outputs of each target; () means one target
+    # names of each feature's categories, in the order of their numbers; () where a
+    # feature has none; () for all when the source keeps no names
+    category_names: tuple[tuple[str | int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         """Freeze the arrays: contiguous, of the declared dtype, read-only."""

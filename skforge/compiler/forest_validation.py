@@ -143,6 +143,11 @@ def _check_sizes(forest: Forest) -> None:
             f"feature_names has {len(names_given)} names for "
             f"{forest.n_features} features"
         )
+    if forest.category_names and len(forest.category_names) != forest.n_features:
+        _fail(
+            f"category_names has {len(forest.category_names)} entries for "
+            f"{forest.n_features} features"
+        )
     if forest.output_sizes and (
         min(forest.output_sizes) < 1 or sum(forest.output_sizes) != len(forest.base)
     ):

@@ -128,16 +128,19 @@ def _xgboost_proba(forest: Forest, raw: Array) -> Array:
     value = apply_transform(forest, raw)
     if value.ndim == 2:
         return value
-    return np.vstack((1.0 - value, value)).transpose()
+    both: Array = np.vstack((1.0 - value, value)).transpose()
+    return both
 
 
 def _xgboost_decide(forest: Forest, raw: Array) -> Array:
     value = apply_transform(forest, raw)
+    label: Array
     if forest.transform.kind == "argmax":
-        return value.astype(np.int32)
+        label = value.astype(np.int32)
+        return label
     if value.ndim == 2 and forest.task == "multiclass" and forest.n_outputs != 2:
-        winner: Array = value.argmax(axis=1)
-        return winner
+        label = value.argmax(axis=1)
+        return label
     # one label, or the wrapper's reading of two columns: each cut at one half
     label = np.zeros(value.shape, np.int64 if value.ndim == 1 else np.float64)
     label[value > 0.5] = 1

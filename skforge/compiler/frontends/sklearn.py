@@ -45,10 +45,8 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     classifier = not names.isdisjoint(_CLASSIFIERS)
     if iteration_range is not None:
         raise UnsupportedModelError(f"{kind} has no boosting rounds to choose from.")
-    if (
-        not classifier
-        and names.isdisjoint(_REGRESSORS)
-        or kind == ("RandomTreesEmbedding")
+    if "sklearn.ensemble._forest.RandomTreesEmbedding" in names or (
+        not classifier and names.isdisjoint(_REGRESSORS)
     ):
         raise UnsupportedModelError(f"{kind} has no predictions to compile.")
     if not type(model).predict.__module__.startswith("sklearn."):

@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ _OBJECTIVES: dict[str, _Objective] = {
     "survival:cox": _LOG,
     "survival:aft": _LOG,
     "binary:logistic": _Objective("logit", "sigmoid", "binary"),
-    "binary:logitraw": _Objective("logit", "identity", "binary"),
+    "binary:logitraw": _Objective("identity", "identity", "binary"),
     "binary:hinge": _Objective("identity", "hinge", "binary"),
     "multi:softmax": _Objective("identity", "argmax", "multiclass"),
     "multi:softprob": _Objective("identity", "softmax", "multiclass"),
@@ -59,6 +60,9 @@ _OBJECTIVES: dict[str, _Objective] = {
     "rank:ndcg": _RANKING,
     "rank:map": _RANKING,
 }
+_MODEL_KEYS = frozenset(
+    ("cats", "gbtree_model_param", "iteration_indptr", "tree_info", "trees")
+)
 _DAMAGED = "the model is damaged, export it again."
 
 
@@ -112,6 +116,11 @@ def forest_from_document(
     n_outputs = max(n_classes, n_targets, 1)
     n_features = _integer(param, "num_feature")
 
+    if unknown := model.keys() - _MODEL_KEYS:
+        raise UnsupportedModelError(
+            f"gradient_booster.model has the unknown field {min(unknown)!r}; "
+            "it may change predictions, so the model is refused."
+        )
     trees = _member(model, "trees", list, "gradient_booster.model")
     info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
     announced = _integer(
@@ -149,6 +158,7 @@ def forest_from_document(
         source="xgboost",
         missing_value=missing,
         feature_names=_names(learner, n_features),
+        category_names=_category_names(model, n_features),
     )
 
 
@@ -264,6 +274,37 @@ def _names(learner: dict[str, Any], n_features: int) -> tuple[str, ...] | None:
             f"{_DAMAGED}"
         )
     return tuple(str(name) for name in names)
+
+
+def _category_names(
+    model: dict[str, Any], n_features: int
+) -> tuple[tuple[str | int, ...], ...]:
+    """Return the category names kept since 3.1 for models trained on data frames.
+
+    Rows given as arrays hold category numbers and need no names.
+    """
+    cats = model.get("cats")
+    encoded = cats.get("enc") if isinstance(cats, dict) else None
+    if not isinstance(encoded, list) or not encoded:
+        return ()
+    if len(encoded) != n_features:
+        raise InvalidModelError(
+            f"cats.enc is for {len(encoded)} features, the model has {n_features}; "
+            f"{_DAMAGED}"
+        )
+    return tuple(_names_of(entry) for entry in encoded)
+
+
+def _names_of(entry: Any) -> tuple[str | int, ...]:
+    values = np.asarray(_member(entry, "values", (list, np.ndarray), "cats.enc"))
+    if "offsets" not in entry:
+        return tuple(values.tolist())
+    ends = _integers(entry["offsets"], "offsets").tolist()
+    try:
+        text = bytes(_integers(values, "values").astype(np.uint8).tolist())
+        return tuple(text[a:b].decode() for a, b in pairwise(ends))
+    except UnicodeDecodeError:
+        raise InvalidModelError(f"A category name is not UTF-8; {_DAMAGED}") from None
 
 
 def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
