@@ -8,7 +8,7 @@ vectors, masks and planes are NumPy arrays that are never written again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from skforge.compiler.ir.lir import Mask, Plane, Scalar, Type, Value, Vec
 
 BITS = {"bool": 1, "u8": 8, "u16": 16, "u32": 32, "i32": 32, "i64": 64}
 
-PureOp = (
+PureOp: TypeAlias = (
     lir.Const
     | lir.Unary
     | lir.Binary
