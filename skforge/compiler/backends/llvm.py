@@ -38,6 +38,7 @@ from skforge.compiler.backends.llvm_writer import (
     ModuleText,
     Writer,
     memory_element,
+    own_name,
 )
 from skforge.compiler.ir import lir
 from skforge.compiler.target import Target
@@ -84,7 +85,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
 
 def _load_parameter(w: Writer, slot: int, param: lir.Value | lir.Buffer) -> None:
     address = w.let(f"getelementptr inbounds i64, ptr %$args, i64 {slot}")
-    name = f"%{quoted(param.name)}"
+    name = own_name(param)
     if isinstance(param, lir.Buffer):
         w.bind(param.name, w.let(f"load ptr, ptr {address}, align 8", name))
         return
@@ -166,7 +167,7 @@ class _Emitter(Writer):
                 assert_never(stmt)
 
     def _tag(self) -> str:
-        return self.temp().removeprefix("%")
+        return self.temp().removeprefix("%$")
 
     # ------------------------------------------------------------ scratch
 
@@ -179,7 +180,7 @@ class _Emitter(Writer):
             if n_bytes <= _STACK_ALLOC_BYTES and fits:
                 self.stack_bytes += n_bytes + align
                 name, element = (
-                    f"%{quoted(buffer.name)}",
+                    own_name(buffer),
                     memory_element(buffer.element),
                 )
                 self.allocas.append(
@@ -197,7 +198,7 @@ class _Emitter(Writer):
         n_bytes_text = self.let(f"and i64 {padded}, -{align}")
         pointer = self.let(
             f"call ptr @aligned_alloc(i64 {align}, i64 {n_bytes_text})",
-            f"%{quoted(buffer.name)}",
+            own_name(buffer),
         )
         self.bind(buffer.name, pointer)
         self._heap[-1].append(pointer)
@@ -214,12 +215,12 @@ class _Emitter(Writer):
         for k, value in enumerate(values):
             sources = ", ".join(f"[ {ops[k]}, %{block} ]" for ops, block in incoming)
             self.lines[at + k] = (
-                f"  %{quoted(value.name)} = phi {type_text(value.type)} {sources}"
+                f"  {own_name(value)} = phi {type_text(value.type)} {sources}"
             )
 
     def _bind_own(self, values: Sequence[lir.Value]) -> None:
         for value in values:
-            self.bind(value.name, f"%{quoted(value.name)}")
+            self.bind(value.name, own_name(value))
 
     def _operands_of(self, values: Sequence[lir.Value]) -> list[str]:
         return [self.use(value) for value in values]
@@ -243,16 +244,18 @@ class _Emitter(Writer):
         self.note_multiple(
             var, min(self.multiple_of(stmt.lo), self.multiple_of(stmt.step))
         )
-        self._bind_own((var, *stmt.params))
+        counter = lir.Value(f"{var.name}.count", var.type)
         at = self.reserve(1 + len(stmt.params))
+        self._bind_own(stmt.params)
+        self.bind(var.name, self.let(_hidden(text, own_name(counter)), own_name(var)))
         self.emit_body(stmt.body)
         yields = self._operands_of(stmt.yields)
-        following = self.let(f"add {text} %{quoted(var.name)}, {step}")
+        following = self.let(f"add {text} {own_name(var)}, {step}")
         latch = self.block
         self.branch_if(self.let(f"{less} {following}, {hi}"), loop, done)
         self._phis(
             at,
-            (var, *stmt.params),
+            (counter, *stmt.params),
             [([lo, *inits], before), ([following, *yields], latch)],
         )
         self.start(done)
@@ -336,17 +339,16 @@ class _Emitter(Writer):
 
         inner = _Emitter(self.module, self)
         inner.bind("$threads", "%$threads")
-        var = f"%{quoted(stmt.var.name)}"
         inner.start("$loop")
-        wide = var if text == "i64" else "%$i"
-        inner.line(f"{wide} = phi i64 [ %$begin, %$enter ], [ %$next, %$latch ]")
+        inner.let("phi i64 [ %$begin, %$enter ], [ %$next, %$latch ]", "%$i")
+        var = inner.let(_hidden("i64", "%$i"))
         if text != "i64":
-            inner.let(f"trunc i64 %$i to {text}", var)
+            var = inner.let(f"trunc i64 {var} to {text}")
         inner.bind(stmt.var.name, var)
         inner.emit_body(stmt.body)
         inner.branch("$latch")
         inner.start("$latch")
-        inner.let(f"add i64 {wide}, 1", "%$next")
+        inner.let("add i64 %$i, 1", "%$next")
         inner.branch_if(inner.let("icmp slt i64 %$next, %$end"), "$loop", "$exit")
         inner.start("$exit")
         inner.line("ret void")
@@ -385,6 +387,16 @@ class _Emitter(Writer):
         )
         self.branch(done)
         self.start(done)
+
+
+def _hidden(text: str, counter: str) -> str:
+    """Return an instruction that gives a loop counter and hides that it is one.
+
+    LLVM's loop strength reduction would make a pointer of every address in an
+    interleaved walk: 16 rows then took 0.99 µs a row and 144 ms of code generation,
+    against 0.44 µs and 40 ms so. The expectation itself costs no instruction.
+    """
+    return f"call {text} @llvm.expect.{text}({text} {counter}, {text} 0)"
 
 
 def _outlined(symbol: str, struct: str, body: Writer) -> str:

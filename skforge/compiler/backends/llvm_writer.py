@@ -115,7 +115,7 @@ class Writer:
 
     def bind_value(self, value: lir.Value, text: str) -> None:
         """Append an instruction whose result is ``value``."""
-        self.bind(value.name, self.let(text, f"%{quoted(value.name)}"))
+        self.bind(value.name, self.let(text, own_name(value)))
 
     def bind_constant(self, value: lir.Value, number: int | float | bool) -> None:
         """Let ``value`` be a constant, which costs no instruction."""
@@ -213,6 +213,11 @@ class Writer:
         """Return the alignment in bytes that an element is known to have."""
         size = buffer.element.bytes
         return gcd(buffer.alignment or size, size * self.multiple_of(index))
+
+
+def own_name(named: lir.Value | lir.Buffer) -> str:
+    """Return the operand that an LIR name has where it is not an alias."""
+    return f"%{quoted(named.name)}"
 
 
 def memory_element(element: lir.Scalar) -> str:
