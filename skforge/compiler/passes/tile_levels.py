@@ -8,7 +8,7 @@ that the children of a tile are neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,50 @@ def assemble(
         exit_table=exit_table(tile_size),
         min_depth=shallow,
         max_depth=deep,
+    )
+
+
+def take_trees(tiles: TiledForest, order: NDArray[np.int64]) -> TiledForest:
+    """Return the trees now at positions ``order``, in that order."""
+    sizes = np.diff(tiles.item_offset)[order]
+    offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    # how far down the items of each new position come from
+    shift = np.repeat(tiles.item_offset[:-1][order] - offset[:-1], sizes)
+    items = np.arange(len(shift)) + shift
+    child = tiles.child[items]
+    child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
+    return replace(
+        tiles,
+        item_offset=offset,
+        tree_order=tiles.tree_order[order],
+        predicate=tiles.predicate[items],
+        shape=tiles.shape[items],
+        child=child,
+        leaf=tiles.leaf[items],
+        node=tiles.node[items],
+        depth=tiles.depth[items],
+        min_depth=tiles.min_depth[order],
+        max_depth=tiles.max_depth[order],
+    )
+
+
+def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
+    """Return the trees of one, then those of two."""
+    below = np.where(two.child >= 0, two.child + np.int32(one.n_items), two.child)
+    return replace(
+        one,
+        item_offset=np.concatenate(
+            [one.item_offset, two.item_offset[1:] + one.n_items]
+        ),
+        tree_order=np.concatenate([one.tree_order, two.tree_order]),
+        predicate=np.concatenate([one.predicate, two.predicate]),
+        shape=np.concatenate([one.shape, two.shape]),
+        child=np.concatenate([one.child, below.astype(np.int32)]),
+        leaf=np.concatenate([one.leaf, two.leaf]),
+        node=np.concatenate([one.node, two.node]),
+        depth=np.concatenate([one.depth, two.depth]),
+        min_depth=np.concatenate([one.min_depth, two.min_depth]),
+        max_depth=np.concatenate([one.max_depth, two.max_depth]),
     )
 
 

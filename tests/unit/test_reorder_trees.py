@@ -1,0 +1,55 @@
+"""Reordering: like trees become neighbours, and rows reach the same leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skforge.compiler.ir.verifier_hir import verify_tiles
+from skforge.compiler.passes import reorder_trees, tile_nodes
+from skforge.compiler.reference import reference_leaves
+from tests.strategies_forest import edge_rows, random_forest
+from tests.tile_walk import tile_leaves
+
+
+def structure(tiles, position):
+    """Return the tree of tiles at a position as nested tuples of shapes and exits."""
+    start, stop = tiles.item_offset[position], tiles.item_offset[position + 1]
+    child = tiles.child[start:stop]
+    return (
+        tuple((tiles.leaf[start:stop] >= 0).tolist()),
+        tuple(tiles.shape[start:stop].tolist()),
+        tuple(map(tuple, np.where(child >= 0, child - start, -1).tolist())),
+    )
+
+
+@given(random_forest(max_trees=12, max_depth=3), st.sampled_from([1, 2, 3, 8]))
+def test_rows_reach_the_same_leaves(forest, size):
+    tiles = reorder_trees.run(tile_nodes.run(forest, size))
+    verify_tiles(tiles, forest)
+    rows = edge_rows(forest, 40)
+    np.testing.assert_array_equal(
+        tile_leaves(tiles, forest, rows), reference_leaves(forest, rows)
+    )
+
+
+@given(random_forest(max_trees=12, max_depth=3), st.sampled_from([1, 2, 4]))
+def test_positions_are_sorted_by_depth_then_structure(forest, size):
+    tiles = reorder_trees.run(tile_nodes.run(forest, size))
+    depths = list(zip(tiles.max_depth, tiles.min_depth, strict=True))
+    assert depths == sorted(depths)
+    # every structure occupies one run of positions, in model order
+    runs: dict[object, list[int]] = {}
+    for position in range(tiles.n_trees):
+        runs.setdefault(structure(tiles, position), []).append(position)
+    for positions in runs.values():
+        assert positions == list(range(positions[0], positions[-1] + 1))
+        trees = tiles.tree_order[positions].tolist()
+        assert trees == sorted(trees)
+
+
+@given(random_forest(max_trees=8, max_depth=3))
+def test_a_second_run_changes_nothing(forest):
+    tiles = reorder_trees.run(tile_nodes.run(forest, 2))
+    assert reorder_trees.run(tiles) is tiles
