@@ -14,12 +14,15 @@ libgomp would wait for threads that only the parent has.
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import ctypes
 import importlib
+import itertools
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -180,10 +183,9 @@ def find_openmp() -> OpenMP | None:
 def _load_openmp() -> OpenMP | None:
     from threadpoolctl import threadpool_info
 
-    try:  # scikit-learn's runtime is loaded with its first extension that uses it
+    # scikit-learn's runtime is loaded with its first extension that uses it.
+    with contextlib.suppress(ImportError):
         importlib.import_module("sklearn.utils._openmp_helpers")
-    except ImportError:
-        pass
     paths = [i["filepath"] for i in threadpool_info() if i["user_api"] == "openmp"]
     paths.sort(key=lambda path: "scikit_learn" not in path and "sklearn" not in path)
     for path in paths:
@@ -237,41 +239,64 @@ def _executor() -> ThreadPoolExecutor:
         return _state.executor
 
 
+class _Job:
+    """The ranges of one parallel loop; any number of threads may work on them."""
+
+    def __init__(self, body: int, ctx: int | None, count: int, n_ranges: int) -> None:
+        bounds = [count * t // n_ranges for t in range(n_ranges + 1)]
+        self._run = _BODY(body)
+        self._ctx = ctx
+        # One step of a list's iterator is atomic, so that no range is taken twice.
+        self._ranges = iter(list(itertools.pairwise(bounds)))
+        self._left = n_ranges
+        self._lock = threading.Lock()
+        self.done = threading.Event()
+
+    def work(self) -> None:
+        """Run ranges until none is left to take."""
+        for begin, end in self._ranges:
+            try:
+                self._run(self._ctx, begin, end)
+            finally:
+                with self._lock:
+                    self._left -= 1
+                    if self._left == 0:
+                        self.done.set()
+
+
 def _pool_for(body: int, ctx: int | None, count: int, n_threads: int) -> None:
-    """Run a body's ranges on pool threads, the first one here.
+    """Run a loop's ranges on pool threads.
 
     Nothing may leave this function before every range has run: they read ``ctx``, which
-    is on the stack of the kernel that waits. A worker never waits for another, because
-    a kernel only shares out its outermost loop of more than one iteration.
+    is on the stack of the kernel that waits. So a KeyboardInterrupt, which can come at
+    any line here on the main thread, starts the waiting anew and is raised again once
+    the kernel has returned; and the main thread takes no range itself. A worker never
+    waits for another: only the outermost loop of more than one iteration is shared out.
     """
-    run = _BODY(body)
     threads = min(n_threads, count)
     if threads <= 1:
-        run(ctx, 0, count)
+        _BODY(body)(ctx, 0, count)
         return
-    bounds = [count * t // threads for t in range(threads + 1)]
-    futures: list[Future[None]] = []
+    job = _Job(body, ctx, count, threads)
+    is_main = threading.current_thread() is threading.main_thread()
     interrupted = False
-    here = [(bounds[0], bounds[1])]
-    for begin, end in zip(bounds[1:], bounds[2:], strict=False):
+    helpers = threads if is_main else threads - 1
+    while True:
         try:
-            futures.append(_executor().submit(run, ctx, begin, end))
-        except RuntimeError:  # the interpreter is shutting down: no more threads
-            here.append((begin, end))
+            while helpers > 0:
+                helpers -= 1
+                try:
+                    _executor().submit(job.work)
+                except RuntimeError:  # no new threads while Python shuts down
+                    job.work()
+            if not is_main:
+                job.work()
+            job.done.wait()
+            break
         except KeyboardInterrupt:
             interrupted = True
-            here.append((begin, end))
-    for begin, end in here:
-        run(ctx, begin, end)
-    for future in futures:
-        while not future.done():
-            try:
-                future.result()
-            except KeyboardInterrupt:
-                interrupted = True
-    if interrupted:  # ctypes would swallow it here; let it be raised after the call
-        import _thread
-
+            helpers += 1  # it may have been between taking a helper and its start
+    if interrupted:  # ctypes would only print it here
         _thread.interrupt_main()
 
 
