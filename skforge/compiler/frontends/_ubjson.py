@@ -23,7 +23,11 @@ _SCALARS: dict[int, struct.Struct] = {
     ord("D"): struct.Struct(">d"),
 }
 _DTYPES = {code: np.dtype(s.format) for code, s in _SCALARS.items()}
+_LONG = _SCALARS[ord("L")]
+# how XGBoost opens every array of numbers; the count follows as an int64
+_OPENINGS = {b"[$" + bytes([code]) + b"#L": _DTYPES[code] for code in _DTYPES}
 _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
+_LONG_CODE = ord("L")
 _INTEGERS = frozenset(b"iUIlL")
 _MAX_DEPTH = 64  # XGBoost nests about ten levels
 _ARRAY, _OBJECT, _STRING, _HIGH = b"[{SH"
@@ -158,6 +162,9 @@ class _Reader:
         values: dict[str, Any] = {}
         seen = 0
         while count is None or seen < count:
+            if kind is None and self.number_array(values):
+                seen += 1
+                continue
             if count is None:
                 code = self.marker()
                 if code == _END_OBJECT:
@@ -167,3 +174,31 @@ class _Reader:
             values[name] = self.value(self.marker() if kind is None else kind, depth)
             seen += 1
         return values
+
+    def number_array(self, into: dict[str, Any]) -> bool:
+        """Read a member that is an array of numbers, or read nothing.
+
+        Models are made of these, hundreds of thousands in one file, so the path
+        XGBoost's own files take has no calls in it. Whatever is not exactly of that
+        form, damaged data included, is left to the general path.
+        """
+        data, at = self.data, self.at
+        stop = len(data) - 14  # the opening and the count that follow a name
+        if at + 9 > stop or data[at] != _LONG_CODE:
+            return False
+        begin = at + 9
+        end = begin + int(_LONG.unpack_from(data, at + 1)[0])
+        if not begin <= end <= stop:
+            return False
+        dtype = _OPENINGS.get(data[end : end + 5])
+        if dtype is None:
+            return False
+        count = int(_LONG.unpack_from(data, end + 5)[0])
+        start = end + 13
+        after = start + count * dtype.itemsize
+        name = data[begin:end]
+        if count < 0 or after > len(data) or not name.isascii():
+            return False
+        into[name.decode()] = np.frombuffer(data, dtype, count, start)
+        self.at = after
+        return True

@@ -30,6 +30,7 @@ _OPTIONAL = frozenset(
     )
 )
 _MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
+_MAX_WORDS = 1 << 26  # of all category sets; a small file could ask for terabytes
 
 
 def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
@@ -95,6 +96,8 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     cover = np.zeros(0)
     if all("sum_hessian" in tree for tree in trees):
         cover = _join(trees, "sum_hessian", sizes, np.float32).astype(np.float64)
+        if not (np.isfinite(cover) & (cover >= 0)).all():
+            cover = np.zeros(0)  # covers only steer tuning: no reason to refuse
     arrays = {
         "tree_offset": offset,
         "predicate": predicate,
@@ -129,7 +132,7 @@ def _number(tree: dict[str, Any], name: str, default: int | None = None) -> int:
     value = param.get(name, default) if isinstance(param, dict) else default
     try:
         return int(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidModelError(
             f"tree_param.{name} of tree {tree.get('id')} is {value!r}, no number; "
             "the model is damaged, export it again."
@@ -183,7 +186,7 @@ def _join(
             f"{'integer' if 'b' in kinds else 'number'}; "
             "the model is damaged, export it again."
         )
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return flat.astype(dtype)
 
 
@@ -224,8 +227,8 @@ def _vector_values(
             f"leaf_weights is missing in tree {new.index(False)}; "
             "the model is damaged, export it again."
         )
+    values = _join(trees, "leaf_weights", None, np.float32)
     lengths = np.array([len(tree["leaf_weights"]) for tree in trees], dtype=np.int64)
-    values = _join(trees, "leaf_weights", lengths, np.float32)
     if (lengths % n_outputs).any():
         at = int((lengths % n_outputs > 0).argmax())
         raise InvalidModelError(
@@ -267,13 +270,13 @@ def _categories(
             "so the model is refused."
         )
     is_category = (kinds == 1) & inner
+    users = np.unique(np.searchsorted(offset, np.flatnonzero(is_category), "right") - 1)
     number_of_inner = np.cumsum(inner) - 1
-    for i, tree in enumerate(trees):
+    n_words = 0
+    for i in users.tolist():
         at = slice(int(offset[i]), int(offset[i + 1]))
         expected = np.flatnonzero(is_category[at])
-        if not len(expected):
-            continue
-        one = [tree]
+        one = [trees[i]]
         listed = _join(one, "categories_nodes", None, np.int64)
         begins = _join(one, "categories_segments", None, np.int64)
         counts = _join(one, "categories_sizes", None, np.int64)
@@ -293,6 +296,15 @@ def _categories(
                 "the model is damaged, export it again."
             )
         wanted = set(expected.tolist())
+        n_words += sum(
+            int(values[b:e].max(initial=0)) // 32
+            for b, e in zip(begins, ends, strict=True)
+        )
+        if n_words > _MAX_WORDS:
+            raise UnsupportedModelError(
+                f"The category sets of the first {i + 1} trees take more than "
+                f"{_MAX_WORDS * 4} bytes; number the categories from 0 without gaps."
+            )
         for node, begin, end in zip(listed, begins, ends, strict=True):
             if int(node) in wanted:
                 sets[int(number_of_inner[at.start + node])] = _bits(values[begin:end])

@@ -63,6 +63,7 @@ _OBJECTIVES: dict[str, _Objective] = {
 _MODEL_KEYS = frozenset(
     ("cats", "gbtree_model_param", "iteration_indptr", "tree_info", "trees")
 )
+_MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
 _DAMAGED = "the model is damaged, export it again."
 
 
@@ -114,6 +115,8 @@ def forest_from_document(
             f"num_class = {n_classes} with num_target = {n_targets} is unknown."
         )
     n_outputs = max(n_classes, n_targets, 1)
+    if n_outputs > _MAX_OUTPUTS:
+        raise InvalidModelError(f"The model has {n_outputs} outputs; {_DAMAGED}")
     n_features = _integer(param, "num_feature")
 
     if unknown := model.keys() - _MODEL_KEYS:
@@ -138,7 +141,8 @@ def forest_from_document(
                 f"{name} is for {length} trees, the model has {len(trees)}; {_DAMAGED}"
             )
     keep = _tree_range(model, iteration_range, n_outputs, len(trees))
-    arrays = tree_arrays(trees[keep], n_outputs)
+    with np.errstate(invalid="ignore"):  # NaNs are reported by validate()
+        arrays = tree_arrays(trees[keep], n_outputs)
     vector = arrays["leaf_value"].shape[1] > 1
     group = _integers(info, "tree_info")[keep]
     base = _base(param, objective.link, n_outputs)
@@ -300,11 +304,10 @@ def _names_of(entry: Any) -> tuple[str | int, ...]:
     if "offsets" not in entry:
         return tuple(values.tolist())
     ends = _integers(entry["offsets"], "offsets").tolist()
-    try:
-        text = bytes(_integers(values, "values").astype(np.uint8).tolist())
-        return tuple(text[a:b].decode() for a, b in pairwise(ends))
-    except UnicodeDecodeError:
-        raise InvalidModelError(f"A category name is not UTF-8; {_DAMAGED}") from None
+    text = bytes(_integers(values, "values").astype(np.uint8).tolist())
+    if not text.isascii():  # XGBoost 3.2 cuts these names at the wrong bytes
+        return ()
+    return tuple(text[a:b].decode() for a, b in pairwise(ends))
 
 
 def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
