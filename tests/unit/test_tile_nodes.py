@@ -134,6 +134,23 @@ def test_uniform_fills_breadth_first(forest, size):
         assert members == queue[: len(members)]
 
 
+@given(random_forest(), st.sampled_from(KINDS))
+def test_growing_tiles_in_parts_changes_nothing(forest, kind):
+    whole = tile_nodes.run(forest, 3, kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tile_nodes, "_PART", 2)
+        parts = tile_nodes.run(forest, 3, kind)
+    for name in ("predicate", "shape", "child", "leaf", "node", "depth"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+
+
+@given(random_forest(), st.integers(1, 8))
+def test_a_forest_without_trees_has_no_items(forest, size):
+    tiles = tile_nodes.run(forest.subset([]), size)
+    assert (tiles.n_trees, tiles.n_items) == (0, 0)
+    assert tiles.child.shape == (0, size + 1)
+
+
 def stump_chain() -> Forest:
     """One tree: node 0 tests feature 0, its left child 1 feature 1; three leaves."""
     return Forest(

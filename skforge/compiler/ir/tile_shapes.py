@@ -152,5 +152,5 @@ def _edges(root: _Tree) -> list[int]:
 
 def _code(inside: NDArray[np.bool_]) -> NDArray[Any]:
     """Read the edges of each tile as the bits of a number."""
-    weights = 1 << np.arange(inside.shape[1], dtype=np.int64)
-    return inside @ weights
+    packed = np.packbits(inside, axis=1, bitorder="little").astype(np.uint16)
+    return packed[:, 0] if packed.shape[1] == 1 else packed[:, 0] | packed[:, 1] << 8

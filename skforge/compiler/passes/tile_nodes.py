@@ -36,6 +36,8 @@ from skforge.compiler.ir.tile_shapes import (
 from skforge.compiler.passes.tile_levels import Level, assemble
 from skforge.exceptions import ScheduleError
 
+_PART = 1 << 13  # tiles grown at a time
+
 _Bools = NDArray[np.bool_]
 _Ints = NDArray[np.int32]
 
@@ -94,6 +96,20 @@ def _grow(
     forest: Forest, roots: _Ints, size: int, by_cover: bool
 ) -> tuple[_Ints, _Ints, _Ints]:
     """Grow one tile from each root; return slots, shapes and exits as Forest nodes."""
+    # a part at a time: the tables of a part stay in the cache
+    parts = [
+        _grow_part(forest, roots[at : at + _PART], size, by_cover)
+        for at in range(0, max(1, len(roots)), _PART)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    node, shape, exits = zip(*parts, strict=True)
+    return np.concatenate(node), np.concatenate(shape), np.concatenate(exits)
+
+
+def _grow_part(
+    forest: Forest, roots: _Ints, size: int, by_cover: bool
+) -> tuple[_Ints, _Ints, _Ints]:
     n = len(roots)
     rows = np.arange(n)
     node = np.full((n, size), -1, dtype=np.int32)
