@@ -12,3 +12,11 @@ def dump_levels() -> frozenset[str]:
     """
     names = os.environ.get("SKFORGE_DUMP", "").split(",")
     return frozenset(name.strip() for name in names if name.strip())
+
+
+def verify_every_pass() -> bool:
+    """Return whether the IR is verified after every pass (SKFORGE_VERIFY=1).
+
+    Tests and debugging switch it on; it costs more than the passes themselves.
+    """
+    return os.environ.get("SKFORGE_VERIFY", "") not in ("", "0")

@@ -95,7 +95,7 @@ class Builder:
         self._constants[-1][key] = made
         return made
 
-    def _same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
+    def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
         la, lb = lanes_of(a.type), lanes_of(b.type)
         if la and not lb:
             return a, self.splat(b, la)
@@ -118,7 +118,7 @@ class Builder:
     def binary(self, op: lir.BinaryOp, a: Value, b: Value | int) -> Value:
         """Return ``a op b``; an int is a constant of a's element type."""
         b = self._operand(a, b)
-        a, b = self._same_lanes(a, b)
+        a, b = self.same_lanes(a, b)
         return self.let(lir.Binary(op, a, b), a.type, op)
 
     def _operand(self, a: Value, b: Value | int | float) -> Value:
@@ -151,7 +151,7 @@ class Builder:
     ) -> Value:
         """Return a bool or mask."""
         b = self._operand(a, b)
-        a, b = self._same_lanes(a, b)
+        a, b = self.same_lanes(a, b)
         type_ = with_lanes(BOOL, a.type)
         return self.let(lir.Compare(op, a, b, unordered), type_, "cmp")
 
@@ -165,7 +165,7 @@ class Builder:
 
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         """Return a where cond else b."""
-        a, b = self._same_lanes(a, b)
+        a, b = self.same_lanes(a, b)
         if lanes_of(cond.type) and not lanes_of(a.type):
             lanes = lanes_of(cond.type)
             a, b = self.splat(a, lanes), self.splat(b, lanes)

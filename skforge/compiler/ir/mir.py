@@ -13,11 +13,13 @@ The whole level on one page (papers/000 Table 4, papers/001 §4)::
              | Fill target = values
              | CacheTrees | CacheRows | EvaluatePredicates
              | DepthSwitch over the depth class of a tree
+             | Finish result = base + source * scale
     op       = GetTree | GetTreeClassId | WalkDecisionTree
              | GetRoot | TraverseTreeTile | GetLeafValue
 
-Indices are sums of loop variables and constants (``Affine``), scaled down where an
-array has one slot per iteration (``Slot``). How trees lie in memory is not said here.
+Indices are sums of loop variables and constants (``Affine``), or the iteration number
+where an array has one slot per iteration (``Slot``). How trees lie in memory is not
+said here.
 """
 
 from __future__ import annotations
@@ -25,64 +27,103 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from skforge.compiler.loop_nest import Bound, Size
+from skforge.compiler.loop_nest import Size
 
 # ---------------------------------------------------------------- indices
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """The sum of loop variables plus a constant."""
+    """The sum of loop variables, a constant, and multiples of open sizes."""
 
     terms: tuple[str, ...] = ()
     constant: int = 0
+    sizes: tuple[tuple[Size, int], ...] = ()  # (size, times)
+
+    def plus(self, other: Affine) -> Affine:
+        """Return the sum of two."""
+        return Affine(
+            self.terms + other.terms,
+            self.constant + other.constant,
+            self.sizes + other.sizes,
+        )
+
+
+def multiple(size: Size, times: int) -> Affine:
+    """Return ``size * times`` as an index."""
+    if times == 0:
+        return Affine()
+    if isinstance(size, int):
+        return Affine(constant=size * times)
+    return Affine(sizes=((size, times),))
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The iteration number of a loop: ``(var - start) / step``, one slot each."""
+    """The iteration number of a loop: ``(value - start) / step``, one slot each."""
 
-    var: str
+    value: Affine
     start: Size
     step: Size
 
 
 @dataclass(frozen=True, slots=True)
+class ModelTree:
+    """The tree's number in the model, from its position in the walking order."""
+
+    position: Affine
+
+
+@dataclass(frozen=True, slots=True)
 class Class:
-    """The output a tree's scalar leaves add to, as an index."""
-
-    name: str  # bound by GetTreeClassId
-
-
-Index: TypeAlias = Affine | Slot | Class
-
-# ---------------------------------------------------------------- arrays
-
-
-@dataclass(frozen=True, slots=True)
-class All:
-    """The number of outputs of the forest, as an extent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """A multi-dimensional array of accumulators.
-
-    ``dims`` are extents; ``result`` is the function's output, any other is scratch
-    allocated where ``AllocArray`` stands.
-    """
+    """The output a tree's scalar leaves add to, as bound by GetTreeClassId."""
 
     name: str
-    dims: tuple[Size, ...]
-    element: Literal["accumulator", "row_class"] = "accumulator"
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Every output: the leaves are vectors."""
+
+
+Index: TypeAlias = Affine | Slot | ModelTree | Class | Outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``limit - minus``, an upper end of a loop or range."""
+
+    limit: Size
+    minus: Affine = Affine()
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The part ``[start, start + length)`` of a dimension, ``length`` >= 0."""
+    """``[start, start + length)`` with length = min over ``bounds``, at least 0."""
 
     start: Affine
-    bounds: tuple[Bound, ...]  # length = min over bounds, 0 at least
+    bounds: tuple[Bound, ...]
+
+
+# ---------------------------------------------------------------- arrays
+
+Element: TypeAlias = Literal["accumulator", "leaf_number"]
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A multi-dimensional array; the result is a parameter, any other is scratch.
+
+    ``dims`` are extents; None stands for the number of outputs.
+    """
+
+    name: str
+    dims: tuple[Size | None, ...]
+    element: Element = "accumulator"
+    shared: bool = False  # in shared memory, where the target has one
+
+
+RESULT = "result"
 
 
 # ---------------------------------------------------------------- operations
@@ -106,16 +147,19 @@ class GetTreeClassId:
 class WalkDecisionTree:
     """An interleaved walk over the element-wise pairs of trees and rows.
 
-    ``unroll`` hops have no leaf check (trees are padded), ``peel`` hops have none
-    either (no leaf is shallower); ``exact_depth`` says that all leaves lie at
-    ``unroll`` or ``peel`` hops, so that no checked loop follows.
+    The leaves of these trees lie ``min_depth .. max_depth`` hops below the roots;
+    the first ``unroll`` hops (trees are padded for them) or ``peel`` hops (no leaf is
+    shallower) have no leaf check. ``element`` says what the walk gives back: the
+    leaf's value, or its node number in the source for ``apply``.
     """
 
     trees: tuple[str, ...]
     rows: tuple[Affine, ...]
+    min_depth: int
+    max_depth: int
     unroll: int = 0
     peel: int = 0
-    exact_depth: bool = False
+    element: Element = "accumulator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +184,11 @@ class TraverseTreeTile:
 
 @dataclass(frozen=True, slots=True)
 class GetLeafValue:
-    """The value (scalar or vector) of the leaf each walk stands on."""
+    """The value (scalar or vector) of the leaf each walk stands on, or its number."""
 
     trees: tuple[str, ...]
     nodes: tuple[str, ...]
+    element: Element = "accumulator"
 
 
 Op: TypeAlias = (
@@ -177,11 +222,43 @@ class WalkLoop:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """``for var in start to min(bounds) step step``.
+class Directives:
+    """What the schedule asks of a loop; each pass takes off what it has done."""
 
-    ``kind``: serial, parallel, vector (``lanes`` rows at once) or a GPU dimension.
-    ``trip_count`` is the number of iterations where it never varies.
+    cache: bool = False
+    unroll: bool = False
+    specialize: bool = False
+    vectorize: bool = False
+    interleave: int | None = None
+    unroll_walk: int | None = None
+    peel_walk: int | None = None
+    atomic_reduce: bool = False
+    shared_reduce: bool = False
+    vector_reduce: int | None = None
+
+
+NO_DIRECTIVES = Directives()
+
+LoopKind: TypeAlias = Literal[
+    "serial",
+    "parallel",
+    "vector",
+    "grid.x",
+    "grid.y",
+    "grid.z",
+    "block.x",
+    "block.y",
+    "block.z",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for var = start to min(bounds) step step``.
+
+    ``body`` does ``group`` consecutive iterations at once, ``var`` being the first;
+    iterations that do not fill a group run ``remainder`` one by one. ``vector`` loops
+    do their group in SIMD lanes. ``trip_count`` is given where it never varies.
     """
 
     var: str
@@ -189,42 +266,49 @@ class Loop:
     start: Size
     step: Size
     bounds: tuple[Bound, ...]
-    kind: str
-    body: tuple[Stmt, ...]
+    kind: LoopKind
+    body: Body
     trip_count: int | None = None
-    atomic_reduce: bool = False
-    shared_reduce: bool = False
-    vector_reduce: int | None = None
+    group: int = 1
+    remainder: Body = ()
+    directives: Directives = NO_DIRECTIVES
 
 
 @dataclass(frozen=True, slots=True)
 class DepthSwitch:
-    """One body per class of tree depths; ``cases[k]`` serves trees of class k."""
+    """One body per class of tree depths: ``cases[class_of[position]]``.
 
-    tree: Affine
-    table: str  # name of the per-position class table in `MirFunction.depth_classes`
-    cases: tuple[tuple[Stmt, ...], ...]
+    ``classes`` are the (least, greatest) leaf depths that case k is written for.
+    """
+
+    position: Affine
+    classes: tuple[tuple[int, int], ...]
+    class_of: tuple[int, ...]
+    cases: tuple[Body, ...]
+
+
+Order: TypeAlias = Literal["ordered", "any"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
     """Accumulate ``value`` into ``target[indices]``; atomic in meaning (001 §4).
 
-    ``order``: ``ordered`` keeps the model's tree order bit for bit, the others allow
-    any. ``atomic`` is set by legalisation where iterations of a parallel loop share an
+    ``ordered`` keeps the model's tree order bit for bit, ``any`` may add in any order.
+    ``atomic`` is set by legalisation where iterations of a parallel loop share an
     element on purpose.
     """
 
     target: str
     indices: tuple[Index, ...]
     value: str
-    order: Literal["ordered", "any"] = "ordered"
+    order: Order
     atomic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLeaf:
-    """``target[indices] = value``: one leaf value per tree and row, summed later."""
+    """``target[indices] = value``: one leaf a tree and row, used later."""
 
     target: str
     indices: tuple[Index, ...]
@@ -233,46 +317,56 @@ class StoreLeaf:
 
 @dataclass(frozen=True, slots=True)
 class ReduceDimension:
-    """``target[..k..] += sum over dim of source[prefix, i, ..k..]`` (001 Def. 4.2).
+    """``target[k] += sum over i of source[i, k]`` for k in ``rows`` (001 Def. 4.2).
 
-    The sum runs i = 0, 1, … in order, for every k in ``ranges``; ``tree_output`` sums
-    element i into the output of tree i (scalar leaves of multi-class forests).
+    The sum runs i = 0, 1, … in order for every row and output. With ``by_output`` the
+    dimension is the trees of the model and each adds to its own output.
+    ``source_rows`` is where the same rows lie in ``source``.
     """
 
     target: str
     source: str
-    dim: int
-    prefix: tuple[Index, ...]
-    ranges: tuple[Range, ...]
+    extent: Size
+    rows: Range
+    source_rows: Affine
     vector_width: int | None = None
-    by_tree_output: bool = False
+    by_output: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceDimensionInplace:
-    """``array[prefix, 0, ..k..] = sum over dim`` in place (001 Def. 4.3)."""
+    """``array[prefix, 0, k] = sum over i of array[prefix, i, k]`` (001 Def. 4.3)."""
 
     array: str
-    dim: int
     prefix: tuple[Index, ...]
-    ranges: tuple[Range, ...]
+    extent: Size
+    rows: Range
     vector_width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AllocArray:
-    """Scratch for the statements that follow in the same body."""
+    """Scratch for the statements that follow in the same body; zeroed if asked."""
 
     array: Array
-    zero: bool  # filled with the reduction's initial value 0
+    zero: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """``target[range, k] = base[k]``: where the sums of these rows start."""
+    """``target[rows, k] = base[k]``: where the sums of these rows start."""
 
     target: str
     rows: Range
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """``result[rows] = base + sums * scale``: fixed-point sums to floats."""
+
+    source: str
+    rows: Range
+    source_rows: Affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +403,21 @@ Stmt: TypeAlias = (
     | ReduceDimensionInplace
     | AllocArray
     | Fill
+    | Finish
     | CacheTrees
     | CacheRows
     | EvaluatePredicates
 )
 Body: TypeAlias = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A prediction function over ``rows`` and ``result``.
+
+    ``result`` is (rows, outputs) of accumulators, or (rows, trees) of leaf numbers.
+    """
+
+    result: Array
+    n_trees: int
+    body: Body

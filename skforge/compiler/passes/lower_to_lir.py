@@ -1,0 +1,417 @@
+"""MIR to LIR: loops with guarded remainders, walks through the representation.
+
+The generated function, for the default schedule of a batch::
+
+    predict(rows, n_rows, row_stride, result, nodes, roots, leaf_values):
+      parallel for each block of 64 rows:
+        result[block] = base
+        for tree in 0 to n_trees:
+          for rows of the block, 8 at a time:
+            node[0..8] = roots[tree]
+            node[0..8] = hop(node[0..8], rows[0..8])     # as often as trees are deep
+            result[row] += leaf_values[node[0..8]]
+          for the rows left over: the same, one at a time
+
+Model arrays are parameters: the code does not grow with the number of trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from skforge.compiler.ir import lir, mir
+from skforge.compiler.ir.hir import PredictEnsemble
+from skforge.compiler.ir.lir import I64, Value
+from skforge.compiler.ir.mir_tools import loops_in
+from skforge.compiler.passes.kernel import Kernel
+from skforge.compiler.passes.lower_reductions import ReductionLowering
+from skforge.compiler.passes.lower_walks import WalkLowering
+from skforge.compiler.representations.base import BufferData, Cursor, Layout
+from skforge.exceptions import CompilerError
+
+#: Lines ahead of which the rows of a wide model are worth prefetching at once.
+PREFETCH_STEP_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredKernel:
+    """A LIR function and the model buffers it reads, in parameter order.
+
+    Parameters before them: rows, n_rows, row_stride, result.
+    """
+
+    function: lir.Function
+    data: tuple[BufferData, ...]
+
+
+def run(
+    function: mir.Function,
+    hir: PredictEnsemble,
+    layout: Layout,
+    *,
+    vector_bits: int,
+    name: str = "predict",
+) -> LoweredKernel:
+    """Lower a legalised function whose walks are expanded."""
+    kernel = Kernel(function, hir, layout)
+    kernel.vector_bits = vector_bits
+    lowering = _Lowering(kernel)
+    lowering.body(function.body)
+    data = kernel.model_data()
+    params = (
+        kernel.rows,
+        kernel.n_rows,
+        kernel.row_stride,
+        kernel.result,
+        *(item.buffer for item in data),
+    )
+    return LoweredKernel(lir.Function(name, params, kernel.b.finish()), data)
+
+
+class _Lowering:
+    def __init__(self, kernel: Kernel) -> None:
+        self._k = kernel
+        self._walks = WalkLowering(kernel)
+        self._sums = ReductionLowering(kernel)
+        kernel.arrays[mir.RESULT] = self._sums.result_view()
+
+    # ------------------------------------------------------------ statements
+
+    def body(self, body: mir.Body) -> None:
+        """Lower statements one after another."""
+        for stmt in body:
+            self._statement(stmt)
+
+    def _statement(self, stmt: mir.Stmt) -> None:
+        match stmt:
+            case mir.Let():
+                self._let(stmt)
+            case mir.WalkLoop():
+                self._walk_loop(stmt)
+            case mir.Loop():
+                self._loop(stmt)
+            case mir.DepthSwitch():
+                self._depth_switch(stmt)
+            case mir.Reduce():
+                self._sums.reduce(stmt)
+            case mir.StoreLeaf():
+                self._sums.store_leaf(stmt)
+            case mir.ReduceDimension():
+                self._sums.reduce_dimension(stmt)
+            case mir.ReduceDimensionInplace():
+                self._sums.reduce_dimension_inplace(stmt)
+            case mir.AllocArray():
+                self._sums.alloc(stmt)
+            case mir.Fill():
+                self._sums.fill(stmt)
+            case mir.Finish():
+                self._sums.finish(stmt)
+            case mir.CacheTrees(trees=trees):
+                first = self._k.affine(trees.start)
+                count = self._k.b.binary("max", self._k.bound(trees.bounds), 0)
+                self._k.layout.cache_trees(self._k.b, first, count)
+            case mir.CacheRows(rows=rows):
+                self._cache_rows(rows)
+            case mir.EvaluatePredicates():
+                raise CompilerError("evaluate_predicates has no lowering here yet")
+
+    def _let(self, stmt: mir.Let) -> None:
+        k, b = self._k, self._k.b
+        values: list[Value]
+        match stmt.op:
+            case mir.GetTree(index=index):
+                values = [k.affine(index)]
+            case mir.GetTreeClassId(tree=tree):
+                table = k.tree_outputs(by_position=True)
+                values = [b.convert(b.load(table, k.values[tree]), I64)]
+            case mir.GetRoot():
+                values = self._walks.roots(stmt.op)
+                values = [self._like_rows(v) for v in values]
+            case mir.TraverseTreeTile():
+                values = self._walks.traverse(stmt.op)
+            case mir.GetLeafValue():
+                values = self._walks.leaf_values(stmt.op)
+            case mir.WalkDecisionTree():
+                raise CompilerError("a walk_decision_tree was not expanded")
+        k.values.update(zip(stmt.names, values, strict=True))
+
+    def _like_rows(self, root: Value) -> Value:
+        """In a vector loop every lane starts at the root, as i32."""
+        if not self._lanes:
+            return root
+        b = self._k.b
+        return b.splat(b.convert(root, lir.I32), self._lanes)
+
+    _lanes = 0  # of the vector loop being lowered
+
+    def _walk_loop(self, stmt: mir.WalkLoop) -> None:
+        k, b, walks = self._k, self._k.b, self._walks
+        starts = walks.row_starts(stmt.step)
+        opened: list[list[Cursor]] = []
+
+        def cond(nodes: tuple[Value, ...]) -> Value:
+            opened.append(walks.open(stmt.step, nodes))
+            return walks.all_done(opened[-1])
+
+        def body(nodes: tuple[Value, ...]) -> list[Value]:
+            return walks.hop(stmt.step, opened[-1], starts)
+
+        inits = [k.values[name] for name in stmt.inits]
+        results = b.while_(inits, cond, body)
+        k.values.update(zip(stmt.results, results, strict=True))
+
+    def _cache_rows(self, rows: mir.Range) -> None:
+        """Prefetch every cache line of a range of rows."""
+        k, b = self._k, self._k.b
+        first = k.affine(rows.start)
+        count = b.binary("max", k.bound(rows.bounds), 0)
+        per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
+        features = b.const(k.hir.forest.n_features)
+
+        def row(i: Value, _: tuple[Value, ...]) -> None:
+            start = b.binary("mul", b.binary("add", first, i), k.row_stride)
+
+            def line(f: Value, _: tuple[Value, ...]) -> None:
+                b.prefetch(k.rows, b.binary("add", start, f))
+
+            b.for_(b.const(0), features, b.const(per_line), line, hint="line")
+
+        b.for_(b.const(0), count, b.const(1), row, hint="row")
+
+    # ------------------------------------------------------------ loops
+
+    def _loop(self, loop: mir.Loop) -> None:
+        k, b = self._k, self._k.b
+        lo, step = k.size(loop.start), k.size(loop.step)
+        hi = k.bound(loop.bounds)
+        match loop.kind:
+            case "serial" | "vector":
+                self._grouped(loop, lo, hi, step)
+            case "parallel":
+                self._parallel(loop, lo, hi, step)
+            case _:
+                raise CompilerError(f"{loop.kind} loops need the GPU lowering")
+
+    def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
+        """Whole groups first, then the iterations left over, one by one."""
+        b = self._k.b
+        carry = self._carry(loop)
+        with carry:
+            if loop.group == 1:
+                self._run(loop, lo, hi, step, loop.body)
+                return
+            stride = b.mul(step, loop.group)
+            if not loop.remainder:
+                self._run(loop, lo, hi, stride, loop.body)
+                return
+            groups = b.binary("div", self._trips(loop, lo, hi, step), loop.group)
+            middle = b.binary("add", lo, b.binary("mul", groups, stride))
+            self._run(loop, lo, middle, stride, loop.body)
+            self._run(loop, middle, hi, step, loop.remainder, scalar=True)
+
+    def _trips(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> Value:
+        """Return the number of iterations, at least 0."""
+        b = self._k.b
+        span = b.sub(hi, lo) if loop.start != 0 else hi
+        if loop.step != 1:
+            span = b.binary("add", span, b.sub(step, 1))
+        span = b.binary("max", span, 0)
+        return span if loop.step == 1 else b.binary("div", span, step)
+
+    def _run(
+        self,
+        loop: mir.Loop,
+        lo: Value,
+        hi: Value,
+        step: Value,
+        body: mir.Body,
+        scalar: bool = False,
+    ) -> None:
+        """Emit one serial loop, carrying the sums that are in registers."""
+        k, b = self._k, self._k.b
+        keys = list(k.carried)
+
+        def inner(var: Value, carried: tuple[Value, ...]) -> list[Value]:
+            k.carried = dict(zip(keys, carried, strict=True))
+            with self._bound(loop.var, self._lane_rows(loop, var, scalar)):
+                self._in_lanes(loop, scalar, body)
+            return [k.carried[key] for key in keys]
+
+        inits = [k.carried[key] for key in keys]
+        results = b.for_(lo, hi, step, inner, inits, hint=loop.var)
+        k.carried = dict(zip(keys, results, strict=True))
+
+    def _lane_rows(self, loop: mir.Loop, var: Value, scalar: bool) -> Value:
+        """Return the loop variable; in a vector loop, one value a lane."""
+        if loop.kind != "vector" or scalar:
+            return var
+        b = self._k.b
+        lanes = b.iota(I64, loop.group)
+        if loop.step != 1:
+            lanes = b.binary("mul", lanes, b.splat(self._k.size(loop.step), loop.group))
+        return b.binary("add", b.splat(var, loop.group), lanes)
+
+    def _in_lanes(self, loop: mir.Loop, scalar: bool, body: mir.Body) -> None:
+        outer = self._lanes
+        if loop.kind == "vector" and not scalar:
+            self._lanes = loop.group
+        self.body(body)
+        self._lanes = outer
+
+    def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
+        """Iterations (or whole groups of them) in parallel, the rest serially."""
+        k, b = self._k, self._k.b
+        trips = self._trips(loop, lo, hi, step)
+        count = trips if loop.group == 1 else b.binary("div", trips, loop.group)
+        stride = b.mul(step, loop.group)
+
+        def iteration(p: Value) -> None:
+            var = b.binary("add", lo, b.binary("mul", p, stride))
+            with self._bound(loop.var, var):
+                self.body(loop.body)
+
+        carried, k.carried = k.carried, {}
+        b.parallel_for(count, iteration)
+        k.carried = carried
+        if loop.remainder:
+            middle = b.binary("add", lo, b.binary("mul", count, stride))
+            self._run(loop, middle, hi, step, loop.remainder, scalar=True)
+
+    def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
+        k, b = self._k, self._k.b
+        if len(stmt.cases) == 1:
+            self.body(stmt.cases[0])
+            return
+        table = k.class_table(stmt.class_of)
+        selector = b.convert(b.load(table, k.affine(stmt.position)), I64)
+        keys = list(k.carried)
+        before = dict(k.carried)
+
+        def case(body: mir.Body) -> Callable[[], Sequence[Value]]:
+            def run_case() -> Sequence[Value]:
+                k.carried = dict(before)
+                self.body(body)
+                return [k.carried[key] for key in keys]
+
+            return run_case
+
+        types = [before[key].type for key in keys]
+        results = b.switch(selector, [case(body) for body in stmt.cases], types)
+        k.carried = dict(zip(keys, results, strict=True))
+
+    # ------------------------------------------------------------ registers
+
+    def _bound(self, var: str, value: Value) -> _Bound:
+        return _Bound(self._k, var, value)
+
+    def _carry(self, loop: mir.Loop) -> _Carry:
+        """Carry the sum of a serial tree loop in a register where it is one element.
+
+        That is: every reduce below adds to the same single element, which no loop
+        below changes.
+        """
+        if loop.root != "tree" or self._k.carried:
+            return _Carry(self, None)
+        reduces = list(_reduces(loop.body))
+        inside = [loop, *loops_in(loop.body), *loops_in(loop.remainder)]
+        first = reduces[0] if reduces else None
+        if (
+            first is None
+            or any(_key(r) != _key(first) or r.atomic for r in reduces)
+            or any(_key(r) != _key(first) for r in _reduces(loop.remainder))
+            or any(i.kind != "serial" or i.root != "tree" for i in inside)
+            or _holds_whole_array_ops(loop.body)
+            or any(isinstance(i, mir.Class | mir.Outputs) for i in first.indices)
+            or _variables(first) & {i.var for i in inside}
+        ):
+            return _Carry(self, None)
+        return _Carry(self, first)
+
+
+class _Bound:
+    """Binds a loop variable for the length of its body."""
+
+    def __init__(self, kernel: Kernel, var: str, value: Value) -> None:
+        self._kernel, self._var, self._value = kernel, var, value
+
+    def __enter__(self) -> None:
+        self._kernel.values[self._var] = self._value
+
+    def __exit__(self, *_: object) -> None:
+        del self._kernel.values[self._var]
+
+
+class _Carry:
+    """Loads an element before a loop and stores it after."""
+
+    def __init__(self, lowering: _Lowering, reduce: mir.Reduce | None) -> None:
+        self._lowering, self._reduce = lowering, reduce
+
+    def __enter__(self) -> None:
+        if self._reduce is not None:
+            kernel, sums = self._lowering._k, self._lowering._sums
+            kernel.carried[_key(self._reduce)] = sums.load_element(self._reduce)
+
+    def __exit__(self, *_: object) -> None:
+        if self._reduce is not None:
+            kernel, sums = self._lowering._k, self._lowering._sums
+            sums.store_element(self._reduce, kernel.carried.pop(_key(self._reduce)))
+
+
+def _key(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:
+    return reduce.target, reduce.indices
+
+
+def _variables(reduce: mir.Reduce) -> set[str]:
+    names: set[str] = set()
+    for index in reduce.indices:
+        match index:
+            case mir.Affine(terms=terms):
+                names |= set(terms)
+            case mir.Slot(value=value):
+                names |= set(value.terms)
+            case mir.ModelTree(position=position):
+                names |= set(position.terms)
+            case mir.Class() | mir.Outputs():
+                pass
+    return names
+
+
+def _reduces(body: mir.Body) -> Iterator[mir.Reduce]:
+    for stmt in body:
+        match stmt:
+            case mir.Reduce():
+                yield stmt
+            case mir.Loop():
+                yield from _reduces(stmt.body)
+                yield from _reduces(stmt.remainder)
+            case mir.DepthSwitch(cases=cases):
+                for case in cases:
+                    yield from _reduces(case)
+            case _:
+                pass
+
+
+def _holds_whole_array_ops(body: mir.Body) -> bool:
+    """Whether anything below reads or writes sums other than by ``reduce``."""
+    for stmt in body:
+        match stmt:
+            case mir.Loop():
+                if _holds_whole_array_ops(stmt.body):
+                    return True
+            case mir.DepthSwitch(cases=cases):
+                if any(_holds_whole_array_ops(case) for case in cases):
+                    return True
+            case (
+                mir.ReduceDimension()
+                | mir.ReduceDimensionInplace()
+                | mir.Fill()
+                | mir.Finish()
+                | mir.StoreLeaf()
+                | mir.AllocArray()
+            ):
+                return True
+            case _:
+                pass
+    return False

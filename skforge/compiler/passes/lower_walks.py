@@ -1,0 +1,220 @@
+"""Hops of interleaved walks as LIR, in lockstep: every walk's loads, then compares.
+
+The generated hop of a walk of single nodes::
+
+    word, threshold = nodes[node]
+    x = rows[row * stride + feature(word)]
+    right = not (x < threshold)          # unordered: NaN goes right ...
+    right = right and not (isnan(x) and default_left(word))   # ... unless told left
+    node = child(word) + right
+
+A tile of several nodes compares them as one vector and looks the exit up by its shape.
+Code for missing values and categories is only there for forests that have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skforge.compiler.forest import Comparison
+from skforge.compiler.ir import mir
+from skforge.compiler.ir.builder import lanes_of, with_lanes
+from skforge.compiler.ir.lir import BOOL, F32, I64, U32, Value
+from skforge.compiler.passes.kernel import Kernel
+from skforge.compiler.representations.base import Cursor, node_scalar
+from skforge.compiler.representations.encoding import (
+    TestEncoding,
+    TestFacts,
+    category_tables,
+)
+
+#: |x| up to this is zero, and missing, for LightGBM's zero_as_missing.
+ZERO_THRESHOLD = 1e-35
+
+
+class WalkLowering:
+    """Writes the hops; one for a kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._k = kernel
+        self._facts: TestFacts = TestEncoding.of(kernel.hir.forest).facts
+
+    def roots(self, op: mir.GetRoot) -> list[Value]:
+        """Return the root of each tree."""
+        k = self._k
+        return [k.layout.root(k.b, k.values[tree]) for tree in op.trees]
+
+    def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
+        """Return each walk's scalar leaf, first element of its vector, or number."""
+        k, b = self._k, self._k.b
+        made = []
+        for tree, node in zip(op.trees, op.nodes, strict=True):
+            item = k.layout.leaf_item(b, k.values[tree], k.values[node])
+            if op.element == "leaf_number":
+                made.append(b.load(k.leaf_numbers(), item))
+            elif k.vector_leaves:
+                row = b.convert(b.load(k.leaf_rows(), item), I64)
+                made.append(b.mul(row, k.n_outputs))
+            else:
+                made.append(b.load(k.leaf_values(), item))
+        return made
+
+    def traverse(self, op: mir.TraverseTreeTile) -> list[Value]:
+        """Return where each walk stands after one hop."""
+        return self.hop(op, self.open(op), self.row_starts(op))
+
+    def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
+        """Return the element of ``rows`` where each walk's row starts."""
+        k, b = self._k, self._k.b
+        starts: dict[mir.Affine, Value] = {}
+        for row in op.rows:
+            if row not in starts:
+                starts[row] = b.binary("mul", k.affine(row), k.row_stride)
+        return [starts[row] for row in op.rows]
+
+    def open(
+        self, op: mir.TraverseTreeTile, nodes: Sequence[Value] | None = None
+    ) -> list[Cursor]:
+        """Read the tiles the walks stand on."""
+        k = self._k
+        at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
+        trees = [k.values[tree] for tree in op.trees]
+        lanes = max((lanes_of(node.type) for node in at), default=0)
+        return [
+            k.layout.open(k.b, k.b.splat(tree, lanes), node)
+            for tree, node in zip(trees, at, strict=True)
+        ]
+
+    def hop(
+        self,
+        op: mir.TraverseTreeTile,
+        cursors: Sequence[Cursor],
+        starts: Sequence[Value],
+    ) -> list[Value]:
+        """Return the nodes behind the exits taken."""
+        k, b, layout = self._k, self._k.b, self._k.layout
+        features = [layout.load_feature_index(b, at) for at in cursors]
+        tests = [
+            (layout.load_threshold(b, at), self._feature_value(start, feature))
+            for at, start, feature in zip(cursors, starts, features, strict=True)
+        ]
+        exits = [
+            self._exit(at, threshold, x)
+            for at, (threshold, x) in zip(cursors, tests, strict=True)
+        ]
+        moved = [
+            layout.move_to_child(b, at, exit_)
+            for at, exit_ in zip(cursors, exits, strict=True)
+        ]
+        if op.checked and not layout.leaves_stay:
+            moved = [
+                b.select(layout.is_leaf(b, at), at.node, node)
+                for at, node in zip(cursors, moved, strict=True)
+            ]
+        return moved
+
+    def all_done(self, cursors: Sequence[Cursor]) -> Value:
+        """Return whether any walk has not reached its leaf yet (bool)."""
+        k, b = self._k, self._k.b
+        walking = [b.invert(k.layout.is_leaf(b, at)) for at in cursors]
+        any_ = walking[0]
+        for one in walking[1:]:
+            any_ = b.binary("or", any_, one)
+        return b.any_true(any_)
+
+    # ------------------------------------------------------------ tests
+
+    def _feature_value(self, start: Value, feature: Value) -> Value:
+        k, b = self._k, self._k.b
+        index = b.binary("add", *b.same_lanes(start, b.convert(feature, I64)))
+        return b.load(k.rows, index)
+
+    def _exit(self, at: Cursor, threshold: Value, x: Value) -> Value:
+        k, b = self._k, self._k.b
+        if k.hir.tiles.tile_size == 1:
+            right = self._right(at, threshold, x)
+            return b.convert(right, node_scalar(at.node))
+        left = b.invert(self._right(at, threshold, x))
+        bits = b.mask_bits(left, I64)
+        shape = b.mul(k.layout.load_tile_shape(b, at), 1 << k.hir.tiles.tile_size)
+        exit_ = b.load(k.exit_table(), b.binary("add", shape, bits))
+        return b.convert(exit_, node_scalar(at.node))
+
+    def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
+        """Return whether each test is false, so that the row goes right."""
+        k, b, layout, facts = self._k, self._k.b, self._k.layout, self._facts
+        raw = x
+        if facts.all_nan_is_zero:
+            x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
+        elif "nan_is_zero" in facts.flags:
+            as_zero = b.binary(
+                "and", b.is_nan(x), layout.load_flag(b, at, "nan_is_zero")
+            )
+            x = b.select(as_zero, b.const(0.0, x.type), x)
+        opposite = "ge" if k.hir.comparison == "lt" else "gt"
+        right = b.compare(opposite, x, threshold, unordered=True)  # type: ignore[arg-type]
+        if "category" in facts.flags:
+            inside = self._in_category_set(threshold, x)
+            right = b.select(
+                layout.load_flag(b, at, "category"), b.invert(inside), right
+            )
+        missing: Value | None = b.is_nan(x) if "default_left" in facts.flags else None
+        if "zero_is_missing" in facts.flags:
+            near = b.const(ZERO_THRESHOLD, raw.type)
+            far = b.const(-ZERO_THRESHOLD, raw.type)
+            zero = b.binary(
+                "and", b.compare("le", raw, near), b.compare("ge", raw, far)
+            )
+            either = b.binary("or", zero, b.is_nan(raw))
+            gone = b.binary(
+                "and", either, layout.load_flag(b, at, "zero_is_missing")
+            )
+            # A missing value goes right unless the node says left.
+            right = b.binary("or", right, gone)
+            missing = gone if missing is None else b.binary("or", missing, gone)
+        if "default_left" in facts.flags:
+            assert missing is not None
+            left = b.binary("and", missing, layout.load_flag(b, at, "default_left"))
+            right = b.binary("and", right, b.invert(left))
+        return right
+
+    def _in_category_set(self, threshold: Value, x: Value) -> Value:
+        """Return whether x is a category of the set whose number ``threshold`` holds.
+
+        Negative, too large and missing values are in no set; the word read is then
+        the spare one, so that no load leaves the table.
+        """
+        k, b = self._k, self._k.b
+        start, count, words = category_tables(k.hir.forest)
+        starts = k.model_buffer("category_start", start)
+        counts = k.model_buffer("category_count", count)
+        table = k.model_buffer("category_words", words)
+        if k.rows.element == F32:
+            number = b.bitcast(threshold, U32)
+        else:
+            number = b.convert(b.bitcast(threshold, I64), U32)
+        # A numeric node of the same walk holds a threshold here: any set will do.
+        small = b.compare("lt", number, b.const(len(start), number.type))
+        number = b.select(small, number, b.const(0, number.type))
+        number = b.convert(number, I64)
+        limit = b.const(float(1 << 24), x.type)
+        possible = b.binary(
+            "and",
+            b.compare("ge", x, b.const(0.0, x.type)),
+            b.compare("lt", x, limit),
+        )
+        safe = b.select(possible, x, b.const(0.0, x.type))
+        code = b.convert(safe, U32)
+        word = b.convert(b.binary("shr", code, 5), I64)
+        held = b.convert(b.load(counts, number), I64)
+        inside = b.binary("and", possible, b.compare("lt", word, held))
+        spare = b.const(len(words) - 1, word.type)
+        first = b.convert(b.load(starts, number), I64)
+        where = b.select(inside, b.binary("add", first, word), spare)
+        bits = b.load(table, where)
+        bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
+        is_set = b.compare("ne", bit, b.const(0, bit.type))
+        return b.binary("and", inside, is_set)
+
+
+__all__ = ["BOOL", "Comparison", "WalkLowering", "with_lanes"]

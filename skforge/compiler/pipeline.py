@@ -1,0 +1,223 @@
+"""The compiler's passes in order, verified and kept for ``inspect``.
+
+One tuple of named passes a level; nothing else knows the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from skforge._config import dump_levels, verify_every_pass
+from skforge.compiler.forest import Forest
+from skforge.compiler.ir import lir, mir
+from skforge.compiler.ir.hir import PredictEnsemble, Reduction
+from skforge.compiler.ir.mir import Element
+from skforge.compiler.ir.printer import print_lir
+from skforge.compiler.ir.printer_hir import print_hir
+from skforge.compiler.ir.printer_mir import print_mir
+from skforge.compiler.ir.verifier import verify_lir
+from skforge.compiler.ir.verifier_hir import verify as verify_hir
+from skforge.compiler.ir.verifier_mir import verify_mir
+from skforge.compiler.loop_nest_bind import bind
+from skforge.compiler.passes import (
+    expand_walks,
+    insert_caches,
+    interleave_walks,
+    legalize_reductions,
+    lower_to_lir,
+    lower_to_mir,
+    normalize_predicates,
+    pad_trees,
+    reorder_trees,
+    simplify,
+    specialize_depths,
+    tile_nodes,
+    unroll_loops,
+    unroll_walks,
+)
+from skforge.compiler.passes.lower_to_lir import LoweredKernel
+from skforge.compiler.representations import base as representations
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError, ScheduleError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """What the passes of a level may look at besides the IR itself."""
+
+    hir: PredictEnsemble
+    vector_lanes: int
+
+
+class MirPass(NamedTuple):
+    """A named rewrite of MIR."""
+
+    name: str
+    run: Callable[[mir.Function, Stage], mir.Function]
+
+
+MIR_PASSES = (
+    MirPass("insert-caches", lambda f, s: insert_caches.run(f)),
+    MirPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
+    MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
+    MirPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
+    MirPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
+    MirPass("interleave-walks", lambda f, s: interleave_walks.run(f, s.vector_lanes)),
+    MirPass("expand-walks", lambda f, s: expand_walks.run(f)),
+)
+
+
+class LirPass(NamedTuple):
+    """A named rewrite of LIR."""
+
+    name: str
+    run: Callable[[lir.Function], lir.Function]
+
+
+LIR_PASSES = (LirPass("simplify", simplify.run),)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lowered:
+    """A kernel down to LIR, and every level it went through."""
+
+    hir: PredictEnsemble
+    stages: dict[str, mir.Function]  # MIR after each pass, "lower-to-mir" first
+    kernel: LoweredKernel
+
+    def text(self, level: str) -> str:
+        """Return a level, or the MIR after a named pass, as text."""
+        if level == "hir":
+            return print_hir(self.hir)
+        if level == "lir":
+            return print_lir(self.kernel.function)
+        stage = "expand-walks" if level == "mir" else level
+        if stage not in self.stages:
+            known = ", ".join(["hir", "mir", "lir", *self.stages])
+            raise ValueError(f"level must be one of {known}. Got {level!r} instead.")
+        return print_mir(self.stages[stage])
+
+
+def build_hir(
+    forest: Forest,
+    schedule: Schedule,
+    reduction: Reduction,
+    tiled: HirCache | None = None,
+) -> PredictEnsemble:
+    """Bind a schedule and shape the trees as it asks.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule does not fit the forest.
+    """
+    nest = bind(schedule, forest.n_trees, "cpu")
+    cache = HirCache() if tiled is None else tiled
+    normal, comparison = cache.normalize(forest)
+    tiles = cache.tile(normal, nest.tile_nodes, nest.tile_kind)
+    if nest.reorder_trees:
+        tiles = reorder_trees.run(tiles)
+    tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
+    hir = PredictEnsemble(normal, tiles, nest, reduction, comparison)
+    if verify_every_pass():
+        _verified("hir", lambda: verify_hir(hir))
+    _dump("hir", lambda: print_hir(hir))
+    return hir
+
+
+class HirCache:
+    """Normalised and tiled forms of one forest, shared by its schedules."""
+
+    def __init__(self) -> None:
+        self._normal: dict[int, tuple[Forest, object]] = {}
+        self._tiles: dict[tuple[int, int, str], object] = {}
+
+    def normalize(self, forest: Forest):  # type: ignore[no-untyped-def]
+        """Return the forest with one comparison."""
+        key = id(forest)
+        if key not in self._normal:
+            self._normal[key] = normalize_predicates.run(forest)
+        return self._normal[key]
+
+    def tile(self, forest: Forest, size: int, kind: str):  # type: ignore[no-untyped-def]
+        """Return the forest's trees of tiles."""
+        key = (id(forest), size, kind)
+        if key not in self._tiles:
+            self._tiles[key] = tile_nodes.run(forest, size, kind)
+        return self._tiles[key]
+
+
+def lower(
+    hir: PredictEnsemble,
+    target: Target,
+    *,
+    element: Element = "accumulator",
+    name: str = "predict",
+) -> Lowered:
+    """Lower HIR to verified LIR for a target.
+
+    Raises
+    ------
+    ScheduleError
+        If the representation cannot hold the forest.
+    CompilerError
+        If a pass produced IR that its verifier refuses.
+    """
+    representation = representations.get(hir.nest.representation)
+    representation.check(hir)
+    row_bits = 8 * hir.forest.threshold.dtype.itemsize
+    stage = Stage(hir, max(2, target.vector_bits // row_bits))
+    if _vectorized(hir) and hir.tiles.tile_size > 1:
+        raise ScheduleError(
+            "vectorize walks one node of many rows at a time; leave out tile_nodes."
+        )
+    function = lower_to_mir.run(hir, element)
+    stages = {"lower-to-mir": function}
+    _dump("lower-to-mir", lambda: print_mir(function))
+    for step in MIR_PASSES:
+        made = step.run(function, stage)
+        if verify_every_pass():
+            _verified(step.name, lambda made=made: verify_mir(made))  # type: ignore[misc]
+        unchanged = made == function
+        _dump(step.name, lambda made=made: print_mir(made), unchanged)  # type: ignore[misc]
+        stages[step.name] = function = made
+    _dump("mir", lambda: print_mir(function))
+    layout = representation.lay_out(hir)
+    kernel = lower_to_lir.run(
+        function, hir, layout, vector_bits=target.vector_bits, name=name
+    )
+    if verify_every_pass():
+        _verified("lower-to-lir", lambda: verify_lir(kernel.function))
+    for lir_step in LIR_PASSES:
+        simpler = lir_step.run(kernel.function)
+        if verify_every_pass():
+            _verified(lir_step.name, lambda made=simpler: verify_lir(made))  # type: ignore[misc]
+        kernel = replace(kernel, function=simpler)
+    _dump("lir", lambda: print_lir(kernel.function))
+    return Lowered(hir, stages, kernel)
+
+
+def _vectorized(hir: PredictEnsemble) -> bool:
+    pending = list(hir.nest.loops)
+    while pending:
+        loop = pending.pop()
+        if loop.vectorize:
+            return True
+        pending.extend(loop.body)
+    return False
+
+
+def _verified(name: str, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except CompilerError as error:
+        raise CompilerError(f"after pass {name!r}: {error}") from error
+
+
+def _dump(name: str, text: Callable[[], str], unchanged: bool = False) -> None:
+    wanted = dump_levels()
+    if name in wanted or "all" in wanted:
+        print(f"-- {name}" + (" (unchanged)" if unchanged else f"\n{text()}"))
