@@ -257,7 +257,7 @@ class Translator:
     def _loop(
         self,
         head: str,
-        body: Sequence[Stmt],
+        body: lir.Body,
         params: Sequence[Value],
         yields: Sequence[Value],
         depth: int,

@@ -72,6 +72,20 @@ def _mapped(name: str, part: Any, change: Callable[[Value], Value]) -> Any:
     return part
 
 
+def operands_of_stmt(stmt: Stmt) -> list[Value]:
+    """Return the values a statement reads: operands, conditions and yields."""
+    found: list[Value] = []
+
+    def note(value: Value) -> Value:
+        found.append(value)
+        return value
+
+    if isinstance(stmt, lir.Let):
+        return operands(stmt.op)
+    map_operands(stmt, note)
+    return found
+
+
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
     """Return the bodies inside a statement."""
     match stmt:

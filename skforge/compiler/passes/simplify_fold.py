@@ -1,0 +1,110 @@
+"""What an operation of LIR is known to be: a constant, or one of its operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.interpreter_memory import Fault
+from skforge.compiler.interpreter_values import (
+    NAMESPACE,
+    PureOp,
+    constant,
+    element_of,
+    op_lines,
+)
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.lir import Const, Op, Scalar, Type, Value
+from skforge.compiler.ir.lir_walk import map_operands, operands
+
+Constants = Mapping[str, Const]
+_FOLDED = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert, lir.Bitcast)
+_COMMUTES = ("add", "mul", "and", "or", "xor", "min", "max")
+
+
+def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
+    """Return the constant or the operand that ``op`` always equals, if any."""
+    match op:
+        case lir.Splat(a=a):
+            return constants.get(a.name)
+        case lir.Select(cond=cond, a=a, b=b):
+            if a == b:
+                return a
+            if cond.name in constants and cond.type == lir.BOOL:
+                return a if constants[cond.name].value else b
+        case lir.Binary(op=kind, a=a, b=b):
+            found = _identity(kind, a, b, type_, constants)
+            if found is not None:
+                return found
+        case _:
+            pass
+    return _fold(op, type_, constants)
+
+
+def _identity(
+    kind: lir.BinaryOp, a: Value, b: Value, type_: Type, constants: Constants
+) -> Const | Value | None:
+    """Apply integer identities; no float has any that keep every bit."""
+    element = element_of(type_)
+    if element.is_float:
+        return None
+    if a == b and kind in ("and", "or", "min", "max"):
+        return a
+    if element == lir.BOOL:
+        return None
+    if a == b and kind in ("sub", "xor"):
+        return Const(0)
+    left, right = constants.get(a.name), constants.get(b.name)
+    if right is None and left is not None and kind in _COMMUTES:
+        a, right = b, left
+    if right is None:
+        return None
+    if right.value == 0:
+        if kind in ("add", "sub", "or", "xor", "shl", "shr"):
+            return a
+        if kind in ("mul", "and"):
+            return Const(0)
+    if right.value == 1 and kind in ("mul", "div"):
+        return a
+    return None
+
+
+def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
+    if not isinstance(op, _FOLDED) or not isinstance(type_, Scalar):
+        return None
+    if isinstance(op, lir.Unary) and op.op == "exp":
+        return None  # left to the machine that runs it
+    values = operands(op)
+    if not all(v.name in constants and isinstance(v.type, Scalar) for v in values):
+        return None
+    if isinstance(op, lir.Convert) and op.a.type.is_float and not type_.is_float:  # type: ignore[union-attr]
+        return None  # may be out of range, where any value is right
+    args = [constant(constants[v.name].value, v.type) for v in values]
+    if any(isinstance(a, float | np.floating) and math.isnan(a) for a in args):
+        return None  # a constant does not say which NaN
+    numbers = {v.name: Value(f"a{i}", v.type) for i, v in enumerate(values)}
+    canonical = map_operands(op, lambda v: numbers[v.name])
+    try:
+        with np.errstate(all="ignore"):
+            result = _function(canonical, type_)(*args[: len(numbers)])
+    except Fault:
+        return None
+    if type_.is_float:
+        return None if math.isnan(result) else Const(float(result))
+    return Const(bool(result) if type_ == lir.BOOL else int(result))
+
+
+@cache
+def _function(op: PureOp, type_: Type) -> Callable[..., Any]:
+    """Return the interpreter's own arithmetic for ``op`` as a Python function."""
+    names = list(dict.fromkeys(v.name for v in operands(op)))
+    lines = op_lines("out", type_, op, lambda v: v.name)
+    text = "\n ".join([f"def f({', '.join(names)}):", *lines, "return out"])
+    scope = dict(NAMESPACE)
+    exec(text, scope)
+    function: Callable[..., Any] = scope["f"]
+    return function
