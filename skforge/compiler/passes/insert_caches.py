@@ -62,30 +62,27 @@ def _loop(loop: Loop, outside: tuple[Loop, ...]) -> Loop:
 def _working_set(loop: Loop, outside: tuple[Loop, ...]) -> Range:
     """Return the rows or trees of one iteration, as one range that covers them.
 
-    Loops inside that count in larger steps than this one reach further apart; then
-    the range is what lies between the first and the last.
+    That is one step of this loop, unless a loop inside counts further than a step;
+    then it is everything up to the bounds outside.
     """
     same_root = [o for o in outside if o.root == loop.root]
-    inner_limits = {
-        bound.limit
-        for inner in loops_in(loop.body)
-        if inner.root == loop.root
-        for bound in inner.bounds
-    }
-    length: Size = loop.step
-    wider = [
-        limit
-        for limit in inner_limits
-        if not (isinstance(limit, int) and isinstance(length, int) and limit <= length)
-        and limit != length
-    ]
-    start = Affine(tuple(o.var for o in same_root))
-    bounds = [] if wider else [Bound(length)]
+    inner = [i for i in loops_in(loop.body) if i.root == loop.root]
+    bounds = []
+    if all(_stays_within(i, loop.step) for i in inner):
+        bounds.append(Bound(loop.step))
     for o in same_root:
         here = Affine((o.var,))
         bounds += [Bound(b.limit, b.minus.plus(here)) for b in o.bounds]
-    if wider:
-        bounds = [Bound(limit) for limit in wider][:1] + [
-            bound for bound in bounds if bound.limit not in wider
-        ]
+    start = Affine(tuple(o.var for o in same_root))
     return Range(start, tuple(dict.fromkeys(bounds)))
+
+
+def _stays_within(loop: Loop, step: Size) -> bool:
+    """Whether a bound keeps the loop's variable below ``step``."""
+    for bound in loop.bounds:
+        if bound.limit == step:
+            return True
+        if isinstance(bound.limit, int) and isinstance(step, int):
+            if bound.limit <= step:
+                return True
+    return False
