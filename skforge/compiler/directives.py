@@ -15,6 +15,7 @@ from skforge.exceptions import ScheduleError
 
 GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
 TILE_KINDS = ("uniform", "probability")
+MAX_SIZE = 2**31 - 1
 MAX_WALK_DEPTH = 64
 MAX_NODE_TILE = 8
 VECTOR_WIDTHS = (2, 4, 8, 16, 32, 64)
@@ -256,26 +257,33 @@ def problem(directive: Directive) -> str | None:
 
     Only what can be judged without a loop nest is judged here.
     """
+    if type(directive) not in _NAME:
+        return f"{directive!r} is not a directive; use the methods of Schedule."
+    index = getattr(directive, "index", "")
+    if not isinstance(index, str):
+        return f"{directive} needs the name of a loop, not {index!r}."
     match directive:
         case Tile(_, outer, inner, size):
             return (
                 _name_problem(directive, outer, inner)
-                or _whole_problem(directive, "size", size)
+                or _whole_problem(directive, "its size", size)
                 or _require(
                     size != 0,
                     f"{directive} needs a size other than 0; a negative size is the "
                     "number of outer iterations.",
                 )
+                or _range_problem(directive, "its size", size, -MAX_SIZE, MAX_SIZE)
             )
         case Split(_, first, second, at):
             return (
                 _name_problem(directive, first, second)
-                or _whole_problem(directive, "at", at)
+                or _whole_problem(directive, "the place to split", at)
                 or _require(
                     at > 0,
                     f"{directive} needs a positive value to split at; nothing "
                     f"comes before {at}.",
                 )
+                or _range_problem(directive, "the place to split", at, 1, MAX_SIZE)
             )
         case Reorder(indices):
             return _reorder_problem(directive, indices)
@@ -287,16 +295,16 @@ def problem(directive: Directive) -> str | None:
         case Interleave(_, factor):
             if factor is None:
                 return None
-            return _range_problem(directive, "factor", factor, 1, 64)
+            return _range_problem(directive, "its factor", factor, 1, 64)
         case UnrollWalk(_, depth) | PeelWalk(_, depth):
-            return _range_problem(directive, "depth", depth, 1, MAX_WALK_DEPTH)
+            return _range_problem(directive, "its depth", depth, 1, MAX_WALK_DEPTH)
         case VectorReduce(_, width):
-            return _whole_problem(directive, "width", width) or _require(
+            return _whole_problem(directive, "its width", width) or _require(
                 width in VECTOR_WIDTHS,
                 f"{directive} needs a width that is one of {_one_of(VECTOR_WIDTHS)}.",
             )
         case TileNodes(size, kind):
-            return _range_problem(directive, "size", size, 1, MAX_NODE_TILE) or (
+            return _range_problem(directive, "its size", size, 1, MAX_NODE_TILE) or (
                 _require(
                     kind in TILE_KINDS,
                     f"{directive} needs a kind that is one of {_one_of(TILE_KINDS)}.",
@@ -345,18 +353,20 @@ def _name_problem(directive: Directive, one: object, other: object) -> str | Non
 
 
 def _reorder_problem(directive: Reorder, indices: tuple[str, ...]) -> str | None:
-    if len(indices) < 2:
-        return f"{directive} needs at least two loops."
     for place, index in enumerate(indices):
+        if not isinstance(index, str):
+            return f"{directive} needs names of loops, not {index!r}."
         if index in indices[:place]:
             return f"{directive} names {_literal(index)} twice."
+    if len(indices) < 2:
+        return f"{directive} needs at least two loops."
     return None
 
 
 def _whole_problem(directive: Directive, what: str, value: object) -> str | None:
     if type(value) is int:
         return None
-    return f"{directive} needs a whole number as its {what}, not {_literal(value)}."
+    return f"{directive} needs a whole number for {what}, not {_literal(value)}."
 
 
 def _range_problem(
@@ -364,7 +374,7 @@ def _range_problem(
 ) -> str | None:
     return _whole_problem(directive, what, value) or _require(
         low <= value <= high,
-        f"{directive} needs a {what} from {low} to {high}.",
+        f"{directive} needs {what} from {low} to {high}.",
     )
 
 

@@ -35,6 +35,9 @@ from skforge.compiler.loop_nest_draw import draw, line_of
 from skforge.compiler.loop_nest_rules import broken_rule, mark_problem
 from skforge.exceptions import ScheduleError
 
+# Sums of loop variables must stay far inside 64 bits.
+MAX_STEP = 2**40
+
 
 def apply_all(directives: tuple[Directive, ...], n_trees: int | None = None) -> Nest:
     """Return the nest that directives make, applied in order."""
@@ -92,8 +95,7 @@ def _find(nest: Nest, directive: Directive, index: str) -> Variable:
                 f'{directive} names a loop that is gone: {old} replaced "{index}" by '
                 f'"{one}" and "{two}"; {loops}',
             )
-    quoted = f'"{index}"' if isinstance(index, str) else repr(index)
-    refuse(nest, f"{directive} names {quoted}, which is not a loop; {loops}")
+    refuse(nest, f'{directive} names "{index}", which is not a loop; {loops}')
 
 
 def _new_names(modifier: Tile | Split) -> tuple[str, str]:
@@ -151,6 +153,13 @@ def _tile(nest: Nest, tile: Tile) -> Nest:
         size = ceil_div(old.count, -tile.size)
         blocks = known(-tile.size)
     step = times(old.step, size)
+    if isinstance(step.size, int) and step.size > MAX_STEP:
+        refuse(
+            nest,
+            f'{tile} makes blocks of {step.size} iterations of "{old.root}", but '
+            f"{MAX_STEP} is the most.",
+            tile.index,
+        )
     outer = Variable(tile.outer, old.root, old.start, step, blocks)
     inner = Variable(tile.inner, old.root, 0, old.step, _smaller(size, old.count))
     limits = [Limit(frozenset({tile.inner}), step)]

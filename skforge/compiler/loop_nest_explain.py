@@ -9,6 +9,7 @@ from skforge.compiler.directives import (
     Directive,
     GpuDimension,
     Interleave,
+    Mark,
     PadTrees,
     Parallel,
     PeelWalk,
@@ -26,19 +27,19 @@ from skforge.compiler.directives import (
     Vectorize,
     VectorReduce,
 )
-from skforge.compiler.loop_nest import Nest, root_nest
+from skforge.compiler.loop_nest import BoundLoop, BoundNest, Nest, root_nest
 from skforge.compiler.loop_nest_apply import apply
 
 
-def explain(directives: tuple[Directive, ...], n_trees: int) -> list[str]:
+def explain(directives: tuple[Directive, ...], bound: BoundNest) -> list[str]:
     """Return one line for each directive: the call, then what it does here.
 
     Parameters
     ----------
     directives : tuple of Directive
-        A schedule that binds to ``n_trees``.
-    n_trees : int
-        Number of trees of the forest.
+        A schedule.
+    bound : BoundNest
+        The loops it is bound to.
 
     Returns
     -------
@@ -46,11 +47,32 @@ def explain(directives: tuple[Directive, ...], n_trees: int) -> list[str]:
         The lines.
     """
     lines = []
-    nest = root_nest(n_trees)
+    loops = _by_name(bound.loops)
+    nest = root_nest(bound.n_trees)
     for directive in directives:
         nest = apply(nest, directive)
-        lines.append(f"{directive}: {_what(nest, directive)}.")
+        if isinstance(directive, Mark) and directive.index not in loops:
+            what = f'"{directive.index}" never runs here'
+        elif isinstance(directive, Interleave):
+            what = _interleave(directive, loops[directive.index])
+        else:
+            what = _what(nest, directive)
+        lines.append(f"{directive}: {what}.")
     return lines
+
+
+def _by_name(loops: tuple[BoundLoop, ...]) -> dict[str, BoundLoop]:
+    found = {loop.name: loop for loop in loops}
+    for loop in loops:
+        found |= _by_name(loop.body)
+    return found
+
+
+def _interleave(interleave: Interleave, loop: BoundLoop) -> str:
+    if loop.interleave is None:
+        return f'one walk of "{loop.name}" is in flight at a time, as without it'
+    which = "all" if loop.interleave == loop.max_trips else "up to"
+    return f'{which} {loop.interleave} walks of "{loop.name}" are in flight at a time'
 
 
 def _what(nest: Nest, directive: Directive) -> str:
@@ -83,9 +105,8 @@ def _what(nest: Nest, directive: Directive) -> str:
             )
         case Parallel(index):
             return f'the iterations of "{index}" are shared among threads'
-        case Interleave(index, factor):
-            walks = f"{factor}" if factor is not None else "all"
-            return f'{walks} walks of "{index}" are in flight at a time'
+        case Interleave(index, _):
+            return f'several walks of "{index}" are in flight at a time'
         case UnrollWalk(index, depth):
             return f'walks under "{index}" make {_hops(depth)} before any leaf check'
         case PeelWalk(index, depth):

@@ -37,6 +37,7 @@ _RUNNERS = (Parallel, GpuDimension, Unroll, Interleave, Vectorize)
 _TREE_ONLY = (Specialize, AtomicReduce, SharedReduce, VectorReduce)
 _BATCH_ONLY = (Vectorize, CachePredicates, Quantize)
 _INNERMOST = (Interleave, Vectorize)
+_UNITS: dict[Root, str] = {"batch": "rows", "tree": "trees"}
 
 
 def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
@@ -53,10 +54,8 @@ def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
     elif isinstance(mark, _BATCH_ONLY):
         needed = "batch"
     if needed is not None and variable.root != needed:
-        return (
-            f'{mark} needs a loop over the {needed} index, but "{name}" comes from '
-            f'"{variable.root}".'
-        )
+        wanted, found = _UNITS[needed], _UNITS[variable.root]
+        return f'{mark} needs a loop over {wanted}, but "{name}" goes over {found}.'
     if isinstance(mark, _INNERMOST):
         for loop, _ in walk(nest.loops):
             if loop.name == name and loop.body:
@@ -160,7 +159,7 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
             ]
             inside = {n for n in path[place + 1 :] if n in order}
             if inside != set(order[len(order) - len(inside) :]):
-                what = "rows" if variable.root == "batch" else "trees"
+                what = _UNITS[variable.root]
                 by = "" if mark == directive else f" that {mark} fetches"
                 return (
                     f'{directive} needs the {what}{by} in one iteration of "{name}" to '

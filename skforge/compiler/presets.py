@@ -40,7 +40,7 @@ def preset(name: str, **sizes: int) -> Schedule:
     defaults = signature(make).parameters
     for size in sizes:
         if size not in defaults:
-            takes = ", ".join(map(str, defaults.values())).replace(": 'int'", "")
+            takes = ", ".join(f"{p.name}={p.default}" for p in defaults.values())
             raise ScheduleError(
                 f'The preset "{name}" has no size "{size}"; it takes '
                 f"{takes or 'no sizes'}."

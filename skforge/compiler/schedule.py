@@ -31,6 +31,7 @@ from skforge.compiler.directives import (
     Vectorize,
     VectorReduce,
     from_step,
+    problem,
     to_step,
 )
 from skforge.compiler.forest import Forest
@@ -67,7 +68,12 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Refuse directives that are not legal where they stand."""
-        _nest_of(self.directives)
+        object.__setattr__(self, "directives", tuple(self.directives))
+        # The cache cannot tell 64.0 or True from an int: arguments come first.
+        if all(problem(directive) is None for directive in self.directives):
+            _nest_of(self.directives)
+        else:
+            apply_all(self.directives)
 
     def _with(self, directive: Directive) -> Schedule:
         return Schedule((*self.directives, directive))
@@ -416,7 +422,8 @@ class Schedule:
             The text.
         """
         nest = self.loop_nest(forest)
-        return "\n".join([str(nest), "", *explain(self.directives, _count(forest))])
+        lines = explain(self.directives, nest)
+        return "\n".join([str(nest), "", *lines]) if lines else str(nest)
 
     def to_json(self) -> str:
         """Return the schedule as JSON text; ``from_json`` reads it back.
@@ -455,13 +462,16 @@ class Schedule:
         """
         try:
             content = json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except RecursionError as error:
+            raise ScheduleError("This JSON is too deep for a schedule.") from error
+        except ValueError as error:
             raise ScheduleError(f"A schedule must be JSON text: {error}.") from error
-        if not isinstance(content, dict) or content.get("version") != JSON_VERSION:
-            found = content.get("version") if isinstance(content, dict) else None
+        version = content.get("version") if isinstance(content, dict) else None
+        if version != JSON_VERSION or version is True:
             raise ScheduleError(
-                f"A schedule in JSON must say version {JSON_VERSION}, not {found!r}; a "
-                "later one needs a later skforge."
+                f'A schedule in JSON is an object with "version": {JSON_VERSION}, but '
+                f"here it is {json.dumps(version)}; a later version needs a later "
+                "skforge."
             )
         steps = content.get("directives")
         if not isinstance(steps, list):

@@ -1,0 +1,342 @@
+"""Bound nests: ranges, what is implied, and that each walk is visited once."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skforge.compiler.loop_nest import (
+    Bound,
+    CeilDiv,
+    Rows,
+    Times,
+    root_nest,
+    size_value,
+)
+from skforge.compiler.loop_nest_apply import apply, apply_all
+from skforge.compiler.loop_nest_bind import bind
+from skforge.compiler.loop_nest_draw import draw
+from skforge.compiler.schedule import Schedule
+from tests.strategies_schedule import (
+    SHAPING,
+    all_loops,
+    chains,
+    iterate,
+    legal_schedules,
+)
+from tests.unit.test_schedule import LEGAL
+
+ROWS = (0, 1, 2, 3, 63, 64, 65, 1000)
+TREES = (1, 7, 100)
+
+# The papers' examples: (schedule, number of trees)
+PAPERS = {
+    "silvanforge-figure-1b": (
+        Schedule()
+        .reorder("tree", "batch")
+        .split("tree", "t_depth1", "t_depth2", 2)
+        .unroll_walk("t_depth1", 1)
+        .unroll_walk("t_depth2", 2),
+        4,
+    ),
+    "silvanforge-figure-1c": (
+        Schedule()
+        .tile("tree", "t0", "t1", -2)
+        .reorder("batch", "t1", "t0")
+        .split("t0", "t0_depth1", "t0_depth2", 2)
+        .unroll_walk("t0_depth1", 1)
+        .unroll_walk("t0_depth2", 2)
+        .gpu_dimension("batch", "grid.x")
+        .gpu_dimension("t1", "block.x"),
+        4,
+    ),
+    "silvanforge-section-5": (
+        Schedule()
+        .tile("tree", "t0", "t1", 50)
+        .reorder("t0", "t1", "batch")
+        .parallel("t0"),
+        100,
+    ),
+    "treebeard-tree-order": (Schedule().reorder("tree", "batch"), 100),
+    "treebeard-two-trees": (
+        Schedule().tile("tree", "t0", "t1", 2).reorder("t0", "batch", "t1"),
+        100,
+    ),
+    "treebeard-four-rows": (
+        Schedule()
+        .tile("batch", "b0", "b1", 4)
+        .tile("tree", "t0", "t1", 2)
+        .reorder("b0", "t0", "b1", "t1"),
+        100,
+    ),
+    "treebeard-section-4.2": (
+        Schedule()
+        .tile("batch", "i0", "i1", -2)
+        .tile("tree", "t0", "t1", -2)
+        .reorder("i0", "t0", "t1", "i1")
+        .parallel("t0")
+        .parallel("i0"),
+        100,
+    ),
+    "nested-conflicting-loops": (
+        Schedule()
+        .tile("tree", "t0", "t2", 50)
+        .tile("t2", "t1", "t3", 25)
+        .reorder("t0", "t1", "t3", "batch")
+        .parallel("t0")
+        .parallel("t1"),
+        100,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_examples_of_the_papers(name, golden):
+    schedule, n_trees = PAPERS[name]
+    golden(f"{schedule.loop_nest(n_trees)}\n", "nest")
+
+
+def visited(nest, n_rows):
+    """Return the pairs in loop order, and check that each comes once."""
+    pairs = list(iterate(nest, n_rows))
+    assert sorted(pairs) == list(product(range(n_rows), range(nest.n_trees)))
+    if nest.trees_in_order:
+        order = {}
+        for row, tree in pairs:
+            assert order.setdefault(row, -1) < tree
+            order[row] = tree
+    return pairs
+
+
+@pytest.mark.parametrize("n_trees", TREES)
+@pytest.mark.parametrize("name", LEGAL)
+def test_legal_schedules_visit_every_pair_once(name, n_trees):
+    nest = LEGAL[name].loop_nest(n_trees)
+    for n_rows in ROWS if n_trees < 100 else ROWS[:-1]:
+        visited(nest, n_rows)
+
+
+@given(
+    schedule=legal_schedules(8, SHAPING),
+    n_rows=st.sampled_from(ROWS[:-1]),
+    n_trees=st.sampled_from(TREES),
+)
+@settings(max_examples=120)
+def test_any_loops_visit_every_pair_once(schedule, n_rows, n_trees):
+    visited(schedule.loop_nest(n_trees), n_rows)
+
+
+@given(schedule=legal_schedules(10), n_rows=st.sampled_from([0, 1, 65]))
+@settings(max_examples=60)
+def test_marks_do_not_change_what_is_visited(schedule, n_rows):
+    for n_trees in TREES[:2]:
+        visited(schedule.loop_nest(n_trees), n_rows)
+
+
+def test_no_trees():
+    for name, schedule in LEGAL.items():
+        assert list(iterate(schedule.loop_nest(0), 3)) == [], name
+
+
+def test_index_is_a_sum_in_units_of_the_root():
+    nest = (
+        Schedule()
+        .tile("batch", "b0", "b1", 64)
+        .tile("b0", "b00", "b01", 4)
+        .loop_nest(1)
+    )
+    b00, b01, b1, _ = all_loops(nest)
+    assert (b00.step, b01.step, b1.step) == (256, 64, 1)
+    assert b00.bounds == (Bound(Rows()),)
+    assert b01.bounds == (Bound(256), Bound(Rows(), ("b00",)))
+    assert b1.bounds == (Bound(64), Bound(Rows(), ("b00", "b01")))
+    assert [b.trip_count for b in (b00, b01, b1)] == [None, None, None]
+    assert [b.max_trips for b in (b00, b01, b1)] == [None, 4, 64]
+
+
+def test_a_count_of_blocks_follows_the_batch():
+    nest = (
+        Schedule()
+        .tile("batch", "b0", "b1", -4)
+        .tile("b0", "b00", "b01", 2)
+        .tile("b1", "b10", "b11", -3)
+        .loop_nest(1)
+    )
+    size = CeilDiv(Rows(), 4)
+    b00, b01, b10, b11, _ = all_loops(nest)
+    assert (b00.step, b01.step) == (Times(size, 2), size)
+    assert (b10.step, b11.step) == (CeilDiv(size, 3), 1)
+    assert b11.bounds == (
+        Bound(CeilDiv(size, 3)),
+        Bound(size, ("b10",)),
+        Bound(Rows(), ("b00", "b01", "b10")),
+    )
+    assert str(b11.bounds[0]) == "ceil(ceil(batch / 4) / 3)"
+    assert str(b00.step) == "ceil(batch / 4) * 2"
+    assert [size_value(b00.step, n) for n in (0, 1, 9)] == [2, 2, 6]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "n_trees", "ranges"),
+    [
+        # A limit that always holds is dropped, so that trip counts are static.
+        (Schedule().tile("tree", "a", "b", 64), 128, ["0 128 64", "0 64 1"]),
+        (Schedule().tile("tree", "a", "b", 64), 127, ["0 127 64", "0 64,127-a 1"]),
+        (Schedule().tile("tree", "a", "b", 64), 10, ["0 10 64", "0 10 1"]),
+        (Schedule().tile("tree", "a", "b", -3), 9, ["0 9 3", "0 3 1"]),
+        (Schedule().tile("tree", "a", "b", -3), 10, ["0 10 4", "0 4,10-a 1"]),
+        (Schedule().tile("tree", "a", "b", -3), 2, ["0 2 1", "0 1 1"]),
+        # Three blocks of 24 do not divide 64, but their tiles of 8 do.
+        (
+            Schedule().tile("tree", "t", "b", 8).tile("t", "a", "c", 3),
+            64,
+            ["0 64 24", "0 24,64-a 8", "0 8 1"],
+        ),
+        # Inside out, a limit may move without changing the number of iterations.
+        (
+            Schedule().tile("tree", "a", "b", 8).reorder("b", "a"),
+            16,
+            ["0 8 1", "0 16 8"],
+        ),
+        (
+            Schedule().tile("tree", "a", "b", 8).reorder("b", "a"),
+            17,
+            ["0 8 1", "0 17-b 8"],
+        ),
+        (Schedule().split("tree", "a", "b", 4), 10, ["0 4 1", "4 10 1"]),
+        (Schedule().split("tree", "a", "b", 4), 4, ["0 4 1"]),
+        (Schedule().split("tree", "a", "b", 4), 3, ["0 3 1"]),
+        # The place of a second split counts from the start of its loop.
+        (
+            Schedule().split("tree", "a", "b", 4).split("b", "c", "d", 4),
+            10,
+            ["0 4 1", "4 8 1", "8 10 1"],
+        ),
+        (
+            Schedule().split("tree", "a", "b", 4).tile("b", "c", "d", 3),
+            12,
+            ["0 4 1", "4 12 3", "0 3,12-c 1"],
+        ),
+    ],
+)
+def test_ranges(schedule, n_trees, ranges):
+    loops = [lo for lo in all_loops(schedule.loop_nest(n_trees)) if lo.root == "tree"]
+    ends = [",".join(str(b).replace(" ", "") for b in loop.bounds) for loop in loops]
+    found = [f"{lo.start} {end} {lo.step}" for lo, end in zip(loops, ends, strict=True)]
+    assert found == ranges
+    for loop, end in zip(loops, ends, strict=True):
+        assert (loop.trip_count is None) == ("-" in end)
+
+
+def test_split_copies_keep_names_and_marks():
+    nest = (
+        Schedule()
+        .tile("batch", "b0", "b1", 8)
+        .split("b0", "c0", "c1", 16)
+        .reorder("tree", "b1")
+        .reorder("tree", "c1")
+        .interleave("b1", 4)
+        .loop_nest(5)
+    )
+    assert chains(nest) == [["c0", "tree", "b1"], ["tree", "c1", "b1"]]
+    assert [lo.interleave for lo in all_loops(nest) if lo.name == "b1"] == [4, 4]
+    visited(nest, 33)
+
+
+def test_every_mark_reaches_the_loop_it_is_on():
+    nest = (
+        Schedule()
+        .tile("batch", "b0", "b1", 64)
+        .tile("tree", "t0", "t1", 8)
+        .reorder("b0", "t0", "t1", "b1")
+        .parallel("b0")
+        .cache("b0")
+        .parallel("t0")
+        .specialize("t0")
+        .vector_reduce("t0", 4)
+        .unroll("t1")
+        .peel_walk("t1", 2)
+        .vectorize("b1")
+        .represent("array")
+        .loop_nest(16)
+    )
+    b0, t0, t1, b1 = all_loops(nest)
+    assert (b0.parallel, b0.cache, b0.vectorize) == (True, True, False)
+    assert (t0.parallel, t0.specialize, t0.vector_reduce) == (True, True, 4)
+    assert (t1.parallel, t1.unroll, t1.peel_walk, t1.unroll_walk) == (
+        False,
+        True,
+        2,
+        None,
+    )
+    assert (b1.vectorize, b1.interleave, b1.unroll) == (True, None, False)
+    assert (nest.representation, nest.tile_nodes) == ("array", 1)
+
+
+def test_interleave_factor():
+    def factor(schedule, n_trees=10):
+        return [lo.interleave for lo in all_loops(schedule.loop_nest(n_trees))][-1]
+
+    rows = Schedule().reorder("tree", "batch").tile("batch", "b0", "b1", 16)
+    assert factor(Schedule().interleave("tree")) == 10
+    assert factor(Schedule().interleave("tree", 4)) == 4
+    assert factor(Schedule().interleave("tree", 16)) == 10
+    assert factor(Schedule().interleave("tree", 1)) is None
+    assert factor(Schedule().interleave("tree"), 1) is None
+    assert factor(rows.interleave("b1")) == 16  # the last block may be shorter
+    assert factor(rows.interleave("b1", 64)) == 16
+
+
+@pytest.mark.parametrize(
+    ("schedule", "in_order"),
+    [
+        (Schedule(), True),
+        (Schedule().reorder("tree", "batch"), True),
+        (Schedule().interleave("tree", 4), True),
+        (Schedule().parallel("batch"), True),
+        (Schedule().tile("tree", "a", "b", 3), True),
+        (Schedule().tile("tree", "a", "b", 3).reorder("a", "batch"), True),
+        (Schedule().split("tree", "a", "b", 3), True),
+        (Schedule().tile("tree", "a", "b", 3).reorder("b", "a"), False),
+        (Schedule().tile("tree", "a", "b", 64).reorder("b", "a"), True),
+        (Schedule().parallel("tree"), False),
+        (Schedule().gpu_dimension("tree", "grid.x"), False),
+        (Schedule().gpu_dimension("batch", "grid.x"), True),
+        (Schedule().reorder_trees(), False),
+        (Schedule().pad_trees().tile_nodes(4), True),
+    ],
+)
+def test_trees_in_order(schedule, in_order):
+    assert schedule.loop_nest(10).trees_in_order is in_order
+
+
+def test_names_of_an_unknown_number_of_trees():
+    directives = Schedule().tile("tree", "a", "b", -3).split("b", "c", "d", 4)
+    assert draw(apply_all(directives.directives)) == (
+        "for batch in 0 to batch:\n"
+        "  for a in 0 to n_trees step ceil(n_trees / 3):\n"
+        "    for c in 0 to 4:\n"
+        "    for d in 4 to ceil(n_trees / 3):"
+    )
+
+
+def test_apply_leaves_its_argument_alone():
+    before = root_nest(10)
+    after = apply(before, Schedule().tile("tree", "a", "b", 4).directives[0])
+    assert before == root_nest(10) != after
+
+
+def test_kind_is_that_of_the_schedule():
+    schedule = Schedule().gpu_dimension("batch", "grid.x")
+    assert bind(schedule, 3) == bind(schedule, 3, "gpu") == schedule.loop_nest(3)
+
+
+def test_a_bound_nest_is_a_value():
+    schedule = Schedule().tile("tree", "a", "b", 4)
+    assert {schedule.loop_nest(7), schedule.loop_nest(7), schedule.loop_nest(8)} == {
+        schedule.loop_nest(7),
+        schedule.loop_nest(8),
+    }

@@ -1,0 +1,115 @@
+"""Known strategies: their loops are what the papers print."""
+
+from __future__ import annotations
+
+import pytest
+
+from skforge.compiler.presets import PRESETS, preset
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import ScheduleError
+from tests.unit.test_schedule import check_value
+
+GPU = {
+    "tahoe-direct",
+    "tahoe-shared-data",
+    "tahoe-shared-forest",
+    "tahoe-splitting-shared-forest",
+    "rapids",
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_preset(name, golden):
+    schedule = check_value(Schedule.preset(name))
+    assert schedule.kind == ("gpu" if name in GPU else "cpu")
+    golden(f"{schedule.explain(1000)}\n", "explain")
+
+
+def test_names():
+    assert list(PRESETS) == [
+        "xgboost",
+        "treebeard-tree",
+        "treebeard-row",
+        "tahoe-direct",
+        "tahoe-shared-data",
+        "tahoe-shared-forest",
+        "tahoe-splitting-shared-forest",
+        "rapids",
+        "parallel-rows",
+        "parallel-trees",
+        "parallel-both",
+    ]
+
+
+def test_xgboost_as_in_the_paper():
+    assert preset("xgboost", rows=128) == (
+        Schedule()
+        .tile("batch", "b0", "b1", 128)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+    )
+
+
+def test_tahoe_shared_data_as_in_the_paper():
+    assert preset("tahoe-shared-data") == (
+        Schedule()
+        .reorder("batch", "tree")
+        .gpu_dimension("batch", "grid.x")
+        .gpu_dimension("tree", "block.x")
+        .cache("batch")
+    )
+
+
+def test_tahoe_direct_as_in_the_paper():
+    assert preset("tahoe-direct", rows=32) == (
+        Schedule()
+        .tile("batch", "b0", "b1", 32)
+        .reorder("b0", "b1", "tree")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b1", "block.x")
+    )
+
+
+def test_every_size_is_used():
+    for name, make in PRESETS.items():
+        for size in make.__annotations__:
+            if size != "return":
+                assert preset(name, **{size: 3}) != preset(name), (name, size)
+
+
+def test_unknown_preset():
+    with pytest.raises(ScheduleError) as error:
+        Schedule.preset("xgb")
+    assert str(error.value) == (
+        '\'xgb\' is not a preset; the presets are "xgboost", "treebeard-tree", '
+        '"treebeard-row", "tahoe-direct", "tahoe-shared-data", "tahoe-shared-forest", '
+        '"tahoe-splitting-shared-forest", "rapids", "parallel-rows", "parallel-trees", '
+        '"parallel-both".'
+    )
+
+
+def test_unknown_size():
+    with pytest.raises(ScheduleError) as error:
+        Schedule.preset("parallel-both", threads=4)
+    assert str(error.value) == (
+        'The preset "parallel-both" has no size "threads"; it takes rows=64, tiles=2.'
+    )
+
+
+def test_preset_without_sizes():
+    with pytest.raises(ScheduleError) as error:
+        Schedule.preset("tahoe-shared-data", rows=4)
+    assert str(error.value) == (
+        'The preset "tahoe-shared-data" has no size "rows"; it takes no sizes.'
+    )
+
+
+def test_bad_size():
+    with pytest.raises(ScheduleError) as error:
+        Schedule.preset("xgboost", rows=0)
+    assert str(error.value) == (
+        'tile("batch", "b0", "b1", 0) needs a size other than 0; a negative size is '
+        "the number of outer iterations.\n"
+        "  for batch in 0 to batch:        <-- here\n"
+        "    for tree in 0 to n_trees:"
+    )

@@ -1,0 +1,426 @@
+"""The schedule as a value, and each directive where it is legal and where it is not."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from sklearn.base import clone
+
+from skforge.compiler.directives import BY_NAME, Parallel, Tile
+from skforge.compiler.loop_nest_bind import bind
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import ScheduleError
+from tests.strategies_schedule import legal_schedules
+
+
+def rows():
+    return Schedule().tile("batch", "b0", "b1", 64)
+
+
+def blocks():
+    return rows().reorder("b0", "tree", "b1")
+
+
+def trees():
+    return Schedule().tile("tree", "t0", "t1", 8)
+
+
+def gpu():
+    return rows().gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+
+
+def predicates():
+    return blocks().vectorize("b1").cache_predicates("b0")
+
+
+def check_value(schedule):
+    """A schedule is the same after any way of storing, copying or sending it."""
+    copies = [
+        eval(repr(schedule), {"Schedule": Schedule}),
+        Schedule.from_json(schedule.to_json()),
+        *(
+            pickle.loads(pickle.dumps(schedule, protocol))
+            for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+        ),
+        copy.deepcopy(schedule),
+        copy.copy(schedule),
+        clone(schedule, safe=False),
+        Schedule(schedule.directives),
+    ]
+    for other in copies:
+        assert other == schedule
+        assert hash(other) == hash(schedule)
+        assert repr(other) == repr(schedule)
+        assert other.directives == schedule.directives
+    return schedule
+
+
+# name -> schedule; every directive is here, and so is each form it has.
+LEGAL = {
+    "none": Schedule(),
+    "tile": rows(),
+    "tile-count": Schedule().tile("batch", "b0", "b1", -4).tile("tree", "t0", "t1", -3),
+    "tile-twice": rows().tile("b0", "b00", "b01", 4).tile("b1", "b10", "b11", -16),
+    "split": Schedule().split("tree", "t0", "t1", 4).split("batch", "b0", "b1", 10),
+    "split-copies": blocks().split("b0", "c0", "c1", 128).interleave("b1", 8),
+    "split-empty": Schedule().split("tree", "t0", "t1", 10).parallel("t1"),
+    "reorder": blocks(),
+    "gpu_dimension": gpu(),
+    "unroll": trees().unroll("t1"),
+    "specialize": trees().parallel("t0").specialize("t0"),
+    "cache": blocks().cache("b0").cache("tree"),
+    "parallel": rows().parallel("b0"),
+    "interleave": blocks().interleave("b1", 8),
+    "interleave-all": Schedule().tile("batch", "b0", "b1", 8)
+    .reorder("b0", "tree", "b1").interleave("b1"),
+    "interleave-one": Schedule().interleave("tree", 1),
+    "interleave-short": Schedule().interleave("tree", 64),
+    "unroll_walk": Schedule().unroll_walk("batch", 3),
+    "peel_walk": Schedule().peel_walk("tree", 1),
+    "atomic_reduce": trees().parallel("t0").atomic_reduce("t0"),
+    "shared_reduce": Schedule()
+    .gpu_dimension("batch", "grid.x").gpu_dimension("tree", "block.x")
+    .shared_reduce("tree"),
+    "vector_reduce": trees().vector_reduce("t0", 8).parallel("t0"),
+    "tile_nodes": Schedule().tile_nodes(4, "probability"),
+    "tile_nodes-uniform": Schedule().tile_nodes(8),
+    "pad_trees": Schedule().pad_trees(),
+    "reorder_trees": Schedule().reorder_trees(),
+    "represent": Schedule().represent("array"),
+    "vectorize": blocks().vectorize("b1"),
+}  # fmt: skip
+
+# Legal where they are written, but no target takes them yet.
+WRITTEN_ONLY = {
+    "cache_predicates": predicates(),
+    "quantize": predicates().quantize("b0"),
+}
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_legal(name, golden):
+    schedule = check_value(LEGAL[name])
+    assert str(schedule.loop_nest(10)) == schedule.explain(10).split("\n\n")[0].rstrip()
+    golden(schedule.explain(10) + "\n", "explain")
+
+
+@pytest.mark.parametrize("name", WRITTEN_ONLY)
+def test_legal_where_written(name):
+    check_value(WRITTEN_ONLY[name])
+
+
+def test_every_directive_is_tested():
+    everything = {**LEGAL, **WRITTEN_ONLY}.values()
+    used = {type(directive) for s in everything for directive in s.directives}
+    assert used == set(BY_NAME.values())
+
+
+AT_THE_CALL = {
+    "index-unknown": lambda: rows().parallel("row"),
+    "index-tiled": lambda: rows().parallel("batch"),
+    "index-split": lambda: Schedule().split("tree", "t0", "t1", 5).cache("tree"),
+    "index-no-name": lambda: Schedule().parallel(["batch"]),
+    "tile-zero": lambda: Schedule().tile("batch", "b0", "b1", 0),
+    "tile-float": lambda: Schedule().tile("batch", "b0", "b1", 64.0),
+    "tile-bool": lambda: Schedule().tile("batch", "b0", "b1", True),
+    "tile-text": lambda: Schedule().tile("batch", "b0", "b1", "64"),
+    "tile-huge": lambda: Schedule().tile("batch", "b0", "b1", 2**31),
+    "tile-huge-block": lambda: (
+        Schedule().tile("batch", "b0", "b1", 2**30).tile("b0", "b2", "b3", 2**30)
+    ),
+    "tile-no-name": lambda: Schedule().tile("batch", "b 0", "b1", 64),
+    "tile-same-names": lambda: Schedule().tile("batch", "b0", "b0", 64),
+    "tile-root-name": lambda: Schedule().tile("batch", "b0", "tree", 64),
+    "tile-reused-name": lambda: rows().tile("tree", "t0", "b1", 64),
+    "tile-gone-name": lambda: (
+        rows().tile("b0", "c0", "c1", 4).tile("c0", "b0", "c2", 2)
+    ),
+    "tile-marked": lambda: Schedule().parallel("batch").tile("batch", "b0", "b1", 64),
+    "tile-count-after-split": lambda: (
+        Schedule().split("batch", "b0", "b1", 64).tile("b1", "b2", "b3", -4)
+    ),
+    "split-zero": lambda: Schedule().split("tree", "t0", "t1", 0),
+    "split-float": lambda: Schedule().split("tree", "t0", "t1", 1.5),
+    "split-inside-iteration": lambda: trees().split("t0", "t2", "t3", 12),
+    "split-open-step": lambda: (
+        Schedule().tile("batch", "b0", "b1", -4).split("b0", "b2", "b3", 8)
+    ),
+    "split-marked": lambda: (
+        Schedule().interleave("tree", 4).split("tree", "t0", "t1", 8)
+    ),
+    "split-reused-name": lambda: trees().split("batch", "t0", "b1", 8),
+    "reorder-one": lambda: Schedule().reorder("tree"),
+    "reorder-twice": lambda: Schedule().reorder("tree", "batch", "tree"),
+    "reorder-unknown": lambda: Schedule().reorder("tree", "rows"),
+    "reorder-no-name": lambda: Schedule().reorder("tree", 3),
+    "reorder-list": lambda: Schedule().reorder(["tree", "batch"]),
+    "reorder-between": lambda: rows().reorder("tree", "b0"),
+    "reorder-beside": lambda: (
+        Schedule().split("tree", "t0", "t1", 8).reorder("t0", "t1")
+    ),
+    "reorder-imperfect": lambda: (
+        Schedule().split("tree", "t0", "t1", 8).reorder("t0", "batch")
+    ),
+    "reorder-interleaved": lambda: (
+        Schedule().interleave("tree", 4).reorder("tree", "batch")
+    ),
+    "reorder-vectorized": lambda: blocks().vectorize("b1").reorder("b1", "tree"),
+    "reorder-cached": lambda: rows().cache("b1").reorder("b1", "b0"),
+    "reorder-gpu": lambda: gpu().reorder("b1", "b0"),
+    "gpu-dimension-unknown": lambda: Schedule().gpu_dimension("batch", "grid"),
+    "gpu-dimension-twice": lambda: (
+        rows().gpu_dimension("b0", "grid.x").gpu_dimension("b1", "grid.x")
+    ),
+    "gpu-dimension-again": lambda: gpu().gpu_dimension("b0", "grid.y"),
+    "gpu-dimension-order": lambda: (
+        Schedule().gpu_dimension("tree", "grid.x").gpu_dimension("batch", "block.x")
+    ),
+    "gpu-dimension-parallel": lambda: (
+        Schedule().parallel("batch").gpu_dimension("batch", "grid.x")
+    ),
+    "unroll-parallel": lambda: Schedule().parallel("tree").unroll("tree"),
+    "unroll-interleave": lambda: Schedule().interleave("tree", 4).unroll("tree"),
+    "specialize-batch": lambda: Schedule().specialize("batch"),
+    "specialize-unroll": lambda: Schedule().unroll("tree").specialize("tree"),
+    "specialize-interleave": lambda: (
+        Schedule().specialize("tree").interleave("tree", 4)
+    ),
+    "cache-twice": lambda: Schedule().cache("tree").cache("tree"),
+    "cache-scattered": lambda: trees().reorder("t1", "t0").cache("t1"),
+    "parallel-twice": lambda: Schedule().parallel("tree").parallel("tree"),
+    "interleave-outer": lambda: blocks().interleave("tree", 4),
+    "interleave-zero": lambda: Schedule().interleave("tree", 0),
+    "interleave-many": lambda: Schedule().interleave("tree", 65),
+    "interleave-bool": lambda: Schedule().interleave("tree", True),
+    "interleave-parallel": lambda: Schedule().parallel("tree").interleave("tree", 4),
+    "unroll_walk-zero": lambda: Schedule().unroll_walk("tree", 0),
+    "unroll_walk-deep": lambda: Schedule().unroll_walk("tree", 65),
+    "unroll_walk-nested": lambda: (
+        Schedule().unroll_walk("batch", 3).unroll_walk("tree", 4)
+    ),
+    "unroll_walk-peeled": lambda: (
+        Schedule().peel_walk("tree", 3).unroll_walk("batch", 3)
+    ),
+    "peel_walk-text": lambda: Schedule().peel_walk("tree", "3"),
+    "peel_walk-unrolled": lambda: (
+        Schedule().unroll_walk("tree", 3).peel_walk("tree", 3)
+    ),
+    "atomic_reduce-batch": lambda: Schedule().parallel("batch").atomic_reduce("batch"),
+    "atomic_reduce-vector": lambda: (
+        Schedule().parallel("tree").vector_reduce("tree", 8).atomic_reduce("tree")
+    ),
+    "shared_reduce-batch": lambda: Schedule().shared_reduce("batch"),
+    "vector_reduce-batch": lambda: Schedule().vector_reduce("batch", 8),
+    "vector_reduce-width": lambda: Schedule().vector_reduce("tree", 3),
+    "tile_nodes-size": lambda: Schedule().tile_nodes(9),
+    "tile_nodes-kind": lambda: Schedule().tile_nodes(4, "hybrid"),
+    "tile_nodes-twice": lambda: Schedule().tile_nodes(4).tile_nodes(2),
+    "pad_trees-twice": lambda: Schedule().pad_trees().pad_trees(),
+    "reorder_trees-twice": lambda: Schedule().reorder_trees().reorder_trees(),
+    "represent-name": lambda: Schedule().represent("a b"),
+    "represent-twice": lambda: rows().represent("array").represent("sparse"),
+    "vectorize-tree": lambda: Schedule().vectorize("tree"),
+    "vectorize-outer": lambda: blocks().vectorize("b0"),
+    "vectorize-interleave": lambda: blocks().interleave("b1", 4).vectorize("b1"),
+    "cache_predicates-tree": lambda: Schedule().cache_predicates("tree"),
+    "quantize-tree": lambda: Schedule().quantize("tree"),
+    "no-directive": lambda: Schedule(("parallel",)),
+}
+
+
+@pytest.mark.parametrize("name", AT_THE_CALL)
+def test_refused_at_the_call(name, golden):
+    with pytest.raises(ScheduleError) as error:
+        AT_THE_CALL[name]()
+    golden(str(error.value) + "\n", "error")
+
+
+# name -> schedule, kind of target
+AT_BIND = {
+    "gpu-schedule-on-cpu": (gpu(), "cpu"),
+    "cpu-schedule-on-gpu": (rows(), "gpu"),
+    "parallel-on-gpu": (gpu().parallel("tree"), None),
+    "vectorize-on-gpu": (
+        Schedule()
+        .reorder("tree", "batch")
+        .gpu_dimension("tree", "grid.x")
+        .vectorize("batch"),
+        None,
+    ),
+    "part-not-on-gpu": (
+        Schedule().split("tree", "t0", "t1", 2).gpu_dimension("t0", "grid.x"),
+        None,
+    ),
+    "block-open": (Schedule().gpu_dimension("batch", "block.x"), None),
+    "block-large": (
+        Schedule()
+        .tile("batch", "b0", "b1", 256)
+        .reorder("b0", "tree", "b1")
+        .gpu_dimension("b1", "block.x")
+        .gpu_dimension("tree", "block.y"),
+        None,
+    ),
+    "atomic_reduce-serial": (trees().atomic_reduce("t0"), None),
+    "vector_reduce-serial": (trees().vector_reduce("t0", 4), None),
+    "shared_reduce-serial": (gpu().shared_reduce("tree"), None),
+    "shared_reduce-on-cpu": (Schedule().parallel("tree").shared_reduce("tree"), None),
+    "vectorize-node-tiles": (blocks().vectorize("b1").tile_nodes(4), None),
+    "interleave-open": (
+        Schedule().reorder("tree", "batch").interleave("batch"),
+        None,
+    ),
+    "unroll-open": (Schedule().unroll("batch"), None),
+    "copies": (
+        blocks().unroll("tree").interleave("b1", 32),
+        None,
+    ),
+    "split-inside-iteration": (
+        Schedule().tile("tree", "t0", "t1", -2).split("t0", "t2", "t3", 4),
+        None,
+    ),
+    "quantize": (blocks().quantize("b0"), None),
+    "quantize-on-gpu": (gpu().quantize("b0"), None),
+    "cache_predicates": (predicates(), None),
+    "cache_predicates-no-rows": (
+        Schedule().cache_predicates("batch"),
+        None,
+    ),
+    "cache_predicates-open-rows": (
+        Schedule()
+        .tile("batch", "b0", "b1", -4)
+        .reorder("b0", "tree", "b1")
+        .vectorize("b1")
+        .cache_predicates("b0"),
+        None,
+    ),
+    "cache_predicates-no-trees": (
+        rows().reorder("tree", "b0", "b1").vectorize("b1").cache_predicates("b0"),
+        None,
+    ),
+    "cache_predicates-interleave": (
+        blocks().interleave("b1", 8).cache_predicates("b0"),
+        None,
+    ),
+    "cache_predicates-unroll_walk": (predicates().unroll_walk("tree", 4), None),
+    "cache_predicates-quantize": (predicates().quantize("b1"), None),
+}
+
+
+@pytest.mark.parametrize("name", AT_BIND)
+def test_refused_at_bind(name, golden):
+    schedule, kind = AT_BIND[name]
+    check_value(schedule)
+    with pytest.raises(ScheduleError) as error:
+        bind(schedule, 9, kind)
+    golden(str(error.value) + "\n", "error")
+
+
+NOT_JSON = {
+    "text": "tile",
+    "list": "[]",
+    "no-version": '{"directives": []}',
+    "true-version": '{"version": true, "directives": []}',
+    "later-version": '{"version": 2, "directives": []}',
+    "no-directives": '{"version": 1}',
+    "unknown": '{"version": 1, "directives": [{"op": "fuse", "index": "tree"}]}',
+    "no-op": '{"version": 1, "directives": [{"index": "tree"}]}',
+    "no-object": '{"version": 1, "directives": ["tile"]}',
+    "missing-field": '{"version": 1, "directives": [{"op": "unroll"}]}',
+    "extra-field": '{"version": 1, "directives": [{"op": "pad_trees", "by": 2}]}',
+    "reorder-text": '{"version": 1, "directives": [{"op": "reorder", "indices": "x"}]}',
+    "index-list": '{"version": 1, "directives": [{"op": "unroll", "index": ["x"]}]}',
+    "index-null": '{"version": 1, "directives": [{"op": "unroll", "index": null}]}',
+    "illegal": '{"version": 1, "directives": [{"op": "unroll", "index": "x"}]}',
+    "deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", NOT_JSON)
+def test_json_refused(name, golden):
+    with pytest.raises(ScheduleError) as error:
+        Schedule.from_json(NOT_JSON[name])
+    golden(str(error.value) + "\n", "error")
+
+
+def test_json_is_stable():
+    schedule = blocks().interleave("b1", 4).tile_nodes(8)
+    assert schedule.to_json() == (
+        '{"version": 1, "directives": ['
+        '{"op": "tile", "index": "batch", "outer": "b0", "inner": "b1", "size": 64}, '
+        '{"op": "reorder", "indices": ["b0", "tree", "b1"]}, '
+        '{"op": "interleave", "index": "b1", "factor": 4}, '
+        '{"op": "tile_nodes", "size": 8, "kind": "uniform"}]}'
+    )
+
+
+def test_repr_leaves_defaults_out():
+    schedule = Schedule().interleave("tree").tile_nodes(8).tile("batch", "a", "b", 2)
+    assert repr(schedule) == (
+        'Schedule().interleave("tree").tile_nodes(8).tile("batch", "a", "b", 2)'
+    )
+
+
+def test_methods_leave_the_schedule_alone():
+    before = rows()
+    before.parallel("b0")
+    assert before == rows()
+    with pytest.raises(AttributeError):
+        before.directives = ()
+
+
+def test_schedules_are_keys():
+    assert {rows(): 1}[rows()] == 1
+    assert len({rows(), rows(), blocks(), Schedule()}) == 3
+
+
+def test_scikit_learn_takes_a_schedule_for_a_plain_value():
+    assert not hasattr(Schedule(), "get_params")
+
+
+def test_numpy_integers_are_integers():
+    schedule = check_value(Schedule().tile("batch", "b0", "b1", np.int64(64)))
+    assert schedule == rows()
+    assert type(schedule.directives[0].size) is int
+
+
+def test_a_list_of_directives_becomes_a_tuple():
+    schedule = Schedule([Tile("batch", "b0", "b1", 64), Parallel("b0")])
+    assert check_value(schedule) == rows().parallel("b0")
+
+
+def test_arguments_are_checked_before_equal_schedules_are_looked_up():
+    assert rows().directives  # 64 == 64.0 with an equal hash
+    with pytest.raises(ScheduleError, match="needs a whole number for its size"):
+        Schedule((Tile("batch", "b0", "b1", 64.0),))
+
+
+def test_many_directives():
+    schedule = Schedule()
+    for n in range(100):
+        schedule = schedule.split(
+            "tree" if n == 0 else f"t{n}", f"s{n}", f"t{n + 1}", 1
+        )
+    assert len(check_value(schedule).loop_nest(500).loops[0].body) == 101
+
+
+def test_an_error_survives_a_worker_process():
+    with pytest.raises(ScheduleError) as caught:
+        blocks().interleave("tree", 4)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert str(error) == str(caught.value)
+    assert (error.why, error.at) == (caught.value.why, 1)
+
+
+def test_kind():
+    assert (rows().kind, gpu().kind) == ("cpu", "gpu")
+
+
+@given(legal_schedules())
+def test_any_schedule_is_a_value(schedule):
+    check_value(schedule)
+    for n_trees in (1, 100):
+        assert schedule.explain(n_trees).startswith(str(schedule.loop_nest(n_trees)))
