@@ -96,6 +96,7 @@ class Builder:
         return made
 
     def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Return both with the lanes of the wider, a scalar splat to them."""
         la, lb = lanes_of(a.type), lanes_of(b.type)
         if la and not lb:
             return a, self.splat(b, la)

@@ -207,7 +207,7 @@ def _stmt(stmt: Stmt) -> Iterator[str]:
             count = f"%{stmt.n_valid.name} of {stmt.rows} rows"
             yield f"unpermute_store {where} = @{stmt.source.name}, {count}"
         case lir.Alloc(buffer=buffer, size=size):
-            yield f"alloc {_declared(buffer)}, %{size.name}"
+            yield f"alloc {_declared(buffer)} size %{size.name}"
         case lir.For():
             bounds = f"%{stmt.lo.name} to %{stmt.hi.name} step %{stmt.step.name}"
             carry = _carry(stmt.params, stmt.inits)

@@ -1,0 +1,120 @@
+"""LIR as text: one program with every statement and operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import (
+    BOOL,
+    F32,
+    I32,
+    I64,
+    U8,
+    Buffer,
+    Function,
+    Mask,
+    Plane,
+    RowOrder,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.printer import print_lir, print_stmt
+from skforge.compiler.ir.verifier import verify_lir
+
+Golden = Callable[[str, str], None]
+N = Value("n", I64)
+X = Buffer("x", F32)
+
+
+def test_scalars_vectors_and_control(golden: Golden) -> None:
+    b = Builder()
+    zero, one = b.const(0), b.const(1)
+    v = b.load(X, zero, Vec(F32, 8))
+    nan = b.is_nan(v)
+    index = b.convert(b.iota(I32, 8), I64)
+    rest = b.splat(b.const(-0.0, F32), 8)
+    got = b.let(lir.Gather(X, index, nan, rest), Vec(F32, 8), "gather")
+    chosen = b.select(b.invert(nan), v, got)
+    b.emit(lir.Scatter(X, index, chosen, nan))
+    bits = b.mask_bits(nan, I32)
+    b.store(X, one, b.extract(chosen, 7))
+    any_ = b.any_true(nan)
+
+    def body(var: Value, carried: tuple[Value, ...]) -> list[Value]:
+        b.emit(lir.Prefetch(X, var))
+        return [b.binary("add", carried[0], b.bitcast(b.load(X, var), I32))]
+
+    (total,) = b.for_(zero, N, one, body, [bits])
+    (low,) = b.while_(
+        [total],
+        lambda c: b.compare("gt", c[0], 7),
+        lambda c: [b.binary("shr", c[0], 1)],
+    )
+    with b.body() as then:
+        left = b.convert(low, F32)
+    with b.body() as orelse:
+        right = b.let(lir.Unary("exp", b.const(1.5, F32)), F32, "exp")
+    result = Value("result", F32)
+    b.emit(lir.If(any_, tuple(then), tuple(orelse), (left,), (right,), (result,)))
+    b.emit(lir.If(any_, (), ()))
+    b.switch(low, [lambda: b.store(X, one, result), lambda: None])
+    scratch = b.alloc("scratch", F32, N, space="private", alignment=64)
+
+    def iteration(var: Value) -> None:
+        b.store(scratch, var, result)
+        b.emit(lir.AtomicAdd(X, zero, result))
+
+    b.parallel_for(N, iteration)
+    function = Function("everything", (N, X), b.finish())
+    verify_lir(function)
+    golden(print_lir(function), "lir")
+
+
+def test_planes_and_launches(golden: Golden) -> None:
+    order = RowOrder("transposed", 8)
+    table = Buffer("table", U8, alignment=64, row_order=order)
+    codes, leaves = Buffer("codes", U8), Buffer("leaves", F32)
+    nodes, out = Buffer("nodes", I32, "constant"), Buffer("out", F32)
+    b, plane = Builder(), Plane(64)
+    zero, one = b.const(0), b.const(1)
+    block = b.alloc("block", U8, b.const(128))
+    b.emit(lir.TransposeBlock(block, codes, N, zero, N, nodes, one, 64))
+    column = b.load(block, zero, Vec(U8, 64))
+    less = b.let(lir.CompareToPlane("lt", column, b.const(7, U8)), plane, "p")
+    b.emit(lir.StorePlane(table, zero, less))
+    again = b.let(lir.LoadPlane(table, zero), plane, "p")
+    both = b.let(lir.PlaneBinary("andn", less, again), plane, "p")
+    flipped = b.let(lir.PlaneNot(both), plane, "p")
+    mixed = b.let(lir.PlaneMux(flipped, less, again), plane, "p")
+    fold = b.let(lir.FoldTree(2, 0, nodes, zero, table), plane, "leaf")
+    index = b.let(lir.PlanesToIndex((fold, mixed)), Vec(U8, 64), "index")
+    leaf = b.let(lir.Lookup(leaves, zero, index), Vec(F32, 64), "leaf")
+    sums = b.alloc("sums", F32, b.const(64), row_order=RowOrder("byte_permuted"))
+    b.store(sums, zero, leaf)
+    b.emit(lir.UnpermuteStore(out, zero, sums, N, 64))
+    block_id, thread = Value("block_id", I64), Value("thread", I64)
+    with b.body() as grid:
+        with b.body() as region:
+            v = b.load(out, thread)
+            total = b.let(lir.WarpReduce(v, 32), F32, "sum")
+            b.store(out, thread, total)
+        dims = (("block.x", thread, N),)
+        b.emit(lir.BlockRegion(dims, tuple(region)))  # type: ignore[arg-type]
+    b.emit(lir.Grid((("grid.x", block_id, N),), tuple(grid)))
+    params = (N, codes, table, leaves, nodes, out)
+    function = Function("planes", params, b.finish())
+    verify_lir(function)
+    golden(print_lir(function), "lir")
+
+
+def test_a_statement_is_its_first_line() -> None:
+    mask = Value("m", Mask(4))
+    assert print_stmt(lir.Let(Value("b", BOOL), lir.AnyTrue(mask))) == (
+        "%b: bool = any_true %m"
+    )
+    body = (lir.Store(X, N, Value("v", F32)),)
+    assert print_stmt(lir.ParallelFor(Value("i", I64), N, body)) == (
+        "parallel_for %i: i64 < %n {"
+    )

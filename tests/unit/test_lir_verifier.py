@@ -1,0 +1,395 @@
+"""The verifier refuses what is not LIR, with the statement and the reason."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.lir import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    Buffer,
+    Function,
+    Let,
+    Mask,
+    Plane,
+    RowOrder,
+    Stmt,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.verifier import verify_lir
+from skforge.exceptions import CompilerError
+from tests.strategies_lir import Program, lir_programs
+
+N, J = Value("n", I64), Value("j", I32)
+A, D, T = Value("a", F32), Value("d", F64), Value("t", BOOL)
+X, Y, K = Buffer("x", F32), Buffer("y", F64), Buffer("k", U8)
+CONST = Buffer("c", F32, "constant")
+PARAMS = (N, J, A, D, T, X, Y, K, CONST)
+
+
+def refused(*body: Stmt, params: tuple[Any, ...] = PARAMS) -> str:
+    with pytest.raises(CompilerError) as info:
+        verify_lir(Function("f", params, body))
+    return str(info.value)
+
+
+def accepted(*body: Stmt) -> None:
+    verify_lir(Function("f", PARAMS, body))
+
+
+def let(type_: Any, op: lir.Op, name: str = "v") -> Let:
+    return Let(Value(name, type_), op)
+
+
+def const(type_: Any, value: Any = 0, name: str = "v") -> Let:
+    return let(type_, lir.Const(value), name)
+
+
+V, W = Value("v", I64), Value("w", I64)
+
+
+@given(lir_programs())
+def test_accepts_every_program_of_the_strategy(program: Program) -> None:
+    verify_lir(program.function)
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_a_name_is_bound_once() -> None:
+    assert refused(const(I64), const(I64)) == (
+        "v is bound twice, in '%v: i64 = const 0' of f."
+    )
+    assert refused(const(I64, name="n")) == (
+        "n is bound twice, in '%n: i64 = const 0' of f."
+    )
+    assert refused(params=(N, N)) == "n is bound twice, in the parameters of f."
+
+
+def test_a_name_is_defined_before_it_is_used() -> None:
+    assert refused(lir.Prefetch(X, V), const(I64)) == (
+        "%v is not defined, in 'prefetch @x[%v]' of f."
+    )
+
+
+def test_a_name_ends_with_its_body() -> None:
+    assert refused(lir.If(T, (const(I64),)), lir.Prefetch(X, V)) == (
+        "%v is used outside its body, in 'prefetch @x[%v]' of f."
+    )
+
+
+def test_a_value_is_used_with_the_type_it_was_bound_with() -> None:
+    assert refused(lir.Prefetch(X, Value("a", I64))) == (
+        "%a is used as i64 but bound as f32, in 'prefetch @x[%a]' of f."
+    )
+
+
+def test_a_buffer_is_used_in_its_body_with_its_facts() -> None:
+    scratch = Buffer("s", F32)
+    assert refused(lir.Prefetch(scratch, N)) == (
+        "@s is not defined, in 'prefetch @s[%n]' of f."
+    )
+    assert (
+        refused(lir.If(T, (lir.Alloc(scratch, N),)), lir.Prefetch(scratch, N))
+        == "@s is used outside its body, in 'prefetch @s[%n]' of f."
+    )
+    assert refused(lir.Prefetch(Buffer("x", F64), N)) == (
+        "@x is used with other facts than it was bound with, in 'prefetch @x[%n]' of f."
+    )
+
+
+# ---------------------------------------------------------------- types
+
+VEC, MASK = Value("vec", Vec(F32, 4)), Value("mask", Mask(4))
+LANES = (
+    const(F32, 0.0, "zero"),
+    let(Vec(F32, 4), lir.Splat(Value("zero", F32)), "vec"),
+    let(Mask(4), lir.Splat(T), "mask"),
+    let(Vec(I64, 4), lir.Iota(), "iota"),
+)
+IOTA = Value("iota", Vec(I64, 4))
+
+
+@pytest.mark.parametrize(
+    ("op", "type_", "reason"),
+    [
+        (lir.Const(300), U8, "300 is no u8"),
+        (lir.Const(-1), U8, "-1 is no u8"),
+        (lir.Const(1), BOOL, "1 is no bool"),
+        (lir.Const(True), F32, "True is no number"),
+        (lir.Const(0.5), I32, "0.5 is no i32"),
+        (lir.Const(False), Plane(8), "a plane is no constant"),
+        (
+            lir.Binary("add", A, D),
+            F32,
+            "result and operands differ in type: f32, f32, f64",
+        ),
+        (lir.Binary("min", A, A), F32, "min of f32"),
+        (lir.Binary("add", T, T), BOOL, "add of bool"),
+        (lir.Binary("shl", A, A), F32, "shl of f32"),
+        (lir.Unary("exp", N), I64, "exp of a i64"),
+        (lir.Unary("not", A), F32, "not of a f32"),
+        (lir.Compare("lt", A, D), BOOL, "operands differ in type: f32, f64"),
+        (lir.Compare("lt", T, T), BOOL, "bools have no order"),
+        (lir.Compare("lt", A, A), Mask(4), "the result is mask<4>, not bool"),
+        (
+            lir.Select(MASK, A, A),
+            F32,
+            "%mask is no bool, nor a mask of the operands' lanes",
+        ),
+        (lir.Convert(A), BOOL, "converts to bool; use a comparison"),
+        (lir.Convert(VEC), I32, "operand and result differ in lanes"),
+        (lir.Bitcast(A), I64, "bitcast of 32 to 64 bits"),
+        (lir.Bitcast(MASK), U8, "bitcast of a mask<4>"),
+        (lir.Splat(A), Vec(F64, 4), "splat of f32 to vec<f64, 4>"),
+        (lir.Extract(VEC, 4), F32, "lane 4 of vec<f32, 4>"),
+        (lir.MaskBits(IOTA), U8, "%iota is no mask"),
+        (lir.AnyTrue(VEC), BOOL, "%vec is no mask"),
+        (lir.Load(X, A), F32, "index %a is f32, not i32 or i64"),
+        (lir.Load(X, N), Mask(4), "a mask<4> is never in a buffer as such"),
+        (lir.Load(X, N), Plane(8), "a plane<8> is never in a buffer as such"),
+        (lir.Load(X, N), Vec(F32, 0), "vec<f32, 0> is no vector; bools make a mask"),
+        (lir.Gather(X, N), F32, "index %n is i64, no vec of i32 or i64"),
+        (lir.Gather(X, IOTA, MASK), Vec(F32, 4), "mask and other come together"),
+        (lir.Gather(X, IOTA), Vec(F32, 8), "gathers 4 lanes to vec<f32, 8>"),
+        (
+            lir.Gather(X, IOTA, VEC, VEC),
+            Vec(F32, 4),
+            "%vec is no mask of 4 lanes",
+        ),
+        (lir.WarpReduce(A, 32), F32, "a warp reduction outside a block region"),
+        (lir.WarpReduce(A, 12), F32, "width 12 is no power of two"),
+        (
+            lir.CompareToPlane("lt", VEC, D),
+            Plane(4),
+            "the column is a vector of the scalar's type",
+        ),
+        (lir.LoadPlane(X, N), Plane(8), "the table @x holds f32, not bits"),
+        (lir.LoadPlane(K, N), Plane(12), "plane<12>: rows come in whole bytes"),
+        (lir.FoldTree(3, 3, K, N, K), Plane(8), "level 3 of a tree of 3 levels"),
+        (lir.PlanesToIndex(()), Vec(U8, 8), "no planes"),
+        (lir.Lookup(X, N, N), Vec(F32, 8), "%n is i64, no vector of indices"),
+        (
+            lir.Lookup(X, N, IOTA),
+            Vec(F64, 4),
+            "the result is vec<f64, 4>, not vec<f32, 4>",
+        ),
+    ],
+)
+def test_operations_refuse_what_does_not_fit(
+    op: lir.Op, type_: Any, reason: str
+) -> None:
+    text = refused(*LANES, let(type_, op))
+    assert re.sub(r", in '.*", "", text) == reason
+
+
+def test_masks_and_planes_are_not_stored() -> None:
+    assert refused(*LANES, lir.Store(X, N, MASK)) == (
+        "stores mask<4> in a f32 buffer, in 'store @x[%n] = %mask' of f."
+    )
+    assert refused(lir.Store(X, N, D)) == (
+        "stores f64 in a f32 buffer, in 'store @x[%n] = %d' of f."
+    )
+    assert refused(lir.Store(CONST, N, A)) == (
+        "@c is constant, in 'store @c[%n] = %a' of f."
+    )
+
+
+# ---------------------------------------------------------------- control
+
+
+def test_carried_values_agree_in_number_and_type() -> None:
+    i, p, r = Value("i", I64), Value("p", F32), Value("r", F32)
+    assert refused(lir.For(i, N, N, N, (), (A,), (p,), (), (r,))) == (
+        "yields 0 values for 1 results, in "
+        "'%r: f32 = for %i: i64 = %n to %n step %n carry (%p: f32 = %a) {' of f."
+    )
+    assert refused(lir.For(i, N, N, N, (), (A,), (p,), (D,), (r,))).startswith(
+        "%d and %r differ in type: f64, f32, in "
+    )
+    assert refused(lir.For(i, N, N, J, ())).startswith(
+        "variable and bounds differ in type: i64, i64, i64, i32, in "
+    )
+    assert refused(lir.While((A,), (), (), T, (), (), ())).startswith(
+        "1 initial values for 0 carried values, in "
+    )
+    assert refused(lir.While((), (), (), N, (), (), ())).startswith(
+        "%n is i64, not bool, in "
+    )
+    accepted(lir.For(i, N, N, N, (), (A,), (p,), (p,), (r,)), lir.Store(X, N, r))
+
+
+def test_what_a_loop_binds_ends_with_it() -> None:
+    i, p, r = Value("i", I64), Value("p", F32), Value("r", F32)
+    loop = lir.For(i, N, N, N, (), (A,), (p,), (p,), (r,))
+    assert refused(loop, lir.Prefetch(X, i)).startswith("%i is used outside its body")
+    assert refused(loop, lir.Store(X, N, p)).startswith("%p is used outside its body")
+
+
+def test_both_sides_of_a_branch_yield() -> None:
+    r = Value("r", F32)
+    assert refused(lir.If(T, (), (), (A,), (), (r,))) == (
+        "yields 0 values for 1 results, in '%r: f32 = if %t {' of f."
+    )
+    assert refused(lir.Switch(N, (), (), ())) == (
+        "a switch without cases, in 'switch %n {' of f."
+    )
+    assert refused(lir.Switch(N, ((), ()), ((A,),), (r,))) == (
+        "1 yields for 2 cases, in '%r: f32 = switch %n {' of f."
+    )
+
+
+# ---------------------------------------------------------------- row orders
+
+
+def planes(table: Buffer, other: Buffer) -> tuple[Any, ...]:
+    plane = Plane(64)
+    return (
+        lir.Alloc(table, N),
+        lir.Alloc(other, N),
+        let(plane, lir.LoadPlane(table, N), "p"),
+        lir.StorePlane(other, N, Value("p", plane)),
+    )
+
+
+def test_planes_keep_their_row_order() -> None:
+    transposed = RowOrder("transposed", 8)
+    accepted(
+        *planes(
+            Buffer("s", U8, row_order=transposed), Buffer("u", U8, row_order=transposed)
+        )
+    )
+    assert refused(*planes(Buffer("s", U8, row_order=transposed), Buffer("u", U8))) == (
+        "mixes rows in natural and transposed(8) order, "
+        "in 'store_plane @u[%n] = %p' of f."
+    )
+    wide = RowOrder("transposed", 4)
+    assert refused(*planes(Buffer("s", U8, row_order=wide), Buffer("u", U8))) == (
+        "planes of 64 rows in @s, whose planes have 4 bytes, "
+        "in '%p: plane<64> = load_plane @s[%n]' of f."
+    )
+
+
+def test_results_reach_the_output_in_natural_order() -> None:
+    sums = Buffer("s", F32, row_order=RowOrder("byte_permuted"))
+    rows = Vec(F32, 64)
+    load = let(rows, lir.Load(sums, N), "rows")
+    accepted(lir.Alloc(sums, N), lir.UnpermuteStore(X, N, sums, N, 64))
+    assert refused(lir.Alloc(sums, N), load, lir.Store(X, N, Value("rows", rows))) == (
+        "mixes rows in byte_permuted and natural order, in 'store @x[%n] = %rows' of f."
+    )
+    assert refused(lir.Alloc(sums, N), lir.UnpermuteStore(sums, N, X, N, 64)) == (
+        "@s is not in natural row order, "
+        "in 'unpermute_store @s[%n] = @x, %n of 64 rows' of f."
+    )
+
+
+# ---------------------------------------------------------------- launches
+
+BLOCK, THREAD = Value("block", I64), Value("thread", I64)
+
+
+def grid(*body: Stmt) -> lir.Grid:
+    return lir.Grid((("grid.x", BLOCK, N),), body)
+
+
+def region(*body: Stmt, var: Value = THREAD) -> lir.BlockRegion:
+    return lir.BlockRegion((("block.x", var, N),), body)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (region(), "a block region that is not in a grid, or in another region"),
+        (
+            grid(region(region(var=Value("u", I64)))),
+            "a block region that is not in a grid, or in another region",
+        ),
+        (grid(lir.Grid((("grid.x", V, N),), ())), "a launch in a launch"),
+        (grid(lir.ParallelFor(V, N, ())), "a parallel loop in a launch"),
+        (
+            grid(lir.Store(X, N, A)),
+            "every thread would write; a grid writes in its regions only",
+        ),
+        (
+            grid(lir.Alloc(Buffer("s", F32), N)),
+            "global memory is allocated outside a launch",
+        ),
+        (
+            grid(region(lir.Alloc(Buffer("s", F32, "shared"), N))),
+            "shared memory is allocated in a grid, outside its regions",
+        ),
+        (
+            lir.Alloc(Buffer("s", F32, "shared"), N),
+            "shared memory is allocated in a grid, outside its regions",
+        ),
+        (
+            lir.Grid((("block.x", BLOCK, N),), ()),
+            "block.x is no dimension of a grid",
+        ),
+    ],
+)
+def test_launches_are_blocks_of_regions(body: Stmt, reason: str) -> None:
+    assert re.sub(r", in '.*", "", refused(body)) == reason
+
+
+def test_private_buffers_of_a_block_belong_to_its_threads() -> None:
+    mine = Buffer("mine", F32, "private")
+    value = Value("w", F32)
+    load = Let(value, lir.Load(mine, N))
+    accepted(grid(lir.Alloc(mine, N), region(load)))
+    assert refused(grid(lir.Alloc(mine, N), load)) == (
+        "@mine belongs to threads and is used outside a region, "
+        "in '%w: f32 = load @mine[%n]' of f."
+    )
+
+
+def around(value: lir.Op, *more: Stmt) -> lir.Grid:
+    """Return a loop around a region, steered by ``value``."""
+    loop = lir.For(Value("i", I64), N, Value("hi", I64), N, (region(*more),))
+    return grid(let(I64, value, "hi"), loop)
+
+
+def test_control_around_regions_is_uniform() -> None:
+    counts = Buffer("counts", I64)
+    alloc = lir.Alloc(counts, N)
+    accepted(alloc, around(lir.Load(counts, N)))
+    written = around(lir.Load(counts, N), lir.Store(counts, N, THREAD))
+    assert refused(alloc, written) == (
+        "%hi was computed in a region and steers control, "
+        "in 'grid grid.x %block: i64 < %n {' of f."
+    )
+
+
+def test_what_follows_from_a_region_does_not_steer_either() -> None:
+    counts = Buffer("counts", I64)
+    p, r = Value("p", I64), Value("r", I64)
+    load = let(I64, lir.Load(counts, N))
+    carry = lir.For(Value("i", I64), N, N, N, (load,), (N,), (p,), (V,), (r,))
+    test = let(BOOL, lir.Compare("lt", r, N), "test")
+    branch = lir.If(Value("test", BOOL), (region(lir.Store(counts, N, THREAD)),))
+    assert refused(lir.Alloc(counts, N), grid(carry, test, branch)).startswith(
+        "%test was computed in a region and steers control, in "
+    )
+
+
+def test_types_of_parameters() -> None:
+    assert refused(params=(Value("v", Vec(F32, 4)),)) == (
+        "%v is vec<f32, 4>, not a number, in the parameters of f."
+    )
+    assert refused(params=(Buffer("s", F32, "shared"),)) == (
+        "@s is a parameter in shared memory, in the parameters of f."
+    )
+    assert refused(params=(Buffer("s", F32, alignment=48),)) == (
+        "alignment 48 is no power of two, in the parameters of f."
+    )
