@@ -378,9 +378,14 @@ class CacheTrees:
 
 @dataclass(frozen=True, slots=True)
 class CacheRows:
-    """Bring the rows of one iteration close."""
+    """Bring rows close: those of one iteration, or a share of the next iteration's.
+
+    With ``share`` = (variable, step, trips) each of that many iterations of the loop
+    inside brings its part, so that memory streams while trees are walked.
+    """
 
     rows: Range
+    share: tuple[str, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

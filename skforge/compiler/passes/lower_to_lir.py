@@ -111,8 +111,10 @@ class _Lowering:
                 first = self._k.affine(trees.start)
                 count = self._k.b.binary("max", self._k.bound(trees.bounds), 0)
                 self._k.layout.cache_trees(self._k.b, first, count)
-            case mir.CacheRows(rows=rows):
+            case mir.CacheRows(rows=rows, share=None):
                 self._cache_rows(rows)
+            case mir.CacheRows():
+                self._cache_share(stmt)
             case mir.EvaluatePredicates():
                 raise CompilerError("evaluate_predicates has no lowering here yet")
 
@@ -178,6 +180,25 @@ class _Lowering:
             b.for_(b.const(0), features, b.const(per_line), line, hint="line")
 
         b.for_(b.const(0), count, b.const(1), row, hint="row")
+
+    def _cache_share(self, stmt: mir.CacheRows) -> None:
+        """Prefetch one share of a block of rows, taken as one stretch of memory."""
+        k, b = self._k, self._k.b
+        assert stmt.share is not None
+        var, step, trips = stmt.share
+        number = b.binary("div", k.values[var], step)
+        count = b.binary("max", k.bound(stmt.rows.bounds), 0)
+        part = b.add(b.binary("div", b.binary("mul", count, k.row_stride), trips), 1)
+        first = b.binary("mul", k.affine(stmt.rows.start), k.row_stride)
+        lo = b.binary("add", first, b.binary("mul", number, part))
+        per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
+
+        def line(i: Value, _: tuple[Value, ...]) -> None:
+            b.prefetch(k.rows, i)
+
+        some = b.convert(b.compare("gt", count, 0), I64)
+        hi = b.binary("add", lo, b.binary("mul", part, some))
+        b.for_(lo, hi, b.const(per_line), line, hint="line")
 
     # ------------------------------------------------------------ loops
 

@@ -1,1 +1,5 @@
-"""How the nodes of a forest are laid out in memory, one module a layout."""
+"""How trees lie in memory: plugins behind one interface; importing registers ours."""
+
+from skforge.compiler.representations import array, sparse
+
+__all__ = ["array", "sparse"]

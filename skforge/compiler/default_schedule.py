@@ -1,0 +1,131 @@
+"""A good schedule for each batch size without measuring anything.
+
+Rules of thumb from measurements on one AVX-512 core (100 trees of depth 8): see the
+comments. The tuner starts from these and is never allowed to do worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skforge.compiler.forest import Forest
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+
+#: Batch sizes at which another schedule may win: (first, last), None being open.
+BatchRange = tuple[int, int | None]
+BATCH_RANGES: tuple[BatchRange, ...] = (
+    (1, 1),
+    (2, 15),
+    (16, 127),
+    (128, 2048),
+    (2049, None),
+)
+
+#: Walks in flight: 8 rows of one tree, 10 trees of one row (16 spill: 25 % slower).
+ROWS_IN_FLIGHT = 8
+TREES_IN_FLIGHT = 10
+
+#: Nodes that padding to equal depth may add, as a multiple of the forest's own.
+PADDING_LIMIT = 2.0
+
+#: Trees deeper than this are walked with leaf checks: a hop costs code.
+UNROLL_LIMIT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ForestShape:
+    """What the choice depends on."""
+
+    n_trees: int
+    n_features: int
+    row_bytes: int
+    min_depth: int
+    max_depth: int
+    padded_nodes: float  # nodes after padding to max_depth / nodes now
+
+    @classmethod
+    def of(cls, forest: Forest) -> ForestShape:
+        """Measure a forest, one pass over its leaves."""
+        low, high = forest.leaf_depths()
+        deepest = int(high.max(initial=0))
+        return cls(
+            n_trees=forest.n_trees,
+            n_features=forest.n_features,
+            row_bytes=forest.n_features * forest.input_dtype.itemsize,
+            min_depth=int(low.min(initial=0)),
+            max_depth=deepest,
+            padded_nodes=_padded_nodes(forest, deepest),
+        )
+
+
+def _padded_nodes(forest: Forest, depth: int) -> float:
+    """Estimate how much padding every leaf to ``depth`` grows the forest."""
+    if depth > UNROLL_LIMIT:
+        return float("inf")
+    leaves = forest.leaf >= 0
+    missing = depth - forest.node_depths()[leaves]
+    return 1.0 + 2.0 * float(np.sum(missing)) / max(1, forest.n_nodes)
+
+
+def default_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedule]:
+    """Return a schedule for every batch range.
+
+    Parameters
+    ----------
+    forest : Forest
+        What is to be walked.
+    target : Target
+        The CPU; its caches bound the block of rows.
+
+    Returns
+    -------
+    dict of (first, last) -> Schedule
+        Equal schedules are equal values, and share a kernel.
+    """
+    shape = ForestShape.of(forest)
+    few = _few_rows(shape)
+    small = _blocked(shape, target, 16)
+    many = _blocked(shape, target, 64)
+    large = _blocked(shape, target, 64, streaming=True)
+    return dict(zip(BATCH_RANGES, (few, few, small, many, large), strict=True))
+
+
+def _walk(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
+    """Leave leaf checks out where that costs little padding."""
+    if shape.max_depth and shape.padded_nodes <= PADDING_LIMIT:
+        return schedule.unroll_walk(index, shape.max_depth)
+    if shape.min_depth:
+        return schedule.peel_walk(index, shape.min_depth)
+    return schedule
+
+
+def _few_rows(shape: ForestShape) -> Schedule:
+    """One row: its trees in flight together. The sum stays in a register."""
+    in_flight = min(TREES_IN_FLIGHT, shape.n_trees)
+    schedule = Schedule()
+    if in_flight > 1:
+        schedule = schedule.interleave("tree", in_flight)
+    return _walk(schedule, "tree", shape)
+
+
+def _blocked(
+    shape: ForestShape, target: Target, rows: int, streaming: bool = False
+) -> Schedule:
+    """Blocks of rows that stay in cache while every tree passes over them."""
+    # Rows of two blocks (this and the next) may take a quarter of the second cache.
+    fit = max(1, target.l2_bytes // 8 // max(1, shape.row_bytes))
+    block = max(ROWS_IN_FLIGHT, min(rows, 1 << (fit.bit_length() - 1)))
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", block)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+        .interleave("b1", ROWS_IN_FLIGHT)
+    )
+    # Rows that do not fit a cache are fetched ahead while trees are walked.
+    if streaming and shape.row_bytes * block > target.l1_bytes:
+        schedule = schedule.cache("b0")
+    return _walk(schedule, "b1", shape)

@@ -1,0 +1,329 @@
+"""A compiled forest: a dispatch table from batch size to kernel.
+
+Kernels compile when they are first needed, once each, and equal schedules share one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
+from skforge.compiler.backends.runtime import parallel_for_pointer, resolve_n_jobs
+from skforge.compiler.default_schedule import BatchRange, default_schedules
+from skforge.compiler.forest import Forest
+from skforge.compiler.ir.hir import Reduction
+from skforge.compiler.ir.mir import Element
+from skforge.compiler.ir.numpy_types import dtype_of
+from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
+from skforge.compiler.rows import prepare_rows
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.compiler.transforms import apply_transform
+from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
+
+Array: TypeAlias = NDArray[Any]
+Schedules: TypeAlias = Schedule | Mapping[BatchRange, Schedule] | None
+
+#: Work, in rows * trees * levels, below which a call stays on its own thread: about
+#: 20 us at 0.7 ns a hop, what waking another thread costs.
+WORK_PER_THREAD = 30_000
+
+
+class CompiledModule:
+    """A forest compiled for one target; made by :func:`compile_forest`.
+
+    Calls are safe from many threads at once.
+
+    Attributes
+    ----------
+    forest : Forest
+        What was compiled.
+    target : Target
+        What it was compiled for.
+    reduction : {"exact", "reproducible", "fast"}
+        How leaf values are summed.
+    schedules : dict of (int, int or None) -> Schedule
+        The schedule of each range of batch sizes, both ends included.
+    """
+
+    def __init__(
+        self,
+        forest: Forest,
+        schedules: dict[BatchRange, Schedule],
+        target: Target,
+        reduction: Reduction,
+        n_jobs: int | None,
+    ) -> None:
+        self.forest = forest
+        self.target = target
+        self.reduction: Reduction = reduction
+        self.schedules = schedules
+        self.n_jobs = n_jobs
+        self._ranges = sorted(schedules.items())
+        self._compiler = _KernelCache(forest, target, reduction)
+        self._levels = forest.n_trees * max(
+            1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<CompiledModule of {self.forest!r} for {self.target.cpu}, "
+            f"{self.reduction}, {len(set(self.schedules.values()))} schedule(s)>"
+        )
+
+    # ------------------------------------------------------------ predictions
+
+    def predict_raw(self, X: Any, *, n_jobs: int | None = None) -> Array:
+        """Return raw scores (margins): sums of leaf values, averaged if the source is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows; cast to the forest's input dtype as the source does.
+        n_jobs : int or None
+            Threads at most; None takes what the module was compiled with.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the accumulator's dtype.
+
+        Raises
+        ------
+        InvalidInputError
+            If the rows do not fit the forest.
+        """
+        rows = prepare_rows(self.forest, X)
+        forest = self.forest
+        raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
+        if len(rows):
+            schedule = self.schedule_for(len(rows))
+            kernel = self._compiler.kernel(schedule, "accumulator")
+            kernel(rows, raw, self._threads(len(rows), n_jobs))
+        if forest.divisor != 1:
+            raw /= forest.divisor
+        return raw[:, 0] if forest.n_outputs == 1 else raw
+
+    def predict(self, X: Any, *, n_jobs: int | None = None) -> Array:
+        """Return the source's output: raw scores after its transform.
+
+        For classifiers these are the probabilities that a Booster returns; labels
+        are the estimator's business.
+        """
+        return apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
+
+    def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
+        """Return the leaf each row ends in, in the source's own node numbers.
+
+        Returns
+        -------
+        ndarray of int32, shape (n_rows, n_trees)
+        """
+        rows = prepare_rows(self.forest, X)
+        leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
+        if len(rows) and self.forest.n_trees:
+            schedule = self.schedule_for(len(rows))
+            kernel = self._compiler.kernel(schedule, "leaf_number")
+            kernel(rows, leaves, self._threads(len(rows), n_jobs))
+        return leaves
+
+    def schedule_for(self, n_rows: int) -> Schedule:
+        """Return the schedule that serves a batch size."""
+        for (first, last), schedule in self._ranges:
+            if first <= n_rows and (last is None or n_rows <= last):
+                return schedule
+        return self._ranges[0 if n_rows < self._ranges[0][0][0] else -1][1]
+
+    def compile_all(self) -> float:
+        """Compile every schedule's kernel now; return the seconds it took."""
+        start = time.perf_counter()
+        for schedule in dict.fromkeys(self.schedules.values()):
+            self._compiler.kernel(schedule, "accumulator")
+        return time.perf_counter() - start
+
+    def _threads(self, n_rows: int, n_jobs: int | None) -> int:
+        """Return how many threads the work is worth."""
+        wanted = resolve_n_jobs(self.n_jobs if n_jobs is None else n_jobs)
+        if wanted <= 1:
+            return 1
+        return max(1, min(wanted, int(n_rows * self._levels / WORK_PER_THREAD)))
+
+    # ------------------------------------------------------------ inspection
+
+    def inspect(self, level: str, *, n_rows: int | None = None) -> str:
+        """Return a level of the compilation as text.
+
+        Parameters
+        ----------
+        level : str
+            schedule, loops, hir, mir, lir, llvm or asm; or a pass of MIR, such as
+            legalize-reductions.
+        n_rows : int or None
+            The batch size whose kernel is meant; None means the largest range.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ValueError
+            If there is no such level.
+        """
+        last = self._ranges[-1][0][0]
+        schedule = self.schedule_for(last if n_rows is None else n_rows)
+        if level == "schedule":
+            return repr(schedule)
+        if level == "loops":
+            return str(schedule.loop_nest(self.forest))
+        if level in ("llvm", "asm"):
+            jit = self._compiler.kernel(schedule, "accumulator").jit
+            return jit.llvm_ir() if level == "llvm" else jit.assembly()
+        return self._compiler.lowered(schedule, "accumulator").text(level)
+
+
+class _Kernel:
+    """Machine code with the model arrays it reads."""
+
+    def __init__(self, lowered: Lowered, target: Target) -> None:
+        function = lowered.kernel.function
+        self.jit: JitModule = compile_functions([function], target)
+        self._function = self.jit.function(function.name)
+        self._data = [_aligned(item.data) for item in lowered.kernel.data]
+        self._fixed = np.array(
+            [0, 0, 0, 0, *(data.ctypes.data for data in self._data)], np.int64
+        )
+
+    def __call__(self, rows: Array, result: Array, threads: int) -> None:
+        slots = self._fixed.copy()
+        stride = rows.strides[0] // rows.itemsize
+        slots[:4] = rows.ctypes.data, len(rows), stride, result.ctypes.data
+        if threads <= 1:
+            self._function(slots.ctypes.data, None, 1)
+            return
+        address, threads = parallel_for_pointer(threads)
+        self._function(slots.ctypes.data, address, threads)
+
+
+def _aligned(data: Array) -> Array:
+    """Return the data at a cache line's start, with a spare element at the end."""
+    size = data.nbytes
+    raw = np.empty(size + 128, np.uint8)
+    start = -raw.ctypes.data % 64
+    made = raw[start : start + size].view(data.dtype)
+    made[:] = data
+    return made
+
+
+class _KernelCache:
+    """The kernels of one forest, each compiled once."""
+
+    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
+        self._forest, self._target = forest, target
+        self._reduction: Reduction = reduction
+        self._hir = HirCache()
+        self._kernels: dict[tuple[Schedule, Element], _Kernel] = {}
+        self._lock = threading.RLock()
+
+    def kernel(self, schedule: Schedule, element: Element) -> _Kernel:
+        key = (schedule, element)
+        found = self._kernels.get(key)
+        if found is None:
+            with self._lock:
+                found = self._kernels.get(key)
+                if found is None:
+                    found = _Kernel(self.lowered(schedule, element), self._target)
+                    self._kernels[key] = found
+        return found
+
+    def lowered(self, schedule: Schedule, element: Element) -> Lowered:
+        hir = build_hir(self._forest, schedule, self._reduction, self._hir)
+        return lower(hir, self._target, element=element)
+
+
+def compile_forest(
+    forest: Forest,
+    schedule: Schedules = None,
+    target: str | Target = "cpu",
+    reduction: Reduction = "exact",
+    n_jobs: int | None = None,
+) -> CompiledModule:
+    """Compile a forest, without scikit-learn.
+
+    Parameters
+    ----------
+    forest : Forest
+        From :func:`skforge.load_forest`.
+    schedule : Schedule, dict of (int, int or None) -> Schedule, or None
+        One schedule for every batch size, one for each range of batch sizes, or the
+        static defaults.
+    target : str or Target, default="cpu"
+        "cpu" is the machine this runs on.
+    reduction : {"exact", "reproducible", "fast"}, default="exact"
+        ``exact``: the source's own bits. ``reproducible``: the same bits whatever the
+        schedule and the threads. ``fast``: any order of summation.
+    n_jobs : int or None
+        Threads at most; None means 1, -1 all.
+
+    Returns
+    -------
+    CompiledModule
+        Kernels compile when first used.
+
+    Raises
+    ------
+    ScheduleError
+        If a schedule does not fit the forest or the target.
+    TargetError
+        If the target is not available.
+    """
+    if reduction not in ("exact", "reproducible", "fast"):
+        raise InvalidInputError(
+            'reduction must be "exact", "reproducible" or "fast". '
+            f"Got {reduction!r} instead."
+        )
+    if not isinstance(forest, Forest):
+        raise InvalidInputError(
+            f"forest must be a Forest, got {type(forest).__name__}; "
+            "skforge.load_forest(model) makes one."
+        )
+    resolved = Target.parse(target)
+    if resolved.is_gpu:
+        raise TargetError(
+            f"target {resolved.kind!r} is not built yet; use target='cpu'."
+        )
+    resolved.check_runs_here()
+    schedules = _schedules(forest, schedule, resolved)
+    module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
+    for one in dict.fromkeys(schedules.values()):
+        # Binding now, not at the first call, is where a wrong schedule is noticed.
+        build_hir(forest, one, reduction, module._compiler._hir)
+    return module
+
+
+def _schedules(
+    forest: Forest, schedule: Schedules, target: Target
+) -> dict[BatchRange, Schedule]:
+    if schedule is None:
+        return default_schedules(forest, target)
+    if isinstance(schedule, Schedule):
+        return {(1, None): schedule}
+    table = dict(schedule)
+    if not table:
+        raise ScheduleError("the dispatch table has no schedule in it.")
+    ends: Sequence[BatchRange] = sorted(table)
+    for (_, last), (first, _) in zip(ends, ends[1:], strict=False):
+        if last is None or last >= first:
+            raise ScheduleError(
+                f"the batch ranges {ends} overlap; give each size one schedule."
+            )
+    return table
+
+
+__all__ = ["CompiledModule", "compile_forest", "dtype_of"]

@@ -1,0 +1,84 @@
+"""Rows as the kernels take them: two-dimensional, one dtype, features contiguous."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import Forest
+from skforge.exceptions import InvalidInputError
+
+
+def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
+    """Return ``X`` as an array the kernels can read, copied only if it has to be.
+
+    Parameters
+    ----------
+    forest : Forest
+        Says how many columns and which dtype; rows are cast to it as its source does.
+    X : array-like of shape (n_rows, n_features)
+        Numbers or booleans.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_features)
+        In ``forest.input_dtype``, each row contiguous.
+
+    Raises
+    ------
+    InvalidInputError
+        If the shape or the kind of values does not fit.
+    """
+    rows = X if isinstance(X, np.ndarray) else _as_array(X)
+    if rows.ndim != 2:
+        raise InvalidInputError(
+            f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
+            f"dimension(s) with shape {rows.shape}. Use X.reshape(1, -1) for one row."
+        )
+    if rows.shape[1] != forest.n_features:
+        raise InvalidInputError(
+            f"the forest was trained on {forest.n_features} features, but the rows "
+            f"have {rows.shape[1]} columns."
+        )
+    if rows.dtype.kind not in "fiub":
+        rows = _numbers(rows)
+    with np.errstate(over="ignore"):
+        rows = np.asarray(rows, forest.input_dtype)
+    width = rows.dtype.itemsize
+    if rows.strides[1] != width or rows.strides[0] % width or not rows.flags.aligned:
+        rows = np.ascontiguousarray(rows)
+    if not np.isnan(forest.missing_value):
+        marker = rows.dtype.type(forest.missing_value)
+        rows = np.where(rows == marker, rows.dtype.type(np.nan), rows)
+    return rows
+
+
+def _as_array(X: Any) -> NDArray[Any]:
+    if hasattr(X, "tocsr"):
+        raise InvalidInputError(
+            "rows are a sparse matrix, whose absent entries mean 0 to some models and "
+            "missing to others; pass X.toarray(), with NaN where values are missing."
+        )
+    try:
+        return np.asarray(X)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"rows are no rectangular array: {error}") from error
+
+
+def _numbers(rows: NDArray[Any]) -> NDArray[Any]:
+    """Turn an object array of numbers into floats; refuse everything else."""
+    if rows.dtype.kind == "c":
+        raise InvalidInputError("rows are complex numbers; forests compare real ones.")
+    if rows.dtype.kind == "O":
+        try:
+            return rows.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"rows hold values that are no numbers: {error}"
+            ) from error
+    raise InvalidInputError(
+        f"rows have dtype {rows.dtype}; encode strings, dates and categories as "
+        "numbers the way the model was trained."
+    )
