@@ -69,7 +69,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     header = "ptr %$args, ptr %$pfor, i64 %$threads"
     kernel = [
         f"define void @{quoted(function.name)}({header}) nounwind {{",
-        "entry:",
+        "$entry:",
         *w.allocas,
         *w.lines,
         "}",
@@ -87,7 +87,7 @@ def _load_parameter(w: Writer, slot: int, param: lir.Value | lir.Buffer) -> None
     address = w.let(f"getelementptr inbounds i64, ptr %$args, i64 {slot}")
     name = own_name(param)
     if isinstance(param, lir.Buffer):
-        w.bind(param.name, w.let(f"load ptr, ptr {address}, align 8", name))
+        w.bind("@" + param.name, w.let(f"load ptr, ptr {address}, align 8", name))
         return
     if not isinstance(param.type, lir.Scalar):
         raise w.module.fail(f"parameter {param.name!r} is neither scalar nor buffer.")
@@ -186,7 +186,7 @@ class _Emitter(Writer):
                 self.allocas.append(
                     f"  {name} = alloca [{int(count)} x {element}], align {align}"
                 )
-                self.bind(buffer.name, name)
+                self.bind("@" + buffer.name, name)
                 return
         self.module.declarations.update(
             ("declare noalias ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)")
@@ -200,7 +200,7 @@ class _Emitter(Writer):
             f"call ptr @aligned_alloc(i64 {align}, i64 {n_bytes_text})",
             own_name(buffer),
         )
-        self.bind(buffer.name, pointer)
+        self.bind("@" + buffer.name, pointer)
         self._heap[-1].append(pointer)
 
     # ------------------------------------------------------------ control
@@ -208,15 +208,13 @@ class _Emitter(Writer):
     def _phis(
         self,
         at: int,
-        values: Sequence[lir.Value],
+        phis: Sequence[tuple[str, lir.Type]],
         incoming: Sequence[tuple[Sequence[str], str]],
     ) -> None:
         """Write phis into the lines reserved at ``at``; one operand list a block."""
-        for k, value in enumerate(values):
+        for k, (name, type_) in enumerate(phis):
             sources = ", ".join(f"[ {ops[k]}, %{block} ]" for ops, block in incoming)
-            self.lines[at + k] = (
-                f"  {own_name(value)} = phi {type_text(value.type)} {sources}"
-            )
+            self.lines[at + k] = f"  {name} = phi {type_text(type_)} {sources}"
 
     def _bind_own(self, values: Sequence[lir.Value]) -> None:
         for value in values:
@@ -244,10 +242,10 @@ class _Emitter(Writer):
         self.note_multiple(
             var, min(self.multiple_of(stmt.lo), self.multiple_of(stmt.step))
         )
-        counter = lir.Value(f"{var.name}.count", var.type)
+        counter = self.temp()
         at = self.reserve(1 + len(stmt.params))
         self._bind_own(stmt.params)
-        self.bind(var.name, self.let(_hidden(text, own_name(counter)), own_name(var)))
+        self.bind(var.name, self.let(_hidden(text, counter), own_name(var)))
         self.emit_body(stmt.body)
         yields = self._operands_of(stmt.yields)
         following = self.let(f"add {text} {own_name(var)}, {step}")
@@ -255,13 +253,13 @@ class _Emitter(Writer):
         self.branch_if(self.let(f"{less} {following}, {hi}"), loop, done)
         self._phis(
             at,
-            (counter, *stmt.params),
+            [(counter, var.type), *_names(stmt.params)],
             [([lo, *inits], before), ([following, *yields], latch)],
         )
         self.start(done)
         at = self.reserve(len(stmt.results))
         incoming = [] if runs else [(inits, before)]
-        self._phis(at, stmt.results, [*incoming, (yields, latch)])
+        self._phis(at, _names(stmt.results), [*incoming, (yields, latch)])
         self._bind_own(stmt.results)
 
     def _while(self, stmt: lir.While) -> None:
@@ -277,7 +275,7 @@ class _Emitter(Writer):
         self.emit_body(stmt.body)
         yields, latch = self._operands_of(stmt.yields), self.block
         self.branch(head)
-        self._phis(at, stmt.params, [(inits, before), (yields, latch)])
+        self._phis(at, _names(stmt.params), [(inits, before), (yields, latch)])
         self.start(done)
         for param, result in zip(stmt.params, stmt.results, strict=True):
             self.bind(result.name, self.use(param))
@@ -321,7 +319,7 @@ class _Emitter(Writer):
             self.branch(done)
         self.start(done)
         at = self.reserve(len(results))
-        self._phis(at, results, incoming)
+        self._phis(at, _names(results), incoming)
         self._bind_own(results)
 
     # ------------------------------------------------------------ threads
@@ -389,6 +387,10 @@ class _Emitter(Writer):
         self.start(done)
 
 
+def _names(values: Sequence[lir.Value]) -> list[tuple[str, lir.Type]]:
+    return [(own_name(value), value.type) for value in values]
+
+
 def _hidden(text: str, counter: str) -> str:
     """Return an instruction that gives a loop counter and hides that it is one.
 
@@ -418,7 +420,7 @@ def _outlined(symbol: str, struct: str, body: Writer) -> str:
         [
             f"define internal void @{symbol}(ptr %$ctx, i64 %$begin, i64 %$end) "
             "nounwind {",
-            "entry:",
+            "$entry:",
             *body.allocas,
             *loads,
             "  %$some = icmp slt i64 %$begin, %$end",

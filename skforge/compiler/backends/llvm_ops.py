@@ -18,7 +18,6 @@ from skforge.compiler.backends.llvm_writer import (
     Writer,
     int_of_width,
     memory_element,
-    memory_type,
 )
 from skforge.compiler.ir import lir
 
@@ -152,12 +151,9 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
                 zero = splat_constant(zero, type_text(element))
             w.bind_value(value, f"sub {text} {zero}, {w.use(op.a)}")
         case "not":
-            if isinstance(value.type, lir.Plane):
-                ones = planes.all_ones(value.type)
-            else:
-                ones = "true" if element == lir.BOOL else "-1"
-                if lanes_of(value.type):
-                    ones = splat_constant(ones, type_text(element))
+            ones = "true" if element == lir.BOOL else "-1"
+            if lanes_of(value.type):
+                ones = splat_constant(ones, type_text(element))
             w.bind_value(value, f"xor {w.typed(op.a)}, {ones}")
         case "exp":
             if not element.is_float:
@@ -217,12 +213,6 @@ def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
     text, operand = type_text(value.type), w.typed(a)
     if source == target:
         w.bind(value.name, w.use(a))
-    elif target == lir.BOOL:
-        zero = scalar_constant(0, source)
-        if lanes_of(a.type):
-            zero = splat_constant(zero, type_text(source))
-        code = compare_code("ne", source, unordered=True)
-        w.bind_value(value, f"{code} {operand}, {zero}")
     elif source.is_float and target.is_float:
         code = "fptrunc" if target == lir.F32 else "fpext"
         w.bind_value(value, f"{code} {operand} to {text}")
@@ -262,101 +252,67 @@ def _mask_bits(w: Writer, value: lir.Value, a: lir.Value) -> None:
 
 
 def _load(w: Writer, value: lir.Value, buffer: lir.Buffer, index: lir.Value) -> None:
-    if isinstance(value.type, lir.Plane):
-        raise w.module.fail(f"plane {value.name!r} is loaded without LoadPlane.")
     address, align = w.address(buffer, index), w.alignment(buffer, index)
-    load = f"load {memory_type(value.type)}, ptr {address}, align {align}"
-    w.bind(value.name, from_memory(w, value.type, w.let(load)))
+    if value.type == lir.BOOL:
+        byte = w.let(f"load i8, ptr {address}, align {align}")
+        w.bind_value(value, f"icmp ne i8 {byte}, 0")
+    else:
+        w.bind_value(
+            value, f"load {type_text(value.type)}, ptr {address}, align {align}"
+        )
 
 
-def from_memory(w: Writer, type_: lir.Type, operand: str) -> str:
-    """Return a loaded operand as an SSA value; a byte that is not 0 is true."""
-    if element_of(type_) != lir.BOOL:
-        return operand
-    zero = splat_constant("0", "i8") if lanes_of(type_) else "0"
-    return w.let(f"icmp ne {memory_type(type_)} {operand}, {zero}")
-
-
-def to_memory(w: Writer, value: lir.Value) -> str:
-    """Return a value as it is stored, after its type."""
-    if element_of(value.type) != lir.BOOL:
-        return w.typed(value)
-    memory = memory_type(value.type)
-    return f"{memory} {w.let(f'zext {w.typed(value)} to {memory}')}"
-
-
-def lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
+def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
     """Return a vector of addresses, after its type."""
-    lanes, element = lanes_of(index.type), element_of(index.type)
-    operand, text = w.use(index), type_text(index.type)
-    if element not in (lir.I32, lir.I64):
-        # Only signed indices reach the machine's gathers as they are.
-        text = f"<{lanes} x {'i64' if element == lir.U32 else 'i32'}>"
-        operand = w.let(f"zext {w.typed(index)} to {text}")
+    # 32-bit indices stay so: the machine's gathers take them as they are.
     addresses = w.let(
         f"getelementptr inbounds {memory_element(buffer.element)}, "
-        f"ptr {w.pointer(buffer)}, {text} {operand}"
+        f"ptr {w.pointer(buffer)}, {w.typed(index)}"
     )
-    return f"<{lanes} x ptr> align {w.element_alignment(buffer)} {addresses}"
+    align = w.element_alignment(buffer)
+    return f"<{lanes_of(index.type)} x ptr> align {align} {addresses}"
+
+
+def _lane_mask(w: Writer, mask: lir.Value | None, lanes: int) -> str:
+    """Return a mask, all lanes if there is none, after its type."""
+    if mask is not None:
+        return w.typed(mask)
+    return f"<{lanes} x i1> {splat_constant('true', 'i1')}"
 
 
 def _gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
-    lanes, memory = lanes_of(op.index.type), memory_type(value.type)
-    addresses = lane_addresses(w, op.buffer, op.index)
-    mask = w.use(op.mask) if op.mask is not None else splat_constant("true", "i1")
-    other = "zeroinitializer"
-    if op.other is not None:
-        other = to_memory(w, op.other).removeprefix(memory).lstrip()
-    short = "i8" if element_of(value.type) == lir.BOOL else mangled(value.type)
-    name = short if short.startswith("v") else f"v{lanes}{short}"
-    loaded = w.let(
-        f"call {memory} @llvm.masked.gather.{name}.v{lanes}p0({addresses}, "
-        f"<{lanes} x i1> {mask}, {memory} {other})"
-    )
-    w.bind(value.name, from_memory(w, value.type, loaded))
+    lanes, text = lanes_of(value.type), type_text(value.type)
+    addresses = _lane_addresses(w, op.buffer, op.index)
+    mask = _lane_mask(w, op.mask, lanes)
+    other = w.use(op.other) if op.other is not None else "zeroinitializer"
+    name = f"@llvm.masked.gather.{mangled(value.type)}.v{lanes}p0"
+    w.bind_value(value, f"call {text} {name}({addresses}, {mask}, {text} {other})")
 
 
 def emit_store(w: Writer, stmt: lir.Store) -> None:
     """Write a scalar or vector store."""
-    stored = to_memory(w, stmt.value)
+    stored = w.typed(stmt.value)
+    if stmt.value.type == lir.BOOL:
+        stored = f"i8 {w.let(f'zext {stored} to i8')}"
     address = w.address(stmt.buffer, stmt.index)
-    w.line(
-        f"store {stored}, ptr {address}, align {w.alignment(stmt.buffer, stmt.index)}"
-    )
+    align = w.alignment(stmt.buffer, stmt.index)
+    w.line(f"store {stored}, ptr {address}, align {align}")
 
 
 def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     """Write a lane-wise store."""
     lanes = lanes_of(stmt.index.type)
-    stored = to_memory(w, stmt.value)
-    addresses = lane_addresses(w, stmt.buffer, stmt.index)
-    mask = w.use(stmt.mask) if stmt.mask is not None else splat_constant("true", "i1")
-    is_bool = element_of(stmt.value.type) == lir.BOOL
-    name = f"v{lanes}i8" if is_bool else mangled(stmt.value.type)
-    w.line(
-        f"call void @llvm.masked.scatter.{name}.v{lanes}p0({stored}, {addresses}, "
-        f"<{lanes} x i1> {mask})"
-    )
+    addresses = _lane_addresses(w, stmt.buffer, stmt.index)
+    mask = _lane_mask(w, stmt.mask, lanes)
+    name = f"@llvm.masked.scatter.{mangled(stmt.value.type)}.v{lanes}p0"
+    w.line(f"call void {name}({w.typed(stmt.value)}, {addresses}, {mask})")
 
 
 def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
-    """Write relaxed atomic additions, one for each lane."""
-    element = element_of(stmt.value.type)
-    text = type_text(element)
-    code = "fadd" if element.is_float else "add"
-    lanes = lanes_of(stmt.value.type)
-    operand = w.use(stmt.value)
-    if not lanes:
-        address = w.address(stmt.buffer, stmt.index)
-        w.line(f"atomicrmw {code} ptr {address}, {text} {operand} monotonic")
-        return
-    addresses = lane_addresses(w, stmt.buffer, stmt.index).rpartition(" ")[2]
-    for lane in range(lanes):
-        item = w.let(
-            f"extractelement {type_text(stmt.value.type)} {operand}, i64 {lane}"
-        )
-        at = w.let(f"extractelement <{lanes} x ptr> {addresses}, i64 {lane}")
-        w.line(f"atomicrmw {code} ptr {at}, {text} {item} monotonic")
+    """Write a relaxed atomic addition."""
+    code = "fadd" if stmt.buffer.element.is_float else "add"
+    address = w.address(stmt.buffer, stmt.index)
+    w.line(f"atomicrmw {code} ptr {address}, {w.typed(stmt.value)} monotonic")
 
 
 def emit_prefetch(w: Writer, stmt: lir.Prefetch) -> None:

@@ -21,7 +21,7 @@ _SCALARS: dict[lir.ScalarName, str] = {
     "f32": "float",
     "f64": "double",
 }
-_PLAIN_NAME = re.compile(r"[A-Za-z._][A-Za-z0-9._]*")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9._]*")
 
 
 def type_text(type_: lir.Type) -> str:
@@ -99,9 +99,6 @@ def scalar_constant(value: int | float | bool, element: lir.Scalar) -> str:
 def constant(value: int | float | bool, type_: lir.Type) -> str:
     """Return a constant with ``value`` in every lane, without its type."""
     element = element_of(type_)
-    if isinstance(type_, lir.Plane):
-        filled = -1 if value else 0
-        return splat_constant(str(filled), "i64") if type_.rows >= 64 else str(filled)
     text = scalar_constant(value, element)
     return splat_constant(text, type_text(element)) if lanes_of(type_) else text
 
@@ -119,18 +116,18 @@ def mangled(type_: lir.Type) -> str:
     return f"v{lanes}{short}" if lanes else short
 
 
-def quoted(name: str) -> str:
+def quoted(name: str, prefix: str = "") -> str:
     """Return an LIR name as an LLVM identifier, without its sigil.
 
-    Names that start with a dollar sign are the emitter's own, so one more is put
-    before those.
+    Names that start with a dollar sign or a dot are the emitter's own, so a dollar sign
+    is put before those.
     """
     if _PLAIN_NAME.fullmatch(name):
-        return name
-    if name.startswith("$"):
-        name = "$" + name
+        return prefix + name
+    if not prefix and name[:1] in ("$", "."):
+        prefix = "$"
     escaped = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}"
-        for byte in name.encode()
+        for byte in (prefix + name).encode()
     )
     return f'"{escaped}"'

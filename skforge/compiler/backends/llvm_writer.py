@@ -57,7 +57,7 @@ class Writer:
         self.lines: list[str] = []
         self.allocas: list[str] = []
         self.stack_bytes = 0
-        self.block = "entry"
+        self.block = "$entry"
         self.captures: dict[str, Capture] = {}
         self._operands: dict[str, str] = {}
         self._constants: dict[str, int | float | bool] = {}
@@ -152,7 +152,7 @@ class Writer:
 
     def pointer(self, buffer: lir.Buffer) -> str:
         """Return the operand of a buffer's first byte."""
-        return self.operand(buffer.name, "ptr", "ptr")
+        return self.operand("@" + buffer.name, "ptr", "ptr")
 
     # ------------------------------------------------------------ what is known
 
@@ -185,11 +185,10 @@ class Writer:
 
     def index(self, value: lir.Value) -> str:
         """Return a scalar index as an i64 operand."""
-        text, operand = type_text(value.type), self.use(value)
-        if text == "i64" or not operand.startswith("%"):
+        operand = self.use(value)
+        if value.type == lir.I64 or not operand.startswith("%"):
             return operand
-        sign = "sext" if value.type == lir.I32 else "zext"
-        return self.let(f"{sign} {text} {operand} to i64")
+        return self.let(f"sext i32 {operand} to i64")
 
     def address(
         self, buffer: lir.Buffer, index: lir.Value, inbounds: bool = True
@@ -217,20 +216,14 @@ class Writer:
 
 def own_name(named: lir.Value | lir.Buffer) -> str:
     """Return the operand that an LIR name has where it is not an alias."""
-    return f"%{quoted(named.name)}"
+    # Buffers and values have namespaces of their own in LIR, but share LLVM's.
+    prefix = "." if isinstance(named, lir.Buffer) else ""
+    return f"%{quoted(named.name, prefix)}"
 
 
 def memory_element(element: lir.Scalar) -> str:
     """Return the LLVM type of a buffer's element; a bool takes a byte."""
     return "i8" if element == lir.BOOL else type_text(element)
-
-
-def memory_type(type_: lir.Type) -> str:
-    """Return the LLVM type with which a value is loaded and stored."""
-    if element_of(type_) != lir.BOOL:
-        return type_text(type_)
-    lanes = lanes_of(type_)
-    return f"<{lanes} x i8>" if lanes else "i8"
 
 
 def int_of_width(type_: lir.Type) -> str:

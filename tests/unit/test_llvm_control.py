@@ -1,0 +1,417 @@
+"""Control flow, scratch memory, parallel loops and planes through LLVM."""
+
+from __future__ import annotations
+
+import resource
+
+import numpy as np
+import pytest
+
+from skforge.compiler.backends.llvm import emit_llvm
+from skforge.compiler.backends.llvm_jit import call, compile_functions, emit_object
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.lir import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    Plane,
+    Value,
+    Vec,
+)
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError
+from tests.llvm_kernels import buffers, check, kernel
+
+
+@pytest.mark.parametrize("index", [I32, I64], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    ("lo", "hi", "step"), [(0, 0, 1), (0, 5, 1), (3, 11, 4), (-7, 8, 5), (5, 2, 1)]
+)
+def test_for_carries_values(index, lo, hi, step):
+    def write(b, lo, hi, out):
+        def body(i, carried):
+            total, count = carried
+            return b.add(total, b.convert(i, F64)), b.add(count, 1)
+
+        inits = [b.const(0.5, F64), b.const(0, I64)]
+        total, count = b.for_(lo, hi, b.const(step, index), body, inits)
+        b.store(out, b.const(0), total)
+        b.store(out, b.const(1), b.convert(count, F64))
+        # The same with bounds known when compiling: no test before the first trip.
+        (again,) = b.for_(
+            *(b.const(n, index) for n in (2, 9, 3)),
+            lambda i, carried: [b.add(carried[0], b.convert(i, F64))],
+            [total],
+        )
+        b.store(out, b.const(2), again)
+
+    function = kernel({"lo": index, "hi": index, **buffers(out=F64)}, write)
+    trips = range(lo, hi, step)
+    out = np.array([0.5 + sum(trips), len(trips), 0.5 + sum(trips) + 15])
+    check(function, {"lo": lo, "hi": hi, "out": np.zeros(3)}, {"out": out})
+
+
+def test_while_if_and_switch():
+    """Collatz steps, with a switch on the number's last two bits."""
+
+    def write(b, start, out):
+        def step(carried):
+            x, count = carried
+            with b.body() as then:
+                half = b.binary("div", x, 2)
+            with b.body() as orelse:
+                three = b.add(b.mul(x, 3), 1)
+            following = Value(b.name("x"), I64)
+            even = b.compare("eq", b.binary("rem", x, 2), 0)
+            b.emit(
+                lir.If(
+                    even, tuple(then), tuple(orelse), (half,), (three,), (following,)
+                )
+            )
+            return following, b.add(count, 1)
+
+        def one(b, k):
+            return b.load(start, k)
+
+        for k in range(4):
+            at = b.const(k)
+            inits = [one(b, at), b.const(0)]
+            x, count = b.while_(inits, lambda c: b.compare("ne", c[0], 1), step)
+            b.store(out, at, b.add(count, x))
+            cases = [lambda v=v: [b.const(v)] for v in (10, 20, 30)]
+            (kind,) = b.switch(b.sub(one(b, at), 6), cases, [I64])
+            b.store(out, b.const(4 + k), kind)
+            with b.body() as only:
+                b.store(out, b.const(8 + k), b.const(1))
+            b.emit(lir.If(b.compare("gt", kind, 15), tuple(only)))
+
+    function = kernel(buffers(start=I64, out=I64), write)
+    start = np.array([6, 7, 1, 27])
+    out = np.array([9, 17, 1, 112, 10, 20, 30, 30, 0, 1, 1, 1])
+    args = {"start": start, "out": np.zeros(12, np.int64)}
+    check(function, args, {"out": out})
+
+
+def test_a_switch_sends_every_other_number_to_its_last_case():
+    def write(b, selector, out):
+        cases = [lambda v=v: [b.const(v, I32)] for v in (5, 6, 7)]
+        (kind,) = b.switch(selector, cases, [I32])
+        b.store(out, b.const(0), kind)
+
+    function = kernel({"selector": I32, **buffers(out=I32)}, write)
+    for selector, wanted in [(0, 5), (1, 6), (2, 7), (3, 7), (-1, 7), (2**31 - 1, 7)]:
+        args = {"selector": selector, "out": np.zeros(1, np.int32)}
+        check(function, args, {"out": np.array([wanted], np.int32)})
+
+
+def test_vectors_and_masks_are_carried():
+    def write(b, a, out):
+        zero = b.const(0)
+        v = b.load(a, zero, Vec(F32, 8))
+
+        def body(i, carried):
+            total, alive = carried
+            grown = b.select(alive, b.add(total, v), total)
+            return grown, b.compare("lt", grown, 10.0)
+
+        all_alive = b.compare("eq", v, v)
+        inits = [b.const(0.0, Vec(F32, 8)), all_alive]
+        total, alive = b.for_(zero, b.const(6), b.const(1), body, inits)
+        b.store(out, zero, total)
+        b.store(out, b.const(8), b.convert(alive, F32))
+
+    function = kernel(buffers(a=F32, out=F32), write)
+    a = np.array([0, 1, 2, 3, 4, 5, 10, 20], np.float32)
+    total = np.array([0, 6, 10, 12, 12, 10, 10, 20], np.float32)
+    out = np.concatenate([total, (total < 10).astype(np.float32)])
+    check(function, {"a": a, "out": np.zeros(16, np.float32)}, {"out": out})
+
+
+# ------------------------------------------------------------ scratch
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("size", [0, 1, 7, 4096, 5000])
+def test_scratch_is_on_the_stack_or_aligned_on_the_heap(size, known):
+    def write(b, n, out):
+        count = b.const(size) if known else n
+        scratch = b.alloc("scratch", F32, count, alignment=32)
+
+        def fill(i, _):
+            b.store(scratch, i, b.convert(i, F32))
+
+        b.for_(b.const(0), count, b.const(1), fill)
+
+        def copy(i, _):
+            b.store(out, i, b.load(scratch, i))
+
+        b.for_(b.const(0), count, b.const(1), copy)
+
+    function = kernel({"n": I64, **buffers(out=F32)}, write)
+    out = np.arange(size, dtype=np.float32)
+    check(function, {"n": size, "out": np.zeros(size, np.float32)}, {"out": out})
+    text = emit_llvm(function, Target.host())
+    on_stack = known and size * 4 <= 16384
+    assert text.count("alloca") == on_stack
+    assert text.count("call ptr @aligned_alloc(i64 64") == (not on_stack)
+    assert text.count("call void @free") == (not on_stack)
+
+
+def test_all_scratch_together_does_not_fill_the_stack():
+    def write(b, out):
+        for _ in range(12):
+            scratch = b.alloc("scratch", F32, b.const(4096))
+            b.store(scratch, b.const(9), b.const(1.0, F32))
+
+    text = emit_llvm(kernel(buffers(out=F32), write), Target.host())
+    assert (text.count("alloca"), text.count("call void @free")) == (7, 5)
+
+
+def test_heap_scratch_is_freed_where_its_body_ends():
+    def write(b, n, size, out):
+        def body(i, _):
+            scratch = b.alloc("scratch", F64, size)
+            last = b.sub(size, 1)
+            b.store(scratch, last, b.convert(i, F64))
+            b.store(out, b.const(0), b.load(scratch, last))
+
+        b.for_(b.const(0), n, b.const(1), body)
+
+    function = kernel({"n": I64, "size": I64, **buffers(out=F64)}, write)
+    module = compile_functions([function], Target.host())
+    out = np.zeros(1)
+    call(module, "kernel", [1, 10_000, out])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    call(module, "kernel", [20_000, 10_000, out])  # 1.6 GB if it were kept
+    assert out[0] == 19_999
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 50_000
+
+
+# ------------------------------------------------------------ parallel loops
+
+
+def parallel_kernel():
+    """Return nested parallel loops that read every kind of value from outside."""
+
+    def write(b, x, y, n, outer, scale, flag):
+        vector = b.load(x, b.const(0), Vec(F32, 4))
+        mask = b.compare("gt", vector, 0.5)
+        true = b.compare("ge", n, 0)
+        small = b.convert(n, U8)
+
+        def outer_body(o):
+            def inner_body(i):
+                private = b.alloc("private", F32, b.const(4))
+                large = b.alloc("large", F32, b.add(n, 1))
+                at = b.convert(i, I64)
+                b.store(private, b.const(1), b.mul(b.load(x, at), scale))
+                b.store(large, at, b.extract(vector, 2))
+                total = b.add(b.load(private, b.const(1)), b.load(large, at))
+                total = b.add(total, b.convert(b.mask_bits(mask, I32), F32))
+                total = b.add(total, b.convert(small, F32))
+                total = b.select(b.binary("and", true, flag), total, b.const(0.0, F32))
+                b.store(y, b.add(b.mul(o, n), at), total)
+
+            b.parallel_for(b.convert(n, I32), inner_body)
+
+        b.parallel_for(outer, outer_body)
+
+    params = {"x": F32, "y": F32}
+    scalars = {"n": I64, "outer": I64, "scale": F32, "flag": BOOL}
+    return kernel({**buffers(**params), **scalars}, write)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+@pytest.mark.parametrize(("n", "outer"), [(5, 0), (5, 1), (500, 1), (7, 30), (1, 3)])
+def test_parallel_loops(n, outer, n_threads):
+    x = np.random.default_rng(n).random(max(n, 4)).astype(np.float32)
+    y = np.zeros(n * outer, np.float32)
+    bits = sum(1 << i for i in range(4) if x[i] > 0.5)
+    row = x[:n] * np.float32(0.3) + x[2] + np.float32(bits) + np.float32(n % 256)
+    args = {"x": x, "y": y, "n": n, "outer": outer, "scale": 0.3, "flag": True}
+    args["scale"] = float(np.float32(0.3))
+    check(parallel_kernel(), args, {"y": np.tile(row, outer)}, n_threads)
+
+
+def test_parallel_bodies_are_functions_and_one_thread_calls_them_directly():
+    text = emit_llvm(parallel_kernel(), Target.host())
+    assert text.count("define internal void @kernel.p") == 2
+    assert text.count("define") == 3
+    module = compile_functions([parallel_kernel()], Target.host())
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    call(module, "kernel", [x, y, 4, 1, 2.0, True])  # the address of pfor is null
+    assert y.tolist() == [22.0] * 4  # 2 + 1 + 15 + 4
+
+
+# ------------------------------------------------------------ planes and blocks
+
+
+@pytest.mark.parametrize("rows", [16, 64, 512])
+@pytest.mark.parametrize("element", [U8, U32, I32, F32, F64], ids=lambda e: e.name)
+def test_planes(rows, element):
+    plane = Plane(rows)
+    column_type = Vec(element, rows)
+
+    def write(b, column, threshold, table, index):
+        v = b.load(column, b.const(0), column_type)
+        limit = b.load(threshold, b.const(0))
+        made = []
+        for op in ("lt", "le", "gt", "ge", "eq", "ne"):
+            unordered = element.is_float and op in ("lt", "ne")
+            compared = lir.CompareToPlane(op, v, limit, unordered)
+            made.append(b.let(compared, plane))
+        made.append(b.let(lir.PlaneNot(made[0]), plane))
+        for op in ("and", "or", "xor", "andn"):
+            made.append(b.let(lir.PlaneBinary(op, made[1], made[5]), plane))
+        made.append(b.let(lir.PlaneMux(made[0], made[3], made[5]), plane))
+        for k, p in enumerate(made):
+            b.emit(lir.StorePlane(table, b.const(k), p))
+        loaded = [b.let(lir.LoadPlane(table, b.const(k)), plane) for k in (0, 4, 6)]
+        number = b.let(lir.PlanesToIndex(tuple(loaded)), Vec(U8, rows))
+        b.store(index, b.const(0), number)
+
+    params = buffers(column=element, threshold=element, table=U8, index=U8)
+    function = kernel(params, write)
+    rng = np.random.default_rng(rows)
+    dtype = {"u8": "u1", "u32": "u4", "i32": "i4", "f32": "f4", "f64": "f8"}
+    column = rng.integers(0, 5, rows).astype(dtype[element.name])
+    if element.is_float:
+        column[::7] = np.nan
+    args = {
+        "column": column,
+        "threshold": np.array([2], column.dtype),
+        "table": np.zeros(12 * rows // 8, np.uint8),
+        "index": np.zeros(rows, np.uint8),
+    }
+    below = column < 2
+    if element.is_float:
+        below |= np.isnan(column)
+    expected = below * 4 + (column == 2) * 2 + ~below
+    check(function, args, {"index": expected.astype(np.uint8)})
+
+
+@pytest.mark.parametrize("depth", [1, 3, 6])
+def test_a_folded_tree_and_its_leaves(depth):
+    rows, nodes = 64, 2**depth - 1
+
+    def write(b, table, indices, leaves, out, offset):
+        planes = tuple(
+            b.let(lir.FoldTree(depth, level, indices, offset, table), Plane(rows))
+            for level in range(depth)
+        )
+        number = b.let(lir.PlanesToIndex(planes), Vec(U8, rows))
+        value = b.let(lir.Lookup(leaves, b.const(3), number), Vec(F32, rows))
+        b.store(out, b.const(0), value)
+
+    function = kernel(
+        {**buffers(table=U8, indices=I32, leaves=F32, out=F32), "offset": I64}, write
+    )
+    rng = np.random.default_rng(depth)
+    bits = rng.integers(0, 2, (20, rows))
+    indices = rng.integers(0, 20, 5 + nodes).astype(np.int32)
+    leaves = rng.normal(size=3 + 2**depth).astype(np.float32)
+    node = np.zeros(rows, np.int64)
+    for _ in range(depth):
+        node = 2 * node + 1 + bits[indices[5 + node], np.arange(rows)]
+    args = {
+        "table": np.packbits(bits, axis=1, bitorder="little").reshape(-1),
+        "indices": indices,
+        "leaves": leaves,
+        "out": np.zeros(rows, np.float32),
+        "offset": 5,
+    }
+    check(function, args, {"out": leaves[3 + node - nodes]})
+
+
+def test_blocks_are_transposed_padded_and_written_back():
+    rows, stride, n_rows = 16, 5, 21
+
+    def write(b, source, features, target, first, back):
+        n = b.const(n_rows)
+        count = b.const(3)
+        b.emit(
+            lir.TransposeBlock(
+                target, source, b.const(stride), first, n, features, count, rows
+            )
+        )
+        valid = b.sub(n, first)
+        b.emit(lir.UnpermuteStore(back, b.const(2), target, valid, rows))
+
+    params = buffers(source=F32, features=I32, target=F32)
+    function = kernel({**params, "first": I64, **buffers(back=F32)}, write)
+    source = np.random.default_rng(0).random((n_rows, stride)).astype(np.float32)
+    features = np.array([0, 4, 1], np.int32)
+    target = np.zeros((stride, rows), np.float32)
+    target[features] = source[np.minimum(16 + np.arange(rows), 20)][:, features].T
+    args = {
+        "source": source.reshape(-1),
+        "features": features,
+        "target": np.zeros(stride * rows, np.float32),
+        "first": 16,
+        "back": np.zeros(10, np.float32),
+    }
+    back = np.zeros(10, np.float32)
+    back[2:7] = source[16:21, 0]
+    check(function, args, {"target": target.reshape(-1), "back": back})
+
+
+# ------------------------------------------------------------ names and refusals
+
+
+def test_any_name_will_do():
+    value, buffer = Value('a "quoted" \\ näme', I64), Buffer("x", I64)
+    odd = [Value(name, I64) for name in ("x", "$t1", ".x", "$b1.for", "entry", "0")]
+    stmts = [lir.Let(value, lir.Const(0))]
+    total = value
+    for k, v in enumerate(odd):
+        loaded = Value(f"loaded {k}", I64)
+        stmts.append(lir.Let(loaded, lir.Load(buffer, value)))
+        stmts.append(lir.Let(v, lir.Binary("add", loaded, total)))
+        total = v
+    stmts.append(lir.Store(buffer, value, total))
+    function = lir.Function("a kernel's name", (buffer,), tuple(stmts))
+    args = {"x": np.array([3])}
+    check(function, args, {"x": np.array([18])})
+    assert emit_object(function, Target.aarch64())
+
+
+@pytest.mark.parametrize("stmt", ["grid", "warp", "permuted"])
+def test_what_must_be_legalised_before(stmt):
+    one, x = Value("one", I64), Buffer("x", F32)
+    let = lir.Let(one, lir.Const(1))
+    permuted = Buffer("p", F32, row_order=lir.RowOrder("byte_permuted"))
+    region = lir.Grid((("grid.x", Value("g", I64), one),), ())
+    cases = {
+        "grid": (region, "Grid"),
+        "warp": (lir.Let(Value("w", I64), lir.WarpReduce(one, 32)), "WarpReduce"),
+        "permuted": (
+            lir.UnpermuteStore(x, one, permuted, one, 8),
+            "UnpermuteStore from byte_permuted rows",
+        ),
+    }
+    refused, what = cases[stmt]
+    function = lir.Function("k", (x, permuted), (let, refused))
+    with pytest.raises(CompilerError) as error:
+        emit_llvm(function, Target.host())
+    assert str(error.value) == (
+        f"LLVM emitter, function 'k': {what} must be legalised before the LLVM emitter."
+    )
+
+
+def test_unbound_and_twice_bound_names():
+    v, w = Value("v", I64), Value("w", I64)
+    unbound = lir.Function("k", (), (lir.Let(v, lir.Binary("add", w, w)),))
+    twice = lir.Function("k", (v,), (lir.Let(v, lir.Const(1)),))
+    for function, what in [
+        (unbound, "'w' is used before it is bound."),
+        (twice, "'v' is bound twice."),
+    ]:
+        with pytest.raises(CompilerError) as error:
+            emit_llvm(function, Target.host())
+        assert str(error.value) == f"LLVM emitter, function 'k': {what}"
