@@ -5,8 +5,10 @@ Kernels compile when they are first needed, once each, and equal schedules share
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -66,6 +68,8 @@ class CompiledModule:
         self.schedules = schedules
         self.n_jobs = n_jobs
         self._ranges = sorted(schedules.items())
+        self._first_rows = [first for (first, _), _ in self._ranges]
+        self._ready: dict[tuple[int, Element], _Kernel] = {}
         self._compiler = _KernelCache(forest, target, reduction)
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
@@ -103,8 +107,7 @@ class CompiledModule:
         forest = self.forest
         raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
         if len(rows):
-            schedule = self.schedule_for(len(rows))
-            kernel = self._compiler.kernel(schedule, "accumulator")
+            kernel = self._kernel(len(rows), "accumulator")
             kernel(rows, raw, self._threads(len(rows), n_jobs))
         if forest.divisor != 1:
             raw /= forest.divisor
@@ -128,17 +131,25 @@ class CompiledModule:
         rows = prepare_rows(self.forest, X)
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
-            schedule = self.schedule_for(len(rows))
-            kernel = self._compiler.kernel(schedule, "leaf_number")
+            kernel = self._kernel(len(rows), "leaf_number")
             kernel(rows, leaves, self._threads(len(rows), n_jobs))
         return leaves
 
     def schedule_for(self, n_rows: int) -> Schedule:
-        """Return the schedule that serves a batch size."""
-        for (first, last), schedule in self._ranges:
-            if first <= n_rows and (last is None or n_rows <= last):
-                return schedule
-        return self._ranges[0 if n_rows < self._ranges[0][0][0] else -1][1]
+        """Return the schedule that serves a batch size (its range, or the one below)."""
+        return self._ranges[self._range_of(n_rows)][1]
+
+    def _range_of(self, n_rows: int) -> int:
+        return max(0, bisect_right(self._first_rows, n_rows) - 1)
+
+    def _kernel(self, n_rows: int, element: Element) -> _Kernel:
+        # Looked up by range: hashing a schedule costs more than walking one row.
+        key = (self._range_of(n_rows), element)
+        found = self._ready.get(key)
+        if found is None:
+            found = self._compiler.kernel(self._ranges[key[0]][1], element)
+            self._ready[key] = found
+        return found
 
     def compile_all(self) -> float:
         """Compile every schedule's kernel now; return the seconds it took."""
@@ -149,9 +160,11 @@ class CompiledModule:
 
     def _threads(self, n_rows: int, n_jobs: int | None) -> int:
         """Return how many threads the work is worth."""
-        wanted = resolve_n_jobs(self.n_jobs if n_jobs is None else n_jobs)
-        if wanted <= 1:
+        if n_jobs is None:
+            n_jobs = self.n_jobs
+        if n_jobs is None or n_jobs == 1:
             return 1
+        wanted = resolve_n_jobs(n_jobs)
         return max(1, min(wanted, int(n_rows * self._levels / WORK_PER_THREAD)))
 
     # ------------------------------------------------------------ inspection
@@ -196,19 +209,28 @@ class _Kernel:
         self.jit: JitModule = compile_functions([function], target)
         self._function = self.jit.function(function.name)
         self._data = [_aligned(item.data) for item in lowered.kernel.data]
-        self._fixed = np.array(
-            [0, 0, 0, 0, *(data.ctypes.data for data in self._data)], np.int64
-        )
+        addresses = [data.ctypes.data for data in self._data]
+        self._model_slots = struct.pack(f"{len(addresses)}q", *addresses)
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        slots = self._fixed.copy()
         stride = rows.strides[0] // rows.itemsize
-        slots[:4] = rows.ctypes.data, len(rows), stride, result.ctypes.data
+        slots = self._model_slots
+        slots = _CALL.pack(_address(rows), len(rows), stride, _address(result)) + slots
         if threads <= 1:
-            self._function(slots.ctypes.data, None, 1)
+            self._function(slots, None, 1)
             return
         address, threads = parallel_for_pointer(threads)
-        self._function(slots.ctypes.data, address, threads)
+        self._function(slots, address, threads)
+
+
+#: rows, n_rows, row_stride, result: the slots before the model's.
+_CALL = struct.Struct("4q")
+
+
+def _address(array: Array) -> int:
+    """Return where an array's data is; three times faster than ``array.ctypes``."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _aligned(data: Array) -> Array:

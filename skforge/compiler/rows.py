@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,16 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     InvalidInputError
         If the shape or the kind of values does not fit.
     """
+    if (
+        type(X) is np.ndarray
+        and X.dtype == forest.threshold.dtype
+        and X.ndim == 2
+        and X.shape[1] == forest.n_features
+        and X.flags.c_contiguous
+        and X.flags.aligned
+        and isnan(forest.missing_value)
+    ):
+        return X  # nothing to do; the rest costs more than walking one row
     rows = X if isinstance(X, np.ndarray) else _as_array(X)
     if rows.ndim != 2:
         raise InvalidInputError(
@@ -49,7 +60,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     width = rows.dtype.itemsize
     if rows.strides[1] != width or rows.strides[0] % width or not rows.flags.aligned:
         rows = np.ascontiguousarray(rows)
-    if not np.isnan(forest.missing_value):
+    if not isnan(forest.missing_value):
         marker = rows.dtype.type(forest.missing_value)
         rows = np.where(rows == marker, rows.dtype.type(np.nan), rows)
     return rows
