@@ -189,6 +189,12 @@ def test_a_count_of_blocks_follows_the_batch():
         (Schedule().tile("tree", "a", "b", -3), 9, ["0 9 3", "0 3 1"]),
         (Schedule().tile("tree", "a", "b", -3), 10, ["0 10 4", "0 4,10-a 1"]),
         (Schedule().tile("tree", "a", "b", -3), 2, ["0 2 1", "0 1 1"]),
+        # The number of tiles is that of the trees there are.
+        (
+            Schedule().tile("tree", "a", "t", 64).tile("t", "b", "c", -2),
+            10,
+            ["0 10 64", "0 10 5", "0 5 1"],
+        ),
         # Three blocks of 24 do not divide 64, but their tiles of 8 do.
         (
             Schedule().tile("tree", "t", "b", 8).tile("t", "a", "c", 3),

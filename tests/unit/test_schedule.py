@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from sklearn.base import clone
 
-from skforge.compiler.directives import BY_NAME, Parallel, Tile
+from skforge.compiler.directives import BY_NAME, Cache, Parallel, Tile, Unroll
 from skforge.compiler.loop_nest_bind import bind
 from skforge.compiler.schedule import Schedule
 from skforge.exceptions import ScheduleError
@@ -405,6 +405,12 @@ def test_many_directives():
             "tree" if n == 0 else f"t{n}", f"s{n}", f"t{n + 1}", 1
         )
     assert len(check_value(schedule).loop_nest(500).loops[0].body) == 101
+
+
+def test_directives_of_a_file_are_not_applied_by_recursion():
+    directives = [Cache("batch"), *(Unroll(f"b{n}") for n in range(2000))]
+    with pytest.raises(ScheduleError, match=r'^unroll\("b0"\) names "b0", which'):
+        Schedule(directives)
 
 
 def test_an_error_survives_a_worker_process():
