@@ -225,7 +225,9 @@ def test_an_interrupt_waits_for_the_kernel():
         """
 import signal
 runtime._state.forked = True  # the pool: its waiting happens in Python
+assert right()  # everything is imported
 slow = compile_functions([slow_kernel()], Target.host())
+call(slow, "slow", [8, 1, np.zeros(8, np.uint8)], n_threads=2)
 out = np.full(8, 100, np.uint8)
 def interrupt():
     time.sleep(0.1)
@@ -236,7 +238,7 @@ thread = threading.Thread(target=interrupt)
 thread.start()
 seen = False
 try:
-    call(slow, "slow", [8, 300_000_000, out], n_threads=2)
+    call(slow, "slow", [8, 50_000_000, out], n_threads=2)
     time.sleep(5)
 except KeyboardInterrupt:
     seen = True

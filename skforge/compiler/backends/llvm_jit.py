@@ -305,7 +305,8 @@ def call(
     if n_threads <= 1:
         function(packed, None, 1)
         return
-    from skforge.compiler.backends.runtime import parallel_for_pointer
+    from skforge.compiler.backends.runtime import parallel_for_pointer, raise_interrupt
 
     address, threads = parallel_for_pointer(n_threads)
     function(packed, address, threads)
+    raise_interrupt()

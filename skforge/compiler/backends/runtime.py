@@ -14,7 +14,6 @@ libgomp would wait for threads that only the parent has.
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import ctypes
 import importlib
@@ -113,6 +112,7 @@ class _State:
         self.searched = False
         self.openmp: OpenMP | None = None
         self.executor: ThreadPoolExecutor | None = None
+        self.interrupted = False
 
 
 _state = _State()
@@ -269,8 +269,8 @@ def _pool_for(body: int, ctx: int | None, count: int, n_threads: int) -> None:
 
     Nothing may leave this function before every range has run: they read ``ctx``, which
     is on the stack of the kernel that waits. So a KeyboardInterrupt, which can come at
-    any line here on the main thread, starts the waiting anew and is raised again once
-    the kernel has returned; and the main thread takes no range itself. A worker never
+    any line here on the main thread, starts the waiting anew and is left for
+    :func:`raise_interrupt`; and the main thread takes no range itself. A worker never
     waits for another: only the outermost loop of more than one iteration is shared out.
     """
     threads = min(n_threads, count)
@@ -296,8 +296,16 @@ def _pool_for(body: int, ctx: int | None, count: int, n_threads: int) -> None:
         except KeyboardInterrupt:
             interrupted = True
             helpers += 1  # it may have been between taking a helper and its start
-    if interrupted:  # ctypes would only print it here
-        _thread.interrupt_main()
+    if interrupted:  # raised here, ctypes would only print it
+        _state.interrupted = True
+
+
+def raise_interrupt() -> None:
+    """Raise the KeyboardInterrupt that came while this thread ran a kernel."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if _state.interrupted and is_main:
+        _state.interrupted = False
+        raise KeyboardInterrupt
 
 
 def using_openmp() -> bool:
