@@ -357,8 +357,9 @@ def round_thresholds(
             f"is no {np.dtype(dtype)} number, so it cannot be rounded."
         )
     low, high = np.array([-np.inf, np.inf], dtype=near.dtype)
-    near = np.where(down & (near > exact), np.nextafter(near, low), near)
-    near = np.where(up & (near < exact), np.nextafter(near, high), near)
+    with np.errstate(over="ignore", under="ignore"):
+        near = np.where(down & (near > exact), np.nextafter(near, low), near)
+        near = np.where(up & (near < exact), np.nextafter(near, high), near)
     rounded: FloatArray = near + near.dtype.type(0)
     return rounded
 

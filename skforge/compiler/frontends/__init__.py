@@ -12,7 +12,12 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from skforge.compiler.forest import Forest
-from skforge.compiler.frontends.base import Frontend, register, registered
+from skforge.compiler.frontends.base import (
+    Frontend,
+    class_names,
+    register,
+    registered,
+)
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 __all__ = ["Frontend", "load_forest", "register"]
@@ -55,6 +60,8 @@ def load_forest(
 depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
     _discover()
+    while "sklearn.frozen._frozen.FrozenEstimator" in class_names(model):
+        model = model.estimator  # type: ignore[attr-defined]
     if isinstance(model, (str, os.PathLike)):
         return _load_file(Path(model), iteration_range)
     for frontend in registered():

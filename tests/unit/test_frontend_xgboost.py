@@ -1,0 +1,451 @@
+"""Forests of XGBoost models in memory: the same bits as XGBoost's own predictor."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from skforge.compiler.forest import Comparison
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+xgb = pytest.importorskip("xgboost")
+
+N = 400
+
+
+def same_bits(actual, expected):
+    expected = np.asarray(expected)
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    if actual.dtype == np.float32:  # -0.0 is not 0.0, and NaN is itself
+        actual, expected = (np.ascontiguousarray(a) for a in (actual, expected))
+        actual, expected = actual.view(np.int32), expected.view(np.int32)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def make_rows(seed=0, missing=0.1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 5)).astype(np.float32)
+    X[rng.random(X.shape) < missing] = np.nan
+    return X, rng
+
+
+def train(X, y, rounds=6, group=None, **params):
+    data = xgb.DMatrix(X, y)
+    if params.get("objective", "").startswith("rank:"):
+        data.set_group([N // 2, N - N // 2])
+    if params.get("objective") == "survival:aft":
+        data.set_float_info("label_lower_bound", y + 1)
+        data.set_float_info("label_upper_bound", y + 2)
+    params = {"max_depth": 4, "nthread": 1, **params}
+    return xgb.train(params, data, rounds)
+
+
+def check_booster(booster, X, **matrix):
+    """Margins, leaves and predictions, on given rows and on drawn ones."""
+    forest = load_forest(booster)
+    for rows in (X, draw_rows(forest, 300, seed=1, missing=0.1)):
+        data = xgb.DMatrix(rows, **matrix)
+        raw = reference_raw(forest, rows)
+        margin = booster.predict(data, output_margin=True)
+        same_bits(raw, margin.reshape(len(rows), -1))
+        same_bits(apply_transform(forest, raw), booster.predict(data))
+        leaves = forest.source_node[reference_leaves(forest, rows)]
+        expected = booster.predict(data, pred_leaf=True).reshape(len(rows), -1)
+        np.testing.assert_array_equal(leaves, expected)
+    return forest
+
+
+OBJECTIVES = [
+    "reg:squarederror",
+    "reg:squaredlogerror",
+    "reg:absoluteerror",
+    "reg:pseudohubererror",
+    "reg:quantileerror",
+    "reg:logistic",
+    "reg:gamma",
+    "reg:tweedie",
+    "count:poisson",
+    "survival:cox",
+    "survival:aft",
+    "binary:logistic",
+    "binary:logitraw",
+    "binary:hinge",
+    "multi:softmax",
+    "multi:softprob",
+    "rank:pairwise",
+    "rank:ndcg",
+    "rank:map",
+]
+
+
+@pytest.mark.parametrize("booster", ["gbtree", "dart", "forest"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_objective_by_booster(objective, booster):
+    X, rng = make_rows()
+    y = rng.integers(0, 2, N).astype(float) + (objective == "reg:gamma")
+    params = {"objective": objective}
+    if objective.startswith("multi:"):
+        params["num_class"], y = 3, rng.integers(0, 3, N)
+    if objective == "reg:quantileerror":
+        params["quantile_alpha"] = [0.1, 0.5, 0.9]
+    if booster == "dart":
+        params |= {"booster": "dart", "rate_drop": 0.4, "seed": 3}
+    if booster == "forest":
+        params |= {"num_parallel_tree": 3, "subsample": 0.7}
+    forest = check_booster(train(X, y, **params), X)
+    assert forest.n_trees >= 6
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_base_score_passes_the_objectives_link(objective):
+    X, rng = make_rows()
+    y = rng.integers(0, 2, N).astype(float) + (objective == "reg:gamma")
+    params = {"objective": objective, "base_score": 0.3}
+    if objective.startswith("multi:"):
+        params["num_class"] = 2
+    if objective == "reg:quantileerror":
+        params["quantile_alpha"] = [0.1, 0.9]
+    check_booster(train(X, y, 2, **params), X)
+
+
+@pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
+@pytest.mark.parametrize(
+    "objective", ["reg:squarederror", "binary:logistic", "multi:softprob"]
+)
+def test_many_outputs(objective, strategy):
+    X, rng = make_rows()
+    Y = rng.normal(size=(N, 3))
+    params = {"objective": objective, "multi_strategy": strategy}
+    if objective == "binary:logistic":
+        Y = (Y > 0) * 1.0
+    if objective == "multi:softprob":
+        Y = rng.integers(0, 3, N)
+        params["num_class"] = 3
+    forest = check_booster(train(X, Y, tree_method="hist", **params), X)
+    assert forest.n_outputs == 3
+    assert forest.vector_leaves == (strategy == "multi_output_tree")
+    if forest.vector_leaves:
+        assert set(forest.tree_output.tolist()) == {-1}
+
+
+@pytest.mark.parametrize("onehot", [1, 100], ids=["sets", "onehot"])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_categories(onehot, missing):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(N, 3)).astype(np.float32)
+    X[:, 0] = rng.integers(0, 70, N)
+    X[:, 1] = rng.integers(0, 5, N)
+    y = (X[:, 0] % 7 == 1) * 3.0 + (X[:, 1] == 2) + 0.1 * X[:, 2]
+    X[rng.random(X.shape) < missing] = np.nan
+    kinds = {"feature_types": ["c", "c", "q"], "enable_categorical": True}
+    params = {"max_depth": 5, "tree_method": "hist", "max_cat_to_onehot": onehot}
+    booster = xgb.train(params, xgb.DMatrix(X, y, **kinds), 8)
+    odd = np.zeros((12, 3), np.float32)
+    odd[:, 0] = [-1, -0.5, 0.5, 69.9, 70, 71, 95, 96, 127, 128, 2**24 - 1, 2**24]
+    forest = check_booster(booster, np.concatenate([X, odd]), **kinds)
+    assert (forest.comparison == Comparison.NOT_IN).any()
+    assert (forest.comparison == Comparison.LT).any()
+
+
+def test_category_names_of_a_data_frame_are_kept():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "letter": pandas.Categorical(rng.choice(list("cab"), N)),
+            "number": rng.normal(size=N),
+            "year": pandas.Categorical(rng.integers(1990, 1995, N)),
+        }
+    )
+    codes = frame.letter.cat.codes, frame.number, frame.year.cat.codes
+    X = np.stack(codes, axis=1).astype(np.float32)
+    model = xgb.XGBRegressor(n_estimators=4, enable_categorical=True)
+    model.fit(frame, X[:, 0] + X[:, 2] % 2)
+    forest = load_forest(model)
+    assert forest.category_names == (
+        ("a", "b", "c"),
+        (),
+        (1990, 1991, 1992, 1993, 1994),
+    )
+    assert forest.feature_names == ("letter", "number", "year")
+    raw = reference_raw(forest, X)
+    same_bits(apply_transform(forest, raw), model.predict(frame))
+
+
+def test_names_that_xgboost_itself_garbles_are_not_reported():
+    pandas = pytest.importorskip("pandas")
+    names = np.array(["äb", "c", "d"])[np.arange(N) % 3]
+    frame = pandas.DataFrame({"a": pandas.Categorical(names)})
+    model = xgb.XGBRegressor(n_estimators=1, enable_categorical=True)
+    assert load_forest(model.fit(frame, np.arange(N) % 3)).category_names == ((),)
+
+
+def test_infinite_rows_follow_inplace_predict():
+    X, rng = make_rows()
+    booster = train(X, rng.normal(size=N))
+    X[:60, :3] = rng.choice([-np.inf, np.inf, -0.0, 1e-45, 3e38], (60, 3))
+    raw = reference_raw(load_forest(booster), X)
+    same_bits(raw[:, 0], booster.inplace_predict(X, predict_type="margin"))
+
+
+@pytest.mark.parametrize("marker", [-999.0, 0.0, 0.1, np.nan, None])
+def test_the_wrappers_missing_marker(marker):
+    X, rng = make_rows(missing=0)
+    X = X.astype(np.float64).round(1)
+    y = (X[:, 0] > 0.2) * 1
+    X[rng.random(X.shape) < 0.2] = np.nan if marker is None else marker
+    model = xgb.XGBClassifier(n_estimators=5, n_jobs=1)
+    model.set_params(missing=np.nan if marker is None else marker).fit(X, y)
+    forest = load_forest(model)
+    raw = reference_raw(forest, X)
+    same_bits(raw[:, 0], model.predict(X, output_margin=True))
+    same_bits(predict_proba(forest, raw), model.predict_proba(X))
+    rows = draw_rows(forest, 200, seed=0, missing=0.2)
+    same_bits(
+        reference_raw(forest, rows)[:, 0], model.predict(rows, output_margin=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("params", "kind"),
+    [
+        ({}, "binary"),
+        ({"objective": "binary:hinge"}, "binary"),
+        ({"objective": "binary:logitraw"}, "binary"),
+        ({"objective": "multi:softmax", "num_class": 2}, "binary"),
+        ({"objective": "multi:softprob", "num_class": 2}, "binary"),
+        ({}, "multiclass"),
+        ({"objective": "multi:softmax"}, "multiclass"),
+        ({"booster": "dart", "rate_drop": 0.5}, "multiclass"),
+        ({}, "two labels"),
+        ({}, "four labels"),
+        ({"multi_strategy": "multi_output_tree", "tree_method": "hist"}, "two labels"),
+        ({"multi_strategy": "multi_output_tree", "tree_method": "hist"}, "four labels"),
+    ],
+)
+def test_classifiers_decide_as_the_wrapper(params, kind):
+    X, rng = make_rows()
+    y = {
+        "binary": rng.integers(0, 2, N),
+        "multiclass": rng.integers(0, 4, N),
+        "two labels": rng.integers(0, 2, (N, 2)),
+        "four labels": rng.integers(0, 2, (N, 4)),
+    }[kind]
+    model = xgb.XGBClassifier(n_estimators=4, max_depth=3, n_jobs=1, **params)
+    model.fit(X, y)
+    forest = load_forest(model)
+    raw = reference_raw(forest, X)
+    margin = model.predict(X, output_margin=True)
+    same_bits(raw[:, 0] if margin.ndim == 1 else raw, margin)
+    same_bits(predict_proba(forest, raw), model.predict_proba(X))
+    same_bits(decide(forest, raw), model.predict(X))
+
+
+@pytest.mark.parametrize("name", ["XGBRegressor", "XGBRFRegressor", "XGBRFClassifier"])
+def test_other_wrappers(name):
+    X, rng = make_rows()
+    model = getattr(xgb, name)(n_estimators=7, max_depth=3, n_jobs=1)
+    model.fit(X, rng.integers(0, 2, N))
+    forest = load_forest(model)
+    assert forest.n_trees == 7
+    raw = reference_raw(forest, X)
+    same_bits(raw[:, 0], model.predict(X, output_margin=True))
+    np.testing.assert_array_equal(
+        forest.source_node[reference_leaves(forest, X)], model.apply(X)
+    )
+
+
+def test_ranker():
+    X, rng = make_rows()
+    model = xgb.XGBRanker(n_estimators=5, n_jobs=1)
+    model.fit(X, rng.integers(0, 4, N), group=[N // 2, N - N // 2])
+    forest = load_forest(model)
+    assert forest.task == "ranking"
+    same_bits(apply_transform(forest, reference_raw(forest, X)), model.predict(X))
+
+
+@pytest.fixture
+def early_stopped():
+    X, rng = make_rows()
+    y, noise = rng.integers(0, 3, N), rng.integers(0, 3, N)
+    model = xgb.XGBClassifier(n_estimators=60, early_stopping_rounds=3, n_jobs=1)
+    return model.fit(X, y, eval_set=[(X, noise)], verbose=False), X
+
+
+@pytest.mark.parametrize("suffix", ["json", "ubj"])
+def test_best_iteration_is_the_wrappers_not_the_boosters(
+    early_stopped, suffix, tmp_path
+):
+    model, X = early_stopped
+    booster = model.get_booster()
+    rounds = model.best_iteration + 1
+    assert rounds < booster.num_boosted_rounds()
+    by_wrapper, by_booster = tmp_path / f"w.{suffix}", tmp_path / f"b.{suffix}"
+    model.save_model(by_wrapper)
+    booster.save_model(by_booster)
+    for source in (model, by_wrapper):
+        forest = load_forest(source)
+        assert forest.n_trees == 3 * rounds
+        same_bits(reference_raw(forest, X), model.predict(X, output_margin=True))
+    for source in (booster, by_booster):
+        forest = load_forest(source)
+        expected = booster.predict(xgb.DMatrix(X), output_margin=True)
+        same_bits(reference_raw(forest, X), expected)
+
+
+def test_iteration_range(early_stopped):
+    model, X = early_stopped
+    booster, data = model.get_booster(), xgb.DMatrix(X)
+    for rounds in ((0, 1), (1, 3), (0, 0), (2, 0)):
+        forest = load_forest(booster, iteration_range=rounds)
+        expected = booster.predict(data, output_margin=True, iteration_range=rounds)
+        same_bits(reference_raw(forest, X), expected)
+    n = booster.num_boosted_rounds()
+    with pytest.raises(InvalidModelError) as error:
+        load_forest(booster, iteration_range=(1, n + 1))
+    assert str(error.value) == (
+        f"iteration_range (1, {n + 1}) does not lie within the "
+        f"{n} boosting rounds of the model."
+    )
+
+
+def test_dart_follows_predict_for_boosters_and_inplace_predict_for_wrappers():
+    """XGBoost's two predictors round DART's leaves differently; each has its own."""
+    X, _ = make_rows()
+    y = np.nan_to_num(X[:, 0]) * 3 + 7
+    model = xgb.XGBRegressor(
+        booster="dart", rate_drop=0.5, n_estimators=20, base_score=7.3, n_jobs=1
+    ).fit(X, y)
+    booster = model.get_booster()
+    by_booster = reference_raw(load_forest(booster), X)
+    by_wrapper = reference_raw(load_forest(model), X)
+    same_bits(by_booster[:, 0], booster.predict(xgb.DMatrix(X), output_margin=True))
+    same_bits(by_wrapper[:, 0], model.predict(X))
+    assert (by_booster != by_wrapper).any()
+
+
+def test_pruned_nodes_are_left_out():
+    X, rng = make_rows()
+    booster = train(X, rng.normal(size=N), tree_method="exact", gamma=3.0, max_depth=7)
+    trees = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"][
+        "model"
+    ]["trees"]
+    deleted = sum(int(tree["tree_param"]["num_deleted"]) for tree in trees)
+    total = sum(int(tree["tree_param"]["num_nodes"]) for tree in trees)
+    assert deleted > 0
+    assert check_booster(booster, X).n_nodes == total - deleted
+
+
+def test_predicates_are_shared_and_covers_kept():
+    X, rng = make_rows(missing=0)
+    forest = load_forest(train(X.round(0), rng.normal(size=N), 20))
+    assert forest.n_predicates < (forest.leaf < 0).sum() / 3
+    assert forest.cover[0] == N
+    rows = np.stack([forest.feature, forest.threshold, forest.missing_left], axis=1)
+    assert len(np.unique(rows, axis=0)) == forest.n_predicates
+
+
+def custom(y_true, y_pred):
+    return y_pred - y_true, np.ones_like(y_true)
+
+
+class Louder(xgb.XGBRegressor):
+    def predict(self, X, **kwargs):
+        return 2 * super().predict(X, **kwargs)
+
+
+def fitted(model):
+    X, rng = make_rows()
+    return model.fit(X, rng.normal(size=N))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: fitted(xgb.XGBRegressor(booster="gblinear", n_estimators=1)),
+            UnsupportedModelError,
+            "The booster 'gblinear' is no tree ensemble that can be compiled; "
+            "train with booster='gbtree' or 'dart'.",
+        ),
+        (
+            lambda: fitted(xgb.XGBRegressor(objective=custom, n_estimators=1)),
+            UnsupportedModelError,
+            "The objective 'custom' is a custom function, "
+            "so its predictions cannot be reproduced.",
+        ),
+        (
+            lambda: fitted(Louder(n_estimators=1)),
+            UnsupportedModelError,
+            "Louder overrides predict, so its predictions cannot be reproduced.",
+        ),
+        (
+            xgb.XGBClassifier,
+            InvalidModelError,
+            "This XGBClassifier is not fitted; call fit before load_forest.",
+        ),
+        (
+            object,
+            UnsupportedModelError,
+            "No frontend reads builtins.object; give a fitted model of one of: "
+            "sklearn, xgboost.",
+        ),
+        (
+            lambda: "model.txt",
+            UnsupportedModelError,
+            "model.txt: there is no frontend for LightGBM text files yet; "
+            "files that can be read end in .json, .ubj.",
+        ),
+        (
+            lambda: "some/model.onnx",
+            UnsupportedModelError,
+            "model.onnx: there is no frontend for ONNX files yet; "
+            "files that can be read end in .json, .ubj.",
+        ),
+        (
+            lambda: "model.bin",
+            UnsupportedModelError,
+            "model.bin: files ending in '.bin' are not read; "
+            "save the model in a file ending in .json or .ubj.",
+        ),
+        (
+            lambda: "absent.json",
+            InvalidModelError,
+            "absent.json is not a file; give the path of a saved model.",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(make, error, message):
+    with pytest.raises(error) as raised:
+        load_forest(make())
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("name", ["airline", "epsilon", "year_prediction_msd"])
+def test_published_models(name, shared_models):
+    path = shared_models / f"{name}.json"
+    forest = load_forest(path)
+    xgb.set_config(verbosity=0)  # 3.2 warns about the format of 1.4
+    booster = xgb.Booster(model_file=path)
+    booster.feature_names = booster.feature_types = None
+    assert forest.n_trees == 100
+    np.testing.assert_array_equal(load_forest(booster).threshold, forest.threshold)
+    for missing in (0.0, 0.1):
+        rows = draw_rows(forest, 500, seed=2, missing=missing)
+        raw = reference_raw(forest, rows)[:, 0]
+        same_bits(raw, booster.inplace_predict(rows, predict_type="margin"))
+        leaves = forest.source_node[reference_leaves(forest, rows)]
+        np.testing.assert_array_equal(
+            leaves, booster.predict(xgb.DMatrix(rows), pred_leaf=True)
+        )
+    file = shared_models / f"{name}_rows.csv"
+    if file.exists():
+        table = np.loadtxt(file, delimiter=",")
+        raw = reference_raw(forest, table[:, :-1])
+        same_bits(apply_transform(forest, raw), table[:, -1].astype(np.float32))

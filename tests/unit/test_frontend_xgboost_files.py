@@ -1,0 +1,545 @@
+"""XGBoost files: every version's format, without xgboost, and damaged in many ways."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skforge.compiler.frontends import _ubjson, load_forest
+from skforge.compiler.frontends.xgboost import forest_from_document
+from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.transforms import apply_transform
+from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+
+DATA = Path(__file__).parents[1] / "data" / "xgboost"
+FILES = sorted(p for p in DATA.iterdir() if p.suffix in (".json", ".ubj"))
+DAMAGED = "; the model is damaged, export it again."
+
+
+def same_bits(actual, expected):
+    assert actual.dtype == expected.dtype == np.float32
+    assert actual.shape == expected.shape
+    np.testing.assert_array_equal(
+        np.ascontiguousarray(actual).view(np.int32), expected.view(np.int32)
+    )
+
+
+def test_every_version_is_there():
+    versions = {path.name.split("-")[0] for path in FILES}
+    assert versions == {"1.7.6", "2.1.4", "3.0.5", "3.2.0"}
+    assert len(FILES) == 42
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_files_predict_as_the_version_that_wrote_them(path):
+    expected = np.load(DATA / f"{path.name.split('-')[0]}.npz")
+    X = expected["X"]
+    forest = load_forest(path)
+    raw = reference_raw(forest, X)
+    margin = expected[f"{path.name}:margin"]
+    same_bits(raw[:, 0] if margin.ndim == 1 else raw, margin)
+    same_bits(apply_transform(forest, raw), expected[f"{path.name}:value"])
+    leaves = forest.source_node[reference_leaves(forest, X)]
+    np.testing.assert_array_equal(
+        leaves, expected[f"{path.name}:leaf"].reshape(leaves.shape)
+    )
+
+
+def test_both_formats_give_the_same_forest(tmp_path):
+    xgb = pytest.importorskip("xgboost")
+    for path in FILES:
+        if not path.name.startswith("3.2.0"):
+            continue
+        booster = xgb.Booster(model_file=path)
+        hashes = set()
+        for suffix in ("json", "ubj"):
+            booster.save_model(tmp_path / f"m.{suffix}")
+            hashes.add(load_forest(tmp_path / f"m.{suffix}").content_hash())
+        assert hashes == {load_forest(path).content_hash()}
+
+
+def test_files_load_without_xgboost():
+    code = (
+        "import sys; sys.modules['xgboost'] = None\n"
+        "from skforge.compiler.frontends import load_forest\n"
+        "print([load_forest(p).n_trees for p in sys.argv[1:]])"
+    )
+    names = ["3.2.0-dart.json", "3.2.0-softprob.ubj"]
+    output = subprocess.check_output(
+        [sys.executable, "-c", code, *(str(DATA / n) for n in names)],
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert output == "[3, 18]\n"
+
+
+def document(name="3.2.0-logistic.json"):
+    path = DATA / name
+    if path.suffix == ".ubj":
+        return _ubjson.loads(path.read_bytes())
+    return json.loads(path.read_text())
+
+
+def model_of(doc):
+    booster = doc["learner"]["gradient_booster"]
+    return booster.get("model") or booster["gbtree"]["model"]
+
+
+def tree_of(doc, i=0):
+    return model_of(doc)["trees"][i]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("5E-1", [0.5] * 3), ("[5E-1]", [0.5] * 3), ("[1E0,2E0,-3E0]", [1, 2, -3])],
+)
+def test_base_score_in_every_form(text, expected):
+    doc = document("3.2.0-softprob.ubj")
+    doc["learner"]["learner_model_param"]["base_score"] = text
+    np.testing.assert_array_equal(forest_from_document(doc).base, expected)
+
+
+def test_a_gap_in_old_files_means_every_default():
+    """1.0 to 1.2 wrote neither categories nor split types nor tree counts."""
+    doc = document("1.7.6-logistic.json")
+    expected = forest_from_document(copy.deepcopy(doc)).content_hash()
+    for tree in model_of(doc)["trees"]:
+        for name in list(tree):
+            if name.startswith("categories") or name == "split_type":
+                del tree[name]
+    del model_of(doc)["gbtree_model_param"]["num_parallel_tree"]
+    del doc["learner"]["learner_model_param"]["num_target"]
+    assert forest_from_document(doc).content_hash() == expected
+
+
+def edit(path, value):
+    def change(doc):
+        target = doc
+        for key in path[:-1]:
+            target = target[key]
+        target[path[-1]] = value
+
+    return change
+
+
+LEARNER = ("learner",)
+PARAM = ("learner", "learner_model_param")
+MODEL = ("learner", "gradient_booster", "model")
+TREE = (*MODEL, "trees", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            edit((*TREE, "left_children", 0), 999_999_999),
+            InvalidModelError,
+            "left_children[0] = 999999999 of tree 1 is outside 0..6" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "right_children", 0), 7),
+            InvalidModelError,
+            "right_children[0] = 7 of tree 1 is outside 0..6" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "right_children", 2), 0),
+            InvalidModelError,
+            "the root of tree 1, node 7, is a child of another node" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "left_children", 1), 1),
+            InvalidModelError,
+            "node 8 in tree 1 has 2 parents" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "split_indices", 1), 3),
+            InvalidModelError,
+            "FEATURE",
+        ),
+        (
+            edit((*TREE, "split_conditions", 1), float("nan")),
+            InvalidModelError,
+            "THRESHOLD",
+        ),
+        (
+            edit((*TREE, "split_conditions", 6), float("inf")),
+            InvalidModelError,
+            "leaf_value[7] in tree 1 is not finite" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "split_conditions"), [1.0]),
+            InvalidModelError,
+            "split_conditions of tree 1 has length 1 for 7 nodes" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "split_conditions", 0), "1.5"),
+            InvalidModelError,
+            "split_conditions holds something that is no number" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "left_children", 0), 1.0),
+            InvalidModelError,
+            "left_children holds something that is no integer" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "default_left"), None),
+            InvalidModelError,
+            "default_left of tree 1 is missing or no array" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "tree_param", "num_nodes"), "8"),
+            InvalidModelError,
+            "trees[1] has 7 left_children and num_nodes = 8" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "tree_param", "num_nodes"), "many"),
+            InvalidModelError,
+            "tree_param.num_nodes of tree 1 is 'many', no number" + DAMAGED,
+        ),
+        (
+            edit((*TREE, "tree_param", "size_leaf_vector"), "3"),
+            InvalidModelError,
+            "size_leaf_vector takes the values [1, 3] in a model of 1 outputs"
+            + DAMAGED,
+        ),
+        (
+            edit((*TREE, "linear_leaves"), []),
+            UnsupportedModelError,
+            "trees[1] has the unknown field 'linear_leaves'; it may change "
+            "predictions, so the model is refused.",
+        ),
+        (
+            edit((*MODEL, "piecewise"), {}),
+            UnsupportedModelError,
+            "gradient_booster.model has the unknown field 'piecewise'; it may change "
+            "predictions, so the model is refused.",
+        ),
+        (
+            edit((*TREE, "split_type", 0), 2),
+            UnsupportedModelError,
+            "split_type 2 is unknown; it may change predictions, "
+            "so the model is refused.",
+        ),
+        (
+            edit((*MODEL, "trees", 1), None),
+            InvalidModelError,
+            "trees[1] is no object" + DAMAGED,
+        ),
+        (
+            edit((*MODEL, "tree_info"), [0, 0]),
+            InvalidModelError,
+            "tree_info is for 2 trees, the model has 3" + DAMAGED,
+        ),
+        (
+            edit((*MODEL, "tree_info"), [0, 0, 1]),
+            InvalidModelError,
+            "tree_output[2] = 1 is not in 0..0" + DAMAGED,
+        ),
+        (
+            edit((*MODEL, "gbtree_model_param", "num_trees"), "4"),
+            InvalidModelError,
+            "num_trees is for 4 trees, the model has 3" + DAMAGED,
+        ),
+        (
+            edit((*PARAM, "num_feature"), "-3"),
+            InvalidModelError,
+            "num_feature is '-3'" + DAMAGED,
+        ),
+        (
+            edit((*PARAM, "num_class"), "2000000000"),
+            InvalidModelError,
+            "The model has 2000000000 outputs" + DAMAGED,
+        ),
+        (
+            edit((*PARAM, "base_score"), "half"),
+            InvalidModelError,
+            "base_score is 'half'" + DAMAGED,
+        ),
+        (
+            edit((*PARAM, "base_score"), "[1E0,2E0]"),
+            InvalidModelError,
+            "base_score has 2 values for 1 outputs" + DAMAGED,
+        ),
+        (
+            edit((*PARAM, "base_score"), "[2E0]"),
+            InvalidModelError,
+            "base[0] is not a number" + DAMAGED,
+        ),
+        (
+            edit(("learner", "objective", "name"), "my:objective"),
+            UnsupportedModelError,
+            "The objective 'my:objective' is not built into XGBoost, "
+            "so its predictions cannot be reproduced.",
+        ),
+        (
+            edit(("learner", "gradient_booster", "name"), "gbforest"),
+            UnsupportedModelError,
+            "The booster 'gbforest' is no tree ensemble that can be compiled; "
+            "train with booster='gbtree' or 'dart'.",
+        ),
+        (
+            edit(("learner", "feature_names"), ["a"]),
+            InvalidModelError,
+            "feature_names has 1 names for 3 features" + DAMAGED,
+        ),
+        (
+            edit(("learner",), []),
+            InvalidModelError,
+            "The document has no learner, so it is no XGBoost model; "
+            "save it with Booster.save_model.",
+        ),
+    ],
+)
+def test_every_fault_is_named(change, error, message):
+    doc = document()
+    change(doc)
+    with pytest.raises(error) as raised:
+        forest_from_document(doc).validate()
+    text = str(raised.value)
+    if message == "FEATURE":  # the predicate's number depends on the model
+        assert text.startswith("feature["), text
+        assert text.endswith("is outside 0..2" + DAMAGED), text
+    elif message == "THRESHOLD":
+        assert text.startswith("threshold["), text
+        assert text.endswith("(first used in tree 1) is not a number" + DAMAGED), text
+    else:
+        assert text == message
+
+
+def test_dart_weights_must_match_the_trees():
+    doc = document("3.2.0-dart.json")
+    doc["learner"]["gradient_booster"]["weight_drop"].append(1.0)
+    with pytest.raises(InvalidModelError) as error:
+        forest_from_document(doc)
+    assert str(error.value) == "weight_drop is for 4 trees, the model has 3" + DAMAGED
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("categories_sizes", [10**6]),
+        ("categories_segments", [-1]),
+        ("categories_nodes", [6]),
+        ("categories", [-1] * 50),
+        ("categories", [2**24] * 50),
+    ],
+)
+def test_categories_must_fit_their_nodes(name, value):
+    doc = document("3.2.0-onehot.json")
+    tree_of(doc)[name] = value
+    with pytest.raises(InvalidModelError) as error:
+        forest_from_document(doc)
+    assert str(error.value) == "The categories of tree 0 do not fit its nodes" + DAMAGED
+
+
+def test_leaf_weights_must_fit_the_leaves():
+    doc = document("3.2.0-vector.json")
+    tree = tree_of(doc)
+    tree["leaf_weights"] = tree["leaf_weights"][:-2]
+    with pytest.raises(InvalidModelError) as error:
+        forest_from_document(doc)
+    rows = len(tree["leaf_weights"]) // 2
+    assert str(error.value) == (
+        f"right_children of a leaf of tree 0 is {rows}, which is outside "
+        f"0..{rows - 1}, the rows of leaf_weights" + DAMAGED
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "m.json is not JSON (Expecting value: line 1 column 1 (char 0)); "),
+        (b"\xff\xfe\x00", "m.json is not JSON ('utf-16-le' codec can't decode"),
+        (b"{", "m.json is not JSON (Expecting property name enclosed in double"),
+        (b"[1, 2]", "The document has no learner, so it is no XGBoost model; "),
+        (b"[" * 100_000, "m.json is nested too deep; it is no XGBoost model."),
+    ],
+)
+def test_files_that_are_no_json(text, message, tmp_path):
+    (tmp_path / "m.json").write_bytes(text)
+    with pytest.raises(InvalidModelError) as error:
+        load_forest(tmp_path / "m.json")
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [DATA / "3.2.0-dart.json", DATA / "3.2.0-softprob.ubj", DATA / "1.7.6-sets.ubj"],
+    ids=lambda p: p.name,
+)
+def test_truncated_files_are_refused_everywhere(path, tmp_path):
+    data = path.read_bytes()
+    short = tmp_path / path.name
+    for end in range(0, len(data) - 1, max(1, len(data) // 400)):
+        short.write_bytes(data[:end])
+        with pytest.raises(InvalidModelError):
+            load_forest(short)
+
+
+def long_array(count, kind=b"d"):
+    return (
+        b"{L" + struct.pack(">q", 1) + b"a[$" + kind + b"#L" + struct.pack(">q", count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            long_array(2**40),
+            "Byte 24 of 24 of the UBJSON document: 4398046511104 bytes are "
+            "announced, fewer follow; ",
+        ),
+        (
+            long_array(2**62, b"Z"),
+            "Byte 24 of 24 of the UBJSON document: an array of constants takes no "
+            "space, and is not read; ",
+        ),
+        (
+            long_array(-1),
+            "Byte 24 of 24 of the UBJSON document: a length is -1; ",
+        ),
+        (
+            b"SL" + struct.pack(">q", 2**60),
+            "Byte 10 of 10 of the UBJSON document: 1152921504606846976 bytes are "
+            "announced, fewer follow; ",
+        ),
+        (
+            b"[" * 1000,
+            "Byte 65 of 1000 of the UBJSON document: values are nested more than "
+            "64 deep; ",
+        ),
+        (
+            b"[$d",
+            "Byte 3 of 3 of the UBJSON document: a typed container has no count; ",
+        ),
+        (b"x", "Byte 1 of 1 of the UBJSON document: 'x' is not a type; "),
+        (
+            b"ZZ",
+            "Byte 1 of 2 of the UBJSON document: data follows the end of the "
+            "document; ",
+        ),
+        (b"SU\x01\xff", "Byte 4 of 4 of the UBJSON document: a string is not UTF-8; "),
+        (b"SS", "Byte 2 of 2 of the UBJSON document: a length has the type 'S'; "),
+        (b"", "Byte 0 of 0 of the UBJSON document: the document ends too early; "),
+    ],
+)
+def test_damaged_ubjson_is_named_and_costs_no_memory(data, message):
+    tracemalloc.start()
+    with pytest.raises(InvalidModelError) as error:
+        _ubjson.loads(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert str(error.value) == message + (
+        "the file is damaged or not UBJSON, save the model again."
+    )
+    assert peak < 1 << 20
+
+
+def test_ubjson_reads_every_type():
+    data = (
+        b"{U\x01a[i\xffU\xffI\xff\xfel\x00\x00\x00\x07L"
+        + struct.pack(">q", -(2**40))
+        + b"d"
+        + struct.pack(">f", 0.5)
+        + b"D"
+        + struct.pack(">d", 0.1)
+        + b"NTFZCxSU\x02hi]i\x01b[#U\x02TFi\x01c{#i\x01i\x01kZ"
+        + b"i\x01d[$I#i\x02\x00\x01\xff\xff}"
+    )
+    value = _ubjson.loads(data)
+    numbers = [-1, 255, -2, 7, -(2**40), 0.5, 0.1]
+    assert value["a"] == [*numbers, True, False, None, "x", "hi"]
+    assert value["b"] == [True, False]
+    assert value["c"] == {"k": None}
+    assert value["d"].tolist() == [1, -1]
+
+
+def test_a_small_file_cannot_ask_for_huge_category_sets():
+    doc = document("3.2.0-onehot.json")
+    trees = model_of(doc)["trees"]
+    tree = tree_of(doc)
+    tree["categories"] = [2**24 - 1] * len(tree["categories"])
+    model_of(doc)["trees"] = trees[:1] * 200
+    model_of(doc)["tree_info"] = [0] * 200
+    model_of(doc)["gbtree_model_param"]["num_trees"] = "200"
+    with pytest.raises(UnsupportedModelError) as error:
+        forest_from_document(doc)
+    assert str(error.value).endswith(
+        "trees take more than 268435456 bytes; number the categories from 0 "
+        "without gaps."
+    )
+
+
+WEIRD = [
+    *(None, "", "x", "NaN", "5E-1", "[1,2", "99999999999", True, [], {}, [[]], [None]),
+    *(-1, 0, 1.5, 2**31, 2**40, 10**30, 1e300, float("nan"), float("inf"), {"a": 1}),
+]
+
+
+def places(value, path=()):
+    """Yield the path to everything in a document, the first entries of long lists."""
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from places(item, (*path, key))
+    elif isinstance(value, list):
+        for i, item in enumerate(value[:4]):
+            yield from places(item, (*path, i))
+
+
+def load_and_walk(make):
+    """Load; if that succeeds the forest must be safe to walk."""
+    forest = make().validate()
+    if forest.n_features < 1000 and forest.n_outputs < 1000:
+        reference_raw(forest, np.zeros((2, forest.n_features)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "name", ["3.2.0-onehot.json", "3.2.0-vector.json", "2.1.4-dart.json"]
+)
+def test_random_edits_are_read_or_refused(name, seed):
+    rng = random.Random(seed)
+    text = (DATA / name).read_text()
+    spots = list(places(json.loads(text)))
+    outcomes = set()
+    for _ in range(150):
+        doc = json.loads(text)
+        path = rng.choice(spots)
+        edit(path, rng.choice(WEIRD))(doc)
+        rounds = rng.choice([None, (0, 1)])
+        try:
+            load_and_walk(lambda d=doc, r=rounds: forest_from_document(d, r))
+            outcomes.add("read")
+        except SkforgeError:
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["3.2.0-sets.ubj", "3.0.5-pruned.ubj"])
+def test_random_bytes_are_read_or_refused(name, seed):
+    rng = random.Random(seed)
+    original = (DATA / name).read_bytes()
+    outcomes = set()
+    for _ in range(300):
+        data = bytearray(original)
+        for _ in range(rng.randint(1, 3)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        try:
+            load_and_walk(lambda b=bytes(data): forest_from_document(_ubjson.loads(b)))
+            outcomes.add("read")
+        except SkforgeError:
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
