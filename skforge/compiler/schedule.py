@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import index
+from numbers import Integral
 
 from skforge.compiler.directives import (
     AtomicReduce,
@@ -488,9 +488,8 @@ def _count(forest: Forest | int) -> int:
 
 def _whole(value: int) -> int:
     """Return a NumPy integer as an int; anything else is left for the check."""
-    if type(value) is int or isinstance(value, bool) or not hasattr(value, "__index__"):
-        return value
-    return index(value)
+    numpy_integer = isinstance(value, Integral) and type(value) not in (int, bool)
+    return int(value) if numpy_integer else value
 
 
 # Directives are applied one by one while a schedule is written, so each prefix of it

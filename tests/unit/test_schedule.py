@@ -387,6 +387,11 @@ def test_numpy_integers_are_integers():
     assert type(schedule.directives[0].size) is int
 
 
+def test_an_array_is_not_an_integer():
+    with pytest.raises(ScheduleError, match="needs a whole number for its depth, not"):
+        Schedule().unroll_walk("tree", np.array([1, 2]))
+
+
 def test_a_list_of_directives_becomes_a_tuple():
     schedule = Schedule([Tile("batch", "b0", "b1", 64), Parallel("b0")])
     assert check_value(schedule) == rows().parallel("b0")
