@@ -35,6 +35,7 @@ from skforge.compiler.ir.lir import (
     Value,
     Vec,
 )
+from skforge.compiler.ir.printer import print_lir
 
 INTEGERS = (U8, U16, U32, I32, I64)
 FLOATS = (F32, F64)
@@ -50,6 +51,10 @@ class Program:
 
     function: Function
     seed: int
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show the program as text when an example fails."""
+        printer.text(f"seed {self.seed}, {print_lir(self.function)}")
 
     def arguments(self) -> dict[str, Any]:
         """Return fresh arguments, the same at each call."""
@@ -218,7 +223,7 @@ class _Writer:
             ops = ["add", "sub", "mul", "div", "neg", "abs", *["exp"] * self.exp]
         else:
             ops = ["add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor"]
-            ops += ["shl", "shr", "neg", "abs", "not"]
+            ops += ["shl", "shr", "neg", "not", *["abs"] * (element in (I32, I64))]
         op = self.pick(ops)
         if op in ("neg", "abs", "not", "exp"):
             self.scope.append(self.b.let(lir.Unary(op, a), type_, op))

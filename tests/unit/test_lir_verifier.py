@@ -116,6 +116,7 @@ LANES = (
     let(Vec(F32, 4), lir.Splat(Value("zero", F32)), "vec"),
     let(Mask(4), lir.Splat(T), "mask"),
     let(Vec(I64, 4), lir.Iota(), "iota"),
+    const(U8, 0, "u"),
 )
 IOTA = Value("iota", Vec(I64, 4))
 
@@ -139,6 +140,7 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.Binary("shl", A, A), F32, "shl of f32"),
         (lir.Unary("exp", N), I64, "exp of a i64"),
         (lir.Unary("not", A), F32, "not of a f32"),
+        (lir.Unary("abs", Value("u", U8)), U8, "abs of a u8"),
         (lir.Compare("lt", A, D), BOOL, "operands differ in type: f32, f64"),
         (lir.Compare("lt", T, T), BOOL, "bools have no order"),
         (lir.Compare("lt", A, A), Mask(4), "the result is mask<4>, not bool"),

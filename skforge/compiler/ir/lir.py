@@ -151,7 +151,8 @@ class Const:
 class Unary:
     """``neg``, ``abs``, ``not`` (bool, mask, ints: bitwise), ``exp`` of a float.
 
-    ``exp`` is the C library's, ``expf`` for f32. ``neg`` of a float flips its sign.
+    ``exp`` is the C library's, ``expf`` for f32. ``neg`` of a float flips its sign;
+    ``abs`` is for signed types.
     """
 
     op: Literal["neg", "not", "exp", "abs"]

@@ -131,6 +131,9 @@ def check_op(op: Op, type_: Type) -> None:
                 fits = is_integer(a.type) or a.type == BOOL or isinstance(a.type, Mask)
             elif kind == "exp":
                 fits = is_float(a.type)
+            elif kind == "abs":
+                signed = not element_of(a.type).name.startswith(("u", "b"))
+                fits = signed and isinstance(a.type, Scalar | Vec)
             else:
                 fits = is_integer(a.type) or is_float(a.type)
             if not fits:
