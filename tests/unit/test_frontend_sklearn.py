@@ -73,7 +73,9 @@ def test_classifiers(name, target, missing):
         assert isinstance(probability, list)
         for actual, one in zip(probability, expected, strict=True):
             same_bits(actual, one)
-        label = np.stack([c[i] for c, i in zip(model.classes_, label.T)], axis=1)
+        label = np.stack(
+            [c[i] for c, i in zip(model.classes_, label.T, strict=True)], axis=1
+        )
     else:
         same_bits(probability, expected)
         label = model.classes_[label]

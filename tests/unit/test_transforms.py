@@ -1,0 +1,144 @@
+"""Output transforms: the bits of XGBoost's own C library calls."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+
+from skforge.compiler.backends import libm
+from skforge.compiler.forest import PostTransform
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.exceptions import UnsupportedModelError
+
+N = 100_000
+OBJECTIVES = [
+    "reg:squarederror",
+    "reg:squaredlogerror",
+    "reg:absoluteerror",
+    "reg:pseudohubererror",
+    "reg:quantileerror",
+    "reg:logistic",
+    "reg:gamma",
+    "reg:tweedie",
+    "count:poisson",
+    "survival:cox",
+    "survival:aft",
+    "binary:logistic",
+    "binary:logitraw",
+    "binary:hinge",
+    "multi:softmax",
+    "multi:softprob",
+    "rank:pairwise",
+    "rank:ndcg",
+    "rank:map",
+]
+
+
+def margins(n_outputs):
+    """Margins of every size, extremes among them."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(N, n_outputs)) * rng.choice([0.1, 3, 60, 1e4], (N, 1))
+    values = values.astype(np.float32)
+    extremes = [0.0, -0.0, 88.7, -88.7, 88.72284, 104, -104, 1e-45, 3e38, -3e38]
+    values[: len(extremes)] = np.array(extremes, np.float32)[:, np.newaxis]
+    return values
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_transforms_give_the_bits_of_booster_predict(objective):
+    xgb = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(1)
+    X = np.zeros((200, 2), np.float32)
+    y = rng.integers(0, 2, 200).astype(float) + (objective == "reg:gamma")
+    params = {"objective": objective, "max_depth": 1}
+    if objective.startswith("multi:"):
+        params["num_class"], y = 4, np.arange(200) % 4
+    if objective == "reg:quantileerror":
+        params["quantile_alpha"] = [0.1, 0.9]
+    data = xgb.DMatrix(X, y)
+    if objective == "survival:aft":
+        data.set_float_info("label_lower_bound", y + 1)
+        data.set_float_info("label_upper_bound", y + 2)
+    if objective.startswith("rank:"):
+        data.set_group([100, 100])
+    booster = xgb.train(params, data, 1)
+    forest = load_forest(booster)
+    base = margins(forest.n_outputs)
+    data = xgb.DMatrix(np.zeros((N, 2), np.float32), base_margin=base.squeeze())
+    raw = booster.predict(data, output_margin=True)
+    expected = booster.predict(data)
+    actual = apply_transform(forest, raw)
+    assert actual.dtype == expected.dtype == np.float32
+    assert actual.shape == expected.shape
+    np.testing.assert_array_equal(actual.view(np.int32), expected.view(np.int32))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "ctype"),
+    [(np.float32, "expf", ctypes.c_float), (np.float64, "exp", ctypes.c_double)],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="symbols live in the C runtime")
+def test_exp_is_the_c_librarys(dtype, name, ctype):
+    function = getattr(ctypes.CDLL(None), name)
+    function.restype, function.argtypes = ctype, [ctype]
+    values = margins(1)[:3000, 0].astype(dtype)
+    expected = np.array([function(float(v)) for v in values], dtype)
+    actual = libm.exp(values)
+    assert actual.dtype == dtype
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (7,), (2, 3)])
+def test_exp_keeps_the_shape(shape):
+    assert libm.exp(np.zeros(shape, np.float32)).shape == shape
+    strided = np.arange(24, dtype=np.float64).reshape(4, 6)[:, ::2] / 24
+    np.testing.assert_allclose(libm.exp(strided), np.exp(strided), rtol=1e-15)
+
+
+def test_importing_the_transforms_loads_no_llvm():
+    code = (
+        "import sys, skforge.compiler.transforms\n"
+        "print([m for m in ('llvmlite', 'scipy.special', 'xgboost') "
+        "if m in sys.modules])"
+    )
+    output = subprocess.check_output(
+        [sys.executable, "-c", code], text=True, cwd=Path(__file__).parents[2]
+    )
+    assert output == "[]\n"
+
+
+@pytest.fixture
+def regressor():
+    model = DecisionTreeRegressor(max_depth=1).fit([[0.0], [1.0]], [0.0, 1.0])
+    return load_forest(model)
+
+
+@pytest.mark.parametrize("function", [predict_proba, decide])
+def test_a_regressor_has_no_classes(function, regressor):
+    with pytest.raises(UnsupportedModelError) as error:
+        function(regressor, np.zeros((1, 1)))
+    assert str(error.value) == (
+        "A regression model has no classes; use its predictions instead."
+    )
+
+
+def test_an_unknown_transform_is_refused(regressor):
+    unknown = replace(regressor, transform=PostTransform("probit"))
+    with pytest.raises(UnsupportedModelError) as error:
+        apply_transform(unknown, np.zeros((1, 1)))
+    assert str(error.value) == (
+        "The transform 'probit' is not known; this forest was made by a newer release."
+    )
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 1)])
+def test_raw_scores_of_one_output_may_be_flat(shape, regressor):
+    assert apply_transform(regressor, np.zeros(shape)).shape == (5,)
