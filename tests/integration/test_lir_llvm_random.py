@@ -1,0 +1,30 @@
+"""Random LIR: what the interpreter computes is what LLVM's code computes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from numpy.testing import assert_array_equal
+
+from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge.compiler.interpreter import interpret_lir
+from skforge.compiler.passes import simplify
+from skforge.compiler.target import Target
+from tests.strategies_lir import Program, lir_programs
+
+
+@pytest.mark.parametrize("simplified", [False, True])
+@settings(max_examples=40)
+@given(program=lir_programs())
+def test_llvm_computes_what_the_interpreter_does(
+    program: Program, simplified: bool
+) -> None:
+    expected, got = program.arguments(), program.arguments()
+    function = program.function
+    interpret_lir(function, expected)
+    if simplified:
+        function = simplify.run(function)
+    module = compile_functions([function], Target.host())
+    call(module, "f", [got[param.name] for param in function.params])
+    for name, value in expected.items():
+        assert_array_equal(value, got[name], err_msg=name)
