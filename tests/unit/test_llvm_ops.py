@@ -424,6 +424,7 @@ def test_gather_is_one_instruction_where_there_is_one():
 
     assert count(I32, "v4") == [2, 0, 1, 0]  # 32-bit indices stay 32 bits wide
     assert count(I64, "v4") == [0, 2, 0, 1]
+    assert count(I32, "v3") == [2, 0, 0, 0]
     assert count(I32, "v2") == [0, 0, 0, 0]
 
 

@@ -15,8 +15,8 @@ Every kernel becomes one function with the same C signature::
 A ``ParallelFor`` body becomes an internal function ``name.pK``; what it reads of the
 kernel's values is passed in a struct on the caller's stack. Structured control becomes
 basic blocks and phis, constants are written where they are used, and nothing is marked
-fast, contracted or reassociable. The text says nothing of the CPU: the target machine
-that compiles it does.
+fast, contracted or reassociable. The text hardly depends on the CPU: the target machine
+that compiles it knows that.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     function : lir.Function
         A verified kernel without grids, block regions and warp operations.
     target : Target
-        The machine to compile for; its triple goes into the text.
+        The machine to compile for.
     """
-    module = ModuleText(function.name)
+    module = ModuleText(function.name, target.has_mask_registers)
     w = _Emitter(module)
     for slot, param in enumerate(function.params):
         _load_parameter(w, slot, param)

@@ -273,17 +273,10 @@ def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
     return f"<{lanes_of(index.type)} x ptr> align {align} {addresses}"
 
 
-def _lane_mask(w: Writer, mask: lir.Value | None, lanes: int) -> str:
-    """Return a mask, all lanes if there is none, after its type."""
-    if mask is not None:
-        return w.typed(mask)
-    return f"<{lanes} x i1> {splat_constant('true', 'i1')}"
-
-
 def _gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
     lanes, text = lanes_of(value.type), type_text(value.type)
     addresses = _lane_addresses(w, op.buffer, op.index)
-    mask = _lane_mask(w, op.mask, lanes)
+    mask = w.typed(op.mask) if op.mask is not None else w.all_lanes(lanes)
     other = w.use(op.other) if op.other is not None else "zeroinitializer"
     name = f"@llvm.masked.gather.{mangled(value.type)}.v{lanes}p0"
     w.bind_value(value, f"call {text} {name}({addresses}, {mask}, {text} {other})")
@@ -303,7 +296,7 @@ def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     """Write a lane-wise store."""
     lanes = lanes_of(stmt.index.type)
     addresses = _lane_addresses(w, stmt.buffer, stmt.index)
-    mask = _lane_mask(w, stmt.mask, lanes)
+    mask = w.typed(stmt.mask) if stmt.mask is not None else w.all_lanes(lanes)
     name = f"@llvm.masked.scatter.{mangled(stmt.value.type)}.v{lanes}p0"
     w.line(f"call void {name}({w.typed(stmt.value)}, {addresses}, {mask})")
 

@@ -179,7 +179,7 @@ def lookup(w: Writer, value: lir.Value, op: lir.Lookup) -> None:
         value,
         f"call {text} @llvm.masked.gather.{mangled(value.type)}.v{lanes}p0("
         f"<{lanes} x ptr> align {w.element_alignment(op.table)} {addresses}, "
-        f"<{lanes} x i1> {splat_constant('true', 'i1')}, {text} zeroinitializer)",
+        f"{w.all_lanes(lanes)}, {text} zeroinitializer)",
     )
 
 

@@ -11,6 +11,7 @@ from skforge.compiler.backends.llvm_types import (
     element_of,
     lanes_of,
     quoted,
+    splat_constant,
     type_text,
 )
 from skforge.compiler.ir import lir
@@ -26,6 +27,7 @@ class ModuleText:
     """What the functions of one module share."""
 
     kernel: str
+    mask_registers: bool = False
     declarations: set[str] = field(default_factory=set)
     outlined: list[str] = field(default_factory=list)
     regions: int = 0
@@ -55,10 +57,11 @@ class Writer:
         self.module = module
         self.parent = parent
         self.lines: list[str] = []
-        self.allocas: list[str] = []
+        self.allocas: list[str] = []  # and what else stands in the entry block
         self.stack_bytes = 0
         self.block = "$entry"
         self.captures: dict[str, Capture] = {}
+        self._all_lanes: dict[int, str] = {}
         self._operands: dict[str, str] = {}
         self._constants: dict[str, int | float | bool] = {}
         self._multiples: dict[str, int] = {}
@@ -153,6 +156,28 @@ class Writer:
     def pointer(self, buffer: lir.Buffer) -> str:
         """Return the operand of a buffer's first byte."""
         return self.operand("@" + buffer.name, "ptr", "ptr")
+
+    def all_lanes(self, lanes: int) -> str:
+        """Return the mask with every lane set, after its type.
+
+        A gather destroys its mask, and LLVM makes a constant one anew from whatever is
+        in another mask register, so that the gather waits for that: 16 lanes of two
+        walks took 1.00 µs a row, against 0.68 with a mask of unknown origin.
+        """
+        vector = f"<{lanes} x i1>"
+        if not self.module.mask_registers:
+            return f"{vector} {splat_constant('true', 'i1')}"
+        if lanes not in self._all_lanes:
+            pointer = "%$ctx" if self.parent is not None else "%$args"
+            mask = f"%$all{lanes}"
+            self.allocas += [
+                f"  {mask}.bit = icmp ne ptr {pointer}, null",
+                f"  {mask}.one = insertelement {vector} poison, i1 {mask}.bit, i64 0",
+                f"  {mask} = shufflevector {vector} {mask}.one, {vector} poison, "
+                f"<{lanes} x i32> zeroinitializer",
+            ]
+            self._all_lanes[lanes] = mask
+        return f"{vector} {self._all_lanes[lanes]}"
 
     # ------------------------------------------------------------ what is known
 
