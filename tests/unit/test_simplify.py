@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from numpy.testing import assert_array_equal
 
 from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.ir import lir
+from skforge.compiler.ir import lir, lir_walk
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, Buffer, Function, Value
 from skforge.compiler.ir.lir_walk import statements
@@ -57,6 +58,18 @@ def test_a_second_run_finds_nothing_new_in_small_programs(program: Program) -> N
     once = simplify.run(program.function)
     count = len(list(statements(once.body)))
     assert len(list(statements(simplify.run(once).body))) <= count
+
+
+def test_every_operand_is_known_to_the_walk() -> None:
+    kinds = (*get_args(lir.Op), *get_args(lir.Stmt))
+    others = {
+        (kind.__name__, field.name)
+        for kind in kinds
+        for field in fields(kind)
+        if "Value" in field.type and field.type not in lir_walk.VALUE_TYPES
+    }
+    # These two shapes have a case of their own in map_operands.
+    assert others == {("Switch", "yields"), ("Grid", "dims"), ("BlockRegion", "dims")}
 
 
 def test_constants_fold_with_the_wrap_of_their_type() -> None:

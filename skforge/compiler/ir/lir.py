@@ -519,7 +519,10 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """``while (before; cond) body``; ``results`` are ``params`` when cond is false."""
+    """``while (before; cond) body``; ``results`` are ``params`` when cond is false.
+
+    The body sees what ``before`` binds.
+    """
 
     inits: tuple[Value, ...]
     params: tuple[Value, ...]
@@ -568,7 +571,11 @@ GpuDim: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A kernel launch: ``body`` once for each block; blocks are independent."""
+    """A kernel launch: ``body`` once for each block; blocks are independent.
+
+    Outside its regions a grid computes, loads and allocates, but never writes: every
+    thread would.
+    """
 
     dims: tuple[tuple[GpuDim, Value, Value], ...]  # (dimension, variable, count)
     body: tuple[Stmt, ...]

@@ -13,34 +13,45 @@ OpOrStmt = TypeVar("OpOrStmt")
 
 # What a statement binds; its other values are operands.
 _BINDS = {"var", "params", "results"}
+VALUE_TYPES = ("Value", "Value | None", "tuple[Value, ...]")
+_operand_fields: dict[type[Any], tuple[str, ...]] = {}
+_buffer_fields: dict[type[Any], tuple[str, ...]] = {}
 
 
-_fields: dict[type[Any], tuple[str, ...]] = {}
-
-
-def _names(node: Any) -> tuple[str, ...]:
+def _operand_names(node: Any) -> tuple[str, ...]:
+    """Return the fields of a node's class that hold values it reads."""
     kind = type(node)
-    if kind not in _fields:
-        _fields[kind] = tuple(f.name for f in fields(kind))
-    return _fields[kind]
+    found = _operand_fields.get(kind)
+    if found is None:
+        binds = _BINDS | {"value"} if kind is lir.Let else _BINDS
+        found = _operand_fields[kind] = tuple(
+            f.name
+            for f in fields(kind)
+            if f.type in VALUE_TYPES and f.name not in binds
+        )
+    return found
 
 
 def operands(op: Op) -> list[Value]:
     """Return the values an operation reads."""
     found: list[Value] = []
-    for name in _names(op):
+    for name in _operand_names(op):
         part = getattr(op, name)
         if isinstance(part, Value):
             found.append(part)
-        elif isinstance(part, tuple):
+        elif part is not None:
             found.extend(part)
     return found
 
 
 def buffers_of(op: Op) -> list[Buffer]:
     """Return the buffers an operation reads."""
-    parts = (getattr(op, name) for name in _names(op))
-    return [part for part in parts if isinstance(part, Buffer)]
+    kind = type(op)
+    names = _buffer_fields.get(kind)
+    if names is None:
+        names = tuple(f.name for f in fields(kind) if f.type == "Buffer")
+        _buffer_fields[kind] = names
+    return [getattr(op, name) for name in names]
 
 
 def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
@@ -49,27 +60,22 @@ def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
     What a statement binds stays; its bodies stay too.
     """
     changes: dict[str, Any] = {}
-    for name in _names(node):
-        if name in _BINDS or (name == "value" and isinstance(node, lir.Let)):
-            continue
+    for name in _operand_names(node):
         part = getattr(node, name)
-        new = _mapped(name, part, change)
+        new: Any
+        if isinstance(part, Value):
+            new = change(part)
+        elif part:
+            new = tuple(map(change, part))
+        else:
+            continue
         if new is not part and new != part:
             changes[name] = new
+    if isinstance(node, lir.Grid | lir.BlockRegion):
+        changes["dims"] = tuple((d, var, change(count)) for d, var, count in node.dims)
+    elif isinstance(node, lir.Switch):
+        changes["yields"] = tuple(tuple(map(change, case)) for case in node.yields)
     return replace(node, **changes) if changes else node  # type: ignore[type-var]
-
-
-def _mapped(name: str, part: Any, change: Callable[[Value], Value]) -> Any:
-    if isinstance(part, Value):
-        return change(part)
-    if name == "dims":
-        return tuple((dim, var, change(count)) for dim, var, count in part)
-    if isinstance(part, tuple) and part:
-        if isinstance(part[0], Value):
-            return tuple(map(change, part))
-        if name == "yields":  # of a switch: a tuple for each case
-            return tuple(tuple(map(change, case)) for case in part)
-    return part
 
 
 def operands_of_stmt(stmt: Stmt) -> list[Value]:

@@ -49,7 +49,7 @@ _Key: TypeAlias = tuple[Op, str, Type]
 
 def run(function: Function) -> Function:
     """Return ``function`` simplified; what it computes keeps every bit."""
-    for _ in range(3):
+    for _ in range(2):  # again, to share what was hoisted to one place
         new = _Simplifier().function(function)
         if new == function:
             break
