@@ -177,10 +177,20 @@ def lower(
     function = lower_to_mir.run(hir, element)
     stages = {"lower-to-mir": function}
     _dump("lower-to-mir", lambda: print_mir(function))
+    if verify_every_pass():
+        _verified("lower-to-mir", lambda: verify_mir(function))
+    legal = False
     for step in MIR_PASSES:
         made = step.run(function, stage)
+        legal = legal or step.name == "legalize-reductions"
+        final = step is MIR_PASSES[-1]
         if verify_every_pass():
-            _verified(step.name, lambda made=made: verify_mir(made))  # type: ignore[misc]
+            _verified(
+                step.name,
+                lambda made=made, legal=legal, final=final: verify_mir(  # type: ignore[misc]
+                    made, legal=legal, final=final
+                ),
+            )
         unchanged = made == function
         _dump(step.name, lambda made=made: print_mir(made), unchanged)  # type: ignore[misc]
         stages[step.name] = function = made

@@ -1,4 +1,4 @@
-"""What lowering to LIR keeps at hand: the builder, buffers, sizes and names in scope."""
+"""What lowering to LIR keeps at hand: builder, buffers, sizes and names in scope."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir import mir
 from skforge.compiler.ir.builder import Builder, lanes_of
+from skforge.compiler.ir.fixed_point import scale_exponent, scaled_leaves
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, Buffer, Scalar, Value
 from skforge.compiler.ir.numpy_types import scalar_of
@@ -51,7 +52,7 @@ class Kernel:
         #: Sums carried in registers: (target, indices) -> current value.
         self.carried: dict[tuple[str, tuple[mir.Index, ...]], Value] = {}
         self._data: dict[str, BufferData] = {}
-        self.scale_exponent = _scale_exponent(hir) if fixed else 0
+        self.scale_exponent = scale_exponent(hir) if fixed else 0
 
     # ------------------------------------------------------------ model buffers
 
@@ -70,10 +71,9 @@ class Kernel:
     def leaf_values(self) -> Buffer:
         """Return the values of leaves: by item (scalars), or rows of outputs."""
         forest, tiles = self.hir.forest, self.hir.tiles
-        values = forest.leaf_value
+        values: NDArray[Any] = forest.leaf_value
         if self.hir.reduction == "reproducible":
-            scaled = np.ldexp(values.astype(np.float64), self.scale_exponent)
-            values = np.rint(scaled).astype(np.int64)
+            values = scaled_leaves(self.hir, self.scale_exponent)
         if self.vector_leaves:
             return self.model_buffer("leaf_values", values.reshape(-1))
         is_leaf = tiles.leaf >= 0
@@ -191,23 +191,6 @@ class Kernel:
     def lanes(self, scalar: Scalar) -> int:
         """Return how many numbers fill a vector register."""
         return max(1, self.vector_bits // (8 * scalar.bytes))
-
-
-def _scale_exponent(hir: PredictEnsemble) -> int:
-    """Power of two that scales leaves so that no sum of trees overflows 62 bits.
-
-    The bound is the sum over trees of the largest leaf magnitude of each tree.
-    """
-    forest, tiles = hir.forest, hir.tiles
-    values = np.abs(forest.leaf_value.astype(np.float64)).max(axis=1, initial=0.0)
-    is_leaf = tiles.leaf >= 0
-    tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))[is_leaf]
-    largest = np.zeros(tiles.n_trees)
-    np.maximum.at(largest, tree, values[tiles.leaf[is_leaf]])
-    total = float(largest.sum())
-    if total == 0.0:
-        return 0
-    return int(61 - np.ceil(np.log2(total)))
 
 
 __all__ = ["F32", "F64", "I32", "U8", "ArrayView", "Kernel", "lanes_of"]
