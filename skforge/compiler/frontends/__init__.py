@@ -53,10 +53,9 @@ def load_forest(
 
     Examples
     --------
-    >>> from sklearn.ensemble import RandomForestRegressor
-    >>> rf = RandomForestRegressor(2, max_depth=1, random_state=0)
-    >>> load_forest(rf.fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 0.0, 1.0, 1.0]))
-    <Forest sklearn regression: 2 trees, 6 nodes, 1 distinct predicates, \
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> load_forest(DecisionTreeRegressor().fit([[0.0], [1.0]], [0.0, 1.0]))
+    <Forest sklearn regression: 1 trees, 3 nodes, 1 distinct predicates, \
 depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
     _discover()

@@ -107,7 +107,7 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
         "source_node": np.arange(offset[-1]) - start,
         "cover": cover,
     }
-    if any(_number(tree, "num_deleted", 0) for tree in trees):
+    if len(left) != 2 * int(inner.sum()) + len(trees):
         arrays, kept = _drop_deleted(arrays)
         leaf_value = leaf_value[kept]
     return {**arrays, **predicates, "leaf_value": leaf_value}
@@ -323,7 +323,10 @@ def _bits(categories: NDArray[np.int64]) -> NDArray[np.uint32]:
 def _drop_deleted(
     arrays: dict[str, Any],
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Leave out the nodes that pruning has cut off, and return the kept leaves."""
+    """Leave out the nodes that pruning has cut off, and return the kept leaves.
+
+    ``num_deleted`` counts them since 1.1 only, so reaching them is what decides.
+    """
     left, right, offset = arrays["left"], arrays["right"], arrays["tree_offset"]
     reached = np.zeros(len(left), dtype=np.bool_)
     front = offset[:-1]
