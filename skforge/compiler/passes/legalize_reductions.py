@@ -57,16 +57,24 @@ from skforge.compiler.ir.mir import (
     StoreLeaf,
     WalkDecisionTree,
 )
-from skforge.compiler.ir.mir_tools import loops_in, map_statements
+from skforge.compiler.ir.mir_tools import loops_in, map_loops, map_statements
 from skforge.compiler.loop_nest import Rows, Size, size_value
 
 
 def run(function: Function, hir: PredictEnsemble) -> Function:
     """Legalise a prediction function; ``apply`` functions have nothing to reduce."""
-    if function.result.element == "leaf_number":
-        return function
-    body = _Legalizer(function, hir).descend(function.body, _Scope())
-    return replace(function, body=body)
+    body = function.body
+    if function.result.element == "accumulator":
+        body = _Legalizer(function, hir).descend(body, _Scope())
+    return replace(function, body=map_loops(body, _carried_out))
+
+
+def _carried_out(loop: Loop) -> Loop:
+    """Take the reduction directives off a loop."""
+    directives = replace(
+        loop.directives, atomic_reduce=False, shared_reduce=False, vector_reduce=None
+    )
+    return replace(loop, directives=directives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,10 +366,11 @@ class _Privatizer:
             _is_conflicting(i) and not i.directives.atomic_reduce
             for i in loops_in(loop.body)
         )
-        if has_inner and tree_only:
+        if has_inner and tree_only and not atomic:
             body += (self._inplace(slots),)
         elif has_inner:
-            # Rows of other iterations may be in flight here: sum when all are done.
+            # Other rows, or atomic adds of a loop outside, may be in flight here to
+            # the same slots: sum when all are done.
             self._deferred = True
         return replace(loop, body=body)
 
