@@ -26,7 +26,7 @@ from skforge.exceptions import CompilerError
 
 _LOCK = threading.RLock()
 _LIBRARY_NUMBERS = itertools.count()
-_DEFINED = re.compile(r'^define void @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
+_DEFINED = re.compile(r'^define (?:void|ptr) @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
 # What a kernel looks like to ctypes; a CFUNCTYPE call releases the GIL.
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 
