@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge.compiler.backends.llvm_jit import call, compile_functions, emit_object
 from skforge.compiler.interpreter import interpret_lir
 from skforge.compiler.ir import lir
 from skforge.compiler.ir.builder import Builder
@@ -104,6 +104,8 @@ def check(
 ) -> None:
     """Assert that the interpreter and every target leave the same bytes.
 
+    For aarch64, which does not run here, that the kernel compiles.
+
     ``expected`` says what some of the buffers hold in the end.
     """
     wanted = interpreted(function, args)
@@ -114,6 +116,7 @@ def check(
         for name, array in wanted.items():
             if isinstance(array, np.ndarray):
                 assert_same_bits(got[name], array, f"{name} on {label}")
+    assert emit_object(function, Target.aarch64())[:4] == b"\x7fELF"
 
 
 def assert_same_bits(got: np.ndarray, wanted: np.ndarray, what: str) -> None:
