@@ -97,7 +97,31 @@ def edit(name: str, index: object, value: object) -> Callable[[TiledForest], obj
 
 # tile size 2: item 0 is the tile of nodes 0 and 1; 1 the leaf 3; 2 the tile of node
 # 4 and a dummy, 3 the leaf 2; 4 and 5 the leaves 5 and 6; 6 the tree of one leaf
+def swap_leaves(tiles: TiledForest) -> TiledForest:
+    """Swap two leaf items, so that each is right but behind the other's exit."""
+    return replace(
+        tiles,
+        node=changed(tiles.node, [4, 5], tiles.node[[5, 4]]),
+        leaf=changed(tiles.leaf, [4, 5], tiles.leaf[[5, 4]]),
+    )
+
+
+def make_writeable(tiles: TiledForest) -> TiledForest:
+    tiles = replace(tiles, depth=tiles.depth.copy())
+    tiles.depth.flags.writeable = True
+    return tiles
+
+
 BREAKS = [
+    (
+        edit("predicate", 0, [-1, 1]),
+        "item 0 of tree 0 at position 0 tests a node in slot 1, where no row comes",
+    ),
+    (
+        swap_leaves,
+        "item 2 of tree 0 at position 0 has an exit to another node's item",
+    ),
+    (make_writeable, "depth is writeable"),
     (
         edit("predicate", (2, 0), 1),
         "item 2 of tree 0 at position 0 has another predicate in slot 0 than its node",

@@ -115,6 +115,14 @@ def test_the_commoner_comparison_wins():
     assert sorted(result.threshold.tolist()) == [below_one, 2.0, 3.0]
 
 
+def test_less_than_wins_a_tie():
+    tests = [(Comparison.LE, 1.0), (Comparison.LT, 2.0)]
+    result, comparison = normalize_predicates.run(stumps(tests))
+    above_one = float(np.nextafter(np.float32(1), np.float32(2)))
+    assert comparison == "lt"
+    assert sorted(result.threshold.tolist()) == [above_one, 2.0]
+
+
 def test_opposite_tests_become_one_predicate():
     forest = stumps([(Comparison.LT, 1.0), (Comparison.GE, 1.0)])
     forest = replace(forest, missing_left=np.array([True, False]))

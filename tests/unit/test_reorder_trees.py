@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,3 +55,19 @@ def test_positions_are_sorted_by_depth_then_structure(forest, size):
 def test_a_second_run_changes_nothing(forest):
     tiles = reorder_trees.run(tile_nodes.run(forest, 2))
     assert reorder_trees.run(tiles) is tiles
+
+
+@given(random_forest(max_trees=1, max_depth=2, shapes=("chain left",)))
+def test_mirror_images_are_told_apart(forest):
+    # four trees alike in size and depths, of two structures, by turns
+    repeated = forest.subset([0, 0, 0, 0])
+    mirrored = np.isin(np.arange(repeated.n_nodes) // forest.n_nodes, [1, 3])
+    repeated = replace(
+        repeated,
+        left=np.where(mirrored, repeated.right, repeated.left),
+        right=np.where(mirrored, repeated.left, repeated.right),
+    )
+    tiles = reorder_trees.run(tile_nodes.run(repeated))
+    alike = forest.tree_depths()[0] == 1
+    orders = [[0, 1, 2, 3]] if alike else [[0, 2, 1, 3], [1, 3, 0, 2]]
+    assert tiles.tree_order.tolist() in orders

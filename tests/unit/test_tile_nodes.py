@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -191,6 +193,18 @@ def test_single_node_tiles_are_the_plain_tree():
     assert tiles.depth.tolist() == [0, 1, 1, 2, 2]
     assert (tiles.min_depth.tolist(), tiles.max_depth.tolist()) == ([1], [2])
     assert tiles.exit_table.tolist() == [[1, 0]]
+
+
+def test_left_children_alone_do_not_make_a_level_order():
+    # node 0 has children 1 and 4, node 1 has 3 and 2: only the left ones are in place
+    forest = replace(
+        stump_chain(),
+        right=np.array([4, 2, -1, -1, -1]),
+        leaf=np.array([-1, -1, 0, 1, 2]),
+    ).validate()
+    tiles = tile_nodes.run(forest)
+    assert tiles.node.tolist() == [0, 1, 4, 3, 2]
+    assert tiles.child.tolist() == [[1, 2], [3, 4], [-1, -1], [-1, -1], [-1, -1]]
 
 
 def test_arrays_are_read_only():
