@@ -1,4 +1,4 @@
-"""Hops of interleaved walks as LIR, in lockstep: every walk's loads, then compares.
+"""Hops of interleaved walks as LIR.
 
 The generated hop of a walk of single nodes::
 
@@ -91,26 +91,23 @@ class WalkLowering:
         cursors: Sequence[Cursor],
         starts: Sequence[Value],
     ) -> list[Value]:
-        """Return the nodes behind the exits taken."""
-        k, b, layout = self._k, self._k.b, self._k.layout
-        features = [layout.load_feature_index(b, at) for at in cursors]
-        tests = [
-            (layout.load_threshold(b, at), self._feature_value(start, feature))
-            for at, start, feature in zip(cursors, starts, features, strict=True)
+        """Return the nodes behind the exits taken.
+
+        Walk after walk, not operation after operation: the processor finds the
+        parallelism itself, while the compiler keeps fewer values alive (16 rows: 0.48
+        against 0.74 us a row, which is spills).
+        """
+        return [
+            self._hop(op, at, start) for at, start in zip(cursors, starts, strict=True)
         ]
-        exits = [
-            self._exit(at, threshold, x)
-            for at, (threshold, x) in zip(cursors, tests, strict=True)
-        ]
-        moved = [
-            layout.move_to_child(b, at, exit_)
-            for at, exit_ in zip(cursors, exits, strict=True)
-        ]
+
+    def _hop(self, op: mir.TraverseTreeTile, at: Cursor, start: Value) -> Value:
+        b, layout = self._k.b, self._k.layout
+        x = self._feature_value(start, layout.load_feature_index(b, at))
+        exit_ = self._exit(at, layout.load_threshold(b, at), x)
+        moved = layout.move_to_child(b, at, exit_)
         if op.checked and not layout.leaves_stay:
-            moved = [
-                b.select(layout.is_leaf(b, at), at.node, node)
-                for at, node in zip(cursors, moved, strict=True)
-            ]
+            moved = b.select(layout.is_leaf(b, at), at.node, moved)
         return moved
 
     def all_done(self, cursors: Sequence[Cursor]) -> Value:
