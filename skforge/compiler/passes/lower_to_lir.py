@@ -174,19 +174,30 @@ class _Lowering:
         k.values.update(zip(hops[-1].names, results, strict=True))
 
     def _walk_loop(self, stmt: mir.WalkLoop) -> None:
+        """Hop until no walk moves any more.
+
+        A walk on a leaf stays there, so that comparing nodes before and after is all
+        the leaf check there is: cheaper than decoding it, for one hop too many.
+        """
         k, b, walks = self._k, self._k.b, self._walks
         starts = walks.row_starts(stmt.step)
-        opened: list[list[Cursor]] = []
-
-        def cond(nodes: tuple[Value, ...]) -> Value:
-            opened.append(walks.open(stmt.step, nodes))
-            return walks.all_done(opened[-1])
-
-        def body(nodes: tuple[Value, ...]) -> list[Value]:
-            return walks.hop(stmt.step, opened[-1], starts)
-
         inits = [k.values[name] for name in stmt.inits]
-        results = b.while_(inits, cond, body)
+        wide = inits[0].type
+
+        def cond(carried: tuple[Value, ...]) -> Value:
+            return b.any_true(b.compare("ne", carried[0], b.const(0, wide)))
+
+        def body(carried: tuple[Value, ...]) -> list[Value]:
+            nodes = carried[1:]
+            moved = walks.hop(stmt.step, walks.open(stmt.step, nodes), starts)
+            change: Value | None = None
+            for old, new in zip(nodes, moved, strict=True):
+                differs = b.binary("xor", old, new)
+                change = differs if change is None else b.binary("or", change, differs)
+            assert change is not None
+            return [change, *moved]
+
+        _, *results = b.while_([b.const(1, wide), *inits], cond, body)
         k.values.update(zip(stmt.results, results, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:

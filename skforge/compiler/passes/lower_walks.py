@@ -110,15 +110,6 @@ class WalkLowering:
             moved = b.select(layout.is_leaf(b, at), at.node, moved)
         return moved
 
-    def all_done(self, cursors: Sequence[Cursor]) -> Value:
-        """Return whether any walk has not reached its leaf yet (bool)."""
-        k, b = self._k, self._k.b
-        walking = [b.invert(k.layout.is_leaf(b, at)) for at in cursors]
-        any_ = walking[0]
-        for one in walking[1:]:
-            any_ = b.binary("or", any_, one)
-        return b.any_true(any_)
-
     # ------------------------------------------------------------ tests
 
     def _feature_value(self, start: Value, feature: Value) -> Value:
