@@ -34,11 +34,11 @@ class Event:
     """Something a run did, for those who count.
 
     ``loop`` begins (``first`` is the variable's value) or ends (``done``) one iteration
-    of loop ``name``; ``rows`` and ``trees`` cache a range; ``walk`` takes row ``first``
-    through the tree at position ``last``.
+    of loop ``name``; ``rows`` and ``trees`` cache a range, ``ahead`` a share of one for
+    later; ``walk`` takes row ``first`` through the tree at position ``last``.
     """
 
-    what: Literal["loop", "done", "rows", "trees", "walk"]
+    what: Literal["loop", "done", "rows", "trees", "ahead", "walk"]
     name: str
     first: int
     last: int
@@ -217,8 +217,8 @@ class _Run:
                 self._finish(stmt)
             case mir.CacheTrees(trees=trees):
                 self._cache("trees", *self._range(trees))
-            case mir.CacheRows(rows=rows):
-                self._cache("rows", *self._range(rows))
+            case mir.CacheRows():
+                self._cache_rows(stmt)
             case mir.EvaluatePredicates():
                 raise CompilerError("evaluate_predicates has no meaning here yet")
             case _:
@@ -226,13 +226,22 @@ class _Run:
 
     def _event(
         self,
-        what: Literal["loop", "done", "rows", "trees", "walk"],
+        what: Literal["loop", "done", "rows", "trees", "ahead", "walk"],
         name: str,
         first: int,
         last: int,
     ) -> None:
         if self._observe is not None:
             self._observe(Event(what, name, first, last))
+
+    def _cache_rows(self, stmt: mir.CacheRows) -> None:
+        if stmt.share is None:
+            self._cache("rows", *self._range(stmt.rows))
+            return
+        var, step, trips = stmt.share
+        if not 0 <= self._vars[var] // step < trips:
+            raise Fault("there is no such share")
+        self._event("ahead", var, *self._range(stmt.rows))
 
     def _cache(self, what: Literal["rows", "trees"], first: int, last: int) -> None:
         self._cached[what].add(first, last)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from skforge.compiler.ir.mir import (
     Affine,
     Body,
+    Bound,
     DepthSwitch,
     Let,
     Loop,
@@ -21,12 +22,14 @@ T = TypeVar("T")
 
 def substitute(node: T, var: str, by: Affine) -> T:
     """Return a statement, body or index with a loop variable replaced by a sum."""
-    return _rewrite(node, _Substitution(var, by))
+    made: T = _rewrite(node, _Substitution(var, by))
+    return made
 
 
 def rename(node: T, suffix: str, names: frozenset[str]) -> T:
     """Return a body in which each bound name in ``names`` gets a suffix."""
-    return _rewrite(node, _Renaming(suffix, names))
+    made: T = _rewrite(node, _Renaming(suffix, names))
+    return made
 
 
 class _Substitution:
@@ -142,6 +145,27 @@ def map_statements(body: Body, change: Callable[[Stmt], Stmt | Body]) -> Body:
                 new = change(stmt)
                 made.extend(new if isinstance(new, tuple) else (new,))
     return tuple(made)
+
+
+def tightest(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+    """Return bounds without repetitions and those that another one implies.
+
+    Loop variables are never negative, so of two bounds with one limit the one that
+    takes off more is the lower.
+    """
+
+    def implies(one: Bound, two: Bound) -> bool:
+        a, b = one.minus, two.minus
+        rest = list(a.terms)
+        for term in b.terms:
+            if term not in rest:
+                return False
+            rest.remove(term)
+        same = (one.limit, a.constant, a.sizes) == (two.limit, b.constant, b.sizes)
+        return same and one != two
+
+    kept = tuple(dict.fromkeys(bounds))
+    return tuple(b for b in kept if not any(implies(other, b) for other in kept))
 
 
 def loops_in(body: Body) -> Iterator[Loop]:

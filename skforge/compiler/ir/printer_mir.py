@@ -300,8 +300,13 @@ def _simple(
             return f"{mir.RESULT}[{_range(rows)}] = base + {sums} * scale"
         case mir.CacheTrees(trees=trees):
             return f"cache_trees({_range(trees)})"
-        case mir.CacheRows(rows=rows):
-            return f"cache_rows({_range(rows)})"
+        case mir.CacheRows(rows=rows, share=share):
+            part = []
+            if share is not None:
+                var, step, trips = share
+                number = var if step == 1 else f"{var} / {step}"
+                part = [f"share {number} of {trips}"]
+            return f"cache_rows({_range(rows)}){_attributes(part)}"
         case mir.EvaluatePredicates(name=name, trees=trees, rows=rows):
             return f"{name} = evaluate_predicates({_range(trees)}, {_range(rows)})"
         case _:

@@ -117,8 +117,10 @@ class _Verifier:
                 self._rows_of(stmt, scope, mir.RESULT, stmt.rows.start)
             case mir.CacheTrees(trees=trees):
                 self._range(stmt, scope, trees, "tree")
-            case mir.CacheRows(rows=rows):
+            case mir.CacheRows(rows=rows, share=share):
                 self._range(stmt, scope, rows, "batch")
+                if share is not None:
+                    self._affine(stmt, scope, mir.Affine((share[0],)), "tree")
             case mir.EvaluatePredicates():
                 self._range(stmt, scope, stmt.trees, "tree")
                 self._range(stmt, scope, stmt.rows, "batch")

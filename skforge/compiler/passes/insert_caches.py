@@ -21,8 +21,8 @@ from skforge.compiler.ir.mir import (
     Range,
     Stmt,
 )
-from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.loop_nest import Size
+from skforge.compiler.ir.mir_tools import loops_in, tightest
+from skforge.compiler.loop_nest import Size, size_value
 
 
 def run(function: Function) -> Function:
@@ -69,11 +69,14 @@ def _spread_ahead(loop: Loop, body: Body, working_set: Range) -> Body | None:
     """
     if loop.root != "batch" or len(body) != 1 or not isinstance(loop.step, int):
         return None
+    if loop.kind not in ("serial", "parallel"):
+        return None  # a GPU's cache holds what the block itself uses
     (trees,) = body
     if (
         not isinstance(trees, Loop)
         or trees.root != "tree"
         or trees.kind != "serial"
+        or trees.directives.unroll  # shares are numbered by the loop's variable
         or not isinstance(trees.step, int)
         or trees.start != 0
         or not trees.trip_count
@@ -113,7 +116,7 @@ def _working_set(loop: Loop, outside: tuple[Loop, ...]) -> Range:
         here = Affine((o.var,))
         bounds += [Bound(b.limit, b.minus.plus(here)) for b in o.bounds]
     start = Affine(tuple(o.var for o in same_root))
-    return Range(start, tuple(dict.fromkeys(bounds)))
+    return Range(start, tightest(bounds))
 
 
 def _stays_within(loop: Loop, step: Size) -> bool:
@@ -121,7 +124,7 @@ def _stays_within(loop: Loop, step: Size) -> bool:
     for bound in loop.bounds:
         if bound.limit == step:
             return True
-        if isinstance(bound.limit, int) and isinstance(step, int):
-            if bound.limit <= step:
-                return True
+        known = isinstance(bound.limit, int) and isinstance(step, int)
+        if known and size_value(bound.limit, 0) <= size_value(step, 0):
+            return True
     return False

@@ -57,7 +57,12 @@ from skforge.compiler.ir.mir import (
     StoreLeaf,
     WalkDecisionTree,
 )
-from skforge.compiler.ir.mir_tools import loops_in, map_loops, map_statements
+from skforge.compiler.ir.mir_tools import (
+    loops_in,
+    map_loops,
+    map_statements,
+    tightest,
+)
 from skforge.compiler.loop_nest import Rows, Size, size_value
 
 
@@ -103,10 +108,12 @@ class _Scope:
     def rows(self) -> Range:
         """The rows of a block, those past any bound left out."""
         bounds = [Bound(self.extent)]
+        if self.extent == 1:  # the loops outside have checked this very row
+            return Range(self.start, tuple(bounds))
         for loop in self.outside:
             here = Affine((loop.var,))
             bounds += [Bound(b.limit, b.minus.plus(here)) for b in loop.bounds]
-        return Range(self.start, tuple(dict.fromkeys(bounds)))
+        return Range(self.start, tightest(bounds))
 
     @property
     def local_rows(self) -> Range:
@@ -131,9 +138,9 @@ def _owns_rows(loop: Loop, scope: _Scope) -> bool:
         for bound in inner.bounds:
             if bound.limit == extent:
                 return True
-            if isinstance(bound.limit, int) and isinstance(extent, int):
-                if bound.limit <= extent:
-                    return True
+            known = isinstance(bound.limit, int) and isinstance(extent, int)
+            if known and size_value(bound.limit, 0) <= size_value(extent, 0):
+                return True
         return False
 
     return all(within(i) for i in loops_in(loop.body) if i.root == "batch")
@@ -314,9 +321,7 @@ def _retarget(body: Body, name: str, scope: _Scope) -> Body:
             return stmt
         row = stmt.indices[0]
         assert isinstance(row, Affine)
-        return replace(
-            stmt, target=name, indices=(scope.local(row), *stmt.indices[1:])
-        )
+        return replace(stmt, target=name, indices=(scope.local(row), *stmt.indices[1:]))
 
     return map_statements(body, change)
 
