@@ -6,8 +6,10 @@ file, data file or schedule.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +18,20 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from skforge import __version__
 from skforge._cli_data import Rows, load_rows, load_schedule
-from skforge._cli_report import Pair, check, duration, own_speed, speed
+from skforge._cli_inspect import level_text
+from skforge._cli_report import (
+    Pair,
+    check,
+    describe,
+    duration,
+    own_speed,
+    show_schedules,
+    speed,
+)
 from skforge.exceptions import SkforgeError, VerificationError
 
 if TYPE_CHECKING:
@@ -53,6 +63,9 @@ SecondsOption = Annotated[
 
 def main() -> None:
     """Run the command line of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without "×" or "µ"
     app(prog_name="skforge")
 
 
@@ -130,8 +143,16 @@ def inspect(
     model_file: ModelFile,
     level: Annotated[
         str,
-        typer.Option(help="schedule, loops, hir, mir, lir, llvm or asm."),
+        typer.Option(
+            help="schedule, loops, hir, mir, lir, llvm, asm or a pass of MIR."
+        ),
     ] = "loops",
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Rows a call, to choose the kernel by; default: many."
+        ),
+    ] = None,
     schedule: ScheduleOption = None,
     target: Annotated[
         str, typer.Option(help="cpu, x86-64-v3, aarch64, cuda, ...")
@@ -139,11 +160,17 @@ def inspect(
 ) -> None:
     """Print one level of what a model file compiles to."""
     with _reported():
-        from skforge import compile_forest, load_forest
+        from skforge import Target, load_forest
 
-        forest = load_forest(model_file)
-        module = compile_forest(forest, schedule=load_schedule(schedule), target=target)
-        typer.echo(module.inspect(level))
+        machine = Target.parse(target)
+        given = load_schedule(schedule)
+        try:
+            text = level_text(load_forest(model_file), level, machine, given, rows)
+        except ValueError as error:
+            if isinstance(error, SkforgeError):
+                raise
+            raise typer.BadParameter(str(error), param_hint="--level") from error
+        typer.echo(text)
 
 
 def _sizes(text: str) -> list[int]:
@@ -168,22 +195,20 @@ def _bench(
     schedule: str | None,
     seconds: float,
 ) -> bool:
-    from skforge import compile_forest, load_forest
+    from skforge import Target, compile_forest, load_forest
 
+    target = Target.host()  # loads LLVM, which is not compile time
     start = perf_counter()
     forest = load_forest(model_file)
-    loaded = perf_counter()
-    module = compile_forest(forest, schedule=load_schedule(schedule))
-    module.predict_raw(np.zeros((1, forest.n_features), forest.threshold.dtype))
-    _describe(console, model_file.name, forest)
-    console.print(
-        f"read in {duration(loaded - start)}, "
-        f"compiled for one row in {duration(perf_counter() - loaded)}"
-    )
-    _show_schedules(console, module)
+    read = perf_counter() - start
     rows = _drawn_rows(forest)
     if data is not None:
         rows = {f"of {data.name}": load_rows(data, forest, columns), **rows}
+    module = compile_forest(forest, schedule=load_schedule(schedule), target=target)
+    compiled = module.compile_all()
+    describe(console, model_file.name, forest)
+    console.print(f"read in {duration(read)}, compiled in {duration(compiled)}")
+    show_schedules(console, module)
     X = next(iter(rows.values()))
     source = _xgboost_margin(console, model_file)
     if source is not None:
@@ -198,26 +223,31 @@ def _bench(
 
 
 def _demo(console: Console, seconds: float) -> None:
-    from skforge import CompiledForest, compile_forest
+    from skforge import CompiledForest, Target, compile_forest
 
+    target = Target.host()  # loads LLVM, which is not compile time
     X, y = _demo_data()
     train, held_out = X[4096:], X[:4096]
     model = _demo_model(console)
+    console.print(
+        Text(f"training {type(model).__name__} on {len(train):,} generated rows ...")
+    )
     start = perf_counter()
     model.fit(train, y[4096:])
     trained = perf_counter() - start
-    model.set_params(n_jobs=1)
 
     start = perf_counter()
     fast = CompiledForest(model).fit(train[:1000])
-    compiled = perf_counter() - start
+    fitted = perf_counter() - start
     forest = fast.forest_
-    _describe(console, type(model).__name__, forest)
+    describe(console, type(model).__name__, forest)
     console.print(
-        f"trained in {duration(trained)}, compiled and checked in {duration(compiled)}"
+        f"trained in {duration(trained)}; CompiledForest(model).fit(X), which compiles "
+        f"and checks, took {duration(fitted)}",
+        soft_wrap=True,
     )
-    module = compile_forest(forest)
-    _show_schedules(console, module)
+    module = compile_forest(forest, target=target)
+    show_schedules(console, module)
 
     pairs = [
         Pair("predict_proba", fast.predict_proba, "predict_proba", model.predict_proba)
@@ -269,8 +299,11 @@ def _demo_model(console: Console) -> Any:
             "is a scikit-learn random forest instead.",
             soft_wrap=True,
         )
-        return RandomForestClassifier(100, max_depth=8, n_jobs=-1, random_state=0)
-    return xgboost.XGBClassifier(n_estimators=100, max_depth=8, random_state=0)
+        return RandomForestClassifier(100, max_depth=8, n_jobs=1, random_state=0)
+    # One thread: two that share a busy machine wait for each other.
+    return xgboost.XGBClassifier(
+        n_estimators=100, max_depth=8, n_jobs=1, random_state=0
+    )
 
 
 def _drawn_rows(forest: Forest, n: int = 2000) -> dict[str, Rows]:
@@ -312,36 +345,10 @@ def _xgboost_margin(
         console.print(f"xgboost {xgboost.__version__} cannot read the file: {reason}")
         return None
     booster.set_param({"nthread": 1})
-    return lambda X: booster.inplace_predict(X, predict_type="margin")
-
-
-def _describe(console: Console, name: str, forest: Forest) -> None:
-    trees = len(forest.tree_offset) - 1
-    console.print(
-        f"[bold]{name}[/]: {trees:,} trees, {len(forest.left):,} nodes, "
-        f"{len(forest.feature):,} distinct predicates, {forest.n_features:,} features, "
-        f"{len(forest.base)} output{'s' if len(forest.base) != 1 else ''}",
-        soft_wrap=True,
+    rounds = (0, 0)  # all
+    # The wrapper that saved the file predicts with the rounds up to the best one.
+    if booster.attr("scikit_learn") is not None:
+        rounds = (0, int(booster.attr("best_iteration") or -1) + 1)
+    return lambda X: booster.inplace_predict(
+        X, predict_type="margin", iteration_range=rounds
     )
-
-
-def _show_schedules(console: Console, module: Any) -> None:
-    from skforge.compiler.target import Target
-
-    console.print(f"target: {Target.host()}", soft_wrap=True)
-    table = Table("rows a call", "schedule", title="Schedules")
-    for (first, last), schedule in module.schedules.items():
-        table.add_row(_range(first, last), Text(repr(schedule), overflow="fold"))
-    console.print(table)
-    console.print(Text(module.inspect("loops")), soft_wrap=True)
-
-
-def _range(first: int, last: int | None) -> str:
-    """Return a range of batch sizes as text; None means without end.
-
-    >>> _range(1, 1), _range(2, 15), _range(2049, None)
-    ('1', '2–15', '2,049 and more')
-    """
-    if last is None:
-        return f"{first:,} and more"
-    return f"{first:,}" if first == last else f"{first:,}–{last:,}"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from skforge._timing import interleave
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest import Forest
+    from skforge.compiler.module import CompiledModule
+    from skforge.compiler.schedule import Schedule
 
 Rows = NDArray[np.floating[Any]]
 Predict = Callable[[Rows], NDArray[Any]]
@@ -45,9 +52,97 @@ def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]
     return np.flatnonzero((a != b).any(axis=1))
 
 
+def describe(console: Console, name: str, forest: Forest) -> None:
+    """Print a line on what was read."""
+    facts = (
+        count(forest.n_trees, "tree"),
+        count(forest.n_nodes, "node"),
+        count(forest.n_predicates, "distinct predicate"),
+        count(forest.n_features, "feature"),
+        count(forest.n_outputs, "output"),
+    )
+    console.print(Text.assemble((name, "bold"), ": ", ", ".join(facts)))
+
+
+def count(n: int, what: str) -> str:
+    """Return a number with its noun.
+
+    >>> count(1, "tree"), count(2000, "tree")
+    ('1 tree', '2,000 trees')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def show_schedules(console: Console, module: CompiledModule) -> None:
+    """Print each schedule once, with the batch sizes it serves and its loop nest."""
+    served: dict[Schedule, list[tuple[int, int | None]]] = {}
+    for ends, schedule in module.schedules.items():
+        served.setdefault(schedule, []).append(ends)
+    console.print()
+    _title(console, f"Schedules and their loops, on {module.target}")
+    for schedule, ranges in served.items():
+        which = ranges_text(ranges)
+        console.print(Text(f"  batches of {which}:" if which else "  any batch:"))
+        lines = wrapped(repr(schedule), max(40, console.width) - 4)
+        nest = str(schedule.loop_nest(module.forest)).splitlines()
+        for line in (*lines, *nest[1:]):
+            style = "cyan" if line in lines else "dim"
+            console.print(Text(f"    {line}", style=style), soft_wrap=True)
+
+
+def ranges_text(ranges: Sequence[tuple[int, int | None]]) -> str:
+    """Return ranges of batch sizes as text, joined where they touch.
+
+    >>> ranges_text([(1, 1), (2, 15)]), ranges_text([(8, 8), (2049, None)])
+    ('1–15', '8, 2,049 and more')
+    >>> ranges_text([(1, None)])
+    ''
+    """
+    joined: list[tuple[int, int | None]] = []
+    for first, last in sorted(ranges):
+        if joined and joined[-1][1] == first - 1:
+            first, _ = joined.pop()
+        joined.append((first, last))
+    if joined == [(1, None)]:
+        return ""
+    return ", ".join(
+        f"{first:,} and more"
+        if last is None
+        else (f"{first:,}" if first == last else f"{first:,}–{last:,}")
+        for first, last in joined
+    )
+
+
+def wrapped(call_chain: str, width: int) -> list[str]:
+    """Break a chain of calls into lines before a dot.
+
+    >>> wrapped('Schedule().tile("tree", "t0", "t1", 8).unroll("t1")', 40)
+    ['Schedule().tile("tree", "t0", "t1", 8)', '  .unroll("t1")']
+    """
+    lines = [""]
+    for number, part in enumerate(re.split(r"(?<=\))(?=\.)", call_chain)):
+        if number and len(lines[-1]) + len(part) > width:
+            lines.append("  ")
+        lines[-1] += part
+    return lines
+
+
+def _title(console: Console, text: str) -> None:
+    console.print(Text(text, style="bold"))
+
+
+def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    return table
+
+
 def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> bool:
     """Print for each pair and set of rows whether all bits agree; return if all do."""
-    table = Table("skforge", "source", "rows", "bits", title="Predictions")
+    console.print()
+    _title(console, "Predictions, compared bit by bit")
+    table = _table("skforge", "source", "rows", "bits")
     good = True
     for pair in pairs:
         for kind, X in rows.items():
@@ -83,13 +178,12 @@ def speed(
     seconds: float = 1.0,
 ) -> None:
     """Print medians for each batch size; all calls of a size share their rounds."""
-    table = Table(title="Time of one call, one thread (medians of interleaved rounds)")
-    table.add_column("rows", justify="right")
-    table.add_column("skforge")
-    table.add_column("time", justify="right")
-    table.add_column("source")
-    for column in ("time", "speedup"):
-        table.add_column(column, justify="right")
+    console.print()
+    _title(console, "Time of one call on one thread, median of interleaved rounds")
+    right = ("rows", "time", "its time", "speedup")
+    table = _table(
+        "rows", "skforge", "time", "source", "its time", "speedup", right=right
+    )
     for size in batch_sizes:
         batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
         calls = {}
@@ -107,7 +201,6 @@ def speed(
                 duration(timing.seconds(theirs)),
                 f"{_three_digits(timing.speedup(ours, over=theirs))}×",
             )
-        table.add_section()
     console.print(table)
 
 
@@ -121,9 +214,10 @@ def own_speed(
     seconds: float = 1.0,
 ) -> None:
     """Print medians of the compiled function alone, for want of the source's."""
-    table = Table(title="Time of one call, one thread (medians)")
-    for column in ("rows", name, "per row"):
-        table.add_column(column, justify="right")
+    console.print()
+    _title(console, "Time of one call on one thread, median of rounds")
+    columns = ("rows", name, "per row")
+    table = _table(*columns, right=columns)
     for size in batch_sizes:
         batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
         timing = interleave({name: _bound(predict, batch)}, seconds=seconds)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,7 @@ from skforge._cli_report import (
     own_speed,
     speed,
 )
-from skforge.compiler.reference import reference_raw
+from skforge.compiler.module import CompiledModule
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 ROOT = Path(__file__).parents[2]
@@ -244,8 +246,8 @@ def test_check_reports_the_first_row_that_differs():
     rows = {"zero": np.zeros((4, 1)), "mixed": np.array([[0.0], [1.0], [2.0]])}
     assert not check(console, [pair], rows)
     text = console.export_text()
-    assert "4 zero  │ identical" in text
-    assert "3 mixed │ 2 differ, the first in row 1" in text
+    assert re.search("4 zero +identical", text)
+    assert re.search("3 mixed +2 differ, the first in row 1", text)
 
 
 def test_speed_names_both_and_fills_the_batch():
@@ -269,24 +271,6 @@ def test_speed_names_both_and_fills_the_batch():
 # -- exit codes of a comparison ---------------------------------------------------
 
 
-class Walk:
-    """Stands for a compiled module; ``nudge`` changes the last bit of row 3."""
-
-    def __init__(self, forest, nudge):
-        self.forest, self.nudge = forest, nudge
-
-    schedules = {(1, 1): "for one row", (2, None): "for many"}  # noqa: RUF012
-
-    def predict_raw(self, X):
-        raw = reference_raw(self.forest, X)[:, 0]
-        if self.nudge and len(raw) > 3:
-            raw[3] = np.nextafter(raw[3], np.float32(np.inf))
-        return raw
-
-    def inspect(self, level):
-        return f"the {level} of it"
-
-
 @pytest.fixture
 def small_model(tmp_path):
     xgboost = pytest.importorskip("xgboost")
@@ -297,35 +281,157 @@ def small_model(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("peer", ["xgboost", "reference walk"])
-@pytest.mark.parametrize(("nudge", "expected"), [(False, 0), (True, 1)])
-def test_bench_exits_by_whether_bits_agree(
-    run, small_model, monkeypatch, nudge, expected, peer
+@pytest.fixture
+def nudged(monkeypatch):
+    """Make the last bit of the fourth row's raw score wrong."""
+    right = CompiledModule.predict_raw
+
+    def predict_raw(self, X, **options):
+        raw = right(self, X, **options)
+        if len(raw) > 3:
+            raw[3] = np.nextafter(raw[3], np.float32(np.inf))
+        return raw
+
+    monkeypatch.setattr(CompiledModule, "predict_raw", predict_raw)
+
+
+BENCH = ("--seconds=0.02", "--batch-sizes=1,5")
+
+
+def test_bench_of_equal_predictions(run, small_model):
+    code, out, err = run("bench", small_model, *BENCH)
+    assert (code, err) == (0, "")
+    assert "small.json: 3 trees, " in out
+    assert "batches of 1–15:" in out
+    assert "for b0 in 0 to batch step 64:" in out
+    assert out.count("identical") == 2
+    assert out.count("×") == 2
+
+
+def test_bench_of_different_predictions(run, small_model, nudged):
+    code, out, _ = run("bench", small_model, *BENCH)
+    assert code == 1
+    assert out.count("1 differ, the first in row 3") == 2
+    assert "identical" not in out
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_bench_without_xgboost_compares_with_the_reference(
+    run, small_model, monkeypatch, request, wrong
 ):
-    def compile_forest(forest, schedule=None):
-        return Walk(forest, nudge)
-
-    monkeypatch.setitem(vars(skforge), "compile_forest", compile_forest)
-    if peer == "reference walk":
-        monkeypatch.setitem(sys.modules, "xgboost", None)
-    code, out, _ = run("bench", small_model, "--seconds=0.02", "--batch-sizes=1,5")
-    assert code == expected
-    assert "small.json: 3 trees" in out
-    assert "the loops of it" in out
-    assert "2 and more" in out
-    assert ("1 differ, the first in row 3" in out) == nudge
-    assert ("identical" in out) == (not nudge)
-    assert ("speedup" in out) == (peer == "xgboost")
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    if wrong:
+        request.getfixturevalue("nudged")
+    code, out, _ = run("bench", small_model, *BENCH)
+    assert code == (1 if wrong else 0)
+    assert "bits are compared with skforge's reference walk" in out
+    assert ("1 differ, the first in row 3" in out) == wrong
+    assert "per row" in out
+    assert "speedup" not in out
 
 
-def test_inspect_prints_the_level(run, small_model, monkeypatch):
-    asked = {}
+def test_bench_with_rows_of_a_file(run, small_model, tmp_path):
+    data = tmp_path / "rows.csv"
+    data.write_text("1,2,3,4\n5,6,7,8\n")
+    code, out, _ = run("bench", small_model, f"--data={data}", "--columns=1:4", *BENCH)
+    assert code == 0
+    assert "2 of rows.csv " in out
+    assert out.count("identical") == 3
 
-    def compile_forest(forest, **options):
-        asked.update(options)
-        return Walk(forest, nudge=False)
 
-    monkeypatch.setitem(vars(skforge), "compile_forest", compile_forest)
-    code, out, _ = run("inspect", small_model, "--level=mir", "--target=x86-64-v2")
-    assert (code, out) == (0, "the mir of it\n")
-    assert asked == {"schedule": None, "target": "x86-64-v2"}
+def test_rows_are_refused_before_anything_is_printed(run, small_model, tmp_path):
+    data = tmp_path / "rows.csv"
+    data.write_text("1,2\n")
+    code, out, err = run("bench", small_model, f"--data={data}")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: rows.csv has 2 columns, but the model takes 3; choose them with "
+        "--columns, such as --columns 0:3.\n"
+    )
+
+
+def test_bench_of_one_schedule(run, small_model):
+    code, out, _ = run("bench", small_model, "--schedule=parallel-rows", *BENCH)
+    assert code == 0
+    assert "any batch:" in out
+    assert repr(skforge.Schedule.preset("parallel-rows")) in out
+
+
+def test_bench_of_a_gpu_schedule_is_refused_with_its_nest(run, small_model):
+    code, _, err = run("bench", small_model, "--schedule=tahoe-direct")
+    assert code == 2
+    assert err.splitlines()[0] == (
+        'error: gpu_dimension("b0", "grid.x") maps a loop to a GPU, but the target is '
+        "a CPU."
+    )
+    assert "<-- here" in err
+
+
+def test_an_early_stopped_file_predicts_with_its_best_rounds(run, tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(400, 3)), random.normal(size=400)
+    model = xgboost.XGBRegressor(n_estimators=50, early_stopping_rounds=3, n_jobs=1)
+    model.fit(X[:200], y[:200], eval_set=[(X[200:], y[200:])], verbose=False)
+    used, built = model.best_iteration + 1, model.get_booster().num_boosted_rounds()
+    assert used < built
+    path = tmp_path / "early.json"
+    model.save_model(path)
+    code, out, _ = run("bench", path, *BENCH)
+    assert code == 0
+    assert f"early.json: {used} tree" in out
+    assert out.count("identical") == 2
+
+
+def test_inspect_prints_the_module_s_levels(run, small_model):
+    module = skforge.compile_forest(skforge.load_forest(small_model))
+    for level in ("schedule", "loops", "hir", "mir", "lir", "unroll-walks"):
+        code, out, _ = run("inspect", small_model, f"--level={level}")
+        assert (code, out) == (0, module.inspect(level) + "\n"), level
+        if level not in ("hir",):
+            _, one, _ = run("inspect", small_model, f"--level={level}", "--rows=1")
+            assert one == module.inspect(level, n_rows=1) + "\n"
+            assert one != out
+
+
+@pytest.mark.parametrize(
+    ("target", "mnemonic"), [("x86-64-v3", "vmovss"), ("aarch64", "ldr\t")]
+)
+def test_inspect_shows_code_of_other_machines(run, small_model, target, mnemonic):
+    code, out, _ = run("inspect", small_model, "--level=asm", f"--target={target}")
+    assert code == 0
+    assert mnemonic in out
+    code, out, _ = run("inspect", small_model, "--level=llvm", f"--target={target}")
+    assert code == 0
+    assert f'"{target.split("-")[0]}' in out
+
+
+def test_inspect_of_a_gpu_schedule_ends_at_the_loops(run, small_model):
+    options = (small_model, "--target=cuda", "--schedule=rapids")
+    code, out, _ = run("inspect", *options)
+    assert code == 0
+    assert "grid.x" in out
+    code, out, err = run("inspect", *options, "--level=asm")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: 'asm' cannot be shown for 'cuda' yet: this version generates code for "
+        "CPUs; 'schedule' and 'loops' can.\n"
+    )
+
+
+def test_inspect_names_the_levels(run, small_model):
+    code, out, err = run("inspect", small_model, "--level=ptx")
+    assert (code, out) == (2, "")
+    assert "'ptx' is no level; use one of schedule, loops, hir, mir, lir, llvm" in err
+
+
+def test_output_that_cannot_say_times(small_model):
+    command = [sys.executable, "-m", "skforge", "bench", str(small_model), *BENCH]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"speedup" in done.stdout
