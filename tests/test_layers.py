@@ -45,7 +45,13 @@ LAYERS = (
         "skforge.compiler.default_schedule",
     ),
     ("skforge.tuning", "skforge.tuning.*"),
-    ("skforge.estimators",),
+    (
+        "skforge.estimators",
+        "skforge._delegation",
+        "skforge._inputs",
+        "skforge._predictor",
+        "skforge._verification",
+    ),
     ("skforge", "skforge.__main__", "skforge._cli*"),
 )
 

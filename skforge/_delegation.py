@@ -1,0 +1,125 @@
+"""What a wrapper takes from its model: tags, fitted state, optional methods."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import ClassifierTags, RegressorTags, Tags, get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from skforge.compiler.forest import Forest
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.base import class_names
+
+#: Attributes of a fitted model whose names do not end in an underscore.
+FITTED = frozenset({"best_iteration", "best_score"})
+
+_CLASSIFICATION = ("binary", "multiclass", "multilabel")
+
+
+def unwrap(estimator: Any) -> Any:
+    """Return the model inside any ``FrozenEstimator``."""
+    while is_frozen(estimator):
+        estimator = estimator.estimator
+    return estimator
+
+
+def is_frozen(estimator: Any) -> bool:
+    """Tell whether it is scikit-learn's ``FrozenEstimator``."""
+    return "sklearn.frozen._frozen.FrozenEstimator" in class_names(estimator)
+
+
+def is_estimator(model: Any) -> bool:
+    """Tell an estimator, which may be trained, from a Booster, a file or a forest."""
+    return hasattr(model, "fit") and hasattr(model, "get_params")
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Tell whether an estimator is fitted; what is no estimator always is."""
+    if not is_estimator(estimator):
+        return True
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
+
+
+def task_of(model: Any) -> str | None:
+    """Return what a Booster, a file or a forest predicts, without compiling it."""
+    if isinstance(model, Forest):
+        return model.task
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        try:
+            stamp = path.stat()
+        except OSError:
+            return None
+        return _task_of_file(path, stamp.st_mtime_ns, stamp.st_size)
+    if "xgboost.core.Booster" in class_names(model):
+        from skforge.compiler.frontends.xgboost import _OBJECTIVES
+
+        learner = json.loads(model.save_config())["learner"]
+        objective = _OBJECTIVES.get(learner["objective"]["name"])
+        return None if objective is None else objective.task
+    return None
+
+
+@lru_cache(maxsize=16)
+def _task_of_file(path: Path, _changed: int, _size: int) -> str | None:
+    try:
+        return load_forest(path).task
+    except ValueError:  # fit will say what is wrong with it
+        return None
+
+
+def classes_of(forest: Forest) -> Any:
+    """Return the labels of a classifier that has none: 0, 1, and so on."""
+    if forest.task not in ("binary", "multiclass"):
+        return None
+    return np.arange(max(2, forest.n_outputs))
+
+
+def tags_of(model: Any, forest: Forest | None) -> Tags:
+    """Return tags like the model's own."""
+    if is_estimator(model):
+        return deepcopy(get_tags(model))
+    tags = get_tags(BaseEstimator())
+    task = forest.task if forest is not None else task_of(model)
+    if task in _CLASSIFICATION:
+        tags.estimator_type = "classifier"
+        tags.classifier_tags = ClassifierTags(multi_label=task == "multilabel")
+    elif task is not None:
+        tags.estimator_type = "regressor" if task == "regression" else "ranker"
+        tags.regressor_tags = RegressorTags()
+    tags.input_tags.allow_nan = tags.input_tags.sparse = True
+    return tags
+
+
+def model_has(name: str) -> Callable[[Any], bool]:
+    """Return a check for ``available_if``: the model has this method.
+
+    A Booster, a file or a forest has those that its predictions give.
+    """
+
+    def check(self: Any) -> bool:
+        model = unwrap(self.__dict__.get("estimator_", self.estimator))
+        if is_estimator(model):
+            getattr(model, name)  # its own AttributeError, with its own text
+            return True
+        if name == "predict_proba":
+            forest = self.__dict__.get("forest_")
+            task = forest.task if forest is not None else task_of(model)
+            return task in _CLASSIFICATION
+        return name in ("predict", "apply", "score")
+
+    return check

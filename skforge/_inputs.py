@@ -1,0 +1,320 @@
+"""Rows as each source library takes them: its checks, its warnings, its errors.
+
+A :class:`Source` turns what a user passes into rows for the kernels. Whatever it
+does not know it declines, and the caller asks the source's own method instead: the
+value, the warning or the exception is then the source's by construction.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import config_context, get_config
+from sklearn.utils import get_tags
+
+from skforge.compiler.forest import Forest
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.base import class_names
+from skforge.compiler.reference import reference_raw
+from skforge.exceptions import InvalidInputError
+
+Array = NDArray[Any]
+
+#: Bytes of dense rows that sparse rows are expanded to at a time.
+DENSE_BYTES = 32 << 20
+
+
+class Source(Protocol):
+    """A fitted model seen as a taker of rows."""
+
+    #: What absent entries of sparse rows mean.
+    fill: float
+    #: Whether its own ``predict`` speaks in labels (a Booster's has only scores).
+    labels: bool
+    #: Dtype of its leaf numbers, and whether ``apply`` drops the axis of one tree.
+    leaf_dtype: Any
+    flat_leaves: bool
+
+    def rows(self, X: Any, method: str) -> Any:
+        """Return an array or CSR matrix for the kernels; None declines."""
+        ...
+
+    def plain(self, X: Array) -> bool:
+        """Tell whether the source would take these rows without a word.
+
+        ``X`` is known to be a C-contiguous array of the forest's dtype and width.
+        """
+        ...
+
+    def call(self, method: str, X: Any, **params: Any) -> Any:
+        """Return what the source's own method returns."""
+        ...
+
+    def raw(self, rows: Array) -> Array:
+        """Return raw scores, computed by the source on one thread."""
+        ...
+
+
+def source_of(estimator: Any, forest: Forest) -> Source:
+    """Return the adapter of a fitted model that ``load_forest`` could read."""
+    names = class_names(estimator)
+    if "xgboost.sklearn.XGBModel" in names:
+        return XGBoostSource(estimator, forest)
+    if "xgboost.core.Booster" in names:
+        return BoosterSource(estimator, forest)
+    if hasattr(estimator, "_validate_X_predict"):
+        return SklearnSource(estimator, forest)
+    return ForestSource(forest)
+
+
+def dense_blocks(X: Any, fill: float, dtype: np.dtype[Any]) -> Iterator[Array]:
+    """Yield CSR rows as dense blocks of bounded size; absent entries are ``fill``."""
+    n_rows, n_features = X.shape
+    step = max(1, DENSE_BYTES // (max(1, n_features) * dtype.itemsize))
+    for first in range(0, n_rows, step):
+        part = X[first : first + step].tocsr()
+        rows = np.full(part.shape, fill, dtype)
+        at = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))
+        with np.errstate(over="ignore"):
+            rows[at, part.indices] = part.data
+        yield rows
+
+
+class SklearnSource:
+    """Trees and forests of scikit-learn: ``validate_data`` decides."""
+
+    fill, labels, leaf_dtype = 0.0, True, np.intp
+
+    def __init__(self, estimator: Any, forest: Forest) -> None:
+        self.estimator = estimator
+        self.flat_leaves = self._single = hasattr(estimator, "tree_")
+        self._warns = hasattr(estimator, "feature_names_in_")
+        self._nan_is_fine = bool(get_tags(estimator).input_tags.allow_nan)
+
+    def rows(self, X: Any, method: str) -> Any:
+        """Run the estimator's own validation."""
+        if self._single:
+            return self.estimator._validate_X_predict(X, check_input=True)
+        return self.estimator._validate_X_predict(X)
+
+    def plain(self, X: Array) -> bool:
+        """Refuse 0 rows, infinities, and names that are missing."""
+        if self._warns or not len(X):
+            return False
+        if get_config()["assume_finite"]:
+            return True
+        # A finite sum has finite terms: a float64 sum of float32 cannot overflow.
+        if np.isfinite(X.sum(dtype=np.float64)):
+            return True
+        return self._nan_is_fine and not np.isinf(X).any()
+
+    def call(self, method: str, X: Any, **params: Any) -> Any:
+        """Ask the estimator."""
+        return getattr(self.estimator, method)(X, **params)
+
+    def raw(self, rows: Array) -> Array:
+        """Return averages in tree order, which several threads would not keep."""
+        serial = copy.copy(self.estimator)
+        if not self._single:
+            serial.n_jobs, serial.verbose = 1, 0
+        with warnings.catch_warnings(), config_context(assume_finite=True):
+            warnings.simplefilter("ignore")  # feature names: rows have lost theirs
+            if not hasattr(serial, "predict_proba"):
+                return np.asarray(serial.predict(rows))
+            probability = serial.predict_proba(rows)
+        if isinstance(probability, list):
+            return np.concatenate(probability, axis=1)
+        return np.asarray(probability)
+
+
+class _XGBoostRows:
+    """What XGBoost's wrappers and Boosters have in common."""
+
+    fill, leaf_dtype = float("nan"), np.float32
+    _booster: Any
+
+    def _dense(self, X: Any, strict: bool) -> Any:
+        """Return rows of a kind that is known, or None.
+
+        ``strict`` follows ``DMatrix``: names must be there, infinities must not.
+        """
+        n_features = self._booster.num_features()
+        names = self._booster.feature_names
+        if isinstance(X, (list, tuple)):
+            X = _array_of(X)
+        if type(X) is np.ndarray:
+            if X.ndim != 2 or not _is_plain(X.dtype) or (strict and names):
+                return None
+        elif hasattr(X, "iloc") and hasattr(X, "dtypes"):
+            X = _plain_frame(X, names)
+        elif hasattr(X, "tocsr"):
+            X = X.tocsr() if _is_plain(X.dtype) and not (strict and names) else None
+        else:
+            return None
+        # XGBoost has its own shapes for 0 rows
+        if X is None or X.shape[0] == 0 or X.shape[1] != n_features:
+            return None
+        values = X if isinstance(X, np.ndarray) else X.data
+        if (strict or values is not X) and values.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                if np.isinf(values.astype(np.float32, copy=False)).any():
+                    return None
+        return X
+
+
+class XGBoostSource(_XGBoostRows):
+    """A wrapper of XGBoost: in-place prediction, ``DMatrix`` for leaves."""
+
+    labels = True
+
+    def __init__(self, estimator: Any, forest: Forest) -> None:
+        self.estimator = estimator
+        self.flat_leaves = forest.n_trees == 1
+        self._booster = estimator.get_booster()
+
+    def rows(self, X: Any, method: str) -> Any:
+        """Take numbers; everything else is the wrapper's business."""
+        return self._dense(X, strict=method == "apply")
+
+    def plain(self, X: Array) -> bool:
+        """Accept everything but 0 rows, whose results have their own shapes."""
+        return len(X) > 0
+
+    def call(self, method: str, X: Any, **params: Any) -> Any:
+        """Ask the wrapper."""
+        if method == "predict_raw":
+            return self.estimator.predict(X, output_margin=True, **params)
+        return getattr(self.estimator, method)(X, **params)
+
+    def raw(self, rows: Array) -> Array:
+        """Return margins; XGBoost sums each row in tree order on any thread."""
+        return np.asarray(self.estimator.predict(rows, output_margin=True))
+
+
+class BoosterSource(_XGBoostRows):
+    """A bare Booster: ``Booster.predict(DMatrix(X))``, names checked if X has them."""
+
+    labels = False
+
+    def __init__(self, booster: Any, forest: Forest) -> None:
+        self.flat_leaves = forest.n_trees == 1
+        self._booster = booster
+        self._forest = forest
+
+    def rows(self, X: Any, method: str) -> Any:
+        """Take finite numbers and NaN."""
+        rows = self._dense(X, strict=False)
+        if isinstance(rows, np.ndarray) and not self.plain(rows):
+            return None
+        return rows
+
+    def plain(self, X: Array) -> bool:
+        """Refuse 0 rows and infinities, as ``DMatrix`` does."""
+        if not len(X):
+            return False
+        with np.errstate(over="ignore"):
+            return not np.isinf(X.astype(np.float32, copy=False)).any()
+
+    def call(self, method: str, X: Any, **params: Any) -> Any:
+        """Ask the Booster; labels are made from its scores by the caller."""
+        from xgboost import DMatrix
+
+        if params:
+            name = next(iter(params))
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+        data = DMatrix(X, enable_categorical=True)
+        return self._booster.predict(
+            data,
+            output_margin=method == "predict_raw",
+            pred_leaf=method == "apply",
+            validate_features=data.feature_names is not None,
+        )
+
+    def raw(self, rows: Array) -> Array:
+        """Return margins."""
+        return np.asarray(self.call("predict_raw", rows))
+
+
+class ForestSource:
+    """A model file: there is no source in memory, so the rules are our own."""
+
+    fill, labels = float("nan"), False
+    leaf_dtype, flat_leaves = np.int32, False
+
+    def __init__(self, forest: Forest) -> None:
+        self._forest = forest
+        if forest.source != "xgboost":
+            self.fill = 0.0
+
+    def rows(self, X: Any, method: str) -> Any:
+        """Check the names of data frames; the kernels check the rest."""
+        names = self._forest.feature_names
+        if hasattr(X, "tocsr"):
+            X = X.tocsr()
+            if X.shape[1] != self._forest.n_features:
+                raise InvalidInputError(
+                    f"the forest was trained on {self._forest.n_features} features, "
+                    f"but the rows have {X.shape[1]} columns."
+                )
+            return X
+        if hasattr(X, "iloc") and hasattr(X, "dtypes") and names is not None:
+            given = [str(name) for name in X.columns]
+            if given != list(names):
+                raise InvalidInputError(
+                    f"the columns are {given}, but the model was trained on "
+                    f"{list(names)}; pass X[names] with the columns in that order."
+                )
+        return X
+
+    def plain(self, X: Array) -> bool:
+        """Accept everything."""
+        return True
+
+    def call(self, method: str, X: Any, **params: Any) -> Any:
+        """Refuse: there is nobody to ask."""
+        raise InvalidInputError(
+            f"{method} of a model file takes rows and nothing else; "
+            f"got {', '.join(sorted(params)) or type(X).__name__}."
+        )
+
+    def raw(self, rows: Array) -> Array:
+        """Return the reference evaluation's scores."""
+        return reference_raw(self._forest, rows)
+
+
+def read_model(model: Any) -> Forest:
+    """Return the forest of whatever ``CompiledForest`` accepts."""
+    return model if isinstance(model, Forest) else load_forest(model)
+
+
+def _array_of(X: Any) -> Any:
+    try:
+        return np.array(X)
+    except ValueError:  # ragged: let the source say so
+        return None
+
+
+def _is_plain(dtype: Any) -> bool:
+    return (
+        isinstance(dtype, np.dtype)
+        and dtype.kind in "fiub"
+        and dtype.isnative
+        and dtype.itemsize <= 8
+    )
+
+
+def _plain_frame(X: Any, names: Any) -> Array | None:
+    """Return a data frame's numbers, if its columns are the model's and plain."""
+    if getattr(X.columns, "nlevels", 1) != 1:
+        return None
+    if names is not None and [str(name) for name in X.columns] != list(names):
+        return None
+    if not all(_is_plain(dtype) for dtype in X.dtypes):
+        return None
+    with np.errstate(over="ignore"):
+        return np.asarray(X.to_numpy(np.float32))

@@ -1,0 +1,112 @@
+"""A compiled module behind its source's methods: rows in, the source's values out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge._inputs import Source, dense_blocks, source_of
+from skforge.compiler.forest import Forest
+from skforge.compiler.module import CompiledModule
+from skforge.compiler.transforms import apply_transform, decide, predict_proba
+
+Array = NDArray[Any]
+
+CLASSIFICATION = ("binary", "multiclass", "multilabel")
+
+
+class Predictor:
+    """Everything a fitted ``CompiledForest`` calls; made anew after unpickling.
+
+    Parameters
+    ----------
+    module : CompiledModule
+        The compiled forest.
+    estimator : object
+        The source model, or the path it was read from.
+    """
+
+    __slots__ = ("_classes", "_dtype", "_width", "forest", "module", "source")
+
+    def __init__(self, module: CompiledModule, estimator: Any) -> None:
+        self.module = module
+        self.forest: Forest = module.forest
+        self.source: Source = source_of(estimator, module.forest)
+        self._dtype = module.forest.input_dtype
+        self._width = module.forest.n_features
+        sklearn = self.forest.source == "sklearn"
+        self._classes = getattr(estimator, "classes_", None) if sklearn else None
+
+    def predict(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return labels, targets or scores, as the source's ``predict`` does."""
+        raw = self._raw(X, "predict", n_jobs)
+        if raw is None:
+            return self.source.call("predict", X)
+        if self.forest.task not in CLASSIFICATION:
+            return apply_transform(self.forest, raw)
+        return self._labels(decide(self.forest, raw))
+
+    def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return class probabilities; a list for several targets of scikit-learn."""
+        raw = self._raw(X, "predict_proba", n_jobs)
+        if raw is None:
+            return self.source.call("predict_proba", X)
+        return predict_proba(self.forest, raw)
+
+    def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return raw scores."""
+        raw = self._raw(X, "predict_raw", n_jobs)
+        return self.source.call("predict_raw", X) if raw is None else raw
+
+    def apply(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return leaf numbers in the source's dtype and shape."""
+        rows = self.source.rows(X, "apply")
+        if rows is None:
+            return self.source.call("apply", X)
+        leaves = self._run("apply", rows, n_jobs)
+        return leaves.astype(self.source.leaf_dtype)[
+            (slice(None), 0) if self.source.flat_leaves else ...
+        ]
+
+    def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
+        """Return raw scores, or None where the source has to be asked."""
+        if (
+            type(X) is np.ndarray
+            and X.dtype == self._dtype
+            and X.ndim == 2
+            and X.shape[1] == self._width
+            and X.flags.c_contiguous
+            and self.source.plain(X)
+        ):
+            return self.module.predict_raw(X, n_jobs=n_jobs)
+        rows = self.source.rows(X, method)
+        if rows is not None:
+            return self._run("predict_raw", rows, n_jobs)
+        if self.source.labels:
+            return None
+        return np.asarray(self.source.call("predict_raw", X))
+
+    def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
+        """Call the module; sparse rows go through it in dense blocks."""
+        call = getattr(self.module, method)
+        if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
+            return np.asarray(call(rows, n_jobs=n_jobs))
+        blocks = dense_blocks(rows, self.source.fill, self._dtype)
+        parts = [call(block, n_jobs=n_jobs) for block in blocks]
+        if not parts:
+            return np.asarray(call(np.empty(rows.shape, self._dtype)))
+        return np.concatenate(parts)
+
+    def _labels(self, index: Array) -> Array:
+        """Turn positions in ``classes_`` into labels."""
+        classes = self._classes
+        if classes is None:
+            return index
+        if not isinstance(classes, list):
+            return np.asarray(classes.take(index, axis=0))
+        labels = np.empty(index.shape, classes[0].dtype)
+        for target, names in enumerate(classes):
+            labels[:, target] = names.take(index[:, target], axis=0)
+        return labels

@@ -1,0 +1,123 @@
+"""Compiled against source, on rows where a mistake would show, before ``fit`` ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from skforge._inputs import dense_blocks
+from skforge._predictor import Predictor
+from skforge.compiler.reference import draw_rows, reference_leaves
+from skforge.exceptions import VerificationError
+
+Array = NDArray[Any]
+
+#: Rows of the sample, and rows drawn around the forest's own thresholds.
+SAMPLE_ROWS = 256
+DRAWN_ROWS = 128
+
+#: Calls of one kernel: a batch of one row is not tried on every row.
+CALLS = 16
+
+
+def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
+    """Compare every kernel with the source, bit by bit in exact mode.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        The compiled forest and its source.
+    X : array-like
+        Sample rows, as they were given to ``fit``.
+    missing_is_fine : bool
+        Whether the source takes missing values.
+
+    Raises
+    ------
+    VerificationError
+        Naming the first row that differs, what was found and what was expected.
+    """
+    forest = predictor.forest
+    rows = draw_rows(forest, DRAWN_ROWS, 0, 0.05 if missing_is_fine else 0.0)
+    names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
+    n_rows = _num_samples(X)
+    at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))
+    sample = _rows(predictor, _safe_indexing(X, at)) if n_rows else None
+    if sample is not None:
+        rows = np.concatenate([sample, rows])
+        names = [f"row {i} of X" for i in at] + names
+    expected = predictor.source.raw(rows)
+    limit = _limit(predictor, rows)
+    for size in _batch_sizes(predictor):
+        for batch in _batches(len(rows), size):
+            found = predictor.module.predict_raw(rows[batch])
+            wrong = _differ(found, expected[batch], limit[batch])
+            if len(wrong):
+                first = wrong[0]
+                schedule = predictor.module.schedule_for(size)
+                raise VerificationError(
+                    f"{names[batch[first]]}: compiled {found[first].tolist()!r}, "
+                    f"expected {expected[batch[first]].tolist()!r}, with batches of "
+                    f"{size} and the schedule {schedule!r}. Nothing was changed; please"
+                    " report the model, and use the source's own predict meanwhile."
+                )
+
+
+def _rows(predictor: Predictor, X: Any) -> Array | None:
+    """Return rows as the kernels get them; None if the source keeps them."""
+    rows = predictor.source.rows(X, "predict_raw")
+    if rows is None:
+        return None
+    dtype = predictor.forest.input_dtype
+    if hasattr(rows, "tocsr"):
+        return np.concatenate(list(dense_blocks(rows, predictor.source.fill, dtype)))
+    with np.errstate(over="ignore"):
+        return np.asarray(rows, dtype)
+
+
+def _batch_sizes(predictor: Predictor) -> list[int]:
+    """Return the smallest batch size that reaches each distinct schedule."""
+    first: dict[Any, int] = {}
+    for (low, _), schedule in sorted(predictor.module.schedules.items()):
+        first.setdefault(schedule, max(1, low))
+    return list(first.values())
+
+
+def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
+    """Yield row numbers; rows repeat where there are fewer than a batch takes."""
+    if n_rows <= size:
+        yield np.arange(size) % n_rows
+        return
+    # an uneven end, so that remainders run as well; and from both ends of the rows
+    step = max(size, -(-n_rows // CALLS))
+    for start in range(0, n_rows, step):
+        yield np.arange(start, min(start + size, n_rows))
+
+
+def _limit(predictor: Predictor, rows: Array) -> Array:
+    """Return how far each row's sums may be off: not at all in exact mode."""
+    forest = predictor.forest
+    if predictor.module.reduction == "exact":
+        return np.zeros(len(rows))
+    leaf = forest.leaf[reference_leaves(forest, rows)]
+    size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
+    size += np.abs(forest.base).max(initial=0.0)
+    return np.asarray(forest.n_trees * 2.0**-23 * size / forest.divisor)
+
+
+def _differ(found: Array, expected: Array, limit: Array) -> NDArray[np.intp]:
+    """Return the rows that differ in shape, in a bit, or by more than the limit."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return np.arange(len(found))
+    gap = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+    gap[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
+    bits = f"i{found.itemsize}"
+    if not limit.any():
+        gap[found.view(bits) != expected.view(bits)] = np.inf
+    bad = ~(gap <= limit.reshape(-1, *[1] * (gap.ndim - 1)))
+    return np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))

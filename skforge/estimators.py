@@ -1,0 +1,604 @@
+"""``CompiledForest``: the model a user has, with compiled predictions."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    MetaEstimatorMixin,
+    _fit_context,
+    clone,
+    is_classifier,
+)
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metadata_routing import (
+    UNUSED,
+    MetadataRouter,
+    MethodMapping,
+    _routing_enabled,
+    process_routing,
+)
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from skforge._delegation import (
+    FITTED,
+    classes_of,
+    is_estimator,
+    is_fitted,
+    is_frozen,
+    model_has,
+    tags_of,
+    unwrap,
+)
+from skforge._inputs import read_model
+from skforge._predictor import Predictor
+from skforge._verification import verify
+from skforge.compiler.default_schedule import BatchRange, default_schedules
+from skforge.compiler.forest import Forest
+from skforge.compiler.module import CompiledModule, compile_forest
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError
+
+__all__ = ["CompiledForest"]
+
+
+class CompiledForest(MetaEstimatorMixin, BaseEstimator):
+    """A tree ensemble whose predictions are compiled, and equal bit for bit.
+
+    Parameters
+    ----------
+    estimator : estimator, Booster, path or Forest
+        A forest of scikit-learn or XGBoost, fitted or not; an ``xgboost.Booster``; or
+        the path of a saved model. What cannot be trained is taken as it is.
+    prefit : {"auto", True, False}, default="auto"
+        Whether ``estimator`` is used as it is fitted. "auto": if it is fitted, and
+        else a clone is trained. A fitted one is never changed. ``clone`` (and so
+        cross-validation) forgets the fit; ``FrozenEstimator(model)`` keeps it.
+    schedule : "auto", str, Schedule or dict, default="auto"
+        One schedule, a preset's name, or one of these for each range of batch sizes,
+        ``{(first, last): ...}``. "auto" takes the default schedule of each range.
+    target : str or Target, default="auto"
+        What code is made for; "auto" and "cpu" are the CPU this runs on.
+    reduction : {"exact", "reproducible", "fast"}, default="exact"
+        How leaf values are summed; only "exact" keeps every bit of the source.
+    tuning : {"off", "heuristic", "exhaustive", "random", "learned"}, \
+            default="heuristic"
+        How schedules are searched. There is no search yet: every value gives the
+        default schedules, which nothing was measured for.
+    tuning_budget : float, default=None
+        Seconds a search may take. Not used yet.
+    batch_sizes : array-like of int, default=None
+        Batch sizes to choose schedules for; each serves the sizes down to the one
+        before. None means ranges that suit most uses.
+    n_jobs : int, default=None
+        Threads of one call at most; None means 1 and -1 all. Small work stays on the
+        calling thread.
+    random_state : int, RandomState instance or None, default=None
+        Seed of a search; never handed to ``estimator``. Not used yet.
+    verbose : int, default=0
+        Whether a search shows its progress. Not used yet.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted model: ``estimator`` itself, or the clone that was trained. Its
+        fitted attributes (``classes_``, ``feature_importances_``, ...) are also ours.
+    forest_ : Forest
+        The forest as it was read.
+    schedule_ : dict of (int, int or None) -> Schedule
+        The schedule of each range of batch sizes.
+    target_ : Target
+        What was compiled for.
+    tuning_result_ : None
+        The search's table; there is no search yet.
+    compile_time_ : float
+        Seconds that reading and compiling took.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> from skforge import CompiledForest
+    >>> X, y = load_iris(return_X_y=True)
+    >>> forest = RandomForestClassifier(10, random_state=0).fit(X, y)
+    >>> fast = CompiledForest(forest).fit(X)
+    >>> bool((fast.predict_proba(X) == forest.predict_proba(X)).all())
+    True
+    >>> fast.classes_, fast.forest_.n_trees
+    (array([0, 1, 2]), 10)
+    """
+
+    #: No metadata is for this class itself; see ``get_metadata_routing``.
+    __metadata_request__fit = {"sample_weight": UNUSED}  # noqa: RUF012
+    __metadata_request__score = {"sample_weight": UNUSED}  # noqa: RUF012
+
+    _parameter_constraints: dict[str, Any] = {  # noqa: RUF012
+        "estimator": "no_validation",
+        "prefit": [StrOptions({"auto"}), "boolean"],
+        "schedule": [str, Schedule, Mapping],
+        "target": [str, Target],
+        "reduction": [StrOptions({"exact", "reproducible", "fast"})],
+        "tuning": [StrOptions({"off", "heuristic", "exhaustive", "random", "learned"})],
+        "tuning_budget": [Interval(Real, 0, None, closed="neither"), None],
+        "batch_sizes": ["array-like", None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        prefit: bool | str = "auto",
+        schedule: Any = "auto",
+        target: str | Target = "auto",
+        reduction: str = "exact",
+        tuning: str = "heuristic",
+        tuning_budget: float | None = None,
+        batch_sizes: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.prefit = prefit
+        self.schedule = schedule
+        self.target = target
+        self.reduction = reduction
+        self.tuning = tuning
+        self.tuning_budget = tuning_budget
+        self.batch_sizes = batch_sizes
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ fit
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, **fit_params: Any
+    ) -> CompiledForest:
+        """Train the model if it is not fitted, compile it and check the result.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training rows, or sample rows for a model that is fitted. On these the
+            compiled forest is compared with its source.
+        y : array-like, default=None
+            Targets; only used to train.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights; only used to train.
+        **fit_params : dict
+            Passed to the model's ``fit`` (``eval_set``, ``group``, ...); by metadata
+            routing where that is enabled.
+
+        Returns
+        -------
+        CompiledForest
+            Itself. After an error it is what it was before the call.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model cannot be reproduced exactly.
+        ScheduleError, TargetError
+            If the schedule does not fit the forest, or the target is not available.
+        VerificationError
+            If a compiled prediction differs from the source's.
+        """
+        model = self._model(X, y, sample_weight, fit_params)
+        start = time.perf_counter()
+        forest = read_model(model)
+        target = Target.parse(self.target)
+        if target.is_gpu:
+            compile_forest(forest, None, target)  # says that there is none yet
+        asked = (self.target, self.reduction)
+        module = self._compile(forest, self._schedules(forest, target), target, asked)
+        module.compile_all()
+        seconds = time.perf_counter() - start
+        predictor = Predictor(module, model)
+        verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
+        self.estimator_ = model
+        self.forest_ = forest
+        self.schedule_ = dict(module.schedules)
+        self.target_ = target
+        self.tuning_result_ = None
+        self.compile_time_ = seconds
+        self._asked = asked
+        self._predictor = predictor
+        return self
+
+    def _model(self, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]) -> Any:
+        """Return the fitted model, trained here if it has to be."""
+        model = unwrap(self.estimator)
+        frozen = is_frozen(self.estimator) or not is_estimator(model)
+        if frozen and self.prefit is False:
+            raise InvalidInputError(
+                "prefit=False asks for training, but the estimator is "
+                f"{type(self.estimator).__name__}, which cannot be trained; "
+                "use prefit='auto'."
+            )
+        if frozen or self.prefit is True:
+            if is_estimator(model):
+                check_is_fitted(model)
+            return model
+        if self.prefit == "auto" and is_fitted(model):
+            self._warn_unused(y, weight, fit_params)
+            return model
+        return self._train(model, X, y, weight, fit_params)
+
+    def _warn_unused(self, y: Any, weight: Any, fit_params: dict[str, Any]) -> None:
+        name = type(self.estimator).__name__
+        advice = "prefit=True silences this warning, prefit=False trains it again."
+        unused = [] if weight is None else ["sample_weight"]
+        unused += sorted(fit_params)
+        if y is not None:
+            warnings.warn(
+                f"The {name} is already fitted, so y is ignored; {advice}",
+                stacklevel=5,
+            )
+        if unused:
+            warnings.warn(
+                f"The {name} is already fitted, so {', '.join(unused)} "
+                f"{'is' if len(unused) == 1 else 'are'} ignored; {advice}",
+                stacklevel=5,
+            )
+
+    def _train(
+        self, model: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
+    ) -> Any:
+        params = dict(fit_params)
+        if weight is not None:
+            params["sample_weight"] = weight
+        if _routing_enabled():
+            params = process_routing(self, "fit", **params).estimator.fit
+        elif weight is not None and not has_fit_parameter(model, "sample_weight"):
+            raise TypeError(
+                f"The fit of {type(model).__name__} takes no sample_weight."
+            )
+        return clone(model).fit(X, y, **params)
+
+    def _schedules(self, forest: Forest, target: Target) -> dict[BatchRange, Schedule]:
+        """Return the dispatch table that the parameters ask for."""
+        chosen = self.schedule
+        ranges = self._batch_ranges()
+        if isinstance(chosen, Mapping):
+            if ranges is not None:
+                raise InvalidInputError(
+                    "batch_sizes and the ranges of a schedule table contradict each "
+                    "other; leave one of them out."
+                )
+            return {
+                _batch_range(key): _schedule(value) for key, value in chosen.items()
+            }
+        if chosen != "auto":
+            one = _schedule(chosen)
+            return dict.fromkeys(ranges or [(1, None)], one)
+        defaults = default_schedules(forest, target)
+        if ranges is None:
+            return defaults
+        starts = sorted(defaults)
+        return {
+            (first, last): defaults[[r for r in starts if r[0] <= (last or first)][-1]]
+            for first, last in ranges
+        }
+
+    def _batch_ranges(self) -> list[BatchRange] | None:
+        """Return the ranges that end at each of ``batch_sizes``; the last is open."""
+        if self.batch_sizes is None:
+            return None
+        sizes = [int(size) for size in np.unique(np.asarray(self.batch_sizes))]
+        if not sizes or sizes[0] < 1:
+            raise InvalidInputError(
+                "batch_sizes must be numbers of rows from 1 on. "
+                f"Got {self.batch_sizes!r} instead."
+            )
+        starts = [1, *(size + 1 for size in sizes[:-1])]
+        return list(zip(starts, [*sizes[:-1], None], strict=True))
+
+    def _compile(
+        self,
+        forest: Forest,
+        schedules: Mapping[BatchRange, Schedule],
+        target: Target,
+        asked: tuple[Any, str],
+    ) -> CompiledModule:
+        return compile_forest(
+            forest,
+            schedules,
+            target,
+            asked[1],  # type: ignore[arg-type]
+        )
+
+    # ---------------------------------------------------------- predictions
+
+    @available_if(model_has("predict"))
+    def predict(self, X: Any, **params: Any) -> Any:
+        """Return what the model's own ``predict`` returns, bit for bit.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, in every form the model takes. C-contiguous arrays of
+            ``forest_.input_dtype`` are fastest.
+        **params : dict
+            Other arguments of the model's ``predict``, such as ``iteration_range``
+            of XGBoost. The model itself then answers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Labels of a classifier, also where the model is a Booster or a file.
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        if params:
+            return predictor.source.call("predict", X, **params)
+        return predictor.predict(X, self.n_jobs)
+
+    @available_if(model_has("predict_proba"))
+    def predict_proba(self, X: Any, **params: Any) -> Any:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Other arguments of the model's ``predict_proba``, which then answers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or a list of them
+            A list for scikit-learn models of several targets.
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        if params:
+            return predictor.source.call("predict_proba", X, **params)
+        return predictor.predict_proba(X, self.n_jobs)
+
+    @available_if(model_has("predict_log_proba"))
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or a list of them
+            As :meth:`predict_proba`.
+        """
+        probability = self.predict_proba(X)
+        if isinstance(probability, list):
+            return [np.log(target) for target in probability]
+        return np.log(probability)
+
+    @available_if(model_has("decision_function"))
+    def decision_function(self, X: Any) -> Any:
+        """Return the model's own decision function.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray
+            Computed by the model: no source read so far has compiled ones.
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        return predictor.source.call("decision_function", X)
+
+    @available_if(model_has("score_samples"))
+    def score_samples(self, X: Any) -> Any:
+        """Return the model's own scores of the rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Computed by the model: no source read so far has compiled ones.
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        return predictor.source.call("score_samples", X)
+
+    @available_if(model_has("apply"))
+    def apply(self, X: Any) -> Any:
+        """Return the leaf that each row ends in, per tree, numbered by the source.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_trees)
+            In the dtype of the source; (n_samples,) where the source drops an axis.
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        return predictor.apply(X, self.n_jobs)
+
+    def predict_raw(self, X: Any) -> Any:
+        """Return raw scores: XGBoost's margins, averages of scikit-learn's forests.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            In the dtype in which the source sums.
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        return predictor.predict_raw(X, self.n_jobs)
+
+    @available_if(model_has("score"))
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the model's score: accuracy of classifiers, R² of regressors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like, default=None
+            True targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        model = self.estimator_
+        own = getattr(type(model), "score", None)
+        if own is None or own.__module__ == "sklearn.base":
+            measure = {True: accuracy_score, False: r2_score}[is_classifier(self)]
+            return float(measure(y, self.predict(X), sample_weight=sample_weight))
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(model.score(X, y, **weights))
+
+    def inspect(self, level: str, *, n_rows: int | None = None) -> str:
+        """Return a level of the compilation as text.
+
+        Parameters
+        ----------
+        level : str
+            schedule, loops, hir, mir, lir, llvm or asm.
+        n_rows : int, default=None
+            The batch size whose kernel is meant; None means the largest range.
+
+        Returns
+        -------
+        str
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        return predictor.module.inspect(level, n_rows=n_rows)
+
+    # ------------------------------------------------------ the meta-estimator
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether there is a compiled forest; a fitted model is not enough."""
+        return "forest_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags of the model."""
+        model = self.__dict__.get("estimator_", self.estimator)
+        return tags_of(unwrap(model), self.__dict__.get("forest_"))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a fitted attribute of the model, such as ``classes_``."""
+        state = self.__dict__
+        fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
+        if fitted and "estimator_" in state:
+            if hasattr(state["estimator_"], name):
+                return getattr(state["estimator_"], name)
+            found = _forest_attribute(state["forest_"], name)
+            if found is not None:
+                return found
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+        )
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return where metadata goes: to the model's ``fit`` and ``score``.
+
+        Returns
+        -------
+        MetadataRouter
+        """
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        mapping = mapping.add(caller="score", callee="score")
+        router = MetadataRouter(owner=type(self).__name__)
+        if is_estimator(self.estimator):
+            router.add(estimator=self.estimator, method_mapping=mapping)
+        return router
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without machine code: that is made again where needed."""
+        state = dict(super().__getstate__())
+        state.pop("_predictor", None)
+        state["_skforge_version"] = _version()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a state; kernels compile on the first call, for the CPU found here."""
+        state = dict(state)
+        written = state.pop("_skforge_version", "unknown")
+        if written != _version():
+            warnings.warn(
+                f"This CompiledForest was saved by skforge {written} and is loaded by "
+                f"{_version()}; predictions are only promised for the same version. "
+                "Fit it again.",
+                stacklevel=2,
+            )
+        super().__setstate__(state)
+        if self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu"):
+            self.target_ = Target.host()
+
+    def _revive(self) -> Predictor:
+        """Compile what was unpickled; complain about what was never fitted."""
+        check_is_fitted(self)
+        forest = self.forest_.validate()
+        module = self._compile(forest, self.schedule_, self.target_, self._asked)
+        made = Predictor(module, self.estimator_)
+        # of several threads that come here at once, all go on with the same one
+        return self.__dict__.setdefault("_predictor", made)
+
+
+def _schedule(value: Any) -> Schedule:
+    return value if isinstance(value, Schedule) else Schedule.preset(value)
+
+
+def _batch_range(key: Any) -> BatchRange:
+    if (
+        isinstance(key, tuple)
+        and len(key) == 2
+        and isinstance(key[0], Integral)
+        and (key[1] is None or (isinstance(key[1], Integral) and key[1] >= key[0]))
+        and key[0] >= 1
+    ):
+        return int(key[0]), None if key[1] is None else int(key[1])
+    raise InvalidInputError(
+        "The keys of a schedule table are (first, last) numbers of rows, last being "
+        f"None in the range that is open. Got {key!r} instead."
+    )
+
+
+def _forest_attribute(forest: Forest, name: str) -> Any:
+    """Return what a Booster or a file has under no such name."""
+    if name == "classes_":
+        return classes_of(forest)
+    if name == "n_features_in_":
+        return forest.n_features
+    if name == "feature_names_in_" and forest.feature_names is not None:
+        return np.array(forest.feature_names, dtype=object)
+    return None
+
+
+def _version() -> str:
+    from skforge import __version__
+
+    return __version__
