@@ -103,7 +103,7 @@ class Forest:
         for name, (dtype, ndim) in _LAYOUT.items():
             array = _frozen(name, getattr(self, name), dtype, ndim)
             object.__setattr__(self, name, array)
-        base = _frozen("base", self.base.astype(self.leaf_value.dtype), None, 1)
+        base = _frozen("base", self.base.astype(self.accumulator_dtype), None, 1)
         object.__setattr__(self, "base", base)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -308,7 +308,6 @@ def _renumber(values: IntArray, size: int) -> tuple[IntArray, IntArray]:
     """Return values numbered by rank among those in use, and those in use."""
     mark = np.zeros(size + 1, dtype=np.bool_)
     mark[values] = True  # -1 marks the last place, which is not a value
-    mark[-1] = False
     rank = np.cumsum(mark, dtype=np.int32) - 1
     rank[-1] = -1
     return rank[values].astype(np.int32), np.flatnonzero(mark[:-1]).astype(np.int32)

@@ -192,6 +192,10 @@ DAMAGED = "; the model is damaged, export it again."
             with_entry("right", 5, 2_000_000_000),
             "right[5] = 2000000000 in tree 1 is outside -1..7",
         ),
+        (
+            with_entry("left", 5, 3),
+            "left[5] = 3 in tree 1 points outside its tree",
+        ),
         (with_entry("left", 0, -7), "left[0] = -7 in tree 0 is outside -1..7"),
         (
             with_entry("left", 0, -1),
