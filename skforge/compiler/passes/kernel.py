@@ -52,6 +52,7 @@ class Kernel:
         #: Sums carried in registers: (target, indices) -> current value.
         self.carried: dict[tuple[str, tuple[mir.Index, ...]], Value] = {}
         self._data: dict[str, BufferData] = {}
+        self._classes: dict[tuple[int, ...], int] = {}
         self.scale_exponent = scale_exponent(hir) if fixed else 0
 
     # ------------------------------------------------------------ model buffers
@@ -70,33 +71,39 @@ class Kernel:
 
     def leaf_values(self) -> Buffer:
         """Return the values of leaves: by item (scalars), or rows of outputs."""
-        forest, tiles = self.hir.forest, self.hir.tiles
-        values: NDArray[Any] = forest.leaf_value
+        # Every walk asks for it: filled once, which is most of what lowering costs.
+        if "leaf_values" in self._data:
+            return self._data["leaf_values"].buffer
+        values: NDArray[Any] = self.hir.forest.leaf_value
         if self.hir.reduction == "reproducible":
             values = scaled_leaves(self.hir, self.scale_exponent)
         if self.vector_leaves:
             return self.model_buffer("leaf_values", values.reshape(-1))
-        is_leaf = tiles.leaf >= 0
-        by_item = np.zeros(self.layout.n_items, values.dtype)
-        by_item[self.layout.item_of()[is_leaf]] = values[tiles.leaf[is_leaf], 0]
-        return self.model_buffer("leaf_values", by_item)
+        return self._by_item("leaf_values", values[:, 0], self.hir.tiles.leaf)
 
     def leaf_rows(self) -> Buffer:
         """Return the row of ``leaf_values`` of each item (vector leaves)."""
-        tiles = self.hir.tiles
-        is_leaf = tiles.leaf >= 0
-        by_item = np.zeros(self.layout.n_items, np.int32)
-        by_item[self.layout.item_of()[is_leaf]] = tiles.leaf[is_leaf]
-        return self.model_buffer("leaf_rows", by_item)
+        rows = np.arange(len(self.hir.forest.leaf_value), dtype=np.int32)
+        return self._by_item("leaf_rows", rows, self.hir.tiles.leaf)
 
     def leaf_numbers(self) -> Buffer:
         """Return the source's node number of each item, for ``apply``."""
-        tiles = self.hir.tiles
-        is_leaf = tiles.leaf >= 0
-        by_item = np.zeros(self.layout.n_items, np.int32)
-        numbers = self.hir.forest.source_node[tiles.node[is_leaf]]
-        by_item[self.layout.item_of()[is_leaf]] = numbers
-        return self.model_buffer("leaf_numbers", by_item)
+        numbers = self.hir.forest.source_node
+        return self._by_item("leaf_numbers", numbers, self.hir.tiles.node)
+
+    def _by_item(
+        self, name: str, table: NDArray[Any], index: NDArray[np.int32]
+    ) -> Buffer:
+        """Return a buffer of ``table[index]`` of each leaf, where its item number is.
+
+        ``index`` has a number for each tile and leaf of the HIR.
+        """
+        if name not in self._data:
+            is_leaf = self.hir.tiles.leaf >= 0
+            by_item = np.zeros(self.layout.n_items, table.dtype)
+            by_item[self.layout.item_of()[is_leaf]] = table[index[is_leaf]]
+            self.model_buffer(name, by_item)
+        return self._data[name].buffer
 
     def exit_table(self) -> Buffer:
         """Return the exits by shape and comparison bits, bit i being node i."""
@@ -120,7 +127,8 @@ class Kernel:
 
     def class_table(self, classes: tuple[int, ...]) -> Buffer:
         """Return a table of depth classes by position."""
-        name = f"depth_classes_{hash(classes) & 0xFFFFFF:x}"
+        number = self._classes.setdefault(classes, len(self._classes))
+        name = f"depth_classes_{number}"
         return self.model_buffer(name, np.asarray(classes, np.uint8))
 
     # ------------------------------------------------------------ indices

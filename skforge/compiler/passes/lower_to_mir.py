@@ -105,7 +105,7 @@ class _Lowering:
         walk = WalkDecisionTree(
             (tree,),
             (row,),
-            int(tiles.min_depth[reached].min(initial=1 << 30)),
+            int(tiles.min_depth[reached].min()) if len(reached) else 0,
             int(tiles.max_depth[reached].max(initial=0)),
             element=self._element,
         )

@@ -65,6 +65,9 @@ def _body(
         inner = _body(stmt.body, here.body, new_path, hir)
         if stmt.directives.specialize and stmt.root == "tree":
             classes = _classify(here, new_path, hir)
+        else:
+            classes = None
+        if classes is not None and classes.depths:  # some tree is reached
             position = Affine(tuple(p.name for p in new_path if p.root == "tree"))
             cases = tuple(
                 _narrow(copy_body(inner, f".d{k}"), low, high)

@@ -130,10 +130,15 @@ class Representation(ABC):
         size = self.size_in_bytes(hir)
         if size > self.byte_limit:
             raise ScheduleError(
-                f'represent("{self.name}") would take {size / 2**20:,.0f} MiB for this '
-                f"forest, over its limit of {self.byte_limit / 2**20:,.0f} MiB; "
+                f'represent("{self.name}") would take {_mebibytes(size)} for this '
+                f"forest, over its limit of {_mebibytes(self.byte_limit)}; "
                 'use represent("sparse").'
             )
+
+
+def _mebibytes(size: int) -> str:
+    # Complete trees 1100 levels deep are more bytes than a float can count.
+    return "over 2**60 bytes" if size > 1 << 60 else f"{size / 2**20:,.0f} MiB"
 
 
 _REGISTRY: dict[str, Representation] = {}

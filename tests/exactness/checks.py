@@ -1,0 +1,148 @@
+"""Compile, run and compare: what every exactness test does."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from skforge.compiler import pipeline
+from skforge.compiler.backends.llvm_jit import compile_functions
+from skforge.compiler.forest import Forest
+from skforge.compiler.interpreter import interpret_lir
+from skforge.compiler.ir.hir import Reduction
+from skforge.compiler.ir.mir import Element
+from skforge.compiler.module import CompiledModule, compile_forest
+from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import TargetError
+from tests.exactness.forests import forest, rows_for
+
+BATCHES = (0, 1, 2, 3, 63, 64, 65, 1000)
+FEW = (0, 1, 2, 3, 17)
+
+
+def batches_for(name: str) -> tuple[int, ...]:
+    """Return the batch sizes to try; rows of a million features are many bytes."""
+    return (0, 1, 3) if name == "wide records" else BATCHES
+
+
+@lru_cache(maxsize=4)
+def expected(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a named forest's rows, raw scores and leaves in the source's numbers."""
+    made = forest(name)
+    rows = rows_for(name, max(batches_for(name)))
+    leaves = made.source_node[reference_leaves(made, rows)]
+    return rows, reference_raw(made, rows), leaves
+
+
+def assert_same_bits(got: np.ndarray, wanted: np.ndarray, what: object) -> None:
+    """Assert equal dtype, shape and bytes, so that -0.0 is not 0.0."""
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape), what
+    same = np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(wanted).tobytes()
+    assert same, f"{what}: {got} is not {wanted}"
+
+
+def raw_of(
+    module: CompiledModule, rows: np.ndarray, n_jobs: int | None = None
+) -> np.ndarray:
+    """Return raw scores as (n_rows, n_outputs) for any forest."""
+    raw = module.predict_raw(rows, n_jobs=n_jobs)
+    return raw.reshape(len(rows), module.forest.n_outputs)
+
+
+def check_exact(
+    name: str,
+    schedule: Schedule | None,
+    *,
+    target: str | Target = "cpu",
+    n_jobs: int | None = None,
+    apply: bool = False,
+    batches: tuple[int, ...] | None = None,
+) -> None:
+    """Compile a named forest and compare every batch size with the reference."""
+    module = compile_forest(forest(name), schedule, target)
+    rows, raw, leaves = expected(name)
+    for n in batches or batches_for(name):
+        assert_same_bits(raw_of(module, rows[:n], n_jobs), raw[:n], (name, n))
+        if apply:
+            found = module.apply(rows[:n], n_jobs=n_jobs)
+            assert_same_bits(found, leaves[:n], ("apply", name, n))
+
+
+def rounding_bound(made: Forest, rows: np.ndarray) -> np.ndarray:
+    """Return n_trees x 2**-23 x sum of |leaf| over the leaves each row reaches."""
+    leaf = made.leaf[reference_leaves(made, rows)]
+    total = np.zeros((len(rows), made.n_outputs))
+    for tree, output in enumerate(made.tree_output):
+        values = np.abs(made.leaf_value[leaf[:, tree]].astype(np.float64))
+        if output < 0:
+            total += values
+        else:
+            total[:, output] += values[:, 0]
+    # the base is one more number in the sum
+    total += np.abs(made.base.astype(np.float64))
+    bound: np.ndarray = max(made.n_trees, 1) * 2.0**-23 * total / made.divisor
+    return bound
+
+
+def interpreted(
+    made: Forest,
+    schedule: Schedule,
+    rows: np.ndarray,
+    *,
+    reduction: Reduction = "exact",
+    element: Element = "accumulator",
+    target: Target | None = None,
+    shuffle: int | None = None,
+    extra_stride: int = 0,
+) -> np.ndarray:
+    """Run a kernel's LIR in the interpreter, which stops at any access out of bounds.
+
+    ``extra_stride`` elements lie between one row and the next; they are NaN.
+    """
+    hir = pipeline.build_hir(made, schedule, reduction)
+    kernel = pipeline.lower(hir, target or Target.host(), element=element).kernel
+    n, width = rows.shape
+    padded = np.full((n, width + extra_stride), np.nan, rows.dtype)
+    padded[:, :width] = rows
+    flat = padded.reshape(-1)[: max(0, n * (width + extra_stride) - extra_stride)]
+    is_raw = element == "accumulator"
+    columns = made.n_outputs if is_raw else made.n_trees
+    result = np.full((n, columns), 77, made.leaf_value.dtype if is_raw else np.int32)
+    interpret_lir(
+        kernel.function,
+        {
+            "rows": np.ascontiguousarray(flat),
+            "n_rows": n,
+            "row_stride": width + extra_stride,
+            "result": result,
+            **{item.buffer.name: item.data for item in kernel.data},
+        },
+        shuffle=shuffle,
+    )
+    if is_raw and made.divisor != 1:
+        result /= made.divisor
+    return result
+
+
+def emitted(made: Forest, schedule: Schedule, target: Target) -> str:
+    """Return the assembly of a kernel for a target that need not run here."""
+    hir = pipeline.build_hir(made, schedule, "exact")
+    kernel = pipeline.lower(hir, target).kernel
+    return compile_functions([kernel.function], target).assembly()
+
+
+@lru_cache(maxsize=1)
+def levels() -> dict[str, Target]:
+    """Return the x86-64 levels this machine runs."""
+    found = {}
+    for level in ("v2", "v3", "v4"):
+        target = Target.x86_64(level)
+        try:
+            target.check_runs_here()
+        except TargetError:
+            continue
+        found[level] = target
+    return found

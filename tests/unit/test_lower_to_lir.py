@@ -1,0 +1,103 @@
+"""What lowering to LIR writes, beyond what the exactness tests compare."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from skforge.compiler import pipeline
+from skforge.compiler.ir.lir import For
+from skforge.compiler.ir.lir_walk import statements, written
+from skforge.compiler.module import compile_forest
+from skforge.compiler.passes import kernel as kernel_module
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from tests.exactness.checks import assert_same_bits, expected, interpreted, raw_of
+from tests.exactness.forests import drawn, forest, forest_of, tree
+
+BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
+
+
+def lowered(name: str, schedule: Schedule, reduction: str = "exact"):
+    hir = pipeline.build_hir(forest(name), schedule, reduction)
+    return pipeline.lower(hir, Target.x86_64("v3"))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Schedule(),
+        Schedule().specialize("tree"),
+        Schedule().reorder("tree", "batch").parallel("tree"),
+        Schedule().unroll_walk("tree", 3).interleave("tree", 4),
+        Schedule().tile_nodes(4).cache("tree"),
+        Schedule().represent("array").reorder_trees(),
+        Schedule().represent("reorg").pad_trees(),
+    ],
+)
+def test_a_forest_of_no_trees_answers_its_base(schedule: Schedule) -> None:
+    # it has no depths to take the least of, nor depth classes to switch on
+    made = forest("no trees")
+    rows = np.ones((3, made.n_features), np.float32)
+    for reduction in ("exact", "fast", "reproducible"):
+        module = compile_forest(made, schedule, reduction=reduction)
+        assert_same_bits(raw_of(module, rows), np.tile(made.base, (3, 1)), reduction)
+    assert module.apply(rows).shape == (3, 0)
+
+
+def test_leaf_values_are_filled_once_however_many_walks(monkeypatch) -> None:
+    calls = []
+    fill = kernel_module.Kernel._by_item
+
+    def counted(self, name, table, index):
+        if name not in self._data:
+            calls.append(name)
+        return fill(self, name, table, index)
+
+    monkeypatch.setattr(kernel_module.Kernel, "_by_item", counted)
+    lowered("scalar", BLOCKS.interleave("b1", 16))
+    assert calls == ["leaf_values"]
+
+
+def test_each_table_of_depth_classes_is_its_own_buffer(monkeypatch) -> None:
+    """Two specialised loops of one function switch on different tables."""
+    made = forest("mixed trees")
+    schedule = Schedule().split("tree", "s0", "s1", 5).specialize("s0").specialize("s1")
+    kernel = lowered("mixed trees", schedule).kernel
+    tables = [d for d in kernel.data if d.buffer.name.startswith("depth_classes")]
+    assert len(tables) == 2
+    assert not np.array_equal(tables[0].data, tables[1].data)
+    rows, raw, _ = expected("mixed trees")
+    assert_same_bits(raw_of(compile_forest(made, schedule), rows), raw, "split")
+
+
+def test_padded_trees_keep_the_source_numbers_of_their_leaves() -> None:
+    """Padding repeats leaves; apply answers the leaf that was repeated."""
+    random = np.random.default_rng(0)
+    made = forest_of([tree("chain", 6, random), tree("full", 0, random)])
+    rows = random.standard_normal((5, made.n_features)).astype(np.float32)
+    plain = interpreted(made, Schedule(), rows, element="leaf_number")
+    schedule = Schedule().pad_trees().unroll_walk("tree", 6).tile_nodes(2)
+    padded = interpreted(made, schedule, rows, element="leaf_number")
+    assert_same_bits(padded, plain, "padded")
+
+
+def test_the_sum_of_a_row_stays_in_a_register() -> None:
+    """Trees inside rows: the result is stored after the trees, not by each."""
+    function = lowered("scalar", Schedule()).kernel.function
+    trees = [
+        stmt
+        for stmt in statements(function.body)
+        if isinstance(stmt, For) and stmt.var.name.startswith("tree")
+    ]
+    assert [written(loop.body) for loop in trees] == [set()]
+    assert written(function.body) == {"result"}
+
+
+def test_kernels_read_rows_a_stride_apart() -> None:
+    made = drawn(4, 4)
+    rows = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)
+    for schedule in (BLOCKS, BLOCKS.vectorize("b1"), BLOCKS.cache("b0")):
+        near = interpreted(made, schedule, rows)
+        far = interpreted(made, schedule, rows, extra_stride=9)
+        assert_same_bits(far, near, schedule)
