@@ -8,12 +8,13 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, _fit_context
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import ClassifierTags, RegressorTags, Tags, get_tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skforge.compiler.forest import Forest
@@ -105,8 +106,16 @@ def tags_of(model: Any, forest: Forest | None) -> Tags:
     return tags
 
 
-def model_has(name: str) -> Callable[[Any], bool]:
-    """Return a check for ``available_if``: the model has this method.
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+#: Checks the parameters of the wrapper before ``fit``; the model checks its own.
+validated: Callable[[Method], Method] = _fit_context(
+    prefer_skip_nested_validation=False
+)
+
+
+def offered(name: str) -> Callable[[Method], Method]:
+    """Return a decorator: the method is there if the model has one of this name.
 
     A Booster, a file or a forest has those that its predictions give.
     """
@@ -122,4 +131,5 @@ def model_has(name: str) -> Callable[[Any], bool]:
             return task in _CLASSIFICATION
         return name in ("predict", "apply", "score")
 
-    return check
+    decorate: Callable[[Method], Method] = available_if(check)
+    return decorate

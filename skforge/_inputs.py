@@ -129,7 +129,10 @@ class SklearnSource:
             probability = serial.predict_proba(rows)
         if isinstance(probability, list):
             return np.concatenate(probability, axis=1)
-        return np.asarray(probability)
+        # one column of a model that has seen one class only is one output
+        return np.asarray(
+            probability[:, 0] if probability.shape[1] == 1 else probability
+        )
 
 
 class _XGBoostRows:

@@ -47,7 +47,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
     n_rows = _num_samples(X)
     at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))
-    sample = _rows(predictor, _safe_indexing(X, at)) if n_rows else None
+    sample = _rows(predictor, take_rows(X, at)) if n_rows else None
     if sample is not None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names
@@ -66,6 +66,15 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
                     f"{size} and the schedule {schedule!r}. Nothing was changed; please"
                     " report the model, and use the source's own predict meanwhile."
                 )
+
+
+def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
+    """Return some rows of whatever a source may take."""
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[at]
+    if isinstance(X, (np.ndarray, list)) or hasattr(X, "columns"):
+        return _safe_indexing(X, at)
+    return np.asarray(X)[at]
 
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:

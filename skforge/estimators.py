@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.base import (
     BaseEstimator,
     MetaEstimatorMixin,
-    _fit_context,
     clone,
     is_classifier,
 )
@@ -26,7 +25,6 @@ from sklearn.utils.metadata_routing import (
     _routing_enabled,
     process_routing,
 )
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skforge._delegation import (
@@ -35,9 +33,10 @@ from skforge._delegation import (
     is_estimator,
     is_fitted,
     is_frozen,
-    model_has,
+    offered,
     tags_of,
     unwrap,
+    validated,
 )
 from skforge._inputs import read_model
 from skforge._predictor import Predictor
@@ -165,7 +164,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ fit
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @validated
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, **fit_params: Any
     ) -> CompiledForest:
@@ -324,7 +323,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
 
     # ---------------------------------------------------------- predictions
 
-    @available_if(model_has("predict"))
+    @offered("predict")
     def predict(self, X: Any, **params: Any) -> Any:
         """Return what the model's own ``predict`` returns, bit for bit.
 
@@ -347,7 +346,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             return predictor.source.call("predict", X, **params)
         return predictor.predict(X, self.n_jobs)
 
-    @available_if(model_has("predict_proba"))
+    @offered("predict_proba")
     def predict_proba(self, X: Any, **params: Any) -> Any:
         """Return the probability of each class.
 
@@ -368,7 +367,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             return predictor.source.call("predict_proba", X, **params)
         return predictor.predict_proba(X, self.n_jobs)
 
-    @available_if(model_has("predict_log_proba"))
+    @offered("predict_log_proba")
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class.
 
@@ -387,7 +386,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             return [np.log(target) for target in probability]
         return np.log(probability)
 
-    @available_if(model_has("decision_function"))
+    @offered("decision_function")
     def decision_function(self, X: Any) -> Any:
         """Return the model's own decision function.
 
@@ -404,7 +403,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         return predictor.source.call("decision_function", X)
 
-    @available_if(model_has("score_samples"))
+    @offered("score_samples")
     def score_samples(self, X: Any) -> Any:
         """Return the model's own scores of the rows.
 
@@ -421,7 +420,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         return predictor.source.call("score_samples", X)
 
-    @available_if(model_has("apply"))
+    @offered("apply")
     def apply(self, X: Any) -> Any:
         """Return the leaf that each row ends in, per tree, numbered by the source.
 
@@ -454,7 +453,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         return predictor.predict_raw(X, self.n_jobs)
 
-    @available_if(model_has("score"))
+    @offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the model's score: accuracy of classifiers, R² of regressors.
 
@@ -565,7 +564,8 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         module = self._compile(forest, self.schedule_, self.target_, self._asked)
         made = Predictor(module, self.estimator_)
         # of several threads that come here at once, all go on with the same one
-        return self.__dict__.setdefault("_predictor", made)
+        predictor: Predictor = self.__dict__.setdefault("_predictor", made)
+        return predictor
 
 
 def _schedule(value: Any) -> Schedule:
@@ -577,8 +577,8 @@ def _batch_range(key: Any) -> BatchRange:
         isinstance(key, tuple)
         and len(key) == 2
         and isinstance(key[0], Integral)
-        and (key[1] is None or (isinstance(key[1], Integral) and key[1] >= key[0]))
-        and key[0] >= 1
+        and isinstance(key[1], (Integral, type(None)))
+        and 1 <= int(key[0]) <= int(key[0] if key[1] is None else key[1])
     ):
         return int(key[0]), None if key[1] is None else int(key[1])
     raise InvalidInputError(

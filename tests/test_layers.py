@@ -59,6 +59,8 @@ LAYERS = (
 EXCEPTIONS = {
     # `Schedule.preset(name)` is a method, and presets are written with `Schedule`.
     ("skforge.compiler.schedule", "skforge.compiler.presets"),
+    # Pickles carry the version, which the build reads from the package's own file.
+    ("skforge.estimators", "skforge"),
 }
 
 
