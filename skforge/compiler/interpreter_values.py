@@ -29,6 +29,8 @@ PureOp: TypeAlias = (
     | lir.Splat
     | lir.Iota
     | lir.Extract
+    | lir.Permute
+    | lir.Shuffle
     | lir.MaskBits
     | lir.AnyTrue
 )
@@ -168,6 +170,13 @@ def op_lines(
             return [f"{out} = np.arange({lanes}).astype(d_{element.name})"]
         case lir.Extract(a=a, lane=lane):
             return [f"{out} = {scalar_text(element, 0, f'{name(a)}[{lane}]')}"]
+        case lir.Permute(tables=tables, index=index):
+            joined = f"np.concatenate([{', '.join(name(t) for t in tables)}])"
+            size = len(tables) * lanes
+            return [f"{out} = {joined}[{name(index)}.astype(np.int64) % {size}]"]
+        case lir.Shuffle(a=a, b=b, lanes=chosen):
+            joined = f"np.concatenate([{name(a)}, {name(b)}])"
+            return [f"{out} = {joined}[{list(chosen)}]"]
         case lir.MaskBits(a=a):
             return _wrap(element, out, f"mask_bits({name(a)})")
         case lir.AnyTrue(a=a):

@@ -58,7 +58,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     target : Target
         The machine to compile for.
     """
-    module = ModuleText(function.name, target.has_mask_registers)
+    module = ModuleText(function.name, target)
     w = _Emitter(module)
     for slot, param in enumerate(function.params):
         _load_parameter(w, slot, param)

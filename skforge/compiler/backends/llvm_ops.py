@@ -19,6 +19,7 @@ from skforge.compiler.backends.llvm_writer import (
     int_of_width,
     memory_element,
 )
+from skforge.compiler.backends.llvm_permute import permute
 from skforge.compiler.ir import lir
 
 _INT: dict[lir.BinaryOp, str] = {
@@ -70,6 +71,15 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             w.bind(value.name, f"<{', '.join(f'{text} {item}' for item in items)}>")
         case lir.Extract(a=a, lane=lane):
             w.bind_value(value, f"extractelement {w.typed(a)}, i64 {lane}")
+        case lir.Permute(tables=tables, index=index):
+            w.bind(value.name, permute(w, value, tables, index))
+        case lir.Shuffle(a=a, b=b, lanes=lanes):
+            chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+            w.bind_value(
+                value,
+                f"shufflevector {w.typed(a)}, {w.typed(b)}, "
+                f"<{len(lanes)} x i32> <{chosen}>",
+            )
         case lir.MaskBits(a=a):
             _mask_bits(w, value, a)
         case lir.AnyTrue(a=a):

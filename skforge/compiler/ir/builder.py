@@ -190,6 +190,21 @@ class Builder:
             case _:
                 return self.let(lir.Extract(a, lane), BOOL, "lane")
 
+    def permute(self, tables: Sequence[Value], index: Value) -> Value:
+        """Return elements of the tables joined, by a vector of indices."""
+        type_ = tables[0].type
+        return self.let(lir.Permute(tuple(tables), index), type_, "perm")
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """Return chosen lanes of two vectors joined."""
+        assert isinstance(a.type, Vec)
+        type_ = Vec(a.type.element, len(lanes))
+        return self.let(lir.Shuffle(a, b, tuple(lanes)), type_, "shuf")
+
+    def reinterpret(self, a: Value, type_: Type) -> Value:
+        """Return the bits of a vector as another of the same width."""
+        return a if a.type == type_ else self.let(lir.Bitcast(a), type_, "bits")
+
     def mask_bits(self, a: Value, type_: Scalar) -> Value:
         """Return a mask's lanes as the bits of an integer."""
         return self.let(lir.MaskBits(a), type_, "bits")

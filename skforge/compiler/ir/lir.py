@@ -14,7 +14,7 @@ values are explicit::
               | ParallelFor
               | Grid | BlockRegion
     op        = Const | Unary | Binary | Compare | Select | Convert | Bitcast
-              | Splat | Iota | Extract | MaskBits | AnyTrue
+              | Splat | Iota | Extract | Permute | Shuffle | MaskBits | AnyTrue
               | Load | Gather
               | CompareToPlane | PlaneBinary | PlaneNot | PlaneMux | LoadPlane
               | FoldTree | PlanesToIndex | Lookup | WarpReduce
@@ -247,6 +247,28 @@ class Extract:
 
 
 @dataclass(frozen=True, slots=True)
+class Permute:
+    """Lane i is element ``index[i]`` of the ``tables`` joined, modulo their length.
+
+    A power of two of vectors of the result's type; the index has as many lanes, of
+    unsigned or i64 integers as wide as the elements. Fast where
+    ``Target.permute_entries`` reaches the tables, right everywhere.
+    """
+
+    tables: tuple[Value, ...]
+    index: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Lane i is lane ``lanes[i]`` of ``a`` and ``b`` joined, numbers fixed here."""
+
+    a: Value
+    b: Value
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MaskBits:
     """A mask as an integer of the result's type: bit i is lane i, the rest zero."""
 
@@ -388,6 +410,8 @@ Op: TypeAlias = (
     | Splat
     | Iota
     | Extract
+    | Permute
+    | Shuffle
     | MaskBits
     | AnyTrue
     | Load

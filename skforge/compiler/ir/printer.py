@@ -119,6 +119,10 @@ def _op(op: Op) -> str:
             return "iota"
         case lir.Extract(a=a, lane=lane):
             return f"extract %{a.name}, {lane}"
+        case lir.Permute(tables=tables, index=index):
+            return f"permute [{_names(tables)}] by %{index.name}"
+        case lir.Shuffle(a=a, b=b, lanes=lanes):
+            return f"shuffle %{a.name}, %{b.name} <{', '.join(map(str, lanes))}>"
         case lir.MaskBits(a=a):
             return f"mask_bits %{a.name}"
         case lir.AnyTrue(a=a):

@@ -162,6 +162,15 @@ def check_op(op: Op, type_: Type) -> None:
             _check_result(type_, element_of(a.type))
             if not 0 <= lane < lanes_of(a.type):
                 refuse(f"lane {lane} of {print_type(a.type)}")
+        case lir.Permute(tables=tables, index=index):
+            _check_permute(tables, index, type_)
+        case lir.Shuffle(a=a, b=b, lanes=lanes):
+            if not isinstance(a.type, Vec) or a.type != b.type:
+                refuse(f"shuffle of {print_type(a.type)} and {print_type(b.type)}")
+            if type_ != Vec(a.type.element, len(lanes)):
+                refuse(f"{len(lanes)} lanes give no {print_type(type_)}")
+            if any(not 0 <= lane < 2 * a.type.lanes for lane in lanes):
+                refuse(f"a lane is not among {2 * a.type.lanes}")
         case lir.MaskBits(a=a):
             if not isinstance(a.type, Mask):
                 refuse(f"%{a.name} is no mask")
@@ -290,6 +299,24 @@ def _check_binary(kind: lir.BinaryOp, a: Value, b: Value, type_: Type) -> None:
         fits = is_float(type_)
     if not fits:
         refuse(f"{kind} of {print_type(type_)}")
+
+
+def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None:
+    """Tables of the result's type, a power of two of them, and a matching index."""
+    if not isinstance(type_, Vec) or type_.element == BOOL:
+        refuse(f"permute gives no {print_type(type_)}")
+    for count in (len(tables), type_.lanes):
+        if count < 1 or count & (count - 1):
+            refuse(f"{len(tables)} tables of {type_.lanes} lanes")
+    for table in tables:
+        if table.type != type_:
+            refuse(f"table %{table.name} is no {print_type(type_)}")
+    if (
+        not is_integer(index.type)
+        or lanes_of(index.type) != type_.lanes
+        or _bits(index.type) != _bits(type_)
+    ):
+        refuse(f"an index of {print_type(index.type)} for {print_type(type_)}")
 
 
 def _check_gather(op: lir.Gather, type_: Type) -> None:

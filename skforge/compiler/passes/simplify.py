@@ -36,6 +36,8 @@ _PURE = (
     lir.Splat,
     lir.Iota,
     lir.Extract,
+    lir.Permute,
+    lir.Shuffle,
     lir.MaskBits,
     lir.AnyTrue,
     lir.CompareToPlane,
