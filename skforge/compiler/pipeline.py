@@ -41,7 +41,7 @@ from skforge.compiler.passes.lower_to_lir import LoweredKernel
 from skforge.compiler.representations import base as representations
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError, ScheduleError
+from skforge.exceptions import CompilerError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +112,7 @@ def build_hir(
     Raises
     ------
     ScheduleError
-        If the schedule does not fit the forest.
+        If the schedule does not fit the forest, or the forest its representation.
     """
     nest = bind(schedule, forest.n_trees, "cpu")
     cache = HirCache() if tiled is None else tiled
@@ -122,6 +122,7 @@ def build_hir(
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
     hir = PredictEnsemble(normal, tiles, nest, reduction, comparison)
+    representations.get(nest.representation).check(hir)
     if verify_every_pass():
         _verified("hir", lambda: verify_hir(hir))
     _dump("hir", lambda: print_hir(hir))
@@ -161,19 +162,12 @@ def lower(
 
     Raises
     ------
-    ScheduleError
-        If the representation cannot hold the forest.
     CompilerError
         If a pass produced IR that its verifier refuses.
     """
     representation = representations.get(hir.nest.representation)
-    representation.check(hir)
     row_bits = 8 * hir.forest.threshold.dtype.itemsize
     stage = Stage(hir, max(2, target.vector_bits // row_bits))
-    if _vectorized(hir) and hir.tiles.tile_size > 1:
-        raise ScheduleError(
-            "vectorize walks one node of many rows at a time; leave out tile_nodes."
-        )
     function = lower_to_mir.run(hir, element)
     stages = {"lower-to-mir": function}
     _dump("lower-to-mir", lambda: print_mir(function))
@@ -208,16 +202,6 @@ def lower(
         kernel = replace(kernel, function=simpler)
     _dump("lir", lambda: print_lir(kernel.function))
     return Lowered(hir, stages, kernel)
-
-
-def _vectorized(hir: PredictEnsemble) -> bool:
-    pending = list(hir.nest.loops)
-    while pending:
-        loop = pending.pop()
-        if loop.vectorize:
-            return True
-        pending.extend(loop.body)
-    return False
 
 
 def _verified(name: str, check: Callable[[], None]) -> None:

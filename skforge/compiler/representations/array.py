@@ -163,14 +163,17 @@ class Heap(Representation):
         """Return the bytes of all heaps."""
         return _heap_size(hir.tiles) * hir.tiles.n_trees * self._shape(hir).words * 4
 
-    def lay_out(self, hir: PredictEnsemble) -> Layout:
-        """Build the heaps."""
+    def check(self, hir: PredictEnsemble) -> None:
+        """Refuse trees too deep, and node tiles where heaps are interleaved."""
         if self._order == "reorg" and hir.tiles.tile_size > 1:
             raise ScheduleError(
                 'represent("reorg") stores single nodes; leave out tile_nodes or use '
                 'represent("array").'
             )
-        self.check(hir)
+        super().check(hir)
+
+    def lay_out(self, hir: PredictEnsemble) -> Layout:
+        """Build the heaps."""
         return HeapLayout(hir, self._shape(hir), self._order)
 
 
