@@ -179,6 +179,7 @@ class _Run:
                 simple = not isinstance(stmt, (mir.Loop, mir.DepthSwitch))
                 text = print_statement(stmt) if simple else str(type(stmt).__name__)
                 at = ", ".join(f"{k} = {v}" for k, v in self._vars.items())
+                text = text.replace("\n", "\n  ")
                 where = f"in:\n  {text}\nat {at or 'the top'}"
                 raise CompilerError(f"{error} {where}") from None
 

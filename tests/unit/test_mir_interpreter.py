@@ -1,0 +1,284 @@
+"""MIR means the same after every pass, and the interpreter refuses lucky code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skforge.compiler.interpreter_mir import Event, interpret_mir
+from skforge.compiler.ir import mir
+from skforge.compiler.ir.mir_tools import map_loops, map_statements
+from skforge.compiler.ir.verifier_mir import verify_mir
+from skforge.compiler.loop_nest import Rows
+from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import CompilerError, ScheduleError
+from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
+from tests.strategies_forest import random_forest
+from tests.strategies_schedule import legal_schedules
+
+SHAPING = ("tile", "tile", "reorder", "reorder", "split", "parallel", "parallel")
+STEERING = (
+    *("atomic_reduce", "vector_reduce", "cache", "unroll", "specialize"),
+    *("interleave", "vectorize", "unroll_walk", "peel_walk", "tile_nodes"),
+    *("pad_trees", "reorder_trees"),
+)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_every_pass_keeps_the_meaning(data: st.DataObject) -> None:
+    forest = data.draw(random_forest(max_trees=6, max_depth=4))
+    schedule = data.draw(
+        legal_schedules(
+            max_directives=12, allow=SHAPING + STEERING, n_trees=(forest.n_trees,)
+        )
+    )
+    reduction = data.draw(st.sampled_from(["exact", "fast", "reproducible"]))
+    n, seed = data.draw(st.sampled_from([0, 1, 2, 3, 7, 13])), data.draw(st.integers(0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = draw_rows(forest, n, seed % 1000, missing=0.1)
+    rows[rows == forest.missing_value] = np.nan
+    hir = hir_of(forest, schedule, reduction)
+    exact = reference_raw(replace(forest, divisor=1), rows)
+    leaves = forest.leaf[reference_leaves(forest, rows)]
+    reached = np.abs(forest.leaf_value[leaves].astype(np.float64)).sum(axis=1)
+    bound = forest.n_trees * 2.0**-23 * (reached + np.abs(forest.base))
+    plain = interpret_mir(
+        stages_of(hir_of(forest, Schedule(), reduction))["expand-walks"],
+        hir_of(forest, Schedule(), reduction),
+        rows,
+    )
+    for name, function in stages_of(hir).items():
+        legal = name not in ("lower-to-mir", "insert-caches")
+        verify_mir(function, legal=legal, final=name == "expand-walks")
+        result = interpret_mir(function, hir, rows, seed=seed % 1000)
+        assert result.dtype == exact.dtype
+        if reduction == "exact":
+            assert result.tobytes() == exact.tobytes(), name
+        elif reduction == "reproducible":
+            assert result.tobytes() == plain.tobytes(), name
+        error = np.abs(result.astype(np.float64) - exact)
+        assert (error <= bound + 1e-300).all(), name
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_apply_gives_the_sources_leaf_numbers(data: st.DataObject) -> None:
+    forest = data.draw(random_forest(max_trees=6, max_depth=4))
+    schedule = data.draw(legal_schedules(n_trees=(forest.n_trees,)))
+    rows = draw_values(forest, 5)
+    try:
+        hir = hir_of(forest, schedule)
+    except ScheduleError:  # too much padding
+        return
+    expected = forest.source_node[reference_leaves(forest, rows)]
+    for name, function in stages_of(hir, "leaf_number").items():
+        verify_mir(function, legal=True, final=name == "expand-walks")
+        np.testing.assert_array_equal(interpret_mir(function, hir, rows), expected)
+
+
+def test_fast_sums_depend_on_the_order_of_atomics() -> None:
+    """The shuffle is real: seeds give different roundings, all within bounds."""
+    forest = forest_of(SAMPLE * 8)
+    schedule = (
+        Schedule().parallel("tree").atomic_reduce("tree").reorder("tree", "batch")
+    )
+    hir = hir_of(forest, schedule, "fast")
+    function = stages_of(hir)["expand-walks"]
+    rows = draw_values(forest, 20)
+    results = {
+        interpret_mir(function, hir, rows, seed=seed).tobytes() for seed in range(5)
+    }
+    assert len(results) > 1
+
+
+def test_events_name_every_walk_once() -> None:
+    forest = forest_of(SAMPLE)
+    schedule = Schedule().tile("batch", "b0", "b1", 2).reorder("b0", "tree", "b1")
+    hir = hir_of(forest, schedule.interleave("b1", 2))
+    events: list[Event] = []
+    function = stages_of(hir)["expand-walks"]
+    interpret_mir(function, hir, draw_values(forest, 3), observe=events.append)
+    walks = [(e.first, e.last) for e in events if e.what == "walk"]
+    assert sorted(walks) == [(row, tree) for row in range(3) for tree in range(4)]
+    loops = [(e.name, e.first) for e in events if e.what == "loop" and e.name == "b0"]
+    assert loops == [("b0", 0), ("b0", 2)]
+
+
+# --- what compiled code must not do --------------------------------------------------
+
+FOREST = forest_of(SAMPLE)
+PARALLEL = Schedule().reorder("tree", "batch").parallel("tree")
+
+
+def refusal(function: mir.Function, schedule: Schedule, reduction: str = "fast") -> str:
+    hir = hir_of(FOREST, schedule, reduction)  # type: ignore[arg-type]
+    with pytest.raises(CompilerError) as caught:
+        interpret_mir(function, hir, draw_values(FOREST, 3))
+    return str(caught.value)
+
+
+def final(schedule: Schedule, reduction: str = "fast") -> mir.Function:
+    hir = hir_of(FOREST, schedule, reduction)  # type: ignore[arg-type]
+    return stages_of(hir)["expand-walks"]
+
+
+def test_unchecked_hops_past_a_leaf_are_refused() -> None:
+    function = stages_of(hir_of(FOREST, Schedule()))["unroll-loops"]
+
+    def unroll(stmt: mir.Stmt) -> mir.Stmt:
+        if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree):
+            return replace(stmt, op=replace(stmt.op, unroll=2))
+        return stmt
+
+    body = map_statements(function.body, unroll)
+    assert refusal(replace(function, body=body), Schedule()) == (
+        "an unchecked hop goes past a leaf in:\n"
+        "  %p = walk_decision_tree([%t], [rows[batch]]) "
+        "<depth = 1..2, unroll_depth = 2>\n"
+        "at batch = 0, tree = 0"
+    )
+
+
+def test_missing_leaf_checks_are_refused() -> None:
+    """Without its walk loop, a walk ends too early."""
+    function = final(Schedule())
+
+    def cut(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
+        if isinstance(stmt, mir.WalkLoop):
+            return ()
+        if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetLeafValue):
+            return replace(stmt, op=replace(stmt.op, nodes=("%p.n0",)))
+        return stmt
+
+    body = map_statements(function.body, cut)
+    assert refusal(replace(function, body=body), Schedule()) == (
+        "a walk ended before its leaf in:\n"
+        "  %p = get_leaf_value([%t], [%p.n0])\n"
+        "at batch = 0, tree = 0"
+    )
+
+
+def test_races_are_refused() -> None:
+    function = final(PARALLEL)
+
+    def share(stmt: mir.Stmt) -> mir.Stmt:
+        if isinstance(stmt, mir.Reduce):
+            return replace(stmt, indices=(mir.Affine(), *stmt.indices[1:]))
+        return stmt
+
+    body = map_statements(function.body, share)
+    text = refusal(replace(function, body=body), PARALLEL)
+    assert text.startswith(
+        "parallel iterations meet in result_1[0, 0, 0] in:\n"
+        '  reduce(result_1[0, batch], %p) <"+", any>\n'
+    )
+
+
+def test_atomic_adds_may_meet() -> None:
+    schedule = PARALLEL.atomic_reduce("tree")
+    function = final(schedule)
+    hir = hir_of(FOREST, schedule, "fast")
+    interpret_mir(function, hir, draw_values(FOREST, 3))
+
+    def plain(stmt: mir.Stmt) -> mir.Stmt:
+        return replace(stmt, atomic=False) if isinstance(stmt, mir.Reduce) else stmt
+
+    text = refusal(
+        replace(function, body=map_statements(function.body, plain)), schedule
+    )
+    assert text.startswith("parallel iterations meet in result[0, 0] in:\n")
+
+
+def test_reading_what_others_still_write_is_refused() -> None:
+    """Summing the slots inside the loop that fills them comes too early."""
+    function = final(PARALLEL)
+    *before, loop, total = function.body
+    assert isinstance(loop, mir.Loop)
+    inside = replace(loop, body=(*loop.body, total))
+    text = refusal(replace(function, body=(*before, inside)), PARALLEL)
+    assert text.startswith("parallel iterations meet in ")
+
+
+def test_leaves_nobody_stored_are_poison() -> None:
+    schedule = Schedule().parallel("tree")
+    hir = hir_of(FOREST, schedule, "exact")
+    function = stages_of(hir)["expand-walks"]
+
+    def short(loop: mir.Loop) -> mir.Loop:
+        if loop.root == "tree":
+            return replace(loop, bounds=(mir.Bound(3),), trip_count=3)
+        return loop
+
+    shorter = replace(function, body=map_loops(function.body, short))
+    result = interpret_mir(shorter, hir, draw_values(FOREST, 3))
+    assert np.isnan(result).all()
+
+
+def test_groups_are_not_cut_short() -> None:
+    schedule = Schedule().reorder("tree", "batch").interleave("batch", 2)
+
+    def forget(loop: mir.Loop) -> mir.Loop:
+        return replace(loop, remainder=())
+
+    function = final(schedule)
+    body = map_loops(function.body, forget)
+    assert refusal(replace(function, body=body), schedule) == (
+        "a group is cut short in:\n  for batch in 0 to rows groups of 2:"
+    )
+
+
+def test_rows_and_trees_out_of_range_are_refused() -> None:
+    schedule = Schedule()
+
+    def longer(loop: mir.Loop) -> mir.Loop:
+        extra = Rows() if loop.root == "batch" else 5
+        more = (mir.Bound(extra, mir.Affine(constant=-1)),)
+        return replace(loop, bounds=more, trip_count=None)
+
+    def only(root: str):  # type: ignore[no-untyped-def]
+        return lambda loop: longer(loop) if loop.root == root else loop
+
+    function = final(schedule)
+    trees = replace(function, body=map_loops(function.body, only("tree")))
+    assert refusal(trees, schedule) == (
+        "there is no tree 4 in:\n  %t = get_tree(tree)\nat batch = 0, tree = 4"
+    )
+    rows = replace(function, body=map_loops(function.body, only("batch")))
+    assert refusal(rows, schedule) == (
+        "result has 3 elements there, not 3 : 4 in:\n"
+        "  result[batch : batch + 1] = base\n"
+        "at batch = 3"
+    )
+
+
+def test_rows_must_be_in_the_cache_around_them() -> None:
+    schedule = Schedule().tile("batch", "b0", "b1", 2).cache("b0")
+    function = final(schedule)
+
+    def smaller(stmt: mir.Stmt) -> mir.Stmt:
+        if isinstance(stmt, mir.CacheRows):
+            one = (mir.Bound(1),)
+            return replace(stmt, rows=replace(stmt.rows, bounds=one))
+        return stmt
+
+    body = map_statements(function.body, smaller)
+    assert refusal(replace(function, body=body), schedule) == (
+        "row 1 is not in the cache of ((0, 1),) in:\n"
+        "  %p.end = while any not is_leaf([%t], [%p.at]) from [%p.n0]:\n"
+        "    %p.at = traverse_tree_tile([%t], [%p.at], [rows[b0 + b1]]) <checked>\n"
+        "at b0 = 0, b1 = 1, tree = 0"
+    )
+
+
+def test_wrong_rows_are_refused() -> None:
+    hir = hir_of(FOREST, Schedule())
+    function = stages_of(hir)["expand-walks"]
+    with pytest.raises(CompilerError) as caught:
+        interpret_mir(function, hir, np.zeros((2, 3)))
+    assert str(caught.value) == "rows must be 2-d and float32"
