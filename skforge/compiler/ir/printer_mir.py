@@ -109,7 +109,8 @@ def index_text(index: mir.Index) -> str:
                 return offset
             divisor = size_text(step)
             offset = f"({offset})" if " " in offset else offset
-            return f"{offset} / {f'({divisor})' if ' ' in divisor else divisor}"
+            divisor = f"({divisor})" if isinstance(step, Times) else divisor
+            return f"{offset} / {divisor}"
         case mir.ModelTree(position=position):
             return f"model_tree({affine_text(position)})"
         case mir.Class(name=name):
