@@ -10,6 +10,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,6 +79,7 @@ class CompiledModule:
         )
 
     def __repr__(self) -> str:
+        """Return one line: the forest, the CPU, the mode."""
         return (
             f"<CompiledModule of {self.forest!r} for {self.target.cpu}, "
             f"{self.reduction}, {len(set(self.schedules.values()))} schedule(s)>"
@@ -138,7 +140,7 @@ class CompiledModule:
         return leaves
 
     def schedule_for(self, n_rows: int) -> Schedule:
-        """Return the schedule that serves a batch size (its range, or the one below)."""
+        """Return the schedule of a batch size: of its range, or of the one below."""
         return self._ranges[self._range_of(n_rows)][1]
 
     def _range_of(self, n_rows: int) -> int:
@@ -168,6 +170,7 @@ class CompiledModule:
             n_jobs = self.n_jobs
         if n_jobs is None or n_jobs == 1:
             return 1
+        _check_n_jobs(n_jobs)
         wanted = resolve_n_jobs(n_jobs)
         return max(1, min(wanted, int(n_rows * self._levels / WORK_PER_THREAD)))
 
@@ -256,7 +259,12 @@ class CompiledModule:
         if level in ("llvm", "asm"):
             jit = self._compiler.kernel(schedule, "accumulator").jit
             return jit.llvm_ir() if level == "llvm" else jit.assembly()
-        return self._compiler.lowered(schedule, "accumulator").text(level)
+        lowered = self._compiler.lowered(schedule, "accumulator")
+        known = ("hir", "mir", "lir", *lowered.stages)
+        if level not in known:
+            names = ", ".join(("schedule", "loops", *known, "llvm", "asm"))
+            raise ValueError(f"level must be one of {names}. Got {level!r} instead.")
+        return lowered.text(level)
 
 
 class _Kernel:
@@ -359,6 +367,8 @@ def compile_forest(
 
     Raises
     ------
+    InvalidInputError
+        If an argument is of the wrong kind.
     ScheduleError
         If a schedule does not fit the forest or the target.
     TargetError
@@ -374,6 +384,7 @@ def compile_forest(
             f"forest must be a Forest, got {type(forest).__name__}; "
             "skforge.load_forest(model) makes one."
         )
+    _check_n_jobs(n_jobs)
     resolved = Target.parse(target)
     if resolved.is_gpu:
         raise TargetError(
@@ -395,16 +406,51 @@ def _schedules(
         return default_schedules(forest, target)
     if isinstance(schedule, Schedule):
         return {(1, None): schedule}
+    if not isinstance(schedule, Mapping):
+        raise InvalidInputError(
+            "schedule must be a Schedule, a dict of batch ranges to Schedules, or "
+            f"None; got {type(schedule).__name__}. Schedule.preset(name) makes one "
+            "from a name."
+        )
     table = dict(schedule)
     if not table:
         raise ScheduleError("the dispatch table has no schedule in it.")
-    ends: Sequence[BatchRange] = sorted(table)
-    for (_, last), (first, _) in zip(ends, ends[1:], strict=False):
+    for key, value in table.items():
+        if not _is_range(key):
+            raise ScheduleError(
+                f"{key!r} is no batch range; a key is (first, last), both included "
+                "and 0 or more, or (first, None) for all batches from there on."
+            )
+        if not isinstance(value, Schedule):
+            raise ScheduleError(
+                f"the batch range {key} has a {type(value).__name__} where a Schedule "
+                "should be."
+            )
+    ends: Sequence[BatchRange] = sorted(table, key=lambda key: key[0])
+    for (_, last), (first, _) in pairwise(ends):
         if last is None or last >= first:
             raise ScheduleError(
                 f"the batch ranges {ends} overlap; give each size one schedule."
             )
     return table
+
+
+def _is_range(key: object) -> bool:
+    if not isinstance(key, tuple) or len(key) != 2:
+        return False
+    first, last = key
+    if type(first) is not int or first < 0:
+        return False
+    return last is None or (type(last) is int and last >= first)
+
+
+def _check_n_jobs(n_jobs: object) -> None:
+    whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
+        raise InvalidInputError(
+            "n_jobs must be None (one thread), a positive number of threads, or "
+            f"negative to count from all cores: -1 is all. Got {n_jobs!r} instead."
+        )
 
 
 __all__ = ["CompiledModule", "compile_forest", "dtype_of"]
