@@ -1,0 +1,402 @@
+"""compile_forest and CompiledModule: dispatch, rows of every kind, refusals."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from skforge.compiler import module as module_code
+from skforge.compiler.module import compile_forest
+from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
+from tests.exactness.checks import assert_same_bits, expected, raw_of
+from tests.exactness.forests import drawn, forest
+
+FOREST = forest("scalar")
+MODULE = compile_forest(FOREST)
+ROWS = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
+
+
+# ---------------------------------------------------------------- rows that are taken
+
+
+def _view_of_wider_rows() -> np.ndarray:
+    wide = np.full((100, 20), np.nan, np.float32)
+    wide[::2, 3:8] = ROWS
+    return wide[::2, 3:8]
+
+
+def _unaligned() -> np.ndarray:
+    raw = np.zeros(ROWS.nbytes + 1, np.uint8)
+    rows = raw[1:].view(np.float32).reshape(ROWS.shape)
+    rows[:] = ROWS
+    assert not rows.flags.aligned
+    return rows
+
+
+def _of_records() -> np.ndarray:
+    """Rows 21 bytes apart: no whole number of elements."""
+    records = np.zeros(50, dtype=[("x", "f4", (5,)), ("y", "u1")])
+    records["x"] = ROWS
+    return records["x"]
+
+
+def _read_only() -> np.ndarray:
+    rows = ROWS.copy()
+    rows.flags.writeable = False
+    return rows
+
+
+def _frame(columns: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(columns)
+
+
+TAKEN: dict[str, Callable[[], Any]] = {
+    "contiguous": lambda: ROWS,
+    "view of wider rows": _view_of_wider_rows,
+    "rows backwards": lambda: ROWS[::-1],
+    "columns backwards": lambda: ROWS[:, ::-1],
+    "every other column": lambda: np.repeat(ROWS, 2, axis=1)[:, ::2],
+    "Fortran order": lambda: np.asfortranarray(ROWS),
+    "one row repeated": lambda: np.broadcast_to(ROWS[0], (9, 5)),
+    "unaligned": _unaligned,
+    "rows of records": _of_records,
+    "read-only": _read_only,
+    "other byte order": lambda: ROWS.astype(ROWS.dtype.newbyteorder()),
+    "float64": lambda: ROWS.astype(np.float64) + 1e-9,
+    "float64 too large for float32": lambda: np.full((3, 5), 1e300),
+    "float16": lambda: ROWS.astype(np.float16),
+    "longdouble": lambda: ROWS.astype(np.longdouble),
+    "int64": lambda: (ROWS * 3).astype(np.int64),
+    "int64 beyond 2**24": lambda: np.full((3, 5), (1 << 24) + 1),
+    "uint8": lambda: np.abs(ROWS * 3).astype(np.uint8),
+    "bool": lambda: ROWS > 0,
+    "objects": lambda: ROWS.astype(object),
+    "list of lists": lambda: ROWS.tolist(),
+    "no rows": lambda: ROWS[:0],
+    "no rows of float64": lambda: np.asfortranarray(ROWS[:0].astype(np.float64)),
+    "data frame": lambda: _frame(ROWS),
+    "data frame of kinds": lambda: _frame(
+        {"a": [1, 2], "b": [0.5, 2], "c": [True, False], "d": [3, 4], "e": [1, np.nan]}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_rows_of_any_layout_and_number_type(kind: str) -> None:
+    rows = TAKEN[kind]()
+    before = np.array(rows, np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        raw, leaves = MODULE.predict_raw(rows), MODULE.apply(rows)
+    assert_same_bits(raw, reference_raw(FOREST, rows)[:, 0], kind)
+    wanted = FOREST.source_node[reference_leaves(FOREST, rows)]
+    assert_same_bits(leaves, wanted, kind)
+    # nothing was written
+    np.testing.assert_array_equal(np.array(rows, np.float64), before)
+
+
+def test_double_rows_are_not_rounded_to_floats() -> None:
+    made = forest("double")
+    threshold = made.threshold[0]
+    rows = np.full((3, made.n_features), threshold)
+    rows[1:] = [[np.nextafter(threshold, -np.inf)], [np.nextafter(threshold, np.inf)]]
+    for given in (rows, np.asfortranarray(rows), rows.astype(object)):
+        raw = compile_forest(made).predict_raw(given)
+        assert_same_bits(raw, reference_raw(made, rows)[:, 0], "double")
+
+
+def test_the_sources_marker_of_missing_values_is_one() -> None:
+    made = forest("marked missing")
+    module = compile_forest(made)
+    rows, raw, _ = expected("marked missing")
+    assert (rows == -1).any()
+    as_nan = np.where(rows == -1, np.float32(np.nan), rows)
+    assert_same_bits(raw_of(module, rows), raw, "marker")
+    assert_same_bits(raw_of(module, as_nan), raw, "NaN")
+
+
+# --------------------------------------------------------------- rows that are refused
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "one row alone": (
+        ROWS[0],
+        "rows must be two-dimensional, one row a sample; got 1 dimension(s) with shape "
+        "(5,). Use X.reshape(1, -1) for one row.",
+    ),
+    "three dimensions": (
+        ROWS[None],
+        "rows must be two-dimensional, one row a sample; got 3 dimension(s) with shape "
+        "(1, 50, 5). Use X.reshape(1, -1) for one row.",
+    ),
+    "nothing": (
+        None,
+        "rows must be two-dimensional, one row a sample; got 0 dimension(s) with shape "
+        "(). Use X.reshape(1, -1) for one row.",
+    ),
+    "too few columns": (
+        ROWS[:, :4],
+        "the forest was trained on 5 features, but the rows have 4 columns.",
+    ),
+    "no rows of too many columns": (
+        np.zeros((0, 6), np.float32),
+        "the forest was trained on 5 features, but the rows have 6 columns.",
+    ),
+    "strings": (
+        np.array([["a"] * 5]),
+        "rows have dtype <U1; encode strings, dates and categories as numbers the way "
+        "the model was trained.",
+    ),
+    "bytes": (
+        np.zeros((2, 5), "S3"),
+        "rows have dtype |S3; encode strings, dates and categories as numbers the way "
+        "the model was trained.",
+    ),
+    "dates": (
+        np.zeros((2, 5), "M8[s]"),
+        "rows have dtype datetime64[s]; encode strings, dates and categories as "
+        "numbers the way the model was trained.",
+    ),
+    "objects that are no numbers": (
+        np.array([["a", 1, 2, 3, 4]], object),
+        "rows hold values that are no numbers: could not convert string to float: 'a'",
+    ),
+    "complex numbers": (
+        ROWS.astype(np.complex128),
+        "rows are complex numbers; forests compare real ones.",
+    ),
+    "sparse matrix": (
+        sparse.csr_matrix(ROWS),
+        "rows are a sparse matrix, whose absent entries mean 0 to some models and "
+        "missing to others; pass X.toarray(), with NaN where values are missing.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_rows_that_are_none_are_refused(kind: str) -> None:
+    rows, message = REFUSED[kind]
+    for call in (MODULE.predict_raw, MODULE.predict, MODULE.apply):
+        with pytest.raises(InvalidInputError) as error:
+            call(rows)
+        assert str(error.value) == message
+
+
+def test_rows_of_unequal_lengths_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"^rows are no rectangular array: "):
+        MODULE.predict_raw([[1, 2], [3]])
+
+
+# ------------------------------------------------------------------- bad arguments
+
+S = Schedule()
+RANGE = (
+    " is no batch range; a key is (first, last), both included and 0 or more, or "
+    "(first, None) for all batches from there on."
+)
+N_JOBS = (
+    "n_jobs must be None (one thread), a positive number of threads, or negative to "
+    "count from all cores: -1 is all. Got {} instead."
+)
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "name of a preset": (
+        {"schedule": "xgboost"},
+        InvalidInputError,
+        "schedule must be a Schedule, a dict of batch ranges to Schedules, or None; "
+        "got str. Schedule.preset(name) makes one from a name.",
+    ),
+    "empty table": (
+        {"schedule": {}},
+        ScheduleError,
+        "the dispatch table has no schedule in it.",
+    ),
+    "number for a range": ({"schedule": {1: S}}, ScheduleError, "1" + RANGE),
+    "empty range": ({"schedule": {(5, 2): S}}, ScheduleError, "(5, 2)" + RANGE),
+    "negative range": ({"schedule": {(-1, 2): S}}, ScheduleError, "(-1, 2)" + RANGE),
+    "no schedule": (
+        {"schedule": {(1, None): "x"}},
+        ScheduleError,
+        "the batch range (1, None) has a str where a Schedule should be.",
+    ),
+    "overlap": (
+        {"schedule": {(3, None): S, (1, 5): S}},
+        ScheduleError,
+        "the batch ranges [(1, 5), (3, None)] overlap; give each size one schedule.",
+    ),
+    "overlap of an open range": (
+        {"schedule": {(1, None): S, (8, 9): S}},
+        ScheduleError,
+        "the batch ranges [(1, None), (8, 9)] overlap; give each size one schedule.",
+    ),
+    "reduction": (
+        {"reduction": "quick"},
+        InvalidInputError,
+        'reduction must be "exact", "reproducible" or "fast". Got \'quick\' instead.',
+    ),
+    "no threads": ({"n_jobs": 0}, InvalidInputError, N_JOBS.format(0)),
+    "named threads": ({"n_jobs": "all"}, InvalidInputError, N_JOBS.format("'all'")),
+    "half a thread": ({"n_jobs": 0.5}, InvalidInputError, N_JOBS.format(0.5)),
+    "other machine": (
+        {"target": Target.aarch64()},
+        TargetError,
+        "Code for aarch64 does not run on this x86_64 machine; use target='cpu', or "
+        "compile there.",
+    ),
+    "GPU": (
+        {"target": "cuda"},
+        TargetError,
+        "target 'cuda' is not built yet; use target='cpu'.",
+    ),
+    "GPU's schedule": (
+        {"schedule": Schedule().gpu_dimension("batch", "grid.x")},
+        ScheduleError,
+        'gpu_dimension("batch", "grid.x") maps a loop to a GPU, but the target is a '
+        "CPU.\n"
+        "  for batch in 0 to batch:   grid.x        <-- here\n"
+        "    for tree in 0 to 7:",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_arguments_are_named(kind: str) -> None:
+    arguments, error_type, message = WRONG[kind]
+    with pytest.raises(error_type) as error:
+        compile_forest(FOREST, **arguments)
+    assert str(error.value) == message
+
+
+def test_wrong_n_jobs_of_a_call() -> None:
+    for wrong in (0, "two"):
+        with pytest.raises(InvalidInputError) as error:
+            MODULE.predict_raw(ROWS, n_jobs=wrong)  # type: ignore[arg-type]
+        assert str(error.value) == N_JOBS.format(repr(wrong))
+
+
+def test_only_forests_are_compiled() -> None:
+    with pytest.raises(InvalidInputError) as error:
+        compile_forest("model.json")  # type: ignore[arg-type]
+    assert str(error.value) == (
+        "forest must be a Forest, got str; skforge.load_forest(model) makes one."
+    )
+
+
+# ------------------------------------------------------------------------ dispatch
+
+
+def test_each_batch_size_runs_the_schedule_of_its_range(monkeypatch) -> None:
+    one, few, many = S.interleave("tree", 2), S, S.reorder("tree", "batch")
+    table = {(1, 1): one, (2, 15): few, (40, None): many}
+    module = compile_forest(FOREST, table)
+    ran = []
+    build = module_code.build_hir
+
+    def watched(made, schedule, *rest):
+        ran.append(schedule)
+        return build(made, schedule, *rest)
+
+    monkeypatch.setattr(module_code, "build_hir", watched)
+    rows, raw, _ = expected("scalar")
+    for n, schedule in ((0, one), (1, one), (2, few), (15, few), (16, few), (40, many)):
+        assert module.schedule_for(n) == schedule
+        assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
+    assert ran == [one, few, many]  # each compiled when first needed, and once
+
+
+def test_equal_schedules_share_a_kernel() -> None:
+    module = compile_forest(FOREST, {(1, 4): S, (5, None): Schedule()})
+    for n in (1, 6):
+        module.predict_raw(ROWS[:n])
+    kernels = {id(kernel) for kernel in module._ready.values()}
+    assert len(module._ready) == 2
+    assert len(kernels) == 1
+
+
+def test_compile_all_leaves_nothing_to_compile(monkeypatch) -> None:
+    module = compile_forest(FOREST)
+    assert module.compile_all() > 0
+    monkeypatch.setattr(module_code, "compile_functions", None)
+    rows, raw, _ = expected("scalar")
+    for n in (1, 2, 63, 1000):
+        assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
+
+
+def test_calls_from_many_threads_at_once() -> None:
+    """All start with nothing compiled; every answer has the same bits."""
+    module = compile_forest(forest("multiclass"))
+    rows, raw, leaves = expected("multiclass")
+    start, wrong = threading.Barrier(8), []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        start.wait()
+        for n in random.integers(0, 200, size=20):
+            right = module.predict_raw(rows[:n]).tobytes() == raw[:n].tobytes()
+            if seed % 2:
+                right &= module.apply(rows[:n]).tobytes() == leaves[:n].tobytes()
+            if not right:
+                wrong.append((seed, n))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(module._compiler._kernels) <= 2 * len(set(module.schedules.values()))
+
+
+def test_small_work_stays_on_the_calling_thread() -> None:
+    made = drawn(100, 8, shape="full")
+    module = compile_forest(made, n_jobs=8)
+    assert module._threads(1, None) == 1
+    assert module._threads(30, None) == 1
+    assert module._threads(200, None) == 5
+    assert module._threads(100_000, None) == 8
+    assert module._threads(100_000, 3) == 3
+    assert compile_forest(made)._threads(100_000, None) == 1
+
+
+# ---------------------------------------------------------------------- inspection
+
+
+def test_every_level_can_be_read() -> None:
+    module = compile_forest(FOREST, S.tile("batch", "b0", "b1", 8))
+    starts = {
+        "schedule": 'Schedule().tile("batch", "b0", "b1", 8)',
+        "loops": "# 7 trees, sparse\nfor b0 in 0 to batch step 8:",
+        "hir": "predict_ensemble",
+        "lower-to-mir": "predict(rows) -> result[rows, outputs], 7 trees:\n",
+        "mir": "predict(rows) -> result[rows, outputs], 7 trees:\n",
+        "lir": "func predict(@rows: f32, %n_rows: i64, %row_stride: i64, @result: f32",
+        "llvm": "; ModuleID",
+        "asm": "\t.",
+    }
+    for level, start in starts.items():
+        assert module.inspect(level).startswith(start), level
+
+
+def test_an_unknown_level_is_refused_with_all_known_ones() -> None:
+    with pytest.raises(ValueError) as error:
+        MODULE.inspect("cuda")
+    assert str(error.value) == (
+        "level must be one of schedule, loops, hir, mir, lir, lower-to-mir, "
+        "insert-caches, legalize-reductions, specialize-depths, unroll-walks, "
+        "unroll-loops, interleave-walks, expand-walks, llvm, asm. Got 'cuda' instead."
+    )
+
+
+def test_inspect_takes_the_batch_size_that_is_meant() -> None:
+    module = compile_forest(FOREST, {(1, 1): S, (2, None): S.cache("batch")})
+    assert module.inspect("schedule", n_rows=1) == "Schedule()"
+    assert module.inspect("schedule") == 'Schedule().cache("batch")'
