@@ -27,6 +27,8 @@ LAYERS = (
         "skforge.compiler.loop_nest*",
         "skforge.compiler.reference",
         "skforge.compiler.transforms",
+        "skforge.compiler.transforms_lightgbm",
+        "skforge.compiler.transforms_*",
         "skforge.compiler.backends.libm",
     ),
     ("skforge.compiler.schedule",),

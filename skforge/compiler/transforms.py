@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler import transforms_sklearn
 from skforge.compiler.forest import Forest
 from skforge.exceptions import UnsupportedModelError
 
@@ -34,6 +35,8 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
     """
     scores = _columns(forest, raw)
     kind = forest.transform.kind
+    if kind in transforms_sklearn.KINDS:
+        return transforms_sklearn.transform(forest, scores)
     result: Array
     if kind == "argmax":
         result = scores.argmax(axis=1).astype(scores.dtype)
@@ -75,6 +78,8 @@ def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
     if forest.source == "xgboost":
         return _xgboost_proba(forest, raw)
     scores = _columns(forest, raw)
+    if forest.transform.kind in transforms_sklearn.KINDS:
+        return transforms_sklearn.transform(forest, scores)
     if len(forest.output_sizes) < 2:
         return scores
     return np.split(scores, np.cumsum(forest.output_sizes)[:-1], axis=1)
@@ -100,6 +105,8 @@ def decide(forest: Forest, raw: Array) -> Array:
         return _xgboost_decide(forest, raw)
     scores = _columns(forest, raw)
     label: Array
+    if forest.transform.kind in transforms_sklearn.KINDS:
+        return transforms_sklearn.decide(forest, scores)
     if len(forest.output_sizes) < 2:
         label = scores.argmax(axis=1)
         return label
