@@ -17,6 +17,9 @@ IntArray = NDArray[np.int32]
 OffsetArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]
 
+#: |x| up to LightGBM's ``kZeroThreshold``, the float 1e-35f, is zero.
+ZERO_THRESHOLD = float(np.float32(1e-35))
+
 
 class Comparison(IntEnum):
     """How a predicate tests a value; a true test sends the row left."""
@@ -36,7 +39,7 @@ class Missing(IntEnum):
 
     NAN = 0  # NaN is missing
     NEVER = 1  # nothing is: NaN is compared as 0.0 (LightGBM's missing type none)
-    ZERO = 2  # NaN and |x| <= 1e-35 are (LightGBM's zero_as_missing)
+    ZERO = 2  # NaN and |x| <= ZERO_THRESHOLD are (LightGBM's zero_as_missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,13 @@ class PostTransform:
     """The function from raw scores to the source's ``predict`` / ``predict_proba``.
 
     ``kind`` is one of ``identity, sigmoid, softmax, exp, hinge, ...``; ``parameter``
-    is a constant of the function (such as LightGBM's sigmoid slope).
+    is a constant of the function (such as LightGBM's sigmoid slope). Raw scores are
+    divided by ``divisor`` first: LightGBM's averages have sums for raw scores.
     """
 
     kind: str = "identity"
     parameter: float = 1.0
+    divisor: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +102,9 @@ class Forest:
     # names of each feature's categories, in the order of their numbers; () where a
     # feature has none; () for all when the source keeps no names
     category_names: tuple[tuple[str | int, ...], ...] = ()
+    # categories are cut toward zero, as by C's cast to int, so -0.9 is category 0;
+    # otherwise every negative value is in no set
+    truncate_categories: bool = False
 
     def __post_init__(self) -> None:
         """Freeze the arrays: contiguous, of the declared dtype, read-only."""

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge.compiler.forest import Comparison, Forest, Missing
+from skforge.compiler.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
 from skforge.exceptions import InvalidInputError
 
-_ZERO = 1e-35  # LightGBM's bound for "zero"
 _CELLS = 1 << 20  # row-tree pairs walked at a time, which bounds memory
 
 
@@ -121,7 +120,7 @@ def evaluate_predicates(
     kind = forest.missing[predicate]
     is_nan = np.isnan(value)
     is_missing = is_nan & (kind != Missing.NEVER)
-    is_missing |= (kind == Missing.ZERO) & (np.abs(value) <= _ZERO)
+    is_missing |= (kind == Missing.ZERO) & (np.abs(value) <= ZERO_THRESHOLD)
     value = np.where(is_nan, value.dtype.type(0), value)
     test = forest.comparison[predicate]
     threshold = forest.threshold[predicate]
@@ -149,7 +148,8 @@ def _in_set(
     """Tell whether each value, cut to an integer, is in its predicate's set."""
     start = forest.category_offset[predicate]
     bits = (forest.category_offset[predicate + 1] - start) * 32
-    inside = (value >= 0) & (value < bits)
+    above = value > -1 if forest.truncate_categories else value >= 0
+    inside = above & (value < bits)
     category = np.where(inside, value, 0).astype(np.int64)
     word = (
         forest.category_words[np.where(inside, start + category // 32, 0)]
@@ -230,5 +230,6 @@ def _draw_categories(
     odd = random.random(n)
     values[odd < 0.05] += forest.input_dtype.type(0.5)  # cut to the category below
     values[odd < 0.02] = -1
+    values[odd < 0.015] = -0.5  # negative, or category 0 where numbers are cut
     values[odd < 0.01] = 1 << 24
     return values

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skforge.compiler.forest import (
+    ZERO_THRESHOLD,
     Comparison,
     Forest,
     Missing,
@@ -18,6 +19,7 @@ from skforge.compiler.reference import draw_rows, reference_leaves, reference_ra
 from skforge.exceptions import InvalidInputError
 
 ODD = [0.0, -0.0, 1e-45, -1e-45, 1e-36, -2e-35, 1.0, 3.0, -1.0, 40.0, 70.5, 1e30]
+ODD += [-0.5, -0.999, 1e-35, ZERO_THRESHOLD, 1.00000003e-35]
 
 
 def random_forest(seed, dtype=np.float32, n_outputs=1, vector=False, **changes):
@@ -82,7 +84,7 @@ def goes_left(forest, p, x):
         if kind != Missing.NEVER:
             return bool(forest.missing_left[p])
         x = 0.0
-    if kind == Missing.ZERO and abs(x) <= 1e-35:
+    if kind == Missing.ZERO and abs(x) <= ZERO_THRESHOLD:
         return bool(forest.missing_left[p])
     t = float(forest.threshold[p])
     comparison = Comparison(forest.comparison[p])
@@ -92,7 +94,8 @@ def goes_left(forest, p, x):
         bits = {
             i * 32 + b for i, w in enumerate(words) for b in range(32) if w >> b & 1
         }
-        inside = x >= 0 and not math.isinf(x) and int(x) in bits
+        possible = x > -1 if forest.truncate_categories else x >= 0
+        inside = possible and not math.isinf(x) and int(x) in bits
         return inside == (comparison == Comparison.IN)
     return {
         Comparison.LT: x < t,
@@ -130,6 +133,16 @@ def test_leaves_are_those_of_a_walk_by_hand(seed, dtype):
     rows = odd_rows(dtype)
     by_hand = [[walk(forest, row, t) for t in range(forest.n_trees)] for row in rows]
     assert_array_equal(reference_leaves(forest, rows), by_hand)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_categories_cut_toward_zero(seed):
+    forest = random_forest(seed, np.float64, truncate_categories=True)
+    rows = odd_rows(np.float64)
+    by_hand = [[walk(forest, row, t) for t in range(forest.n_trees)] for row in rows]
+    leaves = reference_leaves(forest, rows)
+    assert_array_equal(leaves, by_hand)
+    assert (leaves != reference_leaves(random_forest(seed, np.float64), rows)).any()
 
 
 def test_together_the_forests_use_everything():

@@ -120,6 +120,7 @@ def supports(forest: Forest) -> bool:
         and not sysconfig.get_config_var("Py_GIL_DISABLED")
         and bool(np.isnan(forest.missing_value))
         and forest.transform.kind in _TRANSFORMS
+        and forest.transform.divisor == 1
         and _numpy_api() is not None
     )
 

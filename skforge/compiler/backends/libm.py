@@ -1,4 +1,4 @@
-"""The C library's ``expf`` and ``exp`` over arrays, bit for bit.
+"""The C library's ``expf``, ``exp`` and ``log1p`` over arrays, bit for bit.
 
 Source libraries transform margins with the scalar functions of the C library.
 NumPy's vector versions differ in the last bit, so a loop around the real function
@@ -58,14 +58,23 @@ def exp(values: NDArray[Any]) -> NDArray[Any]:
     >>> exp(np.array([0.0, 1.0]))
     array([1.        , 2.71828183])
     """
+    return _apply(_FUNCTIONS[values.dtype], values)
+
+
+def log1p(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the C library's ``log1p`` of each float64 value."""
+    return _apply("log1p", values)
+
+
+def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
     source = np.ascontiguousarray(values)
-    loop, _ = _compiled(_FUNCTIONS[source.dtype])
+    loop, _ = _compiled(name)
     result = np.empty_like(source)
     loop(result.ctypes.data, source.ctypes.data, source.size)
     return result
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
     """Return the loop around one function, and what keeps its code alive."""
     from llvmlite import binding

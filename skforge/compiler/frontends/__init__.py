@@ -22,7 +22,7 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 __all__ = ["Frontend", "load_forest", "register"]
 
-_NOT_YET = {".txt": "LightGBM text", ".onnx": "ONNX"}
+_NOT_YET = {".onnx": "ONNX"}
 
 
 def load_forest(
@@ -33,12 +33,14 @@ def load_forest(
     Parameters
     ----------
     model : path, Booster or estimator
-        A ``.json`` or ``.ubj`` file saved by XGBoost (xgboost itself is not needed),
-        an ``xgboost.Booster`` or wrapper, or a fitted scikit-learn forest or tree.
+        A ``.json`` or ``.ubj`` file saved by XGBoost or a ``.txt`` file or string by
+        LightGBM (neither library is needed), a ``Booster`` or wrapper of theirs, or
+        a fitted scikit-learn forest or tree.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as XGBoost's ``predict`` takes them.
-        By default what the source itself would use: every round for a ``Booster``;
-        up to ``best_iteration`` for an early-stopped wrapper and its saved files.
+        By default what the source itself would use: every round for a ``Booster`` of
+        XGBoost; up to ``best_iteration`` for an early-stopped wrapper and its saved
+        files, and for LightGBM's ``Booster``.
 
     Returns
     -------
@@ -61,7 +63,8 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     _discover()
     while "sklearn.frozen._frozen.FrozenEstimator" in class_names(model):
         model = model.estimator  # type: ignore[attr-defined]
-    if isinstance(model, (str, os.PathLike)):
+    a_text = isinstance(model, str) and "\n" in model  # the model, not its path
+    if isinstance(model, (str, os.PathLike)) and not a_text:
         return _load_file(Path(model), iteration_range)
     for frontend in registered():
         if frontend.detect(model):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skforge.compiler.forest import Comparison
+from skforge.compiler.forest import ZERO_THRESHOLD, Comparison
 from skforge.compiler.ir import mir
 from skforge.compiler.ir.builder import lanes_of, with_lanes
 from skforge.compiler.ir.lir import BOOL, F32, I64, U32, Value
@@ -27,9 +27,6 @@ from skforge.compiler.representations.encoding import (
     TestFacts,
     category_tables,
 )
-
-#: |x| up to this is zero, and missing, for LightGBM's zero_as_missing.
-ZERO_THRESHOLD = 1e-35
 
 
 class WalkLowering:
@@ -185,13 +182,16 @@ class WalkLowering:
         small = b.compare("lt", number, b.const(len(start), number.type))
         number = b.select(small, number, b.const(0, number.type))
         number = b.convert(number, I64)
-        limit = b.const(float(1 << 24), x.type)
-        possible = b.binary(
-            "and",
-            b.compare("ge", x, b.const(0.0, x.type)),
-            b.compare("lt", x, limit),
-        )
-        safe = b.select(possible, x, b.const(0.0, x.type))
+        limit = b.const(float(1 << 31), x.type)
+        positive = b.compare("ge", x, b.const(0.0, x.type))
+        above = positive
+        if k.hir.forest.truncate_categories:
+            above = b.compare("gt", x, b.const(-1.0, x.type))
+        below = b.compare("lt", x, limit)
+        possible = b.binary("and", above, below)
+        # what is cut to category 0 is read as 0.0: negative numbers do not convert
+        counted = b.binary("and", positive, below)
+        safe = b.select(counted, x, b.const(0.0, x.type))
         code = b.convert(safe, U32)
         word = b.convert(b.binary("shr", code, 5), I64)
         held = b.convert(b.load(counts, number), I64)

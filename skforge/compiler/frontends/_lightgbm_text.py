@@ -1,0 +1,361 @@
+"""LightGBM's text format as checked arrays: header, trees, parameters.
+
+Nothing is interpreted here. Every count, number and name is checked, because whatever
+reads the arrays follows child and category indices.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+_HEADER_KEYS = frozenset(
+    (
+        "version",
+        "num_class",
+        "num_tree_per_iteration",
+        "label_index",
+        "max_feature_idx",
+        "objective",
+        "average_output",
+        "feature_names",
+        "monotone_constraints",
+        "feature_infos",
+        "tree_sizes",
+        "boost_from_average",
+    )
+)
+_TREE_KEYS = frozenset(
+    (
+        "num_leaves",
+        "num_cat",
+        "split_feature",
+        "split_gain",
+        "threshold",
+        "decision_type",
+        "left_child",
+        "right_child",
+        "leaf_value",
+        "leaf_weight",
+        "leaf_count",
+        "internal_value",
+        "internal_weight",
+        "internal_count",
+        "cat_boundaries",
+        "cat_threshold",
+        "is_linear",
+        "leaf_const",
+        "num_features",
+        "leaf_features",
+        "leaf_coeff",
+        "shrinkage",
+    )
+)
+_VERSIONS = ("v2", "v3", "v4")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """A model file in parts, every value still text."""
+
+    header: dict[str, str]
+    trees: list[dict[str, str]]
+    parameters: dict[str, str]
+    pandas_categorical: list[list[Any]] | None
+
+
+def damaged(what: str) -> NoReturn:
+    """Raise for a file that LightGBM cannot have written."""
+    raise InvalidModelError(f"{what}; the model is damaged, save it again.")
+
+
+def parse(text: str) -> ModelText:
+    """Split the text of a model into its parts.
+
+    Parameters
+    ----------
+    text : str
+        As ``Booster.save_model`` and ``Booster.model_to_string`` write it.
+
+    Returns
+    -------
+    ModelText
+    """
+    text = text.replace("\r\n", "\n")
+    if not text.startswith("tree\n"):
+        raise InvalidModelError(
+            "The text does not begin with the line 'tree', so it is no LightGBM "
+            "model; save it with Booster.save_model."
+        )
+    body, end, tail = text.partition("\nend of trees\n")
+    if not end:
+        damaged("The text ends before the line 'end of trees'")
+    head, *blocks = re.split(r"^Tree=", f"{body}\n", flags=re.MULTILINE)
+    header = _pairs(head[len("tree\n") :], "the header", _HEADER_KEYS)
+    if header.get("version") not in _VERSIONS:
+        raise UnsupportedModelError(
+            f"The model's version is {header.get('version')!r}; "
+            f"{', '.join(_VERSIONS)} are known."
+        )
+    _check_sizes(header, blocks)
+    trees = []
+    for number, block in enumerate(blocks):
+        label, _, content = block.partition("\n")
+        if label != str(number):
+            damaged(f"Tree={label} stands where Tree={number} was expected")
+        trees.append(_pairs(content, f"tree {number}", _TREE_KEYS))
+    return ModelText(header, trees, _parameters(tail), _pandas_categorical(tail))
+
+
+def _check_sizes(header: dict[str, str], blocks: list[str]) -> None:
+    """Compare the trees' lengths with those announced; LightGBM seeks by them."""
+    if "tree_sizes" not in header:
+        return
+    sizes = header["tree_sizes"].split()
+    if len(sizes) != len(blocks):
+        damaged(f"tree_sizes is for {len(sizes)} trees, the text has {len(blocks)}")
+    for number, (size, block) in enumerate(zip(sizes, blocks, strict=True)):
+        found = len(block) + len("Tree=")
+        if size != str(found) or not block.isascii():
+            damaged(f"Tree {number} has {found} characters, tree_sizes says {size}")
+
+
+def _pairs(text: str, where: str, known: frozenset[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for line in filter(None, text.split("\n")):
+        key, equals, value = line.partition("=")
+        if key not in known:
+            raise UnsupportedModelError(
+                f"The line {line[:40]!r} of {where} is unknown; "
+                "it may change predictions, so the model is refused."
+            )
+        if key in pairs:
+            damaged(f"{key} stands twice in {where}")
+        if not equals and key != "average_output":
+            damaged(f"{key} has no value in {where}")
+        pairs[key] = value
+    return pairs
+
+
+def _parameters(tail: str) -> dict[str, str]:
+    """Return the training parameters: lines of ``[name: value]``."""
+    _, begin, rest = tail.partition("\nparameters:\n")
+    if not begin:
+        return {}
+    inside, end, _ = rest.partition("\nend of parameters\n")
+    if not end:
+        damaged("The text ends before the line 'end of parameters'")
+    lines = [line[1:-1].partition(": ") for line in inside.split("\n")]
+    return {name: value for name, _, value in lines}
+
+
+def _pandas_categorical(tail: str) -> list[list[Any]] | None:
+    """Return the categories of the training frame's columns of category dtype."""
+    _, begin, text = tail.rpartition("pandas_categorical:")
+    if not begin:
+        return None
+    try:
+        value = json.loads(text.strip())
+    except (ValueError, RecursionError):
+        damaged("pandas_categorical is not JSON")
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(v, list) for v in value):
+        damaged("pandas_categorical is no list of lists")
+    return value or None
+
+
+def integer(values: dict[str, str], key: str, where: str) -> int:
+    """Return a number from 0 to 2^31 - 1 that has to be there."""
+    text = values.get(key)
+    if text is None:
+        damaged(f"{where} has no {key}")
+    if not re.fullmatch(r"[0-9]{1,10}", text, flags=re.ASCII) or int(text) >= 2**31:
+        damaged(f"{key} = {text[:40]!r} of {where} is no size")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """All trees' numbers, one after the other.
+
+    Inner nodes and leaves are numbered apart, as in the file; ``first_inner`` and
+    ``first_leaf`` say where each tree's start.
+    """
+
+    n_leaves: NDArray[np.int64]  # (n_trees,)
+    first_inner: NDArray[np.int64]  # (n_trees + 1,)
+    first_leaf: NDArray[np.int64]  # (n_trees + 1,)
+    feature: NDArray[np.int64]  # (n_inner,)
+    decision_type: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    left: NDArray[np.int64]  # >= 0: an inner node of the tree, < 0: the leaf ~child
+    right: NDArray[np.int64]
+    leaf_value: NDArray[np.float64]  # (all leaves,)
+    inner_count: NDArray[np.float64] | None
+    leaf_count: NDArray[np.float64] | None
+    categories: dict[int, NDArray[np.uint32]]  # words by inner node
+
+
+def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
+    """Read and check the numbers of trees.
+
+    Parameters
+    ----------
+    trees : sequence of dict
+        As :func:`parse` returns them.
+    n_features : int
+        What ``split_feature`` has to stay below.
+
+    Returns
+    -------
+    Trees
+    """
+    sizes = []
+    for number, tree in enumerate(trees):
+        size = integer(tree, "num_leaves", f"tree {number}")
+        if size < 1:
+            damaged(f"num_leaves = 0 of tree {number} is no size")
+        if tree.get("is_linear", "0") != "0":
+            raise UnsupportedModelError(
+                f"Tree {number} has linear models in its leaves (linear_tree), which "
+                "are not supported; train with linear_tree=False."
+            )
+        sizes.append(size)
+    leaves = np.array(sizes, dtype=np.int64)
+    inner = leaves - 1
+    first_inner = np.concatenate(([0], np.cumsum(inner)))
+    left = _numbers(trees, "left_child", inner, int)
+    right = _numbers(trees, "right_child", inner, int)
+    last_inner, last_leaf = np.repeat(inner - 1, inner), np.repeat(-leaves, inner)
+    for name, child in (("left_child", left), ("right_child", right)):
+        bad = (child > last_inner) | (child < last_leaf)
+        if bad.any():
+            node, tree_number = _place(bad, first_inner)
+            damaged(
+                f"{name}[{node}] = {child[bad][0]} of tree {tree_number} is outside "
+                f"{-sizes[tree_number]}..{sizes[tree_number] - 2}"
+            )
+    feature = _numbers(trees, "split_feature", inner, int)
+    bad = (feature < 0) | (feature >= n_features)
+    if bad.any():
+        node, tree_number = _place(bad, first_inner)
+        damaged(
+            f"split_feature[{node}] = {feature[bad][0]} of tree {tree_number} is "
+            f"outside 0..{n_features - 1}"
+        )
+    decision = _numbers(trees, "decision_type", inner, int, optional=True)
+    if decision is None:
+        decision = np.zeros(len(left), np.int64)
+    # numeric nodes keep their missing type, 0 to 2, above two flags
+    bad = (decision < 0) | (decision > 15) | ((decision & 13) == 12)
+    if bad.any():
+        node, tree_number = _place(bad, first_inner)
+        damaged(
+            f"decision_type[{node}] = {decision[bad][0]} of tree {tree_number} is "
+            "unknown"
+        )
+    threshold = _numbers(trees, "threshold", inner, float)
+    return Trees(
+        n_leaves=leaves,
+        first_inner=first_inner,
+        first_leaf=np.concatenate(([0], np.cumsum(leaves))),
+        feature=feature,
+        decision_type=decision,
+        threshold=threshold,
+        left=left,
+        right=right,
+        leaf_value=_numbers(trees, "leaf_value", leaves, float),
+        inner_count=_counts(trees, "internal_count", inner),
+        leaf_count=_counts(trees, "leaf_count", leaves),
+        categories=_categories(trees, decision, threshold, first_inner),
+    )
+
+
+def _place(bad: NDArray[np.bool_], first: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the node, within its tree, and the tree of the first true entry."""
+    at = int(bad.argmax())
+    tree = int(np.searchsorted(first, at, side="right")) - 1
+    return at - int(first[tree]), tree
+
+
+def _numbers(
+    trees: Sequence[dict[str, str]],
+    key: str,
+    counts: NDArray[np.int64],
+    kind: Callable[[str], Any],
+    optional: bool = False,
+) -> Any:
+    """Return the numbers of one line of all trees; None where no tree has it."""
+    if optional and not any(key in tree for tree in trees):
+        return None
+    dtype = np.int64 if kind is int else np.float64
+    parts = []
+    for number, (tree, count) in enumerate(zip(trees, counts.tolist(), strict=True)):
+        line = tree.get(key)
+        if line is None and count:
+            damaged(f"Tree {number} has no {key}")
+        words = (line or "").split()
+        if not count and key != "leaf_value":
+            continue  # a tree of one leaf: whatever stands there is not read
+        if len(words) != count:
+            damaged(f"{key} of tree {number} has {len(words)} numbers, not {count}")
+        parts.append(words)
+    try:
+        if any("_" in word for words in parts for word in words):
+            raise ValueError
+        return np.array([kind(w) for w in chain.from_iterable(parts)], dtype=dtype)
+    except (ValueError, OverflowError):
+        damaged(f"{key} holds something that is no number")
+
+
+def _counts(
+    trees: Sequence[dict[str, str]], key: str, counts: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """Return training rows by node; None unless every tree tells them."""
+    for tree, count in zip(trees, counts.tolist(), strict=True):
+        if count and len(tree.get(key, "").split()) != count:
+            return None
+    values: NDArray[np.float64] = _numbers(trees, key, counts, float)
+    return values if bool((values >= 0).all() and np.isfinite(values).all()) else None
+
+
+def _categories(
+    trees: Sequence[dict[str, str]],
+    decision: NDArray[np.int64],
+    threshold: NDArray[np.float64],
+    first_inner: NDArray[np.int64],
+) -> dict[int, NDArray[np.uint32]]:
+    """Return the category words of each inner node that tests categories."""
+    sets: dict[int, NDArray[np.uint32]] = {}
+    nodes = np.flatnonzero(decision & 1)
+    owners = np.searchsorted(first_inner, nodes, side="right") - 1
+    for number in np.unique(owners).tolist():
+        where = f"tree {number}"
+        tree = trees[number]
+        n_sets = integer(tree, "num_cat", where)
+        ends = _numbers([tree], "cat_boundaries", np.array([n_sets + 1]), int)
+        if ends[0] != 0 or (np.diff(ends) < 0).any():
+            damaged(f"cat_boundaries of {where} do not rise from 0")
+        words = _numbers([tree], "cat_threshold", ends[-1:], int)
+        if ((words < 0) | (words >= 2**32)).any():
+            damaged(f"cat_threshold of {where} holds more than 32 bits")
+        words = words.astype(np.uint32)
+        for node in nodes[owners == number].tolist():
+            chosen = threshold[node]
+            if not (0 <= chosen < n_sets and chosen == int(chosen)):
+                damaged(
+                    f"threshold[{node - first_inner[number]}] = {chosen} of {where} "
+                    f"is no set of categories, of which there are {n_sets}"
+                )
+            sets[node] = words[ends[int(chosen)] : ends[int(chosen) + 1]]
+    return sets
