@@ -1,0 +1,90 @@
+"""README and docs: their Python runs, and prints exactly what they say it prints.
+
+Blocks of a page run in order in one namespace. A ``text`` block right after a ``python``
+block is that block's output; ``--update-golden`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from skforge.compiler.directives import BY_NAME
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?:```text\n(?P<text>.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def with_true_outputs(page: str, name: str) -> tuple[str, list[str]]:
+    """Return the page with every output as it really is, and the code blocks."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    blocks: list[str] = []
+
+    def run(block: re.Match[str]) -> str:
+        code, text = block["code"], block["text"]
+        line = page.count("\n", 0, block.start()) + 1
+        blocks.append(code)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * line + code, name, "exec"), namespace)
+        out = printed.getvalue()
+        if text is None:
+            assert out == "", f"{name}, line {line}: what it prints is not shown"
+            return block[0]
+        return f"```python\n{code}```\n```text\n{out}```\n"
+
+    return BLOCK.sub(run, page), blocks
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_prints_what_the_page_says(page, request, tmp_path, monkeypatch):
+    pytest.importorskip("xgboost")
+    monkeypatch.chdir(tmp_path)
+    written = page.read_text(encoding="utf-8")
+    true, blocks = with_true_outputs(written, page.name)
+    if request.config.getoption("--update-golden") and true != written:
+        page.write_text(true, encoding="utf-8")
+        pytest.skip(f"wrote {page.name}; read the diff")
+    assert true == written
+    assert len(blocks) == written.count("```python\n")
+
+
+def test_a_wrong_output_is_noticed():
+    page = "```python\nprint(1 + 1)\n```\n```text\n3\n```\n"
+    true, _ = with_true_outputs(page, "page")
+    assert true == page.replace("3", "2")
+
+
+def test_an_output_that_is_not_shown_is_noticed():
+    with pytest.raises(AssertionError) as error:
+        with_true_outputs("Words\n\n```python\nprint(1)\n```\n", "page")
+    assert str(error.value).startswith("page, line 3: what it prints is not shown")
+
+
+def test_every_directive_has_its_section():
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+    assert sorted(sections) == sorted([*BY_NAME, "Presets"])
+    for name in BY_NAME:
+        section = page.split(f"## {name}\n")[1].split("\n## ")[0]
+        assert "- Legal when: " in section, name
+        assert "```text\n" in section, name
+
+
+def test_the_quick_start_is_two_commands():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    quick_start = readme.split("## Quick start\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", quick_start, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    assert all(block.count("\n") == 1 for block in blocks)
+    assert readme.count("```sh") == 2
+    assert blocks[0].rstrip().endswith("-m skforge demo")
+    assert blocks[1].rstrip().endswith("-m pytest")
