@@ -101,6 +101,7 @@ def random_forest(
         n_features=n_features,
         base=random.standard_normal(n_outputs).astype(accumulator),
         divisor=draw(st.sampled_from([1, 1, n_trees])),
+        truncate_categories=draw(st.booleans()),
         **fields,
     ).validate()
 
@@ -119,6 +120,7 @@ def edge_rows(forest: Forest, n: int, seed: int = 0) -> np.ndarray:
         -1e-36,
         1e-40,
         2.5,
+        -0.5,
         -1.0,
         40.0,
     ]

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler import transforms_lightgbm as lightgbm
 from skforge.compiler import transforms_sklearn
 from skforge.compiler.forest import Forest
 from skforge.exceptions import UnsupportedModelError
@@ -37,6 +38,8 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
     kind = forest.transform.kind
     if kind in transforms_sklearn.KINDS:
         return transforms_sklearn.transform(forest, scores)
+    if forest.transform.divisor != 1:
+        scores = scores / scores.dtype.type(forest.transform.divisor)
     result: Array
     if kind == "argmax":
         result = scores.argmax(axis=1).astype(scores.dtype)
@@ -51,6 +54,8 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
         result = _exp(scores)
     elif kind == "hinge":
         result = (scores > 0).astype(scores.dtype)
+    elif kind in lightgbm.FUNCTIONS:
+        result = lightgbm.FUNCTIONS[kind](scores, forest.transform.parameter)
     else:
         raise UnsupportedModelError(
             f"The transform {kind!r} is not known; this forest was made by a "
@@ -77,6 +82,8 @@ def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
     _require_classifier(forest)
     if forest.source == "xgboost":
         return _xgboost_proba(forest, raw)
+    if forest.source == "lightgbm":
+        return lightgbm.both_classes(apply_transform(forest, raw))
     scores = _columns(forest, raw)
     if forest.transform.kind in transforms_sklearn.KINDS:
         return transforms_sklearn.transform(forest, scores)
@@ -103,8 +110,11 @@ def decide(forest: Forest, raw: Array) -> Array:
     _require_classifier(forest)
     if forest.source == "xgboost":
         return _xgboost_decide(forest, raw)
-    scores = _columns(forest, raw)
     label: Array
+    if forest.source == "lightgbm":
+        label = lightgbm.both_classes(apply_transform(forest, raw)).argmax(axis=1)
+        return label
+    scores = _columns(forest, raw)
     if forest.transform.kind in transforms_sklearn.KINDS:
         return transforms_sklearn.decide(forest, scores)
     if len(forest.output_sizes) < 2:

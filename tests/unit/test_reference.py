@@ -135,7 +135,7 @@ def test_leaves_are_those_of_a_walk_by_hand(seed, dtype):
     assert_array_equal(reference_leaves(forest, rows), by_hand)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 3])
 def test_categories_cut_toward_zero(seed):
     forest = random_forest(seed, np.float64, truncate_categories=True)
     rows = odd_rows(np.float64)
