@@ -8,12 +8,14 @@ value, the warning or the exception is then the source's by construction.
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from sklearn import config_context, get_config
 from sklearn.utils import get_tags
 
@@ -21,7 +23,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 Array = NDArray[Any]
 
@@ -69,7 +71,12 @@ def source_of(estimator: Any, forest: Forest) -> Source:
         return BoosterSource(estimator, forest)
     if hasattr(estimator, "_validate_X_predict"):
         return SklearnSource(estimator, forest)
-    return ForestSource(forest)
+    if isinstance(estimator, (str, os.PathLike, Forest)):
+        return ForestSource(forest)
+    raise UnsupportedModelError(
+        f"CompiledForest does not know which rows {type(estimator).__name__} takes; "
+        "use skforge.compile_forest(skforge.load_forest(model))."
+    )
 
 
 def dense_blocks(X: Any, fill: float, dtype: np.dtype[Any]) -> Iterator[Array]:
@@ -141,7 +148,7 @@ class _XGBoostRows:
     fill, leaf_dtype = float("nan"), np.float32
     _booster: Any
 
-    def _dense(self, X: Any, strict: bool) -> Any:
+    def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a kind that is known, or None.
 
         ``strict`` follows ``DMatrix``: names must be there, infinities must not.
@@ -150,13 +157,18 @@ class _XGBoostRows:
         names = self._booster.feature_names
         if isinstance(X, (list, tuple)):
             X = _array_of(X)
+        if method == "apply":
+            _refuse_wide(X, n_features)
         if type(X) is np.ndarray:
             if X.ndim != 2 or not _is_plain(X.dtype) or (strict and names):
                 return None
-        elif hasattr(X, "iloc") and hasattr(X, "dtypes"):
+        elif hasattr(X, "iloc") and hasattr(X, "columns"):
             X = _plain_frame(X, names)
         elif hasattr(X, "tocsr"):
-            X = X.tocsr() if _is_plain(X.dtype) and not (strict and names) else None
+            # other sparse forms have no names, and XGBoost makes a DMatrix of them
+            strict = strict or not isinstance(X, csr_matrix)
+            known = X.format in ("csr", "csc", "coo") and _is_plain(X.dtype)
+            X = X.tocsr() if known and not (strict and names) else None
         else:
             return None
         # XGBoost has its own shapes for 0 rows
@@ -168,6 +180,15 @@ class _XGBoostRows:
                 if np.isinf(values.astype(np.float32, copy=False)).any():
                     return None
         return X
+
+
+def _refuse_wide(X: Any, n_features: int) -> None:
+    """Refuse what makes ``pred_leaf`` of XGBoost 3.2 write beyond a buffer."""
+    shape = getattr(X, "shape", ())
+    if len(shape) == 2 and shape[1] > n_features:
+        raise ValueError(
+            f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"
+        )
 
 
 class XGBoostSource(_XGBoostRows):
@@ -182,7 +203,7 @@ class XGBoostSource(_XGBoostRows):
 
     def rows(self, X: Any, method: str) -> Any:
         """Take numbers; everything else is the wrapper's business."""
-        return self._dense(X, strict=method == "apply")
+        return self._dense(X, method, strict=method == "apply")
 
     def plain(self, X: Array) -> bool:
         """Accept everything but 0 rows, whose results have their own shapes."""
@@ -211,7 +232,7 @@ class BoosterSource(_XGBoostRows):
 
     def rows(self, X: Any, method: str) -> Any:
         """Take finite numbers and NaN."""
-        rows = self._dense(X, strict=False)
+        rows = self._dense(X, method, strict=False)
         if isinstance(rows, np.ndarray) and not self.plain(rows):
             return None
         return rows
@@ -265,7 +286,7 @@ class ForestSource:
                     f"but the rows have {X.shape[1]} columns."
                 )
             return X
-        if hasattr(X, "iloc") and hasattr(X, "dtypes") and names is not None:
+        if hasattr(X, "iloc") and hasattr(X, "columns") and names is not None:
             given = [str(name) for name in X.columns]
             if given != list(names):
                 raise InvalidInputError(
@@ -287,7 +308,8 @@ class ForestSource:
 
     def raw(self, rows: Array) -> Array:
         """Return the reference evaluation's scores."""
-        return reference_raw(self._forest, rows)
+        raw = reference_raw(self._forest, rows)
+        return raw[:, 0] if self._forest.n_outputs == 1 else raw
 
 
 def read_model(model: Any) -> Forest:
@@ -313,7 +335,7 @@ def _is_plain(dtype: Any) -> bool:
 
 def _plain_frame(X: Any, names: Any) -> Array | None:
     """Return a data frame's numbers, if its columns are the model's and plain."""
-    if getattr(X.columns, "nlevels", 1) != 1:
+    if X.columns.nlevels != 1 or not X.columns.is_unique:
         return None
     if names is not None and [str(name) for name in X.columns] != list(names):
         return None

@@ -1,0 +1,290 @@
+"""Every input gives what the source's own method gives: value, warning or error."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import xgboost as xgb
+from sklearn import config_context
+from sklearn.datasets import make_classification
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.tree import DecisionTreeClassifier
+
+from skforge import CompiledForest
+from skforge.exceptions import InvalidInputError
+
+X, Y = make_classification(
+    120, 6, n_classes=3, n_informative=4, n_redundant=0, random_state=0
+)
+NAMES = [f"feature {i}" for i in range(6)]
+FRAME = pd.DataFrame(X, columns=NAMES)
+X32 = X.astype(np.float32)
+
+
+def at(value, dtype=np.float32):
+    """Return the rows with one value changed."""
+    rows = X.astype(dtype)
+    rows[3, 2] = value
+    return rows
+
+
+def with_absent():
+    rows = X.copy()
+    rows[np.abs(rows) < 0.6] = 0
+    return rows
+
+
+MODELS = {
+    "rf": lambda: RandomForestClassifier(5, random_state=0).fit(X, Y),
+    "rf-names": lambda: RandomForestClassifier(5, random_state=0).fit(FRAME, Y),
+    "rf-labels": lambda: RandomForestClassifier(5, random_state=0).fit(
+        X, np.array(["no", "maybe", "yes"])[Y]
+    ),
+    "rf-no-nan": lambda: RandomForestRegressor(
+        4, criterion="absolute_error", random_state=0
+    ).fit(X, Y),
+    "et-outputs": lambda: ExtraTreesRegressor(4, random_state=0).fit(X, np.c_[Y, -Y]),
+    "tree": lambda: DecisionTreeClassifier(random_state=0).fit(X, Y),
+    "tree-names": lambda: DecisionTreeClassifier(random_state=0).fit(FRAME, Y),
+    "xgb": lambda: xgb.XGBClassifier(n_estimators=4, n_jobs=1).fit(X, Y),
+    "xgb-binary": lambda: xgb.XGBClassifier(n_estimators=4, n_jobs=1).fit(X, Y > 0),
+    "xgb-names": lambda: xgb.XGBRegressor(n_estimators=4, n_jobs=1).fit(FRAME, Y),
+    "xgb-missing": lambda: xgb.XGBRegressor(n_estimators=4, n_jobs=1, missing=-999).fit(
+        at(-999.0), Y
+    ),
+    "xgb-one-tree": lambda: xgb.XGBRegressor(n_estimators=1, n_jobs=1).fit(X, Y),
+    "xgb-softmax": lambda: xgb.XGBClassifier(
+        n_estimators=3, n_jobs=1, objective="multi:softmax"
+    ).fit(X, Y),
+    "xgb-rf": lambda: xgb.XGBRFClassifier(n_estimators=5, n_jobs=1).fit(X, Y),
+    "xgb-ranker": lambda: xgb.XGBRanker(n_estimators=3, n_jobs=1).fit(
+        X, Y, qid=np.arange(120) // 10
+    ),
+}
+INPUTS = {
+    "float32": lambda: X32,
+    "float64": lambda: X,
+    "float16": lambda: X.astype(np.float16),
+    "longdouble": lambda: X.astype(np.longdouble),
+    "big-endian": lambda: X.astype(">f4"),
+    "int64": lambda: (X * 1e9).astype(np.int64) * 1_000_003,
+    "uint8": lambda: np.abs(X * 20).astype(np.uint8),
+    "bool": lambda: X > 0,
+    "objects": lambda: X.astype(object),
+    "fortran": lambda: np.asfortranarray(X32),
+    "strided": lambda: np.repeat(X32, 2, axis=1)[::-2, ::2],
+    "read-only": lambda: np.frombuffer(X32.tobytes(), np.float32).reshape(X.shape),
+    "unaligned": lambda: np.frombuffer(
+        b"." + X32.tobytes(), np.float32, offset=1
+    ).reshape(X.shape),
+    "list": lambda: X.tolist(),
+    "tuple": lambda: tuple(map(tuple, X.tolist())),
+    "one-row": lambda: X32[:1],
+    "no-rows": lambda: X32[:0],
+    "nan": lambda: at(np.nan),
+    "inf": lambda: at(np.inf),
+    "-inf-float64": lambda: at(-np.inf, np.float64),
+    "too-large": lambda: at(1e300, np.float64),
+    "marker": lambda: at(-999.0),
+    "marker-int": lambda: at(-999, np.int64),
+    "one-dimension": lambda: X32[0],
+    "three-dimensions": lambda: X32[None],
+    "narrow": lambda: X32[:, :5],
+    "wide": lambda: np.c_[X32, X32],
+    "complex": lambda: X.astype(complex),
+    "strings": lambda: X.astype(str),
+    "letters": lambda: np.full(X.shape, "a"),
+    "dates": lambda: X.astype("M8[s]"),
+    "ragged": lambda: [[1.0, 2.0], [1.0]],
+    "matrix": lambda: np.asmatrix(X32),
+    "masked": lambda: np.ma.array(X32),
+    "none": lambda: None,
+    "scalar": lambda: 3.0,
+    "csr": lambda: sp.csr_matrix(with_absent()),
+    "csr-array": lambda: sp.csr_array(with_absent()),
+    "csc": lambda: sp.csc_matrix(with_absent()),
+    "coo": lambda: sp.coo_matrix(with_absent()),
+    "lil": lambda: sp.lil_matrix(with_absent()),
+    "csr-twice": lambda: sp.csr_matrix(
+        (np.ones(240), np.tile([1, 1], 120), np.arange(0, 241, 2)), X.shape
+    ),
+    "csr-narrow": lambda: sp.csr_matrix(with_absent()[:, :5]),
+    "csr-inf": lambda: sp.csr_matrix(at(np.inf)),
+    "csr-nan": lambda: sp.csr_matrix(at(np.nan)),
+    "csr-no-rows": lambda: sp.csr_matrix(with_absent()[:0]),
+    "csr-int": lambda: sp.csr_matrix((with_absent() * 10).astype(np.int32)),
+    "frame": lambda: FRAME,
+    "frame-float32": lambda: FRAME.astype(np.float32),
+    "frame-mixed": lambda: FRAME.astype({NAMES[0]: np.int64, NAMES[1]: bool}),
+    "frame-large-int": lambda: FRAME.assign(
+        **{NAMES[0]: np.arange(120) * 2**55 // 119 + 1, NAMES[1]: 2**53 + 1}
+    ),
+    "frame-order": lambda: FRAME[NAMES[::-1]],
+    "frame-other-names": lambda: FRAME.rename(columns={NAMES[0]: "a"}),
+    "frame-numbers": lambda: pd.DataFrame(X),
+    "frame-narrow": lambda: FRAME[NAMES[:5]],
+    "frame-nullable": lambda: FRAME.astype("Float64"),
+    "frame-text": lambda: FRAME.assign(**{NAMES[0]: "a"}),
+    "frame-category": lambda: FRAME.assign(**{NAMES[0]: pd.Categorical(Y)}),
+    "frame-inf": lambda: pd.DataFrame(at(np.inf), columns=NAMES),
+    "frame-duplicates": lambda: FRAME.rename(columns={NAMES[0]: NAMES[1]}),
+    "series": lambda: FRAME[NAMES[0]],
+}
+
+
+@lru_cache(maxsize=None)
+def fitted(model):
+    source = MODELS[model]()
+    named = model.endswith("-names")
+    return source, CompiledForest(source).fit(FRAME if named else X)
+
+
+def outcome(method, rows):
+    """Return what a call gives: values, or the error, and the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = method(rows)
+        except Exception as error:  # noqa: BLE001
+            text = re.sub(r"\[\d\d:\d\d:\d\d\] |Stack trace:.*", "", str(error))
+            found = (type(error), re.sub(r"0x[0-9a-f]+", "", text.split("\n\n")[0]))
+        else:
+            many = result if isinstance(result, list) else [result]
+            found = [(r.dtype, r.shape, r.tolist()) for r in map(np.asarray, many)]
+    return found, [(w.category, str(w.message)) for w in caught]
+
+
+def kills(source, method, rows):
+    """XGBoost 3.2 writes beyond a buffer when leaves are asked of too many columns."""
+    return method == "apply" and rows == "wide" and isinstance(source, xgb.XGBModel)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+@pytest.mark.parametrize("rows", INPUTS)
+@pytest.mark.parametrize("model", MODELS)
+def test_answers_are_the_sources(model, rows):
+    source, compiled = fitted(model)
+    for name in ("predict", "predict_proba", "apply"):
+        assert hasattr(compiled, name) == hasattr(source, name)
+        if hasattr(source, name) and not kills(source, name, rows):
+            given = INPUTS[rows]()
+            expected = outcome(getattr(source, name), given)
+            assert outcome(getattr(compiled, name), given) == expected, name
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, sp.csr_matrix])
+def test_leaves_of_too_many_columns_are_refused(kind):
+    source, compiled = fitted("xgb")
+    for model in (compiled, CompiledForest(source.get_booster()).fit(X)):
+        with pytest.raises(ValueError) as error:
+            model.apply(kind(np.c_[X32, X32]))
+        assert str(error.value) == "Feature shape mismatch, expected: 6, got 12"
+
+
+def test_infinities_pass_where_scikit_learn_is_told_to_assume_none():
+    source, compiled = fitted("rf")
+    rows = at(np.inf)
+    with config_context(assume_finite=True):
+        expected = source.predict_proba(rows)
+        assert np.array_equal(compiled.predict_proba(rows), expected)
+
+
+def test_sparse_rows_are_expanded_in_blocks(monkeypatch):
+    rows = sp.csr_matrix(with_absent())
+    for model in ("rf", "xgb"):
+        source, compiled = fitted(model)
+        monkeypatch.setattr("skforge._inputs.DENSE_BYTES", 7 * 6 * 4)
+        assert np.array_equal(compiled.predict_proba(rows), source.predict_proba(rows))
+        assert np.array_equal(compiled.apply(rows), source.apply(rows))
+
+
+def scores_of(booster, rows, **kind):
+    return booster.predict(xgb.DMatrix(rows), validate_features=False, **kind)
+
+
+def test_a_booster_gives_labels_and_its_own_scores():
+    booster = fitted("xgb")[0].get_booster()
+    compiled = CompiledForest(booster).fit(X)
+    probability = scores_of(booster, X)
+    assert np.array_equal(compiled.predict_proba(X), probability)
+    assert np.array_equal(compiled.predict(X), probability.argmax(axis=1))
+    margin = scores_of(booster, X, output_margin=True)
+    assert np.array_equal(compiled.predict_raw(X), margin)
+    leaves = scores_of(booster, X, pred_leaf=True)
+    assert np.array_equal(compiled.apply(X), leaves)
+    assert compiled.classes_.tolist() == [0, 1, 2]
+    assert compiled.n_features_in_ == 6
+    assert compiled.score(X, Y) == np.mean(probability.argmax(axis=1) == Y)
+
+
+def test_a_boosters_names_are_checked_where_rows_have_some():
+    booster = fitted("xgb-names")[0].get_booster()
+    compiled = CompiledForest(booster).fit(FRAME)
+    expected = scores_of(booster, FRAME)
+    assert np.array_equal(compiled.predict(FRAME), expected)
+    assert np.array_equal(compiled.predict(X), expected)
+    assert compiled.feature_names_in_.tolist() == NAMES
+    with pytest.raises(ValueError) as error:
+        compiled.predict(FRAME[NAMES[::-1]])
+    with pytest.raises(ValueError) as own:
+        booster.predict(xgb.DMatrix(FRAME[NAMES[::-1]]))
+    assert str(error.value) == str(own.value)
+
+
+def test_a_booster_refuses_infinities_as_dmatrix_does():
+    compiled = CompiledForest(fitted("xgb")[0].get_booster()).fit(X)
+    for rows in (at(np.inf), at(np.inf, np.float64), sp.csr_matrix(at(np.inf))):
+        assert outcome(compiled.predict, rows) == outcome(xgb.DMatrix, rows)
+
+
+def test_a_booster_takes_no_further_arguments():
+    compiled = CompiledForest(fitted("xgb")[0].get_booster()).fit(X)
+    with pytest.raises(TypeError) as error:
+        compiled.predict(X, output_margin=True)
+    text = "predict() got an unexpected keyword argument 'output_margin'"
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize("suffix", ["json", "ubj"])
+def test_a_file_needs_no_source_library(tmp_path, suffix):
+    source = fitted("xgb-names")[0]
+    path = tmp_path / f"model.{suffix}"
+    source.save_model(path)
+    compiled = CompiledForest(str(path)).fit(X)
+    assert np.array_equal(compiled.predict(X), source.predict(X))
+    assert np.array_equal(compiled.predict(FRAME), source.predict(FRAME))
+    rows = sp.csr_matrix(with_absent())
+    assert np.array_equal(compiled.predict(rows), source.predict(rows))
+    assert not hasattr(compiled, "predict_proba")
+    with pytest.raises(InvalidInputError) as error:
+        compiled.predict(FRAME[NAMES[::-1]])
+    assert str(error.value) == (
+        f"the columns are {NAMES[::-1]}, but the model was trained on {NAMES}; "
+        "pass X[names] with the columns in that order."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        compiled.predict(rows[:, :5])
+    assert str(error.value) == (
+        "the forest was trained on 6 features, but the rows have 5 columns."
+    )
+
+
+def test_other_arguments_are_answered_by_the_model():
+    source, compiled = fitted("xgb")
+    margin = compiled.predict(X, output_margin=True)
+    assert np.array_equal(margin, source.predict(X, output_margin=True))
+    few = compiled.predict_proba(X, iteration_range=(0, 2))
+    assert np.array_equal(few, source.predict_proba(X, iteration_range=(0, 2)))
+    assert outcome(lambda rows: fitted("rf")[1].predict(rows, check=1), X) == outcome(
+        lambda rows: fitted("rf")[0].predict(rows, check=1), X
+    )
