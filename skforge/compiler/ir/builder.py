@@ -236,6 +236,20 @@ class Builder:
         """Append a hint that the line of an element is read soon."""
         self.emit(lir.Prefetch(buffer, index))
 
+    def if_(
+        self,
+        cond: Value,
+        then: Callable[[], None],
+        orelse: Callable[[], None] | None = None,
+    ) -> None:
+        """Append a branch."""
+        with self.body() as yes:
+            then()
+        with self.body() as no:
+            if orelse is not None:
+                orelse()
+        self.emit(lir.If(cond, tuple(yes), tuple(no)))
+
     def for_(
         self,
         lo: Value,

@@ -440,7 +440,7 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write a scalar or vector at element ``index``."""
+    """Write a scalar or vector at element ``index``; a u8 buffer takes any bytes."""
 
     buffer: Buffer
     index: Value

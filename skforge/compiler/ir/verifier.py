@@ -14,6 +14,7 @@ from skforge.compiler._compat import assert_never
 from skforge.compiler.ir import lir
 from skforge.compiler.ir.lir import (
     BOOL,
+    U8,
     Buffer,
     Mask,
     Op,
@@ -275,6 +276,8 @@ class _Verifier:
     def _check_element(self, buffer: Buffer, value: Value) -> None:
         if value.type == buffer.element:
             return
+        if buffer.element == U8 and isinstance(value.type, Scalar | Vec):
+            return  # a buffer of bytes takes the bytes of any number
         if not isinstance(value.type, Vec) or value.type.element != buffer.element:
             refuse(f"stores {print_type(value.type)} in a {buffer.element.name} buffer")
 

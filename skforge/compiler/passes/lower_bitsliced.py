@@ -1,0 +1,301 @@
+"""Trees as bit logic over lines of predicates, for a block of rows at a time.
+
+For each tree, of depth d::
+
+    plane[l] = the line of the node that each row reaches on level l, chosen level by
+               level by the planes above: one three-input operation a node
+    leaf     = the number whose bits are the planes, as bytes
+    sum     += value[leaf]
+
+Leaf values are looked up in registers, a byte of the value at a time, where the target
+permutes bytes; elsewhere they are loaded one by one. Either way sums stay in tree
+order. The rows of a block of 64 come out of the byte look-up in another order, the
+same for every tree, which the last step undoes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import Forest
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import I64, U8, U16, Buffer, Plane, Scalar, Value, Vec
+from skforge.compiler.ir.numpy_types import scalar_of
+from skforge.compiler.representations.bitsliced import SlicedTrees, byte_planes
+
+Model = Callable[[str, NDArray[Any]], Buffer]
+
+_WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
+
+#: Rows whose leaf numbers fill one look-up.
+GROUP = 64
+
+
+class BitslicedLowering:
+    """Writes the trees of one block of ``block`` rows."""
+
+    def __init__(
+        self,
+        b: Builder,
+        trees: SlicedTrees,
+        forest: Forest,
+        order: NDArray[np.int32],
+        block: int,
+        plane_rows: int,
+        byte_lookup: bool,
+        model: Model,
+    ) -> None:
+        self.b, self.t, self.forest, self.block = b, trees, forest, block
+        self.plane_rows, self.byte_lookup = plane_rows, byte_lookup
+        self.sum: Scalar = scalar_of(forest.leaf_value.dtype)
+        self.width = forest.leaf_value.shape[1]
+        self.depth = model("tree_depth", trees.depth)
+        self.node_offset = model("node_offset", trees.node_offset)
+        self.lines_of = model("node_lines", trees.lines)
+        self.leaf_offset = model("leaf_offset", self._value_offsets())
+        self.values = model("leaf_tables", self._value_tables())
+        self.output = model("tree_outputs", forest.tree_output[order])
+        self.model = model
+
+    # ------------------------------------------------------------ stored layout
+
+    def _entries(self, depth: int) -> int:
+        """Entries of a value table: as many as leaves, at least one look-up."""
+        return max(GROUP, 1 << depth) if self.byte_lookup else 1 << depth
+
+    def _value_offsets(self) -> NDArray[np.int32]:
+        sizes = np.array([self._entries(d) for d in self.t.depth.tolist()], np.int64)
+        sizes *= self.width * (self.sum.bytes if self.byte_lookup else 1)
+        return (np.cumsum(sizes) - sizes).astype(np.int32)
+
+    def _value_tables(self) -> NDArray[Any]:
+        """Return the tables of all trees; vector leaves have one an output."""
+        tables = []
+        leaf = self.forest.leaf_value
+        for t, depth in enumerate(self.t.depth.tolist()):
+            first = self.t.leaf_offset[t]
+            rows = self.t.leaf_row[first : first + (1 << depth)]
+            values = leaf[rows].T  # (outputs, leaves)
+            if self.byte_lookup:
+                tables.append(byte_planes(values, self._entries(depth)).reshape(-1))
+            else:
+                tables.append(np.ascontiguousarray(values).reshape(-1))
+        return np.concatenate(tables)
+
+    def row_order(self) -> NDArray[np.int64]:
+        """Return where row i of a group of 64 lies in the sums."""
+        if not self.byte_lookup:
+            return np.arange(GROUP)
+        rows = np.arange(GROUP)
+        pieces = [rows]  # each piece: the row of each lane
+        while len(pieces) < self.sum.bytes:
+            pieces = [half for piece in pieces for half in _unpacked(piece)]
+        where = np.empty(GROUP, np.int64)
+        where[np.concatenate(pieces)] = np.arange(GROUP)
+        return where
+
+    # ------------------------------------------------------------ code
+
+    def scratch(self) -> None:
+        """Allocate the planes of one tree and leaf numbers of a group."""
+        b = self.b
+        size = b.const(8 * self.block // 8)
+        self.planes = b.alloc("leaf_planes", U8, size, alignment=64)
+        self.numbers = b.alloc("leaf_numbers", U8, b.const(GROUP), alignment=64)
+
+    def add_tree(self, tree: Value, lines: Buffer, sums: Buffer) -> None:
+        """Add one tree's leaves to the block's sums, an output after another."""
+        b = self.b
+
+        def table(buffer: Buffer) -> Value:
+            return b.convert(b.load(buffer, tree), I64)
+
+        nodes, leaves = table(self.node_offset), table(self.leaf_offset)
+        output: Value = b.const(0)
+        if self.width == 1 and self.forest.n_outputs > 1:
+            output = b.mul(table(self.output), self.block)
+        cases = [
+            lambda d=depth: self._tree(d, nodes, leaves, output, lines, sums)
+            for depth in self.t.depths
+        ]
+        if len(cases) == 1:
+            cases[0]()
+            return
+        case_of = np.zeros(16, np.uint8)
+        case_of[list(self.t.depths)] = np.arange(len(cases))
+        which = b.load(self.model("depth_case", case_of), table(self.depth))
+        b.switch(b.convert(which, I64), cases)
+
+    def _tree(
+        self,
+        depth: int,
+        nodes: Value,
+        leaves: Value,
+        output: Value,
+        lines: Buffer,
+        sums: Buffer,
+    ) -> None:
+        self._fold(depth, nodes, lines)
+        self._look_up(depth, leaves, output, sums)
+
+    def _fold(self, depth: int, nodes: Value, lines: Buffer) -> None:
+        """Store the planes of the leaf numbers, highest bit first."""
+        b, rows = self.b, self.plane_rows
+        plane = Plane(rows)
+        parts = self.block // rows
+
+        def line(node: int, part: Value) -> Value:
+            number = b.load(self.lines_of, b.add(nodes, node))
+            index = b.convert(number, I64)
+            if parts > 1:
+                index = b.binary("add", b.mul(index, parts), part)
+            return b.let(lir.LoadPlane(lines, index), plane, "line")
+
+        def sub_block(part: Value, _: tuple[Value, ...]) -> None:
+            found: list[Value] = []
+
+            def reach(node: int, level: int, below: int) -> Value:
+                """Return the line a row reaches ``below`` levels under a node."""
+                if below == 0:
+                    return line(node, part)
+                left = reach(2 * node + 1, level + 1, below - 1)
+                right = reach(2 * node + 2, level + 1, below - 1)
+                mux = lir.PlaneMux(found[level], right, left)
+                return b.let(mux, plane, "plane")
+
+            for level in range(depth):
+                found.append(reach(0, 0, level))
+            for level, value in enumerate(found):
+                index = b.const(level * parts)
+                if parts > 1:
+                    index = b.binary("add", index, part)
+                b.emit(lir.StorePlane(self.planes, index, value))
+
+        if parts == 1:
+            sub_block(b.const(0), ())
+        else:
+            b.for_(b.const(0), b.const(parts), b.const(1), sub_block, hint="part")
+
+    def _look_up(
+        self, depth: int, leaves: Value, output: Value, sums: Buffer
+    ) -> None:
+        b = self.b
+        groups = self.block // GROUP
+        tables = [
+            self._registers(depth, leaves, k) for k in range(self.width)
+        ] if self.byte_lookup and self.width == 1 else []
+
+        def group(g: Value, _: tuple[Value, ...]) -> None:
+            planes = tuple(
+                b.let(
+                    lir.LoadPlane(self.planes, b.add(g, level * groups)),
+                    Plane(GROUP),
+                    "bits",
+                )
+                for level in range(depth)
+            )
+            if planes:
+                index = b.let(lir.PlanesToIndex(planes), Vec(U8, GROUP), "leaf")
+            else:
+                index = b.const(0, Vec(U8, GROUP))
+            first = b.binary("add", output, b.mul(g, GROUP))
+            if self.byte_lookup:
+                for k in range(self.width):
+                    own = tables[k] if tables else self._registers(depth, leaves, k)
+                    self._add_bytes(own, index, b.add(first, k * self.block), sums)
+            else:
+                b.store(self.numbers, b.const(0), index)
+                self._add_loads(depth, leaves, first, sums)
+
+        b.for_(b.const(0), b.const(groups), b.const(1), group, hint="group")
+
+    # ------------------------------------------------------------ look-ups
+
+    def _registers(self, depth: int, leaves: Value, k: int) -> list[list[Value]]:
+        """Load one output's value table: for each byte, its registers."""
+        b, entries = self.b, self._entries(depth)
+        first = k * self.sum.bytes * entries
+        return [
+            [
+                b.load(
+                    self.values,
+                    b.add(leaves, first + byte * entries + part * GROUP),
+                    Vec(U8, GROUP),
+                )
+                for part in range(entries // GROUP)
+            ]
+            for byte in range(self.sum.bytes)
+        ]
+
+    def _add_bytes(
+        self, tables: list[list[Value]], index: Value, first: Value, sums: Buffer
+    ) -> None:
+        b = self.b
+        # By rows, then by significance: each step joins pairs of neighbouring bytes
+        # (then halves, words) and splits the rows into a low and a high part.
+        parts = [[b.permute(registers, index) for registers in tables]]
+        unit = U8
+        while len(parts[0]) > 1:
+            lanes = GROUP // unit.bytes
+            wider = Vec(_WIDER[unit], lanes // 2)
+            parts = [
+                [
+                    b.reinterpret(b.shuffle(x, y, _unpack_lanes(lanes, high)), wider)
+                    for x, y in zip(pieces[0::2], pieces[1::2], strict=True)
+                ]
+                for pieces in parts
+                for high in (False, True)
+            ]
+            unit = wider.element
+        vec = Vec(self.sum, GROUP // self.sum.bytes)
+        for n, (piece,) in enumerate(parts):
+            at = b.add(first, n * vec.lanes)
+            value = b.reinterpret(piece, vec)
+            b.store(sums, at, b.binary("add", b.load(sums, at, vec), value))
+
+    def _add_loads(
+        self, depth: int, leaves: Value, first: Value, sums: Buffer
+    ) -> None:
+        """Load leaf values one by one: rows of a group are unrolled by eight."""
+        b = self.b
+
+        def rows(r: Value, _: tuple[Value, ...]) -> None:
+            for i in range(8):
+                number = b.load(self.numbers, b.add(r, i))
+                at = b.binary("add", leaves, b.convert(number, I64))
+                for k in range(self.width):
+                    value = b.load(self.values, b.add(at, k << depth))
+                    to = b.binary("add", first, b.add(r, k * self.block + i))
+                    b.store(sums, to, b.binary("add", b.load(sums, to), value))
+
+        b.for_(b.const(0), b.const(GROUP), b.const(8), rows, hint="row")
+
+
+def _unpack_lanes(lanes: int, high: bool) -> list[int]:
+    """Lanes that interleave the low or high halves of each 128-bit part."""
+    parts = 4
+    per = lanes // parts
+    chosen: list[int] = []
+    for part in range(parts):
+        half = part * per + (per // 2 if high else 0)
+        for k in range(per // 2):
+            chosen += [half + k, lanes + half + k]
+    return chosen
+
+
+def _unpacked(piece: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows of the two vectors that unpacking a piece with another gives."""
+    lanes = len(piece)
+    per = lanes // 4
+    return [
+        np.concatenate(
+            [piece[p * per + s * (per // 2) : p * per + (s + 1) * (per // 2)]
+             for p in range(4)]
+        )
+        for s in (0, 1)
+    ]

@@ -1,0 +1,508 @@
+"""The input stage of a block as LIR: rows to columns to lines of bits.
+
+For each tile of columns that has a used feature::
+
+    columns = transpose(rows of the block, columns of the tile)
+    for each job of the tile:
+      direct:    line[i] = column >= threshold[i]
+      search:    bits of the code, level by level, by look-ups in registers;
+                 line[i] = code > i, from the code's bits (thermometer)
+      category:  line[i] = column in set[i]
+      lines of tests that send a missing value right |= column is missing
+
+Every choice is measured in the project's notes on the input stage: searches beat
+compares from ten thresholds, eight vectors in lockstep beat one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from skforge.compiler.forest import Forest
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import (
+    F32,
+    I64,
+    U8,
+    U16,
+    U32,
+    Buffer,
+    CompareOp,
+    Mask,
+    Scalar,
+    Value,
+    Vec,
+)
+from skforge.compiler.representations.encoding import category_tables
+from skforge.compiler.representations.predicate_table import (
+    CATEGORY,
+    DIRECT,
+    PredicateTable,
+)
+
+#: Vectors of rows searched together.
+LOCKSTEP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """The rows of one block: where they start and how many the batch has."""
+
+    rows: Buffer
+    n_rows: Value
+    stride: Value
+    first: Value
+    n_features: int
+
+
+class PredicateLowering:
+    """Writes the input stage; ``model`` declares its buffers."""
+
+    def __init__(
+        self,
+        b: Builder,
+        table: PredicateTable,
+        forest: Forest,
+        comparison: str,
+        lanes: int,
+        block: int,
+        model: Callable[[str, np.ndarray], Buffer],  # type: ignore[type-arg]
+    ) -> None:
+        self.b, self.t, self.forest = b, table, forest
+        self.lanes, self.block = lanes, block
+        self.op: CompareOp = "ge" if comparison == "lt" else "gt"
+        jobs = table.jobs
+        self.kind = model("job_kind", jobs.kind)
+        self.column = model("job_column", jobs.column)
+        self.line = model("job_line", jobs.line)
+        self.count = model("job_count", jobs.count)
+        self.offset = model("job_offset", jobs.offset)
+        self.tile_start = model("tile_start", table.tile_start)
+        self.tile_jobs = model("tile_jobs", table.tile_jobs)
+        self.numbers = model("numbers", table.numbers)
+        self._model = model
+        self.scalar: Scalar = self.numbers.element
+        self.vec = Vec(self.scalar, lanes)
+        self.index_type = U32 if self.scalar == F32 else I64
+        # A mask of the lanes is stored as one integer: 16 or 8 rows of a line.
+        self.mask_type = U16 if lanes == 16 else U8
+        self.line_bytes = block // 8
+        self.words = block // 64
+
+    # ------------------------------------------------------------ the stage
+
+    def scratch(self) -> None:
+        """Allocate the columns of a tile, code bits and line parts of one feature."""
+        b = self.b
+        size = self.lanes * self.block
+        self.columns = b.alloc("columns", self.scalar, b.const(size), alignment=64)
+        bits = b.const(8 * self.line_bytes)
+        self.planes = b.alloc("code_planes", U8, bits, alignment=64)
+        steps = b.const(17 * self.line_bytes)
+        self.steps = b.alloc("code_steps", U8, steps, alignment=64)
+
+    def evaluate(self, rows: BlockRows, lines: Buffer) -> None:
+        """Fill ``lines`` (bytes) for one block."""
+        b = self.b
+        one = b.const(1)
+
+        def tile(i: Value, _: tuple[Value, ...]) -> None:
+            start = b.convert(b.load(self.tile_start, i), I64)
+            self._transpose(rows, start)
+            first = b.convert(b.load(self.tile_jobs, i), I64)
+            last = b.convert(b.load(self.tile_jobs, b.add(i, 1)), I64)
+            b.for_(first, last, one, lambda j, _: self._job(j, lines), hint="job")
+
+        b.for_(b.const(0), b.const(len(self.t.tile_start)), one, tile, hint="tile")
+
+    def _job(self, j: Value, lines: Buffer) -> None:
+        b = self.b
+
+        def field(buffer: Buffer) -> Value:
+            return b.convert(b.load(buffer, j), I64)
+
+        column = b.mul(field(self.column), self.block)
+        line = b.mul(field(self.line), self.line_bytes)
+        count, offset = field(self.count), field(self.offset)
+        kinds = list(self.t.kinds)
+        cases = []
+        for kind in kinds:
+            if kind == DIRECT:
+                cases.append(lambda: self._direct(column, line, count, offset, lines))
+            elif kind == CATEGORY:
+                cases.append(lambda: self._category(column, line, count, offset, lines))
+            else:
+                cases.append(
+                    lambda k=kind: self._search(k, column, line, count, offset, lines)
+                )
+        if len(cases) == 1:
+            cases[0]()
+        else:
+            table = np.zeros(16, np.uint8)
+            table[kinds] = np.arange(len(kinds))
+            which = b.load(self._model("kind_case", table), field(self.kind))
+            b.switch(b.convert(which, I64), cases)
+        if not self.t.unordered and len(self.t.right_lines) > 1:
+            self._missing_right(j, column, lines)
+
+    # ------------------------------------------------------------ transposing
+
+    def _transpose(self, rows: BlockRows, start: Value) -> None:
+        """Turn the tile's columns of the block into contiguous columns.
+
+        Whole groups of rows are read as vectors; the last rows of the batch, and rows
+        closer together than they are wide, one number at a time, so that nothing past
+        the end is read. Rows past the last repeat it.
+        """
+        b, n = self.b, self.lanes
+        wide = rows.n_features >= n
+        # Narrow rows are read past their end, into the next row.
+        slack = 0 if wide else n
+        last = b.sub(rows.n_rows, 1)
+        apart = b.compare("ge", rows.stride, rows.n_features)
+        limit = b.sub(rows.n_rows, n + slack)
+
+        def group(r: Value, _: tuple[Value, ...]) -> None:
+            row = b.binary("add", rows.first, r)
+            inside = b.binary("and", b.compare("le", row, limit), apart)
+            b.if_(
+                inside,
+                lambda: self._transpose_fast(rows, start, row, r),
+                lambda: self._transpose_slow(rows, start, row, r, last),
+            )
+
+        b.for_(b.const(0), b.const(self.block), b.const(n), group, hint="group")
+
+    def _transpose_fast(
+        self, rows: BlockRows, start: Value, row: Value, r: Value
+    ) -> None:
+        b, n = self.b, self.lanes
+        at = b.binary("add", b.binary("mul", row, rows.stride), start)
+        vectors = []
+        for _ in range(n):
+            vectors.append(self._clean(b.load(rows.rows, at, self.vec)))
+            at = b.binary("add", at, rows.stride)
+        for c, vector in enumerate(transpose(b, vectors, self.scalar.bytes)):
+            b.store(self.columns, b.add(r, c * self.block), vector)
+
+    def _transpose_slow(
+        self, rows: BlockRows, start: Value, row: Value, r: Value, last: Value
+    ) -> None:
+        b, n = self.b, self.lanes
+        columns = b.binary("min", b.sub(b.const(rows.n_features), start), n)
+
+        def one_row(i: Value, _: tuple[Value, ...]) -> None:
+            source = b.binary("min", b.binary("add", row, i), last)
+            base = b.binary("add", b.binary("mul", source, rows.stride), start)
+            target = b.binary("add", r, i)
+
+            def one(c: Value, _: tuple[Value, ...]) -> None:
+                x = self._clean(b.load(rows.rows, b.binary("add", base, c)))
+                b.store(
+                    self.columns, b.binary("add", b.mul(c, self.block), target), x
+                )
+
+            b.for_(b.const(0), columns, b.const(1), one)
+
+        b.for_(b.const(0), b.const(n), b.const(1), one_row)
+
+    def _clean(self, x: Value) -> Value:
+        """Apply the forest's notion of missing: NaN is 0, or tiny is NaN."""
+        b = self.b
+        if self.t.nan_is_zero:
+            return b.select(b.is_nan(x), b.const(0.0, x.type), x)
+        if self.t.zero_is_missing:
+            near = b.compare("le", x, b.const(1e-35, x.type))
+            far = b.compare("ge", x, b.const(-1e-35, x.type))
+            tiny = b.binary("and", near, far)
+            return b.select(tiny, b.const(float("nan"), x.type), x)
+        return x
+
+    # ------------------------------------------------------------ jobs
+
+    def _compare(self, x: Value, number: Value) -> Value:
+        return self.b.compare(self.op, x, number, unordered=self.t.unordered)
+
+    def _store_mask(self, lines: Buffer, line: Value, vector: int, mask: Value) -> None:
+        b = self.b
+        at = b.add(line, vector * self.lanes // 8)
+        bits = b.mask_bits(mask, self.mask_type)
+        b.store(lines, at, bits)
+
+    def _direct(
+        self, column: Value, line: Value, count: Value, offset: Value, lines: Buffer
+    ) -> None:
+        b = self.b
+
+        def one(i: Value, _: tuple[Value, ...]) -> None:
+            number = b.load(self.numbers, b.binary("add", offset, i))
+            threshold = b.splat(number, self.lanes)
+            at = b.binary("add", line, b.mul(i, self.line_bytes))
+            for v in range(self.block // self.lanes):
+                x = b.load(self.columns, b.add(column, v * self.lanes), self.vec)
+                self._store_mask(lines, at, v, self._compare(x, threshold))
+
+        b.for_(b.const(0), count, b.const(1), one, hint="threshold")
+
+    def _search(
+        self,
+        levels: int,
+        column: Value,
+        line: Value,
+        count: Value,
+        offset: Value,
+        lines: Buffer,
+    ) -> None:
+        b, n = self.b, self.lanes
+        tables: list[list[Value]] = []
+        at = 0
+        for j in range(levels):
+            vectors = max(1, (1 << j) // n)
+            tables.append(
+                [
+                    b.load(self.numbers, b.add(offset, at + v * n), self.vec)
+                    for v in range(vectors)
+                ]
+            )
+            at += vectors * n
+        index_vec = Vec(self.index_type, n)
+        zero = b.const(0, index_vec)
+        step = LOCKSTEP * n
+
+        def some_rows(r: Value, _: tuple[Value, ...]) -> None:
+            first = b.binary("add", column, r)
+            x = [
+                b.load(self.columns, b.add(first, v * n), self.vec)
+                for v in range(LOCKSTEP)
+            ]
+            index = [zero] * LOCKSTEP
+            byte = b.binary("div", r, 8)
+            for j in range(levels):
+                masks = []
+                for v in range(LOCKSTEP):
+                    pivot = tables[0][0] if j == 0 else b.permute(tables[j], index[v])
+                    masks.append(self._compare(x[v], pivot))
+                for v in range(LOCKSTEP):
+                    place = b.add(byte, (levels - 1 - j) * self.line_bytes)
+                    self._store_mask(self.planes, place, v, masks[v])
+                    if j + 1 < levels:
+                        more = b.binary("or", index[v], b.const(1 << j, index_vec))
+                        index[v] = b.select(masks[v], more, index[v])
+
+        b.for_(b.const(0), b.const(self.block), b.const(step), some_rows, hint="rows")
+        self._thermometer(levels, line, count, lines)
+
+    def _thermometer(
+        self, levels: int, line: Value, count: Value, lines: Buffer
+    ) -> None:
+        """Write ``code > i`` for every threshold i from the bits of the code.
+
+        ``code >= 16 h + l`` is ``high >= h + 1  or  high >= h and low >= l``: one
+        three-input operation and one store a line. Up to 15 lines too many are
+        written; later jobs, or nobody, own them.
+        """
+        b = self.b
+        plane = Vec(I64, min(self.words, self.plane_words))
+        for part in range(self.words // plane.lanes):
+            shift = part * plane.lanes * 8
+            bits = [
+                b.load(self.planes, b.const(k * self.line_bytes + shift), plane)
+                for k in range(levels)
+            ]
+            low = _steps(b, bits[3::-1], plane)
+            if levels == 4:
+                for i in range(1, 16):
+                    at = b.add(line, (i - 1) * self.line_bytes + shift)
+                    b.store(lines, at, low[i])
+                continue
+            high = _steps(b, bits[:3:-1], plane)
+            for h, value in enumerate(high):
+                at = b.const(h * self.line_bytes + shift)
+                b.store(self.steps, at, value)
+            groups = b.add(b.binary("div", count, 16), 1)
+
+            def group(h: Value, _: tuple[Value, ...], shift: int = shift) -> None:
+                at = b.add(b.mul(h, self.line_bytes), shift)
+                here = b.load(self.steps, at, plane)
+                above = b.load(self.steps, b.add(at, self.line_bytes), plane)
+                to = b.binary("add", line, b.mul(h, 16 * self.line_bytes))
+                to = b.add(to, shift - self.line_bytes)
+                inner = b.compare("gt", h, 0)
+                b.if_(inner, lambda: b.store(lines, to, here))
+                for i in range(1, 16):
+                    value = b.binary("or", above, b.binary("and", here, low[i]))
+                    b.store(lines, b.add(to, i * self.line_bytes), value)
+
+            b.for_(b.const(0), groups, b.const(1), group, hint="high")
+
+    plane_words = 8  # 64-bit words of a vector register
+
+    def _category(
+        self, column: Value, line: Value, count: Value, offset: Value, lines: Buffer
+    ) -> None:
+        """``line`` = the value is no category of the set: the row goes right."""
+        b, n = self.b, self.lanes
+        start, size, words = category_tables(self.forest)
+        starts = self._model("category_start", start)
+        sizes = self._model("category_count", size)
+        table = self._model("category_words", words)
+        spare = b.const(len(words) - 1, Vec(I64, n))
+
+        def one(i: Value, _: tuple[Value, ...]) -> None:
+            number = b.load(self.numbers, b.binary("add", offset, i))
+            number = b.convert(number, I64)
+            first = b.splat(b.convert(b.load(starts, number), I64), n)
+            held = b.splat(b.convert(b.load(sizes, number), I64), n)
+            at = b.binary("add", line, b.mul(i, self.line_bytes))
+
+            def vector(v: Value, _: tuple[Value, ...]) -> None:
+                x = b.load(self.columns, b.binary("add", column, v), self.vec)
+                possible = b.binary(
+                    "and",
+                    b.compare("ge", x, b.const(0.0, x.type)),
+                    b.compare("lt", x, b.const(float(1 << 24), x.type)),
+                )
+                safe = b.select(possible, x, b.const(0.0, x.type))
+                code = b.convert(safe, U32)
+                word = b.convert(b.binary("shr", code, 5), I64)
+                inside = b.binary("and", possible, b.compare("lt", word, held))
+                where = b.select(inside, b.binary("add", first, word), spare)
+                bits = b.load(table, where)
+                bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
+                found = b.compare("ne", bit, b.const(0, bit.type))
+                outside = b.invert(b.binary("and", inside, found))
+                # A missing value goes by its own rule: not right by itself.
+                outside = b.binary("and", outside, b.invert(b.is_nan(x)))
+                place = b.binary("add", at, b.binary("div", v, 8))
+                b.store(lines, place, b.mask_bits(outside, self.mask_type))
+
+            b.for_(b.const(0), b.const(self.block), b.const(n), vector, hint="v")
+
+        b.for_(b.const(0), count, b.const(1), one, hint="set")
+
+    def _missing_right(self, j: Value, column: Value, lines: Buffer) -> None:
+        """Set the bits of missing values in the job's lines that send them right."""
+        b, n = self.b, self.lanes
+        offsets = self._model("right_offset", self.t.right_offset)
+        right = self._model("right_lines", self.t.right_lines)
+        first = b.convert(b.load(offsets, j), I64)
+        last = b.convert(b.load(offsets, b.add(j, 1)), I64)
+        any_: Value | None = None
+        for v in range(self.block // n):
+            x = b.load(self.columns, b.add(column, v * n), self.vec)
+            gone = b.is_nan(x)
+            any_ = gone if any_ is None else b.binary("or", any_, gone)
+        assert any_ is not None
+
+        def mark() -> None:
+            for v in range(self.block // n):
+                x = b.load(self.columns, b.add(column, v * n), self.vec)
+                self._store_mask(self.planes, b.const(0), v, b.is_nan(x))
+            plane = Vec(I64, min(self.words, self.plane_words))
+
+            def line(i: Value, _: tuple[Value, ...]) -> None:
+                number = b.convert(b.load(right, i), I64)
+                base = b.mul(number, self.line_bytes)
+                for part in range(self.words // plane.lanes):
+                    shift = part * plane.lanes * 8
+                    at = b.add(base, shift)
+                    gone = b.load(self.planes, b.const(shift), plane)
+                    old = b.load(lines, at, plane)
+                    b.store(lines, at, b.binary("or", old, gone))
+
+            b.for_(first, last, b.const(1), line, hint="right")
+
+        b.if_(b.any_true(any_), mark)
+
+
+def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
+    """Return ``number >= i`` for i = 0 .. 16 from at most four bits, highest first."""
+    ones, zero = b.const(-1, plane), b.const(0, plane)
+    q = [zero] * (4 - len(bits)) + list(bits)
+    both, either = (lambda x, y: b.binary("and", x, y)), (lambda x, y: b.binary("or", x, y))
+    high = [ones, either(q[0], q[1]), q[0], both(q[0], q[1]), zero]
+    low = [ones, either(q[2], q[3]), q[2], both(q[2], q[3])]
+    made = []
+    for i in range(16):
+        if i % 4 == 0:
+            made.append(high[i // 4])
+        else:
+            made.append(either(high[i // 4 + 1], both(high[i // 4], low[i % 4])))
+    return [*made, zero]
+
+
+def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
+    """Transpose a square of numbers held in vectors, by shuffles of one register each.
+
+    First squares within 128-bit lanes by unpacking, then the lanes.
+    """
+    n, e = len(rows), 16 // item
+    lanes = n // e
+
+    def unpack(x: Value, y: Value, unit: int, high: bool) -> Value:
+        """Interleave the low or high units of each 128-bit lane of two vectors."""
+        chosen: list[int] = []
+        for lane in range(lanes):
+            half = lane * e + (e // 2 if high else 0)
+            for k in range(0, e // 2, unit):
+                chosen += [half + k + i for i in range(unit)]
+                chosen += [n + half + k + i for i in range(unit)]
+        return b.shuffle(x, y, chosen)
+
+    columns: list[list[Value]] = [[] for _ in range(e)]  # by place within a lane
+    for g in range(lanes):
+        square = list(rows[g * e : (g + 1) * e])
+        if e == 2:
+            low = unpack(square[0], square[1], 1, False)
+            high = unpack(square[0], square[1], 1, True)
+            done = [low, high]
+        else:
+            a = unpack(square[0], square[1], 1, False)
+            bb = unpack(square[0], square[1], 1, True)
+            c = unpack(square[2], square[3], 1, False)
+            d = unpack(square[2], square[3], 1, True)
+            done = [
+                unpack(a, c, 2, False),
+                unpack(a, c, 2, True),
+                unpack(bb, d, 2, False),
+                unpack(bb, d, 2, True),
+            ]
+        for place, vector in enumerate(done):
+            columns[place].append(vector)
+    out: list[Value] = [rows[0]] * n
+    for place, vectors in enumerate(columns):
+        for lane, vector in enumerate(_transpose_lanes(b, vectors, e)):
+            out[lane * e + place] = vector
+    return out
+
+
+def _transpose_lanes(b: Builder, vectors: list[Value], e: int) -> list[Value]:
+    """Transpose a square of 128-bit lanes of ``e`` numbers."""
+    lanes = len(vectors)
+    n = lanes * e
+
+    def pick(x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
+        chosen = [lane * e + i for lane in of_x for i in range(e)]
+        chosen += [n + lane * e + i for lane in of_y for i in range(e)]
+        return b.shuffle(x, y, chosen)
+
+    if lanes == 1:
+        return vectors
+    if lanes == 2:
+        x, y = vectors
+        return [pick(x, y, [0], [0]), pick(x, y, [1], [1])]
+    p, q, r, s = vectors
+    even0, odd0 = pick(p, q, [0, 2], [0, 2]), pick(p, q, [1, 3], [1, 3])
+    even1, odd1 = pick(r, s, [0, 2], [0, 2]), pick(r, s, [1, 3], [1, 3])
+    return [
+        pick(even0, even1, [0, 2], [0, 2]),
+        pick(odd0, odd1, [0, 2], [0, 2]),
+        pick(even0, even1, [1, 3], [1, 3]),
+        pick(odd0, odd1, [1, 3], [1, 3]),
+    ]
+
+
+__all__ = ["BlockRows", "Mask", "PredicateLowering", "transpose"]

@@ -1,0 +1,240 @@
+"""How a forest's distinct predicates become lines of bits, one bit a row.
+
+A *line* holds one predicate for a block of rows: the bit says that the row goes right.
+The thresholds of a feature, sorted, need one search a row: its *code* is how many of
+them are not above the value, and line i is ``code > i`` (a thermometer). Features with
+few thresholds compare directly. What is computed, in which order and from which table
+is data, so that the code does not depend on the forest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import Comparison, Forest, Missing
+from skforge.exceptions import ScheduleError
+
+IntArray = NDArray[np.int32]
+
+#: Kinds of job, in the order of their code: compare each threshold, search with so
+#: many levels, category sets.
+DIRECT = 0
+CATEGORY = 9
+
+#: Thresholds of a feature up to which comparing each costs less than a search
+#: (measured: 9 with 512-bit registers and masks, 7 with 256-bit ones).
+DIRECT_LIMIT = 9
+
+#: Lines a search may write past its own.
+SPARE_LINES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jobs:
+    """The work of each tile of columns, in order.
+
+    Job j reads column ``column[j]`` of its tile, writes ``count[j]`` lines from
+    ``line[j]`` on, and finds its numbers at ``offset[j]`` of ``numbers``.
+    """
+
+    kind: IntArray
+    column: IntArray
+    line: IntArray
+    count: IntArray
+    offset: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PredicateTable:
+    """Everything the input stage of a block reads, and where each predicate goes."""
+
+    n_lines: int  # spare ones included
+    line_of: IntArray  # (n_predicates,)
+    tile_start: IntArray  # first feature of each tile of columns
+    tile_jobs: IntArray  # (n_tiles + 1,) into the jobs
+    jobs: Jobs
+    numbers: NDArray[Any]  # thresholds and search tables, in the rows' dtype
+    kinds: tuple[int, ...]  # kinds of job that occur
+    right_lines: IntArray  # lines that a missing value sets, job by job
+    right_offset: IntArray  # (n_jobs + 1,) into right_lines
+    unordered: bool  # missing goes right everywhere: compares do it by themselves
+    nan_is_zero: bool
+    zero_is_missing: bool
+
+
+def plan_predicates(
+    forest: Forest, comparison: str, lanes: int, max_levels: int
+) -> PredicateTable:
+    """Lay the predicates of a normalised forest out.
+
+    Parameters
+    ----------
+    forest : Forest
+        All numeric predicates LT or all LE.
+    comparison : {"lt", "le"}
+        Which.
+    lanes : int
+        Numbers of a vector register: columns of a tile, entries of a table vector.
+    max_levels : int
+        Levels an in-register search may have; 0 compares every threshold.
+
+    Raises
+    ------
+    ScheduleError
+        If the missing kinds differ within the forest.
+    """
+    kinds_of_missing = set(np.unique(forest.missing).tolist())
+    if len(kinds_of_missing) > 1:
+        raise ScheduleError(
+            "the forest mixes ways to treat missing values, which cache_predicates "
+            "does not take; leave it out."
+        )
+    category = forest.comparison == Comparison.IN
+    right_when_missing = ~forest.missing_left
+    unordered = bool(right_when_missing.all()) and not category.any()
+    builder = _Builder(forest, lanes, max_levels)
+    used = np.unique(forest.feature)
+    starts = _tile_starts(used, forest.n_features, lanes)
+    order = np.lexsort((forest.threshold, forest.feature))
+    first = np.searchsorted(forest.feature[order], used, "left")
+    last = np.searchsorted(forest.feature[order], used, "right")
+    tile_jobs = [0]
+    at = 0
+    for start in starts:
+        while at < len(used) and used[at] < start + lanes:
+            predicates = order[first[at] : last[at]]
+            builder.feature(
+                int(used[at] - start), predicates[~category[predicates]]
+            )
+            builder.categories(
+                int(used[at] - start), predicates[category[predicates]]
+            )
+            at += 1
+        tile_jobs.append(len(builder.kind))
+    right, offsets = [], [0]
+    for predicates in builder.predicates:
+        chosen = predicates[right_when_missing[predicates]]
+        right.append(builder.line_of[chosen])
+        offsets.append(offsets[-1] + len(chosen))
+    return PredicateTable(
+        n_lines=builder.lines + SPARE_LINES,
+        line_of=builder.line_of,
+        tile_start=np.asarray(starts, np.int32),
+        tile_jobs=np.asarray(tile_jobs, np.int32),
+        jobs=builder.jobs(),
+        numbers=np.concatenate([*builder.numbers, np.zeros(lanes)]).astype(
+            forest.threshold.dtype
+        ),
+        kinds=tuple(sorted(set(builder.kind))),
+        right_lines=np.concatenate([*right, np.zeros(1)]).astype(np.int32),
+        right_offset=np.asarray(offsets, np.int32),
+        unordered=unordered,
+        nan_is_zero=kinds_of_missing == {int(Missing.NEVER)},
+        zero_is_missing=kinds_of_missing == {int(Missing.ZERO)},
+    )
+
+
+def _tile_starts(used: IntArray, n_features: int, lanes: int) -> list[int]:
+    """Return first columns of tiles that cover the used features.
+
+    A tile never reaches past the last feature, unless the rows are narrower than it.
+    """
+    starts: list[int] = []
+    for feature in used.tolist():
+        if not starts or feature >= starts[-1] + lanes:
+            aligned = feature // lanes * lanes
+            starts.append(max(0, min(aligned, n_features - lanes)))
+    return starts
+
+
+class _Builder:
+    """Collects jobs; lines are numbered in the order they are written."""
+
+    def __init__(self, forest: Forest, lanes: int, max_levels: int) -> None:
+        self._forest, self._lanes, self._levels = forest, lanes, max_levels
+        self.line_of = np.zeros(forest.n_predicates, np.int32)
+        self.lines = 0
+        self.kind: list[int] = []
+        self.predicates: list[IntArray] = []
+        self.numbers: list[NDArray[Any]] = []
+        self._column: list[int] = []
+        self._line: list[int] = []
+        self._count: list[int] = []
+        self._offset: list[int] = []
+        self._size = 0
+
+    def jobs(self) -> Jobs:
+        """Return the jobs as arrays."""
+        return Jobs(
+            *(
+                np.asarray(values, np.int32)
+                for values in (
+                    self.kind,
+                    self._column,
+                    self._line,
+                    self._count,
+                    self._offset,
+                )
+            )
+        )
+
+    def feature(self, column: int, predicates: IntArray) -> None:
+        """Add the numeric predicates of a feature, sorted by threshold."""
+        most = (1 << self._levels) - 1
+        while len(predicates):
+            few = len(predicates) <= DIRECT_LIMIT or not most
+            part = predicates if few else predicates[:most]
+            predicates = predicates[len(part) :]
+            thresholds = self._forest.threshold[part]
+            if few:
+                self._add(DIRECT, column, part, thresholds)
+            else:
+                levels = max(4, int(len(part)).bit_length())
+                self._add(levels, column, part, self._search_table(thresholds, levels))
+
+    def categories(self, column: int, predicates: IntArray) -> None:
+        """Add the category predicates of a feature: numbers of sets."""
+        if not len(predicates):
+            return
+        category = self._forest.comparison == Comparison.IN
+        number = (np.cumsum(category) - 1)[predicates]
+        self._add(CATEGORY, column, predicates, number.astype(np.float64))
+
+    def _add(
+        self, kind: int, column: int, predicates: IntArray, numbers: NDArray[Any]
+    ) -> None:
+        self.kind.append(kind)
+        self._column.append(column)
+        self._line.append(self.lines)
+        self._count.append(len(predicates))
+        self._offset.append(self._size)
+        self.predicates.append(predicates)
+        self.line_of[predicates] = self.lines + np.arange(len(predicates))
+        self.lines += len(predicates)
+        # Searches load whole vectors from an aligned place.
+        padding = -len(numbers) % self._lanes
+        self.numbers.append(np.concatenate([numbers, np.full(padding, np.inf)]))
+        self._size += len(numbers) + padding
+
+    def _search_table(self, thresholds: NDArray[Any], levels: int) -> NDArray[Any]:
+        """Return the pivots of each level, by the bits found so far.
+
+        Bit j of the index is the answer of level j, so that a level adds 2**j under
+        its mask; level j has max(lanes, 2**j) entries. Past the last threshold pivots
+        are +inf.
+        """
+        padded = np.full(1 << levels, np.inf)
+        padded[: len(thresholds)] = thresholds
+        parts = []
+        for j in range(levels):
+            entry = np.arange(max(self._lanes, 1 << j)) & ((1 << j) - 1)
+            prefix = np.zeros_like(entry)
+            for bit in range(j):
+                prefix |= ((entry >> bit) & 1) << (j - 1 - bit)
+            middle = (prefix << (levels - j)) + (1 << (levels - j - 1)) - 1
+            parts.append(padded[middle])
+        return np.concatenate(parts)
