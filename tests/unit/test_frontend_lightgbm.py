@@ -1,0 +1,536 @@
+"""Forests of LightGBM models in memory: the same bits as LightGBM's own predictor."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+
+from skforge import Schedule, compile_forest
+from skforge.compiler.forest import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+lgb = pytest.importorskip("lightgbm")
+
+N = 400
+BLOCKED = Schedule().tile("batch", "b0", "b1", 32).reorder("b0", "tree", "b1")
+SCHEDULES = {
+    "blocked": BLOCKED.interleave("b1", 4),
+    "vectorized": (
+        Schedule()
+        .tile("batch", "b0", "b1", 8)
+        .reorder("b0", "tree", "b1")
+        .vectorize("b1")
+        .represent("sparse")
+    ),
+}
+
+
+def same_bits(actual, expected):
+    expected = np.asarray(expected)
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    if actual.dtype == np.float64:  # -0.0 is not 0.0, and NaN is itself
+        actual, expected = (np.ascontiguousarray(a) for a in (actual, expected))
+        actual, expected = actual.view(np.int64), expected.view(np.int64)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def make_rows(seed=0, missing=0.1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 5))
+    X[:, 2] = np.where(rng.random(N) < 0.4, 0.0, X[:, 2])  # zeros as in sparse data
+    X[:, 3] = rng.integers(0, 45, N)
+    X[:, 4] = np.round(X[:, 4].astype(np.float32), 1)
+    X[:, :3][rng.random((N, 3)) < missing] = np.nan
+    return X, rng
+
+
+def make_target(X, rng, objective):
+    signal = np.nan_to_num(X[:, 0]) + np.sin(X[:, 3]) + 0.3 * rng.normal(size=N)
+    if objective in ("binary", "cross_entropy", "cross_entropy_lambda"):
+        return (signal > 0).astype(float)
+    if objective in ("multiclass", "multiclassova", "lambdarank", "rank_xendcg"):
+        return np.digitize(signal, [-0.5, 0.5]).astype(float)
+    if objective in ("poisson", "gamma", "tweedie"):
+        return np.exp(signal / 2) + 0.1
+    return signal
+
+
+def train(X, y, rounds=6, categories=(), keep=False, **params):
+    params = {"num_leaves": 12, "min_data_in_leaf": 5, "max_bin": 63, **params}
+    params |= {"num_threads": 1, "verbose": -1, "deterministic": True}
+    ranking = params.get("objective") in ("lambdarank", "rank_xendcg")
+    data = lgb.Dataset(
+        X,
+        y,
+        group=[N // 4] * 4 if ranking else None,
+        categorical_feature=list(categories),
+        params=params,
+    )
+    return lgb.train(params, data, rounds, keep_training_booster=keep)
+
+
+def odd_rows(forest, n=400, seed=7):
+    """Thresholds and their neighbours in both precisions, zeros, and no numbers."""
+    rng = np.random.default_rng(seed)
+    tiny = [1e-35, ZERO_THRESHOLD, np.nextafter(ZERO_THRESHOLD, 1), 9e-36, 1e-40]
+    tiny += [5e-324, np.nextafter(ZERO_THRESHOLD, 0), 2e-35, 0.0]
+    values = [*tiny, *(-t for t in tiny), np.nan, np.inf, -np.inf, 1e308, 1e300]
+    values += [-0.5, -0.999, -1.0, 0.5, 31.9, 32, 44.5, 2.0**31, -(2.0**31), 2.0**32]
+    rows = rng.choice(values, (n, forest.n_features))
+    for feature in range(forest.n_features):
+        known = forest.threshold[forest.feature == feature]
+        known = np.concatenate([known, known.astype(np.float32).astype(np.float64)])
+        if not len(known):
+            continue
+        low, high = np.float32([-np.inf, np.inf])
+        near = [known, np.nextafter(known, -np.inf), np.nextafter(known, np.inf)]
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = known.astype(np.float32)
+            near += [np.nextafter(narrow, low), np.nextafter(narrow, high)]
+        near = np.concatenate(near)
+        at = rng.random(n) < 0.6
+        rows[at, feature] = rng.choice(near, at.sum())
+    return rows
+
+
+def check_booster(booster, X, compiled=("default",), forest=None, **params):
+    """Compare scores, leaves and predictions on given, drawn and odd rows."""
+    forest = load_forest(booster) if forest is None else forest
+    modules = []
+    for name in compiled:
+        schedule = None if name == "default" else SCHEDULES[name]
+        modules.append(compile_forest(forest, schedule=schedule))
+    for rows in (X, draw_rows(forest, 300, seed=1, missing=0.1), odd_rows(forest)):
+        raw = reference_raw(forest, rows)
+        params = {"num_threads": 1, **params}
+        expected = booster.predict(rows, raw_score=True, **params)
+        same_bits(raw, expected.reshape(len(rows), -1))
+        same_bits(apply_transform(forest, raw), booster.predict(rows, **params))
+        leaves = forest.source_node[reference_leaves(forest, rows)]
+        expected_leaves = booster.predict(rows, pred_leaf=True, **params)
+        expected_leaves = expected_leaves.reshape(len(rows), -1)
+        np.testing.assert_array_equal(leaves, expected_leaves)
+        for module in modules:
+            same_bits(module.predict_raw(rows), expected)
+            np.testing.assert_array_equal(module.apply(rows), expected_leaves)
+    return forest
+
+
+OBJECTIVES = [
+    ("regression", {}),
+    ("regression", {"reg_sqrt": True}),
+    ("regression_l1", {}),
+    ("regression_l1", {"reg_sqrt": True}),
+    ("huber", {}),
+    ("fair", {}),
+    ("fair", {"reg_sqrt": True}),
+    ("poisson", {}),
+    ("quantile", {"alpha": 0.7}),
+    ("mape", {}),
+    ("gamma", {}),
+    ("tweedie", {}),
+    ("binary", {}),
+    ("binary", {"sigmoid": 2.345678901}),
+    ("multiclass", {"num_class": 3}),
+    ("multiclassova", {"num_class": 3, "sigmoid": 0.7}),
+    ("cross_entropy", {}),
+    ("cross_entropy_lambda", {}),
+    ("lambdarank", {}),
+    ("rank_xendcg", {}),
+]
+BOOSTING = {
+    "gbdt": {},
+    "dart": {"drop_rate": 0.5, "skip_drop": 0.0},
+    "rf": {"bagging_freq": 1, "bagging_fraction": 0.6},
+}
+
+
+@pytest.mark.parametrize("boosting", BOOSTING)
+@pytest.mark.parametrize(
+    ("objective", "options"),
+    OBJECTIVES,
+    ids=[f"{name}-{'-'.join(options)}".strip("-") for name, options in OBJECTIVES],
+)
+def test_objectives(objective, options, boosting):
+    X, rng = make_rows()
+    y = make_target(X, rng, objective)
+    booster = train(
+        X, y, objective=objective, boosting=boosting, **options, **BOOSTING[boosting]
+    )
+    check_booster(booster, X, compiled=())
+
+
+MISSING = {
+    "none": ({"use_missing": False}, {Missing.NEVER}),
+    "zero": ({"zero_as_missing": True}, {Missing.ZERO}),
+    "nan": ({}, {Missing.NAN}),
+}
+
+
+@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("categories", [(), (3,)], ids=["numbers", "categories"])
+@pytest.mark.parametrize("objective", ["regression", "multiclass"])
+def test_missing_types_and_categories_compiled(missing, categories, objective):
+    X, rng = make_rows()
+    y = make_target(X, rng, objective)
+    options, kinds = MISSING[missing]
+    booster = train(
+        X,
+        y,
+        categories=categories,
+        objective=objective,
+        num_class=3 if objective == "multiclass" else 1,
+        cat_smooth=1,
+        min_data_per_group=5,
+        **options,
+    )
+    forest = check_booster(booster, X, compiled=("default", *SCHEDULES))
+    numeric = forest.comparison == Comparison.LE
+    assert kinds <= {Missing(m) for m in forest.missing[numeric]}
+    assert bool((forest.comparison == Comparison.IN).any()) == bool(categories)
+
+
+def test_rows_are_float64():
+    X, rng = make_rows(missing=0.0)
+    booster = train(X, make_target(X, rng, "regression"))
+    forest = load_forest(booster)
+    assert forest.input_dtype == np.float64
+    assert forest.accumulator_dtype == np.float64
+    narrow = X.astype(np.float32)
+    expected = booster.predict(narrow, raw_score=True, num_threads=1)
+    same_bits(reference_raw(forest, narrow)[:, 0], expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_categories_of_every_kind(seed):
+    """Unseen, negative, cut, huge and missing categories, sets of several words."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 90, (N, 2)).astype(float)
+    X[rng.random(N) < 0.05, 0] = np.nan
+    y = np.sin(X[:, 1]) + (np.nan_to_num(X[:, 0]) % 3)
+    booster = train(
+        X, y, categories=(0, 1), cat_smooth=1, min_data_per_group=2, max_bin=255
+    )
+    forest = load_forest(booster)
+    assert (np.diff(forest.category_offset) > 1).any()
+    values = np.array([-1, -0.5, -0.999999, -1e-40, -1.0000001, 0, 0.999, 1.5, 89.99])
+    huge = [90, 95.5, 96, 1e5, 2**24, 2.0**31 - 1, 2.0**31, 2.0**32, 2.0**32 + 1, 1e300]
+    huge += [-(2.0**31), -(2.0**32), np.nan, np.inf, -np.inf]
+    values = np.concatenate([values, huge, np.arange(-3, 99)])
+    rows = rng.choice(values, (1000, 2))
+    check_booster(booster, rows, compiled=("default", *SCHEDULES))
+
+
+@pytest.mark.parametrize("missing", [0, 2, 4, 6, 8, 10])
+@pytest.mark.parametrize(
+    "threshold",
+    [0.0, -0.0, 1e-36, -1e-36, ZERO_THRESHOLD, -ZERO_THRESHOLD, 1e-35, 2e-35, -2e-35],
+)
+def test_thresholds_near_zero(threshold, missing):
+    """LightGBM takes |x| <= kZeroThreshold for 0.0 before any comparison."""
+    trees = [f"num_leaves=2\nnum_cat=0\nsplit_feature=0\nthreshold={threshold!r}\n"]
+    trees[0] += f"decision_type={missing}\nleft_child=-1\nright_child=-2\n"
+    trees[0] += "leaf_value=1 2\nshrinkage=1\n"
+    booster = lgb.Booster(model_str=model_text(trees))
+    forest = load_forest(booster)
+    check_booster(booster, odd_rows(forest, 200), forest=forest)
+
+
+def model_text(trees, header="", features=1):
+    names = " ".join(f"f{i}" for i in range(features))
+    blocks = [f"Tree={i}\n{tree}\n\n" for i, tree in enumerate(trees)]
+    return (
+        "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
+        f"max_feature_idx={features - 1}\n{header}feature_names={names}\n"
+        f"feature_infos={' '.join(['[-1:1]'] * features)}\n"
+        f"tree_sizes={' '.join(str(len(b)) for b in blocks)}\n\n"
+        f"{''.join(blocks)}end of trees\n\nfeature_importances:\n\n"
+        "parameters:\n\nend of parameters\n\npandas_categorical:null\n"
+    )
+
+
+def test_trees_of_one_leaf():
+    X, rng = make_rows()
+    booster = train(X, np.full(N, 3.25))
+    forest = check_booster(booster, X)
+    assert forest.n_nodes == forest.n_trees >= 1
+    booster = train(X, make_target(X, rng, "regression"), min_data_in_leaf=190)
+    check_booster(booster, X)
+
+
+def test_no_trees():
+    X, rng = make_rows()
+    booster = train(X, make_target(X, rng, "regression"), rounds=1, keep=True)
+    booster.rollback_one_iter()
+    forest = load_forest(booster)
+    assert forest.n_trees == 0
+    same_bits(reference_raw(forest, X)[:, 0], booster.predict(X))
+
+
+@pytest.mark.parametrize("boosting", BOOSTING)
+def test_rounds(boosting):
+    X, rng = make_rows()
+    y = make_target(X, rng, "multiclass")
+    booster = train(
+        X,
+        y,
+        objective="multiclass",
+        num_class=3,
+        boosting=boosting,
+        **BOOSTING[boosting],
+    )
+    for begin, end in [(0, 2), (1, 4), (3, 0), (0, 6), (0, 0)]:
+        forest = load_forest(booster, iteration_range=(begin, end))
+        rounds = {"start_iteration": begin, "num_iteration": (end or 6) - begin}
+        check_booster(booster, X, (), forest, **rounds)
+    for bad in [(0, 7), (-1, 2), (3, 3), (4, 2)]:
+        with pytest.raises(InvalidModelError) as info:
+            load_forest(booster, iteration_range=bad)
+        assert str(info.value) == (
+            f"iteration_range {bad} does not lie within the 6 boosting rounds of the "
+            "model."
+        )
+
+
+def test_best_iteration_of_a_booster_that_stopped_early():
+    X, rng = make_rows()
+    y = make_target(X, rng, "regression")
+    params = {"verbose": -1, "num_threads": 1, "learning_rate": 0.9}
+    data = lgb.Dataset(X[:200], y[:200])
+    booster = lgb.train(
+        params,
+        data,
+        60,
+        valid_sets=[lgb.Dataset(X[200:], y[200:], reference=data)],
+        callbacks=[lgb.early_stopping(3, verbose=False)],
+        keep_training_booster=True,
+    )
+    assert 0 < booster.best_iteration < booster.current_iteration()
+    forest = check_booster(booster, X)
+    assert forest.n_trees == booster.best_iteration
+    everything = load_forest(booster, iteration_range=(0, 0))
+    assert everything.n_trees == booster.current_iteration()
+    # a saved model has the best rounds only, and nothing else to go by
+    saved = load_forest(booster.model_to_string())
+    assert saved.content_hash() == forest.content_hash()
+    text = booster.model_to_string(num_iteration=-1)
+    assert load_forest(text).content_hash() == everything.content_hash()
+    check_booster(lgb.Booster(model_str=text), X, (), everything)
+
+
+def test_best_iteration_of_a_wrapper():
+    X, rng = make_rows()
+    model = lgb.LGBMRegressor(n_estimators=9, verbose=-1, n_jobs=1)
+    model.fit(X, make_target(X, rng, "regression"))
+    model.booster_.best_iteration = 4
+    forest = load_forest(model)
+    assert forest.n_trees == 4
+    same_bits(apply_transform(forest, reference_raw(forest, X)), model.predict(X))
+    model.booster_.best_iteration = 40
+    assert load_forest(model).n_trees == 9
+
+
+@pytest.mark.parametrize("sigmoid", [7.66337, 9.595221e-7, 1.648625542811972e-05, 3.0])
+@pytest.mark.parametrize("keep", [False, True])
+def test_slope_of_the_sigmoid(sigmoid, keep):
+    """Text rounds it to six digits and is not read to the nearest float."""
+    X, rng = make_rows()
+    y = make_target(X, rng, "binary")
+    booster = train(X, y, objective="binary", sigmoid=sigmoid, keep=keep)
+    check_booster(booster, X, ())
+    text = booster.model_to_string()
+    check_booster(lgb.Booster(model_str=text), X, (), load_forest(text))
+
+
+def test_custom_objective_gives_raw_scores():
+    def squared(scores, data):
+        return scores - data.get_label(), np.ones(len(scores))
+
+    X, rng = make_rows()
+    booster = train(X, make_target(X, rng, "regression"), objective=squared)
+    assert check_booster(booster, X).transform.kind == "identity"
+
+
+def test_continued_and_refitted_models():
+    X, rng = make_rows()
+    y = make_target(X, rng, "regression")
+    first = train(X, y)
+    params = {"verbose": -1, "num_threads": 1}
+    second = lgb.train(params, lgb.Dataset(X, y), 3, init_model=first)
+    assert check_booster(second, X).n_trees == 9
+    check_booster(first.refit(X, y + 1), X)
+
+
+@cache
+def classifier(n_classes, objective=None, labels=None, **params):
+    X, rng = make_rows()
+    signal = np.nan_to_num(X[:, 0]) + 0.3 * rng.normal(size=N)
+    y = np.digitize(signal, np.linspace(-0.5, 0.5, n_classes - 1))
+    if labels is not None:
+        y = np.array(labels)[y]
+    model = lgb.LGBMClassifier(
+        n_estimators=5,
+        num_leaves=8,
+        verbose=-1,
+        n_jobs=1,
+        objective=objective,
+        **params,
+    )
+    return model.fit(X, y), X
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "objective", "labels"),
+    [
+        (2, None, None),
+        (2, "binary", ("no", "yes")),
+        (2, "multiclass", None),
+        (2, "cross_entropy", None),
+        (2, "regression", None),
+        (3, None, ("a", "b", "c")),
+        (3, "multiclassova", None),
+        (4, None, None),
+    ],
+)
+@pytest.mark.parametrize("boosting", ["gbdt", "rf"])
+def test_classifiers(n_classes, objective, labels, boosting):
+    params = {"num_class": 2} if (n_classes, objective) == (2, "multiclass") else {}
+    if boosting == "rf":
+        params |= {"boosting_type": "rf", "bagging_freq": 1, "bagging_fraction": 0.6}
+    model, X = classifier(n_classes, objective, labels, **params)
+    forest = load_forest(model)
+    assert forest.task == ("binary" if forest.n_outputs == 1 else "multiclass")
+    for rows in (X, odd_rows(forest)):
+        raw = reference_raw(forest, rows)
+        scores = model.decision_function(rows)
+        same_bits(raw.reshape(scores.shape), scores)
+        same_bits(predict_proba(forest, raw), model.predict_proba(rows))
+        labels_ = model.classes_[decide(forest, raw)]
+        np.testing.assert_array_equal(labels_, model.predict(rows))
+
+
+def test_regressors_and_rankers_keep_their_task():
+    X, rng = make_rows()
+    y = make_target(X, rng, "binary")
+    options = {"n_estimators": 3, "verbose": -1, "n_jobs": 1}
+    model = lgb.LGBMRegressor(objective="binary", **options).fit(X, y)
+    forest = load_forest(model)
+    assert forest.task == "regression"
+    same_bits(apply_transform(forest, reference_raw(forest, X)), model.predict(X))
+    ranker = lgb.LGBMRanker(**options).fit(X, y.astype(int), group=[N // 4] * 4)
+    forest = load_forest(ranker)
+    assert forest.task == "ranking"
+    same_bits(apply_transform(forest, reference_raw(forest, X)), ranker.predict(X))
+
+
+def frame(seed=0):
+    pd = pytest.importorskip("pandas")
+    X, rng = make_rows(seed)
+    letters = [f"c{i}" for i in range(6)]
+    data = pd.DataFrame(X[:, :3], columns=["x", "y", "z"])
+    data.insert(1, "letter", pd.Categorical(rng.choice(letters, N)))
+    data["number"] = pd.Categorical(rng.choice([30, 10, 20], N))
+    signal = np.nan_to_num(X[:, 0]) + data["letter"].cat.codes.to_numpy() % 2
+    return data, signal
+
+
+def test_categories_of_frames_have_names():
+    data, y = frame()
+    model = lgb.LGBMRegressor(
+        n_estimators=4,
+        verbose=-1,
+        n_jobs=1,
+        min_child_samples=5,
+        cat_smooth=1,
+        min_data_per_group=5,
+    ).fit(data, y)
+    forest = load_forest(model)
+    assert forest.feature_names == ("x", "letter", "y", "z", "number")
+    names = tuple(f"c{i}" for i in range(6))
+    assert forest.category_names == ((), names, (), (), (10, 20, 30))
+    codes = data.copy()
+    for column in ("letter", "number"):
+        codes[column] = codes[column].cat.codes
+    raw = reference_raw(forest, codes.to_numpy(np.float64))
+    same_bits(raw[:, 0], model.predict(data))
+    assert (forest.comparison == Comparison.IN).any()
+
+
+def test_names_that_cannot_be_assigned_are_left_out():
+    """An ordered column is listed among the categories but is no such feature."""
+    data, y = frame()
+    data["letter"] = data["letter"].cat.as_ordered()
+    model = lgb.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(data, y)
+    assert load_forest(model).category_names == ()
+
+
+def test_unfitted_wrapper():
+    with pytest.raises(InvalidModelError) as info:
+        load_forest(lgb.LGBMRegressor())
+    assert str(info.value) == (
+        "This LGBMRegressor is not fitted; call fit before load_forest."
+    )
+
+
+def test_overridden_predict():
+    class Mine(lgb.LGBMRegressor):
+        def predict(self, X):
+            return super().predict(X) + 1
+
+    X, rng = make_rows()
+    model = Mine(n_estimators=1, verbose=-1).fit(X, make_target(X, rng, ""))
+    with pytest.raises(UnsupportedModelError) as info:
+        load_forest(model)
+    assert str(info.value) == (
+        "Mine overrides predict, so its predictions cannot be reproduced."
+    )
+
+
+def test_custom_objective_of_a_classifier():
+    def nothing(y_true, y_pred):
+        return y_pred - y_true, np.ones(len(y_true))
+
+    X, rng = make_rows()
+    model = lgb.LGBMClassifier(objective=nothing, n_estimators=1, verbose=-1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, make_target(X, rng, "binary").astype(int))
+    with pytest.raises(UnsupportedModelError) as info:
+        load_forest(model)
+    assert str(info.value) == (
+        "The objective 'nothing' is a custom function, with which LGBMClassifier has "
+        "no classes to predict; give its booster_ for the raw scores."
+    )
+    check_booster(model.booster_, X)
+
+
+def test_early_stopping_of_predictions():
+    X, rng = make_rows()
+    model = lgb.LGBMRegressor(n_estimators=1, verbose=-1, pred_early_stop=True)
+    model.fit(X, make_target(X, rng, "regression"))
+    with pytest.raises(UnsupportedModelError) as info:
+        load_forest(model)
+    assert str(info.value) == (
+        "This LGBMRegressor predicts with pred_early_stop=True, which skips trees; "
+        "call set_params(pred_early_stop=False)."
+    )
+    assert load_forest(model.set_params(pred_early_stop=False)).n_trees == 1
+
+
+def test_linear_trees():
+    X, rng = make_rows(missing=0.0)
+    y = make_target(X, rng, "regression")
+    booster = train(X, y, rounds=2, linear_tree=True)
+    with pytest.raises(UnsupportedModelError) as info:
+        load_forest(booster)
+    assert str(info.value) == (
+        "Tree 0 has linear models in its leaves (linear_tree), which are not "
+        "supported; train with linear_tree=False."
+    )
