@@ -1,0 +1,443 @@
+"""LightGBM's text files: without lightgbm, of every version, damaged in many ways."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skforge.compiler.forest import Comparison
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.lightgbm import _atof
+from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.transforms import apply_transform
+from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+
+DATA = Path(__file__).parents[1] / "data" / "lightgbm"
+FILES = sorted(DATA.glob("*.txt"))
+DAMAGED = "; the model is damaged, save it again."
+
+
+def same_bits(actual, expected):
+    assert actual.dtype == expected.dtype == np.float64
+    assert actual.shape == expected.shape
+    np.testing.assert_array_equal(
+        np.ascontiguousarray(actual).view(np.int64), expected.view(np.int64)
+    )
+
+
+def test_every_version_is_there():
+    versions = {path.name.split("-")[0] for path in FILES}
+    assert versions == {"2.3.1", "3.3.5", "4.1.0", "4.7.0"}
+    assert len(FILES) == 32
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_files_predict_as_the_version_that_wrote_them(path):
+    expected = np.load(DATA / f"{path.name.split('-')[0]}.npz")
+    X = expected["X"]
+    forest = load_forest(path)
+    raw = reference_raw(forest, X)
+    score = expected[f"{path.name}:raw"]
+    same_bits(raw[:, 0] if score.ndim == 1 else raw, score)
+    same_bits(apply_transform(forest, raw), expected[f"{path.name}:value"])
+    leaves = forest.source_node[reference_leaves(forest, X)]
+    np.testing.assert_array_equal(
+        leaves, expected[f"{path.name}:leaf"].reshape(leaves.shape)
+    )
+
+
+def test_files_load_without_lightgbm():
+    code = (
+        "import sys; sys.modules['lightgbm'] = None\n"
+        "from skforge.compiler.frontends import load_forest\n"
+        "print([load_forest(p).n_trees for p in sys.argv[1:]])"
+    )
+    names = ["4.7.0-dart.txt", "4.7.0-multiclass.txt"]
+    output = subprocess.check_output(
+        [sys.executable, "-c", code, *(str(DATA / n) for n in names)],
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert output == "[4, 12]\n"
+
+
+@pytest.mark.parametrize("name", ["NYC_taxi", "mixed_categorical", "multiclass"])
+def test_shared_models(shared_models, name):
+    lgb = pytest.importorskip("lightgbm")
+    path = shared_models / "lightgbm" / f"{name}.txt"
+    booster = lgb.Booster(model_file=path)
+    forest = load_forest(path)
+    for rows in (
+        draw_rows(forest, 500, seed=3, missing=0.1),
+        np.random.default_rng(0).choice(
+            [0, -0.0, 1e-36, -1e-35, np.nan, np.inf, -np.inf, 3.5, -0.5, 7],
+            size=(500, forest.n_features),
+        ),
+    ):
+        raw = reference_raw(forest, rows)
+        score = booster.predict(rows, raw_score=True, num_threads=1)
+        same_bits(raw, score.reshape(raw.shape))
+        same_bits(apply_transform(forest, raw), booster.predict(rows, num_threads=1))
+        leaves = booster.predict(rows, pred_leaf=True).reshape(len(rows), -1)
+        found = forest.source_node[reference_leaves(forest, rows)]
+        np.testing.assert_array_equal(found, leaves)
+
+
+def read(name="4.7.0-categories.txt"):
+    return (DATA / name).read_text()
+
+
+def resized(text):
+    """Announce the trees' new lengths, so that what was edited is reached."""
+    blocks = re.findall(r"^Tree=.*?\n\n\n", text, re.MULTILINE | re.DOTALL)
+    sizes = " ".join(str(len(block)) for block in blocks)
+    return re.sub(r"tree_sizes=.*", f"tree_sizes={sizes}", text)
+
+
+def replaced(pattern, value, name="4.7.0-categories.txt"):
+    text, count = re.subn(pattern, value, read(name), count=1, flags=re.MULTILINE)
+    assert count == 1
+    return resized(text)
+
+
+def test_text_and_file_and_line_endings_give_the_same_forest(tmp_path):
+    text = read()
+    expected = load_forest(DATA / "4.7.0-categories.txt").content_hash()
+    assert load_forest(text).content_hash() == expected
+    file = tmp_path / "windows.txt"
+    file.write_bytes(text.replace("\n", "\r\n").encode())
+    assert load_forest(file).content_hash() == expected
+    assert load_forest(file.read_bytes().decode()).content_hash() == expected
+
+
+def test_feature_names_in_any_script():
+    forest = load_forest(replaced("^feature_names=.*", "feature_names=größe 重さ c"))
+    assert forest.feature_names == ("größe", "重さ", "c")
+
+
+def test_covers_are_training_rows():
+    forest = load_forest(DATA / "4.7.0-regression.txt")
+    roots = forest.tree_offset[:-1]
+    np.testing.assert_array_equal(forest.cover[roots], 120)
+    inner = np.flatnonzero(forest.left >= 0)
+    children = forest.cover[forest.left[inner]] + forest.cover[forest.right[inner]]
+    np.testing.assert_array_equal(forest.cover[inner], children)
+    assert len(load_forest(replaced("^leaf_count=.*\n", "")).cover) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("^end of trees$", ""),
+            f"The text ends before the line 'end of trees'{DAMAGED}",
+        ),
+        (
+            ("^end of parameters$", ""),
+            f"The text ends before the line 'end of parameters'{DAMAGED}",
+        ),
+        (("^max_feature_idx=.*", ""), f"the header has no max_feature_idx{DAMAGED}"),
+        (
+            ("^max_feature_idx=.*", "max_feature_idx=-3"),
+            f"max_feature_idx = '-3' of the header is no size{DAMAGED}",
+        ),
+        (
+            ("^max_feature_idx=.*", "max_feature_idx=99999999999"),
+            f"max_feature_idx = '99999999999' of the header is no size{DAMAGED}",
+        ),
+        (
+            ("^max_feature_idx=.*", "max_feature_idx=2147483000"),
+            f"feature_names has 3 names for 2147483001 features{DAMAGED}",
+        ),
+        (
+            ("^num_tree_per_iteration=1", "num_tree_per_iteration=2000000000"),
+            "num_tree_per_iteration is 2000000000 and num_class is 1" + DAMAGED,
+        ),
+        (
+            ("^num_class=1\nnum_tree_per_iteration=1", "num_class=3\n"
+             "num_tree_per_iteration=3"),
+            f"4 trees are no whole rounds of 3 trees{DAMAGED}",
+        ),
+        (
+            ("^objective=.*", "objective=binary sigmoid:x"),
+            f"sigmoid is 'x'{DAMAGED}",
+        ),
+        (
+            ("^objective=.*", "objective=multiclass num_class:4"),
+            f"The objective 'multiclass' is for 4 outputs, not 1{DAMAGED}",
+        ),
+        (("^Tree=2", "Tree=7"), f"Tree=7 stands where Tree=2 was expected{DAMAGED}"),
+        (("^num_cat=.*", "num_cat=0\nnum_cat=0"), f"num_cat stands twice in tree 0"
+         f"{DAMAGED}"),
+        (("^shrinkage=.*", "shrinkage"), f"shrinkage has no value in tree 0{DAMAGED}"),
+        (("^num_leaves=.*", ""), f"tree 0 has no num_leaves{DAMAGED}"),
+        (
+            ("^num_leaves=.*", "num_leaves=0"),
+            f"num_leaves = 0 of tree 0 is no size{DAMAGED}",
+        ),
+        (
+            ("^num_leaves=.*", "num_leaves=2000000000"),
+            f"left_child of tree 0 has 3 numbers, not 1999999999{DAMAGED}",
+        ),
+        (("^left_child=.*\n", ""), f"Tree 0 has no left_child{DAMAGED}"),
+        (
+            ("^left_child=[-0-9]+", "left_child=3"),
+            f"left_child[0] = 3 of tree 0 is outside -4..2{DAMAGED}",
+        ),
+        (
+            ("^right_child=[-0-9]+", "right_child=-5"),
+            f"right_child[0] = -5 of tree 0 is outside -4..2{DAMAGED}",
+        ),
+        (
+            ("^left_child=[-0-9]+", "left_child=99999999999999999999999"),
+            f"left_child holds something that is no number{DAMAGED}",
+        ),
+        (
+            ("^split_feature=[0-9]+", "split_feature=3"),
+            f"split_feature[0] = 3 of tree 0 is outside 0..2{DAMAGED}",
+        ),
+        (
+            ("^split_feature=[0-9]+", "split_feature=-1"),
+            f"split_feature[0] = -1 of tree 0 is outside 0..2{DAMAGED}",
+        ),
+        (
+            ("^decision_type=[0-9]+", "decision_type=12"),
+            f"decision_type[0] = 12 of tree 0 is unknown{DAMAGED}",
+        ),
+        (
+            ("^decision_type=[0-9]+", "decision_type=16"),
+            f"decision_type[0] = 16 of tree 0 is unknown{DAMAGED}",
+        ),
+        (
+            ("^leaf_value=[^ ]+", "leaf_value=1_0"),
+            f"leaf_value holds something that is no number{DAMAGED}",
+        ),
+        (
+            ("^leaf_value=[^ ]+ ", "leaf_value="),
+            f"leaf_value of tree 0 has 3 numbers, not 4{DAMAGED}",
+        ),
+        (
+            ("^cat_boundaries=0", "cat_boundaries=1"),
+            f"cat_boundaries of tree 0 do not rise from 0{DAMAGED}",
+        ),
+        (
+            ("^cat_threshold=[0-9]+", "cat_threshold=4294967296"),
+            f"cat_threshold of tree 0 holds more than 32 bits{DAMAGED}",
+        ),
+        (
+            ("^cat_threshold=[0-9]+", "cat_threshold=-1"),
+            f"cat_threshold of tree 0 holds more than 32 bits{DAMAGED}",
+        ),
+        (
+            ("^pandas_categorical:.*", "pandas_categorical:[["),
+            f"pandas_categorical is not JSON{DAMAGED}",
+        ),
+        (
+            ("^pandas_categorical:.*", "pandas_categorical:3"),
+            f"pandas_categorical is no list of lists{DAMAGED}",
+        ),
+    ],
+)  # fmt: skip
+def test_damaged_text(change, message):
+    with pytest.raises(InvalidModelError) as info:
+        load_forest(replaced(*change))
+    assert str(info.value) == message
+
+
+def test_sets_that_are_not_there():
+    text = read()
+    at = text.index("decision_type=", text.index("Tree=0"))
+    kinds = text[at : text.index("\n", at)].split("=")[1].split()
+    node = [int(kind) & 1 for kind in kinds].index(1)
+    start = text.index("threshold=", text.index("Tree=0"))
+    stop = text.index("\n", start)
+    values = text[start:stop].split("=")[1].split()
+    for bad, shown in (("9", "9.0"), ("-1", "-1.0"), ("0.5", "0.5"), ("nan", "nan")):
+        changed = [bad if i == node else v for i, v in enumerate(values)]
+        line = f"threshold={' '.join(changed)}"
+        n_sets = int(re.search(r"num_cat=(\d+)", text)[1])
+        with pytest.raises(InvalidModelError) as info:
+            load_forest(resized(text[:start] + line + text[stop:]))
+        assert str(info.value) == (
+            f"threshold[{node}] = {shown} of tree 0 is no set of categories, of which "
+            f"there are {n_sets}{DAMAGED}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("0 2 -2", "1 -3 -4"), ("1 2 1", "-1 -3 -4"), ("1 1 -2", "-1 -3 -4")],
+)
+def test_cycles_and_shared_children(left, right):
+    text = re.sub(r"(?m)^left_child=.*", f"left_child={left}", read(), count=1)
+    text = re.sub(r"(?m)^right_child=.*", f"right_child={right}", text, count=1)
+    with pytest.raises(InvalidModelError, match="tree 0"):
+        load_forest(resized(text))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e999"])
+def test_numbers_that_are_none(value):
+    with pytest.raises(InvalidModelError, match="is not finite"):
+        load_forest(replaced("^leaf_value=[^ ]+", f"leaf_value={value}"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("^version=v4", "version=v9"),
+            "The model's version is 'v9'; v2, v3, v4 are known.",
+        ),
+        (
+            ("^version=v4\n", ""),
+            "The model's version is None; v2, v3, v4 are known.",
+        ),
+        (
+            ("^label_index=0", "label_index=0\nmagic=1"),
+            "The line 'magic=1' of the header is unknown; it may change predictions, "
+            "so the model is refused.",
+        ),
+        (
+            ("^shrinkage=.*", "shrinkage=1\nmagic=1"),
+            "The line 'magic=1' of tree 0 is unknown; it may change predictions, so "
+            "the model is refused.",
+        ),
+        (
+            ("^objective=.*", "objective=magic"),
+            "The objective 'magic' is unknown, so its predictions cannot be "
+            "reproduced.",
+        ),
+        (
+            ("^objective=.*", "objective=poisson sqrt"),
+            "The objective 'poisson' has the unknown option 'sqrt', so its "
+            "predictions cannot be reproduced.",
+        ),
+        (
+            ("^is_linear=0", "is_linear=1"),
+            "Tree 0 has linear models in its leaves (linear_tree), which are not "
+            "supported; train with linear_tree=False.",
+        ),
+    ],
+)
+def test_unknown_things_are_refused(change, message):
+    with pytest.raises(UnsupportedModelError) as info:
+        load_forest(replaced(*change))
+    assert str(info.value) == message
+
+
+def test_an_inserted_or_a_lost_character_is_noticed():
+    text = read()
+    at = text.index("leaf_value=") + len("leaf_value=")
+    size = int(re.search(r"tree_sizes=(\d+)", text)[1])
+    for changed, found in (
+        (text[:at] + "1" + text[at:], size + 1),
+        (text[:at] + text[at + 1 :], size - 1),
+    ):
+        with pytest.raises(InvalidModelError) as info:
+            load_forest(changed)
+        assert str(info.value) == (
+            f"Tree 0 has {found} characters, tree_sizes says {size}{DAMAGED}"
+        )
+    with pytest.raises(InvalidModelError) as info:
+        load_forest(text.replace("tree_sizes=", "tree_sizes=1 "))
+    assert str(info.value) == f"tree_sizes is for 5 trees, the text has 4{DAMAGED}"
+
+
+def test_a_file_that_is_no_model(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("a forest\nof trees\n")
+    with pytest.raises(InvalidModelError) as info:
+        load_forest(path)
+    assert str(info.value) == (
+        "The text does not begin with the line 'tree', so it is no LightGBM model; "
+        "save it with Booster.save_model."
+    )
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    path = tmp_path / "model.txt"
+    path.write_bytes(b"tree\n\xff\xfe")
+    with pytest.raises(InvalidModelError) as info:
+        load_forest(path)
+    assert str(info.value) == (
+        "model.txt is not UTF-8 text (invalid start byte at byte 5); it is no "
+        "LightGBM model or damaged, save the model again."
+    )
+
+
+@pytest.mark.parametrize("name", ["categories", "multiclass"])
+def test_every_truncation_is_noticed_or_after_the_trees(name):
+    text = read(f"4.7.0-{name}.txt")
+    expected = load_forest(text).content_hash()
+    last = text.index("end of trees\n") + len("end of trees\n")
+    for size in range(6, len(text), 7):
+        try:
+            forest = load_forest(text[:size])
+        except SkforgeError:
+            continue
+        assert size >= last
+        assert forest.content_hash() == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_noise_ends_in_our_exceptions_or_in_a_valid_forest(seed):
+    rng = random.Random(seed)
+    text = read(rng.choice([p.name for p in FILES]))
+    body = text.index("parameters:")
+    refused = 0
+    for _ in range(150):
+        changed = list(text)
+        for _ in range(rng.choice([1, 1, 3])):
+            at = rng.randrange(5, body)
+            changed[at] = rng.choice("0123456789-.e =\n_xN٣")
+        try:
+            forest = load_forest("".join(changed))
+        except SkforgeError:
+            refused += 1
+        else:
+            reference_leaves(forest, np.zeros((1, forest.n_features)))
+    assert refused > 20
+
+
+def test_announced_sizes_allocate_nothing():
+    text = replaced("^num_leaves=.*", "num_leaves=2147483647")
+    tracemalloc.start()
+    with pytest.raises(InvalidModelError):
+        load_forest(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1.0),
+        ("0.123457", 0.123457),
+        ("7.66337", 7.6633700000000005),  # 7 + 0.66337, rounded twice
+        ("1.64863e-05", 1.6486300000000002e-05),
+        ("2e3", 2000.0),
+        ("1e60", 1.0000000000000001e60),
+        ("", np.nan),
+        ("x", np.nan),
+        ("1e", np.nan),
+    ],
+)
+def test_numbers_as_lightgbm_reads_them(text, value):
+    np.testing.assert_equal(_atof(text), value)
+
+
+def test_a_category_beyond_every_set_is_in_none():
+    forest = load_forest(DATA / "4.7.0-categories.txt")
+    tested = forest.feature[forest.comparison == Comparison.IN][0]
+    rows = np.zeros((4, forest.n_features))
+    rows[:, tested] = [1e9, -1, np.nan, np.inf]
+    leaves = reference_leaves(forest, rows)
+    assert (leaves == leaves[0]).all()
