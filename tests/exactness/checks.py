@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from skforge.compiler import pipeline
-from skforge.compiler.backends.llvm_jit import compile_functions
+from skforge.compiler.backends.llvm_jit import emit_assembly, emit_object
 from skforge.compiler.forest import Forest
 from skforge.compiler.interpreter import interpret_lir
 from skforge.compiler.ir.hir import Reduction
@@ -127,11 +127,11 @@ def interpreted(
     return result
 
 
-def emitted(made: Forest, schedule: Schedule, target: Target) -> str:
-    """Return the assembly of a kernel for a target that need not run here."""
+def emitted(made: Forest, schedule: Schedule, target: Target) -> tuple[str, bytes]:
+    """Return a kernel's assembly and object code; the target need not run here."""
     hir = pipeline.build_hir(made, schedule, "exact")
-    kernel = pipeline.lower(hir, target).kernel
-    return compile_functions([kernel.function], target).assembly()
+    function = pipeline.lower(hir, target).kernel.function
+    return emit_assembly(function, target), emit_object(function, target)
 
 
 @lru_cache(maxsize=1)

@@ -203,7 +203,7 @@ MAKERS: dict[str, Callable[[], Forest]] = {
     "chains": lambda: drawn(4, 40, shape="chain"),
     "wide rows": lambda: drawn(9, 6, n_features=1000),
     # a feature number and a record number do not fit one word together
-    "wide records": lambda: drawn(40, 6, n_features=1 << 20, thresholds=EXTREMES),
+    "wide records": lambda: drawn(90, 6, n_features=1 << 20, thresholds=EXTREMES),
 }
 
 

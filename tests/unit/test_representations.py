@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from skforge.compiler import pipeline
+from skforge.compiler.forest import Missing
 from skforge.compiler.module import compile_forest
+from skforge.compiler.passes import normalize_predicates
+from skforge.compiler.representations import base as representations
+from skforge.compiler.representations import encoding as encodings
 from skforge.compiler.schedule import Schedule
 from skforge.exceptions import ScheduleError
+from tests import toy_representation
 from tests.exactness.forests import drawn, forest
+
+assert toy_representation.Toy.name in representations.names()
 
 
 @pytest.mark.parametrize("name", ["array", "reorg"])
@@ -34,9 +43,117 @@ def test_what_a_representation_cannot_hold_is_refused_when_it_is_bound() -> None
         ),
         (
             Schedule().represent("cloud"),
-            'there is no representation "cloud"; known are array, reorg, sparse.',
+            'there is no representation "cloud"; known are '
+            f"{', '.join(representations.names())}.",
         ),
     ):
         with pytest.raises(ScheduleError) as error:
             compile_forest(forest("scalar"), schedule)
         assert str(error.value) == message
+
+
+# ------------------------------------------------------------------------- buffers
+
+
+def laid_out(name: str, schedule: Schedule) -> representations.Layout:
+    hir = pipeline.build_hir(forest(name), schedule, "exact")
+    return representations.get(hir.nest.representation).lay_out(hir)
+
+
+def bytes_of(layout: representations.Layout) -> int:
+    return sum(item.data.nbytes for item in layout.buffers())
+
+
+@pytest.mark.parametrize("name", ["array", "sparse", "reorg", "toy"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_every_leaf_has_an_item_of_its_own(name: str, size: int) -> None:
+    schedule = Schedule().represent(name)
+    if size > 1:
+        if name == "reorg":
+            return  # stores single nodes
+        schedule = schedule.tile_nodes(size)
+    hir = pipeline.build_hir(forest("mixed trees"), schedule, "exact")
+    layout = representations.get(name).lay_out(hir)
+    item = layout.item_of()[hir.tiles.leaf >= 0]
+    assert len(np.unique(item)) == len(item)
+    assert item.min() >= 0
+    assert item.max() < layout.n_items
+
+
+@pytest.mark.parametrize("name", ["array", "sparse", "reorg"])
+@pytest.mark.parametrize("kind", ["scalar", "double", "categories"])
+def test_the_size_announced_is_the_size_of_the_nodes(name: str, kind: str) -> None:
+    schedule = Schedule().represent(name)
+    hir = pipeline.build_hir(forest(kind), schedule, "exact")
+    representation = representations.get(name)
+    (nodes, *_) = representation.lay_out(hir).buffers()
+    assert nodes.buffer.name == "nodes"
+    assert nodes.data.nbytes == representation.size_in_bytes(hir)
+
+
+def test_records_are_packed_where_numbers_fit_one_word() -> None:
+    """8 bytes a node: threshold, and feature and child together."""
+    sparse = Schedule().represent("sparse")
+    records = laid_out("scalar", sparse)
+    assert records.shape.words == 2
+    wide = laid_out("wide records", sparse)
+    assert wide.shape.words == 3
+    assert laid_out("double", sparse).shape.words == 4  # thresholds stay aligned
+    assert laid_out("scalar", sparse.tile_nodes(4)).shape.words == 4 + 4 + 1 + 1
+
+
+def test_reorg_interleaves_the_trees() -> None:
+    """RAPIDS' order: all roots first, then all left children, and so on."""
+    hir = pipeline.build_hir(forest("full"), Schedule().represent("reorg"), "exact")
+    layout = representations.get("reorg").lay_out(hir)
+    roots = layout.item_of()[hir.tiles.item_offset[:-1]]
+    assert roots.tolist() == list(range(hir.tiles.n_trees))
+    hir = pipeline.build_hir(forest("full"), Schedule().represent("array"), "exact")
+    layout = representations.get("array").lay_out(hir)
+    roots = layout.item_of()[hir.tiles.item_offset[:-1]]
+    assert roots.tolist() == list(range(0, 31 * 9, 31))
+
+
+# ------------------------------------------------------------------------ encoding
+
+
+ALL_KINDS = ("default_left", "category", "nan_is_zero", "zero_is_missing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "all_nan_is_zero"),
+    [
+        ("leaves", (), False),
+        ("scalar", ("default_left",), False),
+        ("never missing", (), True),
+        ("categories", ALL_KINDS, False),
+        ("zero missing", ("default_left", "zero_is_missing"), False),
+        ("any missing", ("default_left", "nan_is_zero", "zero_is_missing"), False),
+    ],
+)
+def test_only_flags_a_forest_needs_take_bits(
+    kind: str, flags: tuple[str, ...], all_nan_is_zero: bool
+) -> None:
+    normal, _ = normalize_predicates.run(forest(kind))
+    facts = encodings.TestFacts.of(normal)
+    assert (facts.flags, facts.all_nan_is_zero) == (flags, all_nan_is_zero)
+    encoding = encodings.TestEncoding.of(normal)
+    assert encoding.bits == encoding.feature_bits + len(flags)
+
+
+def test_plain_arrays_hold_what_the_words_encode() -> None:
+    hir = pipeline.build_hir(forest("categories"), Schedule().tile_nodes(3), "exact")
+    tests = representations.node_tests(hir)
+    encoding = encodings.TestEncoding.of(hir.forest)
+    word = encoding.encode(hir.forest, hir.tiles.predicate)
+    mask = (1 << encoding.feature_bits) - 1
+    np.testing.assert_array_equal(tests.feature, word & mask)
+    assert tuple(tests.flags) == encoding.facts.flags
+    for i, values in enumerate(tests.flags.values()):
+        bit = (word >> (encoding.feature_bits + i)) & 1
+        np.testing.assert_array_equal(values, bit != 0)
+    dummy = hir.tiles.predicate < 0
+    assert dummy.any()
+    assert np.isnan(tests.threshold[dummy]).all()
+    assert not tests.feature[dummy].any()
+    assert forest("categories").missing.max() == max(Missing)

@@ -1,0 +1,13 @@
+"""Exactness tests verify the IR after each pass, and thread the smallest work."""
+
+from __future__ import annotations
+
+import pytest
+
+from skforge.compiler import module
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKFORGE_VERIFY", "1")
+    monkeypatch.setattr(module, "WORK_PER_THREAD", 1e-9)

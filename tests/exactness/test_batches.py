@@ -1,0 +1,110 @@
+"""Bits of the reference for every forest, schedule family and batch size."""
+
+from __future__ import annotations
+
+import pytest
+
+from skforge.compiler.module import compile_forest
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import ScheduleError
+from tests import toy_representation
+from tests.exactness.checks import (
+    BATCHES,
+    assert_same_bits,
+    check_exact,
+    expected,
+    raw_of,
+)
+from tests.exactness.families import FAMILIES
+from tests.exactness.forests import MAKERS, forest
+
+REPRESENTATIONS = ("array", "sparse", "reorg", toy_representation.Toy.name)
+#: What each family is tried on, in turn; every forest is met with many families.
+TURNS = ("scalar", "multiclass", "vector 3", "double extremes", "categories")
+CORE = ("rows", "trees", "interleave rows", "unroll walk", "vectorize", "node tiles 3")
+
+
+def refused_by(schedule: Schedule, representation: str) -> bool:
+    """Say whether a representation refuses a schedule that others take."""
+    return representation == "reorg" and "tile_nodes" in repr(schedule)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_default_schedules(name: str) -> None:
+    check_exact(name, None, apply=True)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("family", CORE)
+def test_forests(name: str, family: str) -> None:
+    check_exact(name, FAMILIES[family], apply=family == "rows")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family: str) -> None:
+    at = list(FAMILIES).index(family)
+    for name in ("mixed trees", TURNS[at % len(TURNS)], TURNS[(at + 2) % len(TURNS)]):
+        check_exact(name, FAMILIES[family], apply=name == "mixed trees")
+
+
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_representations(representation: str, family: str) -> None:
+    schedule = FAMILIES[family].represent(representation)
+    at = list(FAMILIES).index(family) + REPRESENTATIONS.index(representation)
+    name = TURNS[at % len(TURNS)]
+    if refused_by(schedule, representation):
+        with pytest.raises(ScheduleError) as error:
+            compile_forest(forest(name), schedule)
+        assert str(error.value) == (
+            'represent("reorg") stores single nodes; leave out tile_nodes or use '
+            'represent("array").'
+        )
+        return
+    check_exact(name, schedule, batches=(1, 3, 65), apply=at % 4 == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_everything_with_everything(name: str, representation: str) -> None:
+    for schedule in FAMILIES.values():
+        try:
+            check_exact(name, schedule.represent(representation), apply=True)
+        except ScheduleError as error:
+            # only what does not fit: complete trees of the deep forests, node tiles
+            assert representation in ("array", "reorg"), error
+            assert "represent(" in str(error)
+
+
+PARALLEL = [
+    name
+    for name, schedule in FAMILIES.items()
+    if "parallel" in repr(schedule) and not name.startswith("preset xgboost")
+]
+
+
+@pytest.mark.parametrize("family", PARALLEL)
+@pytest.mark.parametrize("name", ["mixed trees", "multiclass", "vector 3"])
+def test_threads(family: str, name: str) -> None:
+    module = compile_forest(forest(name), FAMILIES[family])
+    rows, raw, leaves = expected(name)
+    for n_jobs in (1, 2, 8):
+        for n in (1, 65):
+            found = raw_of(module, rows[:n], n_jobs)
+            assert_same_bits(found, raw[:n], (n_jobs, n))
+    assert_same_bits(module.apply(rows[:65], n_jobs=2), leaves[:65], "apply")
+
+
+def test_one_table_serves_all_its_ranges() -> None:
+    """Ranges with gaps and open ends: each size is right whatever serves it."""
+    table = {
+        (1, 1): FAMILIES["interleave trees"],
+        (2, 62): FAMILIES["vectorize"],
+        (64, 64): FAMILIES["node tiles 4"],
+        (70, None): FAMILIES["interleave rows 8"].represent("array"),
+    }
+    module = compile_forest(forest("categories"), table)
+    rows, raw, _ = expected("categories")
+    for n in (*BATCHES, 62, 69, 70):
+        assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)

@@ -1,0 +1,100 @@
+"""Random forests under random legal schedules: reference, interpreter and LLVM."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skforge.compiler.module import compile_forest
+from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.exceptions import ScheduleError
+from tests.exactness.checks import (
+    assert_same_bits,
+    interpreted,
+    raw_of,
+    rounding_bound,
+)
+from tests.strategies_forest import edge_rows, random_forest
+from tests.strategies_schedule import legal_schedules
+
+# the monkeypatched settings of conftest hold for all examples alike
+quick = settings(
+    max_examples=40,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+thorough = settings(quick, max_examples=1500)
+
+
+def check_compiled(data: st.DataObject) -> None:
+    made = data.draw(random_forest(max_trees=7))
+    schedule = data.draw(legal_schedules(n_trees=(made.n_trees,)))
+    n = data.draw(st.integers(0, 70))
+    reduction = data.draw(st.sampled_from(["exact", "exact", "fast", "reproducible"]))
+    try:
+        module = compile_forest(made, schedule, reduction=reduction)
+    except ScheduleError as error:
+        assert "represent(" in str(error)  # complete trees of deep chains, node tiles
+        return
+    rows = edge_rows(made, n, seed=1)
+    raw = reference_raw(made, rows)
+    for n_jobs in (1, 3):
+        got = raw_of(module, rows, n_jobs)
+        if reduction == "exact":
+            assert_same_bits(got, raw, n_jobs)
+        else:
+            error = np.abs(got.astype(np.float64) - raw)
+            assert (error <= rounding_bound(made, rows)).all(), n_jobs
+    leaves = made.source_node[reference_leaves(made, rows)]
+    assert_same_bits(module.apply(rows, n_jobs=3), leaves, "apply")
+
+
+def check_interpreted(data: st.DataObject) -> None:
+    made = data.draw(random_forest(max_trees=4, max_depth=4))
+    schedule = data.draw(legal_schedules(n_trees=(made.n_trees,)))
+    n = data.draw(st.integers(0, 9))
+    reduction = data.draw(st.sampled_from(["exact", "fast", "reproducible"]))
+    rows = edge_rows(made, n, seed=2)
+    try:
+        module = compile_forest(made, schedule, reduction=reduction)
+    except ScheduleError as error:
+        assert "represent(" in str(error)
+        return
+    got = interpreted(made, schedule, rows, reduction=reduction, shuffle=None)
+    assert_same_bits(got, raw_of(module, rows), "interpreter and LLVM")
+    mixed = interpreted(made, schedule, rows, reduction=reduction, shuffle=7)
+    if reduction != "fast":  # the order of atomic additions is open there
+        assert_same_bits(mixed, got, "shuffled")
+    leaves = interpreted(made, schedule, rows, element="leaf_number", shuffle=7)
+    assert_same_bits(leaves, module.apply(rows), "apply")
+
+
+@quick
+@given(st.data())
+def test_compiled_code_is_the_reference(data: st.DataObject) -> None:
+    check_compiled(data)
+
+
+@quick
+@given(st.data())
+def test_the_interpreter_is_compiled_code(data: st.DataObject) -> None:
+    check_interpreted(data)
+
+
+@pytest.mark.slow
+@thorough
+@given(st.data())
+def test_compiled_code_is_the_reference_often(data: st.DataObject) -> None:
+    check_compiled(data)
+
+
+@pytest.mark.slow
+@thorough
+@given(st.data())
+def test_the_interpreter_is_compiled_code_often(data: st.DataObject) -> None:
+    check_interpreted(data)

@@ -1,0 +1,78 @@
+"""The same bits from code for every x86-64 level; object code for aarch64."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from skforge.compiler.target import Target
+from tests.exactness.checks import check_exact, emitted, levels
+from tests.exactness.families import FAMILIES
+from tests.exactness.forests import forest
+
+KINDS = ("multiclass", "double extremes", "categories", "vector 10", "zero missing")
+REDUCED = (
+    "rows",
+    "interleave rows 8",
+    "interleave trees",
+    "unroll walk deep",
+    "specialize",
+    "vectorize",
+    "vectorize all",
+    "cache rows",
+    "node tiles 2",
+    "node tiles 4",
+    "node tiles 8",
+    "likely tiles 3",
+    "parallel both",
+    "vector reduce",
+    "atomic",
+)
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("family", REDUCED)
+def test_x86_64_levels(level: str, family: str) -> None:
+    if level not in levels():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    at = REDUCED.index(family)
+    for name in (KINDS[at % len(KINDS)], KINDS[(at + 1) % len(KINDS)]):
+        target = levels()[level]
+        check_exact(name, FAMILIES[family], target=target, batches=(1, 3, 65))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_x86_64_levels_thoroughly(level: str, family: str) -> None:
+    if level not in levels():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    for name in (*KINDS, "mixed trees", "any missing", "vector 3", "averaged"):
+        target = levels()[level]
+        check_exact(name, FAMILIES[family], target=target, batches=(1, 65))
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+def test_no_instruction_of_a_higher_level(level: str) -> None:
+    """Registers that a level does not have appear nowhere in its code."""
+    text, _ = emitted(forest("scalar"), FAMILIES["vectorize"], Target.x86_64(level))
+    widest = {
+        name: bool(re.search(rf"%{name}\d", text)) for name in ("xmm", "ymm", "zmm")
+    }
+    assert widest["xmm"]
+    if level == "v2":
+        assert not widest["ymm"]
+    if level != "v4":
+        assert not widest["zmm"]
+
+
+@pytest.mark.parametrize("family", REDUCED)
+def test_aarch64_code_is_emitted(family: str) -> None:
+    for name in (KINDS[REDUCED.index(family) % len(KINDS)], "mixed trees"):
+        text, code = emitted(forest(name), FAMILIES[family], Target.aarch64())
+        assert re.search(r"^predict:$", text, re.MULTILINE)
+        assert re.search(r"^\tret$", text, re.MULTILINE)
+        # an ELF file for machine 183, AArch64
+        assert code[:4] == b"\x7fELF"
+        assert int.from_bytes(code[18:20], "little") == 183

@@ -1,0 +1,126 @@
+"""A representation as a third party would write it: an array for each kind of number.
+
+Only the public interface is imported. Nodes are the numbers of the HIR's own items.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skforge.compiler.representations.base import (
+    I32,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    BufferData,
+    Builder,
+    Cursor,
+    Layout,
+    PredictEnsemble,
+    Representation,
+    Value,
+    Vec,
+    node_scalar,
+    node_tests,
+    register,
+    scalar_of,
+)
+
+
+class ToyLayout(Layout):
+    """thresholds[n], features[n], children[n], … : no records, nothing packed."""
+
+    def __init__(self, hir: PredictEnsemble) -> None:
+        tiles = hir.tiles
+        tests = node_tests(hir)
+        self._size = tiles.tile_size
+        self._n_items = tiles.n_items
+        self._buffers: list[BufferData] = []
+        threshold = scalar_of(tests.threshold.dtype)
+        self._thresholds = self._buffer("toy_thresholds", threshold, tests.threshold)
+        self._features = self._buffer("toy_features", U32, tests.feature)
+        self._children = self._buffer("toy_children", I32, np.maximum(tiles.child, 0))
+        self._shapes = self._buffer("toy_shapes", I32, tiles.shape)
+        is_leaf = (tiles.leaf >= 0).astype(np.uint8)
+        self._is_leaf = self._buffer("toy_is_leaf", U8, is_leaf)
+        offset = tiles.item_offset.astype(np.int32)
+        self._roots = self._buffer("toy_roots", I32, offset)
+        self._flags = {
+            flag: self._buffer(f"toy_{flag}", U8, values.astype(np.uint8))
+            for flag, values in tests.flags.items()
+        }
+
+    def _buffer(self, name: str, element, values: np.ndarray) -> Buffer:
+        buffer = Buffer(name, element)
+        self._buffers.append(BufferData(buffer, np.ascontiguousarray(values).ravel()))
+        return buffer
+
+    def buffers(self) -> tuple[BufferData, ...]:
+        return tuple(self._buffers)
+
+    def root(self, b: Builder, tree: Value) -> Value:
+        return b.convert(b.load(self._roots, tree), node_scalar(tree))
+
+    def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
+        return Cursor(tree, node, ())
+
+    def _of_tile(self, b: Builder, buffer: Buffer, at: Cursor) -> Value:
+        """Load a number, or those of all nodes of a tile."""
+        if self._size == 1:
+            return b.load(buffer, at.node)
+        tile = Vec(buffer.element, self._size)
+        return b.load(buffer, b.mul(at.node, self._size), tile)
+
+    def load_threshold(self, b: Builder, at: Cursor) -> Value:
+        return self._of_tile(b, self._thresholds, at)
+
+    def load_feature_index(self, b: Builder, at: Cursor) -> Value:
+        return self._of_tile(b, self._features, at)
+
+    def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
+        return b.compare("ne", self._of_tile(b, self._flags[flag], at), 0)
+
+    def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
+        return b.convert(b.load(self._shapes, at.node), I64)
+
+    def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
+        place = b.binary("add", b.mul(at.node, self._size + 1), exit_)
+        return b.convert(b.load(self._children, place), node_scalar(at.node))
+
+    def is_leaf(self, b: Builder, at: Cursor) -> Value:
+        return b.compare("ne", b.load(self._is_leaf, at.node), 0)
+
+    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
+        return node
+
+    def item_of(self) -> np.ndarray:
+        return np.arange(self._n_items)
+
+    @property
+    def n_items(self) -> int:
+        return self._n_items
+
+    def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
+        """Prefetch every fourth node's children, a line or so each."""
+        lo = b.convert(b.load(self._roots, first), I64)
+        end = b.load(self._roots, b.binary("add", first, count))
+        hi = b.convert(end, I64)
+
+        def step(i: Value, _: tuple[Value, ...]) -> None:
+            b.prefetch(self._children, b.mul(i, self._size + 1))
+
+        b.for_(lo, hi, b.const(4), step)
+
+
+class Toy(Representation):
+    name = "toy"
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        return hir.tiles.n_items * (hir.tiles.tile_size * 16 + 16)
+
+    def lay_out(self, hir: PredictEnsemble) -> Layout:
+        return ToyLayout(hir)
+
+
+register(Toy())
