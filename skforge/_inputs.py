@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 from sklearn import config_context, get_config
 from sklearn.utils import get_tags
 
@@ -166,7 +165,7 @@ class _XGBoostRows:
             X = _plain_frame(X, names)
         elif hasattr(X, "tocsr"):
             # other sparse forms have no names, and XGBoost makes a DMatrix of them
-            strict = strict or not isinstance(X, csr_matrix)
+            strict = strict or type(X).__name__ != "csr_matrix"
             known = X.format in ("csr", "csc", "coo") and _is_plain(X.dtype)
             X = X.tocsr() if known and not (strict and names) else None
         else:
@@ -184,7 +183,7 @@ class _XGBoostRows:
 
 def _refuse_wide(X: Any, n_features: int) -> None:
     """Refuse what makes ``pred_leaf`` of XGBoost 3.2 write beyond a buffer."""
-    shape = getattr(X, "shape", ())
+    shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 2 and shape[1] > n_features:
         raise ValueError(
             f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"

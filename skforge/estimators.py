@@ -290,12 +290,12 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             return defaults
         starts = sorted(defaults)
         return {
-            (first, last): defaults[[r for r in starts if r[0] <= (last or first)][-1]]
-            for first, last in ranges
+            one: defaults[[start for start in starts if start[0] <= size][-1]]
+            for one, size in ranges.items()
         }
 
-    def _batch_ranges(self) -> list[BatchRange] | None:
-        """Return the ranges that end at each of ``batch_sizes``; the last is open."""
+    def _batch_ranges(self) -> dict[BatchRange, int] | None:
+        """Return the range that each of ``batch_sizes`` ends; the last is open."""
         if self.batch_sizes is None:
             return None
         sizes = [int(size) for size in np.unique(np.asarray(self.batch_sizes))]
@@ -305,7 +305,8 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
                 f"Got {self.batch_sizes!r} instead."
             )
         starts = [1, *(size + 1 for size in sizes[:-1])]
-        return list(zip(starts, [*sizes[:-1], None], strict=True))
+        ranges = zip(starts, [*sizes[:-1], None], strict=True)
+        return dict(zip(ranges, sizes, strict=True))
 
     def _compile(
         self,

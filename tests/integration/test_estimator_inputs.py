@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
-import xgboost as xgb
 from sklearn import config_context
 from sklearn.datasets import make_classification
 from sklearn.ensemble import (
@@ -22,6 +20,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest
 from skforge.exceptions import InvalidInputError
+
+pd = pytest.importorskip("pandas")
+xgb = pytest.importorskip("xgboost")
 
 X, Y = make_classification(
     120, 6, n_classes=3, n_informative=4, n_redundant=0, random_state=0
@@ -142,7 +143,7 @@ INPUTS = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def fitted(model):
     source = MODELS[model]()
     named = model.endswith("-names")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import xgboost as xgb
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     RandomForestClassifier,
@@ -13,6 +12,8 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skforge import CompiledForest
+
+xgb = pytest.importorskip("xgboost")
 
 WEIGHTS = "a bootstrap of weighted rows is not one of repeated rows (fails bare too)"
 LABELS = "XGBoost wants labels 0, 1, ... (fails bare too)"

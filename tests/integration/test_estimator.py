@@ -1,0 +1,650 @@
+"""CompiledForest: what ``fit`` does, what it leaves alone, what it keeps."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.datasets import make_classification
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils import get_tags
+
+import skforge._verification as verification
+from skforge import (
+    CompiledForest,
+    InvalidInputError,
+    Schedule,
+    ScheduleError,
+    Target,
+    TargetError,
+    UnsupportedModelError,
+    VerificationError,
+    load_forest,
+)
+from skforge.compiler.module import CompiledModule
+
+xgb = pytest.importorskip("xgboost")
+
+X, Y = make_classification(
+    300, 6, n_classes=3, n_informative=4, n_redundant=0, random_state=0
+)
+WORDS = np.array(["no", "maybe", "yes"])[Y]
+BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
+
+
+def forest(**params):
+    return RandomForestClassifier(5, random_state=0, **params)
+
+
+FITTED = forest().fit(X, Y)
+
+
+def same(found, expected):
+    """Tell equality of values, dtypes and shapes, lists of arrays included."""
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    found, expected = np.asarray(found), np.asarray(expected)
+    return (
+        found.dtype == expected.dtype
+        and found.shape == expected.shape
+        and found.tobytes() == expected.tobytes()
+    )
+
+
+def message(call, kind):
+    with pytest.raises(kind) as error:
+        call()
+    assert type(error.value) is kind
+    return str(error.value)
+
+
+# ------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        (forest(), WORDS),
+        (forest(), np.c_[Y, Y > 0]),
+        (forest(n_jobs=2), Y),
+        (ExtraTreesClassifier(4, random_state=0), Y),
+        (DecisionTreeClassifier(random_state=0), np.c_[Y > 0, Y]),
+        (DecisionTreeClassifier(random_state=0), np.zeros(300)),
+        (RandomForestRegressor(4, random_state=0), np.c_[Y, -Y]),
+        (DecisionTreeRegressor(random_state=0), X[:, 0]),
+        (xgb.XGBClassifier(n_estimators=3, n_jobs=1), Y),
+        (xgb.XGBClassifier(n_estimators=3, n_jobs=1), np.c_[Y > 0, Y > 1]),
+        (xgb.XGBRegressor(n_estimators=3, n_jobs=1), np.c_[Y, -Y]),
+        (
+            xgb.XGBRegressor(n_estimators=3, n_jobs=1, booster="dart", rate_drop=0.5),
+            X[:, 0],
+        ),
+        (xgb.XGBRegressor(n_estimators=3, n_jobs=1, objective="count:poisson"), Y),
+        (xgb.XGBRFRegressor(n_estimators=3, n_jobs=1), X[:, 0]),
+    ],
+    ids=[
+        "rf-words",
+        "rf-outputs",
+        "rf-jobs",
+        "et",
+        "tree-outputs",
+        "tree-one-class",
+        "rf-targets",
+        "tree-r",
+        "xgb",
+        "xgb-labels",
+        "xgb-targets",
+        "dart",
+        "poisson",
+        "xgb-rf",
+    ],
+)
+def test_trains_a_clone_and_predicts_as_it_does(model, target):
+    before = pickle.dumps(model)
+    compiled = CompiledForest(model).fit(X, target)
+    assert pickle.dumps(model) == before
+    source = compiled.estimator_
+    assert source is not model
+    for name in ("predict", "predict_proba", "predict_log_proba", "apply"):
+        assert hasattr(compiled, name) == hasattr(source, name)
+        if hasattr(source, name):
+            with np.errstate(divide="ignore"):
+                expected = getattr(source, name)(X)
+                assert same(getattr(compiled, name)(X), expected), name
+
+
+def test_raw_scores_are_margins_or_averages():
+    booster = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y)
+    margin = booster.predict(X, output_margin=True)
+    assert same(CompiledForest(booster).fit(X).predict_raw(X), margin)
+    assert same(CompiledForest(FITTED).fit(X).predict_raw(X), FITTED.predict_proba(X))
+
+
+def test_early_stopping_limits_the_trees():
+    model = xgb.XGBClassifier(n_estimators=60, early_stopping_rounds=2, n_jobs=1)
+    data = {"eval_set": [(X[200:], Y[200:])], "verbose": False}
+    compiled = CompiledForest(model).fit(X[:200], Y[:200], **data)
+    source = compiled.estimator_
+    assert compiled.best_iteration == source.best_iteration < 58
+    assert compiled.forest_.n_trees == 3 * (source.best_iteration + 1)
+    assert same(compiled.predict_proba(X), source.predict_proba(X))
+
+
+def test_a_marker_of_missing_values():
+    rows = X.copy()
+    rows[::3, 1] = -999
+    model = xgb.XGBClassifier(n_estimators=3, missing=-999, n_jobs=1).fit(rows, Y)
+    compiled = CompiledForest(model).fit(rows)
+    assert same(compiled.predict_proba(rows), model.predict_proba(rows))
+    nan = np.where(rows == -999, np.nan, rows)
+    assert same(compiled.predict_proba(rows), compiled.predict_proba(nan))
+
+
+def test_weights_are_used_to_train():
+    weight = np.linspace(0, 1, 300)
+    compiled = CompiledForest(forest()).fit(X, Y, sample_weight=weight)
+    expected = forest().fit(X, Y, sample_weight=weight)
+    assert same(compiled.predict_proba(X), expected.predict_proba(X))
+    assert not same(compiled.predict_proba(X), FITTED.predict_proba(X))
+
+
+def test_scores_are_the_sources():
+    weight = np.linspace(0, 1, 300)
+    other = (Y + (np.arange(300) % 7 == 0)) % 3
+    for model in (FITTED, RandomForestRegressor(3, random_state=0).fit(X, Y)):
+        compiled = CompiledForest(model).fit(X)
+        assert compiled.score(X, other) == model.score(X, other)
+        assert compiled.score(X, other, weight) == model.score(X, other, weight)
+    group = np.arange(300) // 10
+    ranker = xgb.XGBRanker(n_estimators=2, n_jobs=1).fit(X, Y, qid=group)
+    table = pytest.importorskip("pandas").DataFrame(X).assign(qid=group)
+    assert CompiledForest(ranker).fit(X).score(table, Y) == ranker.score(table, Y)
+
+
+def test_fast_and_reproducible_sums_are_within_the_limit():
+    for reduction in ("fast", "reproducible"):
+        try:
+            compiled = CompiledForest(FITTED, reduction=reduction).fit(X)
+        except ScheduleError:
+            continue
+        np.testing.assert_allclose(
+            compiled.predict_proba(X), FITTED.predict_proba(X), rtol=0, atol=1e-6
+        )
+
+
+# ------------------------------------------------------------------- prefit
+
+
+def test_a_fitted_model_is_shared_and_not_changed():
+    model = copy.deepcopy(FITTED)
+    state = pickle.dumps(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = CompiledForest(model).fit(X)
+    assert compiled.estimator_ is model
+    compiled.predict(X)
+    assert pickle.dumps(model) == state
+
+
+def test_targets_for_a_fitted_model_warn():
+    with pytest.warns(UserWarning) as caught:
+        compiled = CompiledForest(FITTED).fit(X, 2 - Y, sample_weight=np.ones(300))
+    advice = "prefit=True silences this warning, prefit=False trains it again."
+    assert [str(w.message) for w in caught] == [
+        f"The RandomForestClassifier is already fitted, so y is ignored; {advice}",
+        "The RandomForestClassifier is already fitted, so sample_weight is ignored; "
+        + advice,
+    ]
+    assert {w.filename for w in caught} == {__file__}
+    assert compiled.estimator_ is FITTED
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CompiledForest(FITTED, prefit=True).fit(X, 2 - Y)
+
+
+def test_prefit_false_trains_again():
+    compiled = CompiledForest(FITTED, prefit=False).fit(X, 2 - Y)
+    assert compiled.estimator_ is not FITTED
+    assert np.mean(compiled.predict(X) == 2 - Y) > 0.9
+
+
+def test_prefit_true_wants_a_fitted_model():
+    text = message(lambda: CompiledForest(forest(), prefit=True).fit(X), NotFittedError)
+    assert text == (
+        "This RandomForestClassifier instance is not fitted yet. Call 'fit' with "
+        "appropriate arguments before using this estimator."
+    )
+
+
+def test_frozen_models_are_unwrapped_and_survive_clone():
+    compiled = CompiledForest(FrozenEstimator(FITTED), schedule=BLOCKS)
+    copied = clone(compiled)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copied.fit(X, Y)
+    assert copied.estimator_ is FITTED
+    assert same(copied.predict_proba(X), FITTED.predict_proba(X))
+    text = message(
+        lambda: CompiledForest(FrozenEstimator(FITTED), prefit=False).fit(X, Y),
+        InvalidInputError,
+    )
+    assert text == (
+        "prefit=False asks for training, but the estimator is FrozenEstimator, which "
+        "cannot be trained; use prefit='auto'."
+    )
+
+
+def test_clone_forgets_a_fit_that_is_not_frozen():
+    copied = clone(CompiledForest(FITTED).fit(X))
+    assert not hasattr(copied.estimator, "classes_")
+    assert message(lambda: copied.predict(X), NotFittedError) == (
+        "This CompiledForest instance is not fitted yet. Call 'fit' with appropriate "
+        "arguments before using this estimator."
+    )
+
+
+def test_a_booster_survives_clone():
+    booster = xgb.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y > 0).get_booster()
+    copied = clone(CompiledForest(booster))
+    assert copied.estimator is not booster
+    expected = CompiledForest(booster).fit(X).predict_proba(X)
+    assert same(copied.fit(X).predict_proba(X), expected)
+    assert is_classifier(CompiledForest(booster))
+
+
+def test_a_fitted_model_inside_does_not_make_it_fitted():
+    for name in ("predict", "predict_proba", "apply", "predict_raw"):
+        with pytest.raises(NotFittedError):
+            getattr(CompiledForest(FITTED), name)(X)
+    with pytest.raises(NotFittedError):
+        CompiledForest(FITTED).score(X, Y)
+    assert not hasattr(CompiledForest(FITTED), "classes_")
+
+
+# ------------------------------------------------- attributes, methods, tags
+
+
+def test_fitted_attributes_are_the_models():
+    compiled = CompiledForest(FITTED).fit(X)
+    assert same(compiled.classes_, FITTED.classes_)
+    assert same(compiled.feature_importances_, FITTED.feature_importances_)
+    assert compiled.n_features_in_ == 6
+    for name in ("nothing_", "n_estimators", "__array_interface__", "_private"):
+        assert not hasattr(compiled, name)
+    assert message(lambda: compiled.nothing_, AttributeError) == (
+        "'CompiledForest' object has no attribute 'nothing_'"
+    )
+
+
+def test_methods_are_those_of_the_model():
+    def names(compiled):
+        every = ("predict", "predict_proba", "predict_log_proba", "apply", "score")
+        more = ("decision_function", "score_samples")
+        return {n for n in (*every, *more) if hasattr(compiled, n)}
+
+    regression = {"predict", "apply", "score"}
+    assert names(CompiledForest(RandomForestRegressor())) == regression
+    assert names(CompiledForest(forest())) == {
+        *regression,
+        "predict_proba",
+        "predict_log_proba",
+    }
+    classifier = xgb.XGBClassifier()
+    assert names(CompiledForest(classifier)) == {*regression, "predict_proba"}
+
+
+def test_tags_are_the_models_before_and_after_fit():
+    for model in (
+        forest(),
+        RandomForestRegressor(3),
+        xgb.XGBRegressor(n_estimators=2, n_jobs=1),
+    ):
+        compiled = CompiledForest(model)
+        for _ in range(2):
+            assert get_tags(compiled) == get_tags(model)
+            assert get_tags(compiled).input_tags is not get_tags(model).input_tags
+            assert is_classifier(compiled) == is_classifier(model)
+            assert is_regressor(compiled) == is_regressor(model)
+            compiled.fit(X, Y)
+
+
+def test_tags_of_files_are_read_from_them(tmp_path):
+    path = tmp_path / "model.json"
+    xgb.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y).save_model(path)
+    assert is_classifier(CompiledForest(path))
+    assert is_regressor(CompiledForest(load_forest(RandomForestRegressor(2).fit(X, Y))))
+    assert not is_classifier(CompiledForest(tmp_path / "absent.json"))
+
+
+def test_fitted_values_and_inspection():
+    compiled = CompiledForest(FITTED).fit(X)
+    assert compiled.tuning_result_ is None
+    assert 0 < compiled.compile_time_ < 60
+    assert compiled.target_ == Target.host()
+    ranges = sorted(compiled.schedule_)
+    assert ranges[0][0] == 1
+    assert ranges[-1][1] is None
+    assert compiled.forest_.n_trees == 5
+    assert compiled.inspect("schedule") == repr(compiled.schedule_[ranges[-1]])
+    assert compiled.inspect("schedule", n_rows=1) == repr(compiled.schedule_[1, 1])
+    assert "define" in compiled.inspect("llvm")
+
+
+# ----------------------------------------------------------------- parameters
+
+
+def test_parameters_round_trip():
+    compiled = CompiledForest(forest(), schedule=BLOCKS, batch_sizes=[1, 64], n_jobs=2)
+    made = eval(repr(compiled))
+    assert repr(made) == repr(compiled)
+    assert made.get_params(deep=False).keys() == {
+        "estimator",
+        "prefit",
+        "schedule",
+        "target",
+        "reduction",
+        "tuning",
+        "tuning_budget",
+        "batch_sizes",
+        "n_jobs",
+        "random_state",
+        "verbose",
+    }
+    made.set_params(estimator__max_depth=2, schedule="xgboost")
+    assert made.estimator.max_depth == 2
+    assert made.fit(X, Y).schedule_.keys() == {(1, 1), (2, None)}
+    assert set(made.schedule_.values()) == {Schedule.preset("xgboost")}
+    assert "CompiledForest" in made._repr_html_()
+
+
+def test_set_params_leaves_what_was_compiled():
+    compiled = CompiledForest(FITTED).fit(X)
+    before = compiled.schedule_
+    compiled.set_params(schedule=BLOCKS, reduction="fast", target="aarch64")
+    assert compiled.schedule_ is before
+    assert same(compiled.predict_proba(X), FITTED.predict_proba(X))
+    loaded = pickle.loads(pickle.dumps(compiled))
+    assert loaded.schedule_ == before
+    assert same(loaded.predict_proba(X), FITTED.predict_proba(X))
+
+
+def test_schedules_by_hand():
+    table = {(1, 63): BLOCKS, (64, None): "treebeard-row"}
+    compiled = CompiledForest(FITTED, schedule=table).fit(X)
+    assert compiled.schedule_ == {
+        (1, 63): BLOCKS,
+        (64, None): Schedule.preset("treebeard-row"),
+    }
+    assert same(compiled.predict_proba(X), FITTED.predict_proba(X))
+    assert CompiledForest(FITTED, schedule=BLOCKS).fit(X).schedule_ == {
+        (1, None): BLOCKS
+    }
+
+
+def test_batch_sizes_make_the_ranges():
+    compiled = CompiledForest(FITTED, batch_sizes=[4096, 1, 100]).fit(X)
+    defaults = CompiledForest(FITTED).fit(X).schedule_
+    assert compiled.schedule_ == {
+        (1, 1): defaults[1, 1],
+        (2, 100): defaults[16, 127],
+        (101, None): defaults[2049, None],
+    }
+
+
+@pytest.mark.parametrize(
+    ("params", "kind", "text"),
+    [
+        (
+            {"schedule": "none"},
+            ScheduleError,
+            lambda: message(lambda: Schedule.preset("none"), ScheduleError),
+        ),
+        (
+            {"schedule": {64: BLOCKS}},
+            InvalidInputError,
+            lambda: (
+                "The keys of a schedule table are (first, last) numbers of rows, last "
+                "being None in the range that is open. Got 64 instead."
+            ),
+        ),
+        (
+            {"schedule": {(1, None): BLOCKS}, "batch_sizes": [1]},
+            InvalidInputError,
+            lambda: (
+                "batch_sizes and the ranges of a schedule table contradict each other; "
+                "leave one of them out."
+            ),
+        ),
+        (
+            {"batch_sizes": [0, 5]},
+            InvalidInputError,
+            lambda: (
+                "batch_sizes must be numbers of rows from 1 on. Got [0, 5] instead."
+            ),
+        ),
+        (
+            {"target": "cuda"},
+            TargetError,
+            lambda: "target 'cuda' is not built yet; use target='cpu'.",
+        ),
+        (
+            {"target": "abacus"},
+            TargetError,
+            lambda: message(lambda: Target.parse("abacus"), TargetError),
+        ),
+    ],
+    ids=["preset", "key", "both", "sizes", "gpu", "target"],
+)
+def test_parameters_that_are_refused(params, kind, text):
+    compiled = CompiledForest(FITTED, **params)
+    assert message(lambda: compiled.fit(X), kind) == text()
+    assert not hasattr(compiled, "estimator_")
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        (
+            {"reduction": "quick"},
+            "The 'reduction' parameter of CompiledForest must be a str among "
+            "{'exact', 'fast', 'reproducible'}. Got 'quick' instead.",
+        ),
+        (
+            {"tuning": "no"},
+            "The 'tuning' parameter of CompiledForest must be a str among "
+            "{'exhaustive', 'heuristic', 'learned', 'off', 'random'}. "
+            "Got 'no' instead.",
+        ),
+        (
+            {"schedule": 3},
+            "The 'schedule' parameter of CompiledForest must be an instance of 'str', "
+            "an instance of 'skforge.compiler.schedule.Schedule' or an instance of "
+            "'collections.abc.Mapping'. Got 3 instead.",
+        ),
+    ],
+    ids=["reduction", "tuning", "schedule"],
+)
+def test_parameters_are_checked_in_fit(params, text):
+    with pytest.raises(ValueError) as error:
+        CompiledForest(FITTED, **params).fit(X)
+
+    def words(sentence):  # the order of a set's names is not the same in each run
+        return sorted(sentence.translate(dict.fromkeys(map(ord, "{},."))).split())
+
+    assert words(str(error.value)) == words(text)
+
+
+class TakesNoWeight(DummyClassifier):
+    def fit(self, X, y):
+        return super().fit(X, y)
+
+
+def test_models_that_cannot_be_compiled():
+    dummy = DummyClassifier().fit(X, Y)
+    expected = message(lambda: load_forest(dummy), UnsupportedModelError)
+    found = message(lambda: CompiledForest(dummy).fit(X), UnsupportedModelError)
+    assert found == expected
+    text = message(
+        lambda: CompiledForest(TakesNoWeight()).fit(X, Y, sample_weight=Y), TypeError
+    )
+    assert text == "The fit of TakesNoWeight takes no sample_weight."
+
+
+# --------------------------------------------------------------- verification
+
+
+def lie(monkeypatch, row, factor=1.0):
+    """Make the compiled module change one row's scores."""
+    honest = CompiledModule.predict_raw
+
+    def predict_raw(self, rows, *, n_jobs=None):
+        raw = honest(self, rows, n_jobs=n_jobs)
+        if len(raw) > row:
+            raw[row] = np.nextafter(raw[row] * factor, 9)
+        return raw
+
+    monkeypatch.setattr(CompiledModule, "predict_raw", predict_raw)
+
+
+def test_one_wrong_bit_is_noticed_and_changes_nothing(monkeypatch):
+    compiled = CompiledForest(RandomForestRegressor(3, random_state=0)).fit(X, Y)
+    before = dict(vars(compiled))
+    lie(monkeypatch, row=0)
+    text = message(lambda: compiled.fit(X, Y), VerificationError)
+    expected = compiled.estimator_.predict(X[:1])[0]
+    assert text == (
+        f"row 0 of X: compiled {np.nextafter(expected, 9).item()!r}, expected "
+        f"{expected.item()!r}, with batches of 1 and the schedule "
+        f"{compiled.schedule_[1, 1]!r}. Nothing was changed; please report the model, "
+        "and use the source's own predict meanwhile."
+    )
+    assert vars(compiled) == before
+
+
+def test_every_kernel_is_checked(monkeypatch):
+    compiled = CompiledForest(FITTED).fit(X)
+    kernels = {s: first for (first, _), s in sorted(compiled.schedule_.items())[::-1]}
+    assert len(kernels) > 2
+    for first in kernels.values():
+        with monkeypatch.context() as patch:
+            lie(patch, row=first - 1)
+            with pytest.raises(VerificationError) as error:
+                CompiledForest(FITTED).fit(X)
+            assert f"with batches of {first} and" in str(error.value)
+
+
+def test_rows_around_thresholds_are_checked_as_well(monkeypatch):
+    model = RandomForestRegressor(3, random_state=0).fit(X, Y)
+    monkeypatch.setattr(verification, "CALLS", 10**6)
+    lie(monkeypatch, row=0)
+    text = message(lambda: CompiledForest(model).fit(X[:0]), VerificationError)
+    assert text.startswith("row 0 drawn around the model's thresholds: compiled ")
+
+
+def test_fast_sums_may_differ_by_the_limit_only(monkeypatch):
+    lie(monkeypatch, row=2, factor=1.01)
+    with pytest.raises(VerificationError):
+        CompiledForest(FITTED, reduction="fast").fit(X)
+
+
+# ---------------------------------------------------------------- persistence
+
+
+@pytest.mark.parametrize("how", ["pickle", "deepcopy", "joblib"])
+def test_copies_compile_again_when_needed(how, tmp_path):
+    compiled = CompiledForest(forest(), n_jobs=2).fit(X, WORDS)
+    if how == "pickle":
+        loaded = pickle.loads(pickle.dumps(compiled))
+    elif how == "deepcopy":
+        loaded = copy.deepcopy(compiled)
+    else:
+        joblib.dump(compiled, tmp_path / "model.joblib")
+        loaded = joblib.load(tmp_path / "model.joblib")
+    assert "_predictor" not in vars(loaded)
+    assert loaded.schedule_ == compiled.schedule_
+    assert loaded.target_ == compiled.target_
+    assert same(loaded.predict(X), compiled.predict(X))
+    assert same(loaded.apply(X), compiled.apply(X))
+
+
+def test_another_process_predicts_the_same(tmp_path):
+    compiled = CompiledForest(FITTED).fit(X)
+    joblib.dump(compiled, tmp_path / "model.joblib")
+    np.save(tmp_path / "rows.npy", X)
+    code = (
+        "import sys, joblib, numpy as np; folder = sys.argv[1]\n"
+        "model = joblib.load(folder + '/model.joblib')\n"
+        "rows = np.load(folder + '/rows.npy')\n"
+        "np.save(folder + '/found.npy', model.predict_proba(rows))\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    assert same(np.load(tmp_path / "found.npy"), compiled.predict_proba(X))
+
+
+def test_the_state_has_no_machine_code():
+    state = CompiledForest(FITTED).fit(X).__getstate__()
+    assert set(state) == {
+        *CompiledForest(FITTED).get_params(deep=False),
+        "estimator_",
+        "forest_",
+        "schedule_",
+        "target_",
+        "tuning_result_",
+        "compile_time_",
+        "_asked",
+        "_skforge_version",
+    }
+
+
+def test_another_version_warns():
+    compiled = CompiledForest(FITTED).fit(X)
+    state = compiled.__getstate__() | {"_skforge_version": "0.0.9"}
+    with pytest.warns(UserWarning) as caught:
+        CompiledForest(FITTED).__setstate__(state)
+    from skforge import __version__
+
+    assert [str(w.message) for w in caught] == [
+        "This CompiledForest was saved by skforge 0.0.9 and is loaded by "
+        f"{__version__}; predictions are only promised for the same version. "
+        "Fit it again."
+    ]
+
+
+def test_an_unfitted_one_can_be_copied():
+    loaded = pickle.loads(pickle.dumps(CompiledForest(forest())))
+    assert same(loaded.fit(X, Y).predict(X), FITTED.predict(X))
+
+
+# ------------------------------------------------------------ metadata routing
+
+
+def test_metadata_is_routed():
+    weight = np.linspace(0, 1, 300)
+    with config_context(enable_metadata_routing=True):
+        inner = forest().set_fit_request(sample_weight=True)
+        inner.set_score_request(sample_weight=False)
+        compiled = CompiledForest(inner).fit(X, Y, sample_weight=weight)
+        refused = CompiledForest(forest())
+        with pytest.raises(ValueError) as error:
+            refused.fit(X, Y, sample_weight=weight)
+        assert "sample_weight" in str(error.value)
+        assert not hasattr(compiled, "set_fit_request")
+        compiled.get_metadata_routing()
+    expected = forest().fit(X, Y, sample_weight=weight)
+    assert same(compiled.predict_proba(X), expected.predict_proba(X))

@@ -1,0 +1,99 @@
+"""Many threads, forks and workers: right answers, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+from threadpoolctl import threadpool_limits
+
+from skforge import CompiledForest
+
+X, Y = make_classification(3000, 8, n_informative=4, random_state=0)
+SOURCE = RandomForestClassifier(20, random_state=0).fit(X[:500], Y[:500])
+EXPECTED = SOURCE.predict_proba(X)
+SIZES = (1, 2, 17, 130, 3000)
+
+
+def compiled(n_jobs=None):
+    return CompiledForest(SOURCE, n_jobs=n_jobs).fit(X[:100])
+
+
+def right(model):
+    return all(np.array_equal(model.predict_proba(X[:n]), EXPECTED[:n]) for n in SIZES)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("fresh", [False, True], ids=["compiled", "unpickled"])
+def test_sixteen_threads(n_jobs, fresh):
+    model = compiled(n_jobs)
+    if fresh:  # the first calls compile, all at once
+        model = pickle.loads(pickle.dumps(model))
+    barrier = Barrier(16)
+
+    def work(_):
+        barrier.wait(60)
+        return all(right(model) for _ in range(3))
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(work, range(16)))
+
+
+def in_child(work, seconds=60):
+    """Run in a forked child; return how it ended, after killing it if it hangs."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if work() else 2
+        finally:
+            os._exit(code)
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "hangs"
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_forked_children_predict(n_jobs):
+    model = compiled(n_jobs)
+    assert right(model)
+    assert in_child(lambda: right(model)) == 0
+    lazy = pickle.loads(pickle.dumps(model))
+    assert in_child(lambda: right(lazy)) == 0
+    assert in_child(lambda: right(compiled(n_jobs))) == 0
+    assert right(model)
+    assert right(lazy)
+
+
+@pytest.mark.timeout(120)
+def test_workers_of_joblib_predict():
+    model = compiled(n_jobs=2)
+    run = joblib.Parallel(n_jobs=2)
+    parts = run(
+        joblib.delayed(model.predict_proba)(part) for part in (X[:700], X[700:])
+    )
+    assert np.array_equal(np.concatenate(parts), EXPECTED)
+
+
+def test_limits_of_threadpoolctl_are_kept():
+    model = compiled(n_jobs=2)
+    with threadpool_limits(1):
+        assert right(model)

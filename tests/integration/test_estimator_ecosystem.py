@@ -1,0 +1,172 @@
+"""CompiledForest inside scikit-learn's own tools gives what the bare model gives."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import make_classification
+from sklearn.ensemble import (
+    BaggingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingClassifier,
+    VotingClassifier,
+)
+from sklearn.feature_selection import SelectFromModel
+from sklearn.frozen import FrozenEstimator
+from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    RandomizedSearchCV,
+    TunedThresholdClassifierCV,
+    cross_val_predict,
+    cross_val_score,
+)
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+
+from skforge import CompiledForest, Schedule
+
+pd = pytest.importorskip("pandas")
+xgb = pytest.importorskip("xgboost")
+
+X, Y = make_classification(200, 6, n_informative=4, random_state=0)
+BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
+SCHEDULES = ["auto", BLOCKS, "xgboost", {(1, 7): BLOCKS, (8, None): "xgboost"}]
+
+
+def forest():
+    return RandomForestClassifier(4, random_state=0)
+
+
+def regressor():
+    return RandomForestRegressor(4, random_state=0)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_grid_search_over_schedules_and_the_models_parameters(n_jobs):
+    grid = {"schedule": SCHEDULES, "estimator__max_depth": [1, 4]}
+    search = GridSearchCV(CompiledForest(forest()), grid, cv=2, n_jobs=n_jobs)
+    search.fit(X, Y)
+    bare = GridSearchCV(forest(), {"max_depth": [1, 4]}, cv=2).fit(X, Y)
+    found = search.cv_results_["mean_test_score"]
+    expected = bare.cv_results_["mean_test_score"]
+    for depth, score in zip((1, 4), expected, strict=True):
+        params = search.cv_results_["param_estimator__max_depth"]
+        assert set(found[np.asarray(params) == depth]) == {score}
+    assert np.array_equal(search.predict_proba(X), bare.predict_proba(X))
+
+
+def test_a_frozen_model_is_searched_without_training():
+    frozen = FrozenEstimator(forest().fit(X, Y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        search = RandomizedSearchCV(
+            CompiledForest(frozen), {"schedule": SCHEDULES[:2]}, n_iter=2, cv=2
+        ).fit(X, Y)
+    assert search.best_estimator_.estimator_ is frozen.estimator
+
+
+def test_cross_validation_trains_in_every_fold():
+    fitted = CompiledForest(forest().fit(X, Y))
+    assert np.array_equal(
+        cross_val_score(fitted, X, Y, cv=3), cross_val_score(forest(), X, Y, cv=3)
+    )
+    model = CompiledForest(xgb.XGBClassifier(n_estimators=3, n_jobs=1))
+    assert np.array_equal(
+        cross_val_predict(model, X, Y, method="predict_proba", cv=3, n_jobs=2),
+        cross_val_predict(model.estimator, X, Y, method="predict_proba", cv=3),
+    )
+
+
+def test_pipelines():
+    pipeline = make_pipeline(StandardScaler(), CompiledForest(forest())).fit(X, Y)
+    bare = make_pipeline(StandardScaler(), forest()).fit(X, Y)
+    assert np.array_equal(pipeline.predict_proba(X), bare.predict_proba(X))
+    assert pipeline.score(X, Y) == bare.score(X, Y)
+    assert np.array_equal(pipeline.classes_, bare.classes_)
+
+
+def test_column_transformers_with_frames():
+    frame = pd.DataFrame(X, columns=list("abcdef")).assign(kind=np.where(Y, "x", "y"))
+
+    def columns():
+        encoder = make_column_transformer(
+            (OrdinalEncoder(), ["kind"]), remainder="passthrough"
+        )
+        return encoder.set_output(transform="pandas")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = make_pipeline(columns(), CompiledForest(forest())).fit(frame, Y)
+        bare = make_pipeline(columns(), forest()).fit(frame, Y)
+        assert np.array_equal(ours.predict_proba(frame), bare.predict_proba(frame))
+    assert np.array_equal(ours[-1].feature_names_in_, bare[-1].feature_names_in_)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda model: CalibratedClassifierCV(model, cv=2),
+        lambda model: TunedThresholdClassifierCV(model, cv=2),
+        lambda model: FixedThresholdClassifier(model, threshold=0.3),
+        lambda model: VotingClassifier([("a", model), ("b", clone(model))]),
+        lambda model: StackingClassifier(
+            [("a", model)], final_estimator=LogisticRegression(), cv=2
+        ),
+    ],
+    ids=["calibrated", "tuned", "fixed", "voting", "stacking"],
+)
+def test_meta_classifiers(wrap):
+    ours, bare = wrap(CompiledForest(forest())).fit(X, Y), wrap(forest()).fit(X, Y)
+    assert np.array_equal(ours.predict(X), bare.predict(X))
+    if hasattr(bare, "predict_proba"):
+        assert np.array_equal(ours.predict_proba(X), bare.predict_proba(X))
+
+
+def test_calibration_of_a_frozen_compiled_forest():
+    source = forest().fit(X, Y)
+    compiled = CompiledForest(source).fit(X)
+    ours = CalibratedClassifierCV(FrozenEstimator(compiled)).fit(X, Y)
+    bare = CalibratedClassifierCV(FrozenEstimator(source)).fit(X, Y)
+    assert np.array_equal(ours.predict_proba(X), bare.predict_proba(X))
+
+
+def test_meta_regressors():
+    targets = np.c_[X[:, 0], X[:, 1]]
+    ours = MultiOutputRegressor(CompiledForest(regressor())).fit(X, targets)
+    bare = MultiOutputRegressor(regressor()).fit(X, targets)
+    assert np.array_equal(ours.predict(X), bare.predict(X))
+    # bagging seeds its members' parameters: the wrapper's own seed trains nothing
+    ours = BaggingRegressor(CompiledForest(regressor()), 2, random_state=0).fit(X, Y)
+    parts = [member.estimator_.predict(X) for member in ours.estimators_]
+    assert np.array_equal(ours.predict(X), sum(parts) / 2)
+
+
+def test_feature_selection_and_inspection():
+    source = regressor().fit(X, Y)
+    compiled = CompiledForest(source).fit(X)
+    chosen = SelectFromModel(compiled, prefit=True).get_support()
+    assert np.array_equal(chosen, SelectFromModel(source, prefit=True).get_support())
+    found = permutation_importance(compiled, X, Y, n_repeats=2, random_state=0)
+    expected = permutation_importance(source, X, Y, n_repeats=2, random_state=0)
+    assert np.array_equal(found.importances, expected.importances)
+    found = partial_dependence(compiled, X, [0], grid_resolution=5, method="brute")
+    expected = partial_dependence(source, X, [0], grid_resolution=5, method="brute")
+    assert np.array_equal(found["average"], expected["average"])
+
+
+def test_the_representation_for_notebooks():
+    compiled = CompiledForest(forest(), schedule=BLOCKS)
+    for model in (compiled, clone(compiled).fit(X, Y)):
+        text = model._repr_html_()
+        assert "RandomForestClassifier" in text
+        assert "schedule" in text
