@@ -7,7 +7,8 @@ far the default of each batch size is from the fastest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from time import perf_counter
 from typing import Annotated
@@ -23,20 +24,28 @@ from skforge._timing import interleave
 from skforge.compiler.presets import PRESETS
 
 
+AddWalk = Callable[[Schedule, str], Schedule]
+
+
 def main(
     models: Annotated[list[str], typer.Argument(help="Parts of names of models.")],
     batch_sizes: Annotated[str, typer.Option(help="Rows a call.")] = "1,8,64,512,4096",
     seconds: Annotated[float, typer.Option(help="For a batch and schedule.")] = 0.1,
     presets: Annotated[bool, typer.Option(help="The CPU presets, too.")] = True,
+    only: Annotated[
+        str, typer.Option(help="Schedules whose name has this regular expression.")
+    ] = "",
     best: Annotated[int, typer.Option(help="Schedules to show a batch size.")] = 8,
 ) -> None:
     """Print the fastest schedules for each model and batch size."""
     for case in cases(models):
         for size in map(int, batch_sizes.split(",")):
-            _compare(case, size, seconds, presets, best)
+            _compare(case, size, seconds, presets, only, best)
 
 
-def _compare(case: Case, size: int, seconds: float, presets: bool, best: int) -> None:
+def _compare(
+    case: Case, size: int, seconds: float, presets: bool, only: str, best: int
+) -> None:
     rows = np.resize(case.rows, (max(size, 1024), case.rows.shape[1]))
     batches = [
         np.ascontiguousarray(rows[i : i + size])
@@ -48,6 +57,11 @@ def _compare(case: Case, size: int, seconds: float, presets: bool, best: int) ->
     candidates = {"default": default.schedule_for(size), **family(case, size)}
     if presets:
         candidates |= {f"preset {name}": s for name, s in cpu_presets().items()}
+    candidates = {
+        name: schedule
+        for name, schedule in candidates.items()
+        if name == "default" or re.search(only, name)
+    }
     compiled = 0.0
     for name, schedule in candidates.items():
         start = perf_counter()
@@ -91,7 +105,7 @@ def family(case: Case, size: int) -> dict[str, Schedule]:
     found: dict[str, Schedule] = {}
     low, high = case.forest.leaf_depths()
     for walk_name, walk in _walks(int(low.min()), int(high.max())):
-        for flight in (8, 12, 16, 24):
+        for flight in (8, 10, 12, 16, 24):
             if size <= 64:
                 one = Schedule().interleave("tree", flight)
                 found[f"row, {flight} trees, {walk_name}"] = walk(one, "tree")
@@ -108,17 +122,15 @@ def family(case: Case, size: int) -> dict[str, Schedule]:
 
 def _row_loops(size: int) -> Iterator[tuple[str, Schedule, str]]:
     yield "trees outermost", Schedule().reorder("tree", "batch"), "batch"
-    for block in (16, 64, 256):
+    for block in (16, 64, 256, 1024):
         if block <= size:
             schedule = (
-                Schedule()
-                .tile("batch", "b0", "b1", block)
-                .reorder("b0", "tree", "b1")
+                Schedule().tile("batch", "b0", "b1", block).reorder("b0", "tree", "b1")
             )
             yield f"blocks of {block}", schedule, "b1"
 
 
-def _walks(low: int, high: int) -> Iterator[tuple[str, object]]:
+def _walks(low: int, high: int) -> Iterator[tuple[str, AddWalk]]:
     if high <= 10:
         yield f"unroll {high}", lambda s, i: s.unroll_walk(i, high)
     if low:

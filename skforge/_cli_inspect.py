@@ -65,12 +65,12 @@ def level_text(
         return str(schedule.loop_nest(forest))
     if target.is_gpu:
         raise TargetError(
-            f"{level!r} cannot be shown for {target.kind!r} yet: this version generates "
-            "code for CPUs; 'schedule' and 'loops' can."
+            f"{level!r} cannot be shown for {target.kind!r} yet: this version "
+            "generates code for CPUs; 'schedule' and 'loops' can."
         )
     lowered = lower(build_hir(forest, schedule, "exact"), target)
     if level == "llvm":
         return emit_llvm(lowered.kernel.function, target)
     if level == "asm":
         return emit_assembly(lowered.kernel.function, target)
-    return lowered.text(level)
+    return lowered.text(level).rstrip("\n")

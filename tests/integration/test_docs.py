@@ -1,7 +1,7 @@
 """README and docs: their Python runs, and prints exactly what they say it prints.
 
-Blocks of a page run in order in one namespace. A ``text`` block right after a ``python``
-block is that block's output; ``--update-golden`` writes it anew.
+Blocks of a page run in order in one namespace. A ``text`` block right after a
+``python`` block is its output; ``--update-golden`` writes it anew.
 """
 
 from __future__ import annotations
