@@ -49,11 +49,14 @@ class PostTransform:
     ``kind`` is one of ``identity, sigmoid, softmax, exp, hinge, ...``; ``parameter``
     is a constant of the function (such as LightGBM's sigmoid slope). Raw scores are
     divided by ``divisor`` first: LightGBM's averages have sums for raw scores.
+    ``cutoff`` is the score that parts the outliers of an isolation forest from its
+    inliers.
     """
 
     kind: str = "identity"
     parameter: float = 1.0
     divisor: int = 1
+    cutoff: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,18 @@ from skforge.exceptions import UnsupportedModelError
 Array: TypeAlias = NDArray[Any]
 
 #: Kinds of ``PostTransform`` that are computed here.
-KINDS = frozenset({"gb_logistic", "gb_exponential", "gb_softmax"})
+KINDS = frozenset(
+    {
+        "gb_logistic",
+        "gb_exponential",
+        "gb_softmax",
+        "hist_logistic",
+        "hist_softmax",
+        "hist_exp",
+        "samme",
+        "path_length",
+    }
+)
 
 
 def transform(forest: Forest, raw: Array) -> Array:
@@ -36,12 +47,23 @@ def transform(forest: Forest, raw: Array) -> Array:
     ndarray of shape (n, n_classes) or (n,)
     """
     kind = forest.transform.kind
-    if kind == "gb_logistic":
+    if kind in ("gb_logistic", "hist_logistic"):
         return _both_classes(_expit(raw.reshape(-1)))
     if kind == "gb_exponential":
         return _both_classes(_expit(2 * raw.reshape(-1)))
     if kind == "gb_softmax":
         return _softmax(np.array(raw, order="C"))
+    if kind == "hist_softmax":
+        return _softmax(np.array(raw, order="F"))
+    if kind == "hist_exp":
+        power: Array = np.exp(raw.reshape(-1))
+        return power
+    if kind == "samme":
+        return _samme_proba(forest, raw)
+    if kind == "path_length":
+        inlier = np.ones(len(raw), dtype=int)
+        inlier[decision_function(forest, raw) < 0] = -1
+        return inlier
     raise _unknown(forest)
 
 
@@ -63,8 +85,14 @@ def decide(forest: Forest, raw: Array) -> Array:
     if kind in ("gb_logistic", "gb_exponential"):
         at_least: Array = (raw.reshape(-1) >= 0).astype(int)
         return at_least
-    if kind == "gb_softmax":
-        best: Array = np.argmax(raw, axis=1)
+    if kind == "hist_logistic":
+        above: Array = (raw.reshape(-1) > 0).astype(int)
+        return above
+    if kind == "samme" and forest.n_outputs == 2:
+        second: Array = (decision_function(forest, raw) > 0).astype(int)
+        return second
+    if kind in ("gb_softmax", "hist_softmax", "samme"):
+        best: Array = np.argmax(decision_function(forest, raw), axis=1)
         return best
     raise _unknown(forest)
 
@@ -83,9 +111,40 @@ def decision_function(forest: Forest, raw: Array) -> Array:
     -------
     ndarray of shape (n,) or (n, n_classes)
     """
-    if forest.transform.kind in KINDS:
+    kind = forest.transform.kind
+    if kind == "samme":
+        return _samme_decision(forest, raw)
+    if kind == "path_length":
+        return score_samples(forest, raw) - forest.transform.cutoff
+    if kind in KINDS and kind != "hist_exp":
         return raw.reshape(-1) if forest.n_outputs == 1 else raw
     raise _unknown(forest)
+
+
+def score_samples(forest: Forest, raw: Array) -> Array:
+    """Return what ``IsolationForest.score_samples`` returns.
+
+    Parameters
+    ----------
+    forest : Forest
+        Of an IsolationForest.
+    raw : ndarray of shape (n, 1) or (n,)
+        Path lengths, summed over the trees.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+    """
+    if forest.transform.kind != "path_length":
+        raise _unknown(forest)
+    lengths = raw.reshape(-1)
+    denominator = np.array([forest.transform.parameter])
+    # trees of one row have no length to compare with: every row scores alike
+    relative = np.divide(
+        lengths, denominator, out=np.ones_like(lengths), where=denominator != 0
+    )
+    scores: Array = -(2 ** (-relative))
+    return scores
 
 
 def _unknown(forest: Forest) -> UnsupportedModelError:
@@ -99,6 +158,24 @@ def _expit(scores: Array) -> Array:
 
     probability: Array = expit(scores)
     return probability
+
+
+def _samme_decision(forest: Forest, raw: Array) -> Array:
+    votes = raw / forest.transform.parameter
+    if forest.n_outputs == 2:
+        votes[:, 0] *= -1
+        difference: Array = votes.sum(axis=1)
+        return difference
+    return votes
+
+
+def _samme_proba(forest: Forest, raw: Array) -> Array:
+    decision = _samme_decision(forest, raw)
+    if forest.n_outputs == 2:
+        decision = np.vstack([-decision, decision]).T / 2
+    else:
+        decision = np.array(decision / (forest.n_outputs - 1), order="F")
+    return _softmax(decision)
 
 
 def _both_classes(positive: Array) -> Array:

@@ -1,0 +1,172 @@
+"""Bagging and AdaBoostClassifier over trees: the same bits as their own methods."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    AdaBoostRegressor,
+    BaggingClassifier,
+    BaggingRegressor,
+    RandomForestClassifier,
+    RandomTreesEmbedding,
+    VotingClassifier,
+)
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier, ExtraTreeRegressor
+
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.transforms_sklearn import decision_function
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
+
+N = 300
+
+
+def data(missing=0.0):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 5))
+    X[rng.random(X.shape) < missing] = np.nan
+    return X, rng
+
+
+def check_classifier(model, forest, rows, raw):
+    for n in (1, 2, len(rows)):
+        part, cut = rows[:n], raw[:n]
+        same_bits(predict_proba(forest, cut), model.predict_proba(part))
+        label = model.classes_[decide(forest, cut)]
+        np.testing.assert_array_equal(label, model.predict(part))
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3, 9])
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"max_features": 0.5}, {"bootstrap_features": True, "max_samples": 8}],
+    ids=str,
+)
+def test_bagging_classifier(n_classes, params):
+    X, rng = data(0.1)
+    y = rng.integers(0, n_classes, N) * 3
+    model = BaggingClassifier(n_estimators=7, random_state=0, **params).fit(X, y)
+    forest = load_forest(model)
+    rows = tie_rows(forest, 150, missing=0.1)
+    raw, leaves = kernels_agree(forest, rows)
+    check_classifier(model, forest, rows, raw)
+    own = rows[:, model.estimators_features_[2]].astype(np.float32)
+    own_leaves = model.estimators_[2].tree_.apply(own)
+    np.testing.assert_array_equal(leaves[:, 2], own_leaves)
+
+
+def test_a_bag_may_miss_classes():
+    X, rng = data()
+    y = rng.integers(0, 40, N)
+    bag = BaggingClassifier(
+        ExtraTreeClassifier(), 6, max_samples=30, bootstrap=False, random_state=0
+    )
+    # members that count rows as weights see every class; drop some from the first
+    model = bag.fit(X, y)
+    tree = ExtraTreeClassifier(random_state=0).fit(X[y % 2 == 0], y[y % 2 == 0])
+    model.estimators_[0] = tree
+    assert len(tree.classes_) < 40
+    forest = load_forest(model)
+    rows = tie_rows(forest, 100)
+    raw, _ = kernels_agree(forest, rows)
+    check_classifier(model, forest, rows, raw)
+
+
+@pytest.mark.parametrize("n_targets", [1, 3])
+def test_bagging_regressor(n_targets):
+    X, rng = data(0.1)
+    y = rng.normal(size=(N, n_targets))
+    model = BaggingRegressor(
+        ExtraTreeRegressor(), 7, max_features=3, bootstrap_features=True, random_state=0
+    )
+    model.fit(X, y[:, 0] if n_targets == 1 else y)
+    forest = load_forest(model)
+    rows = tie_rows(forest, 150, missing=0.1)
+    raw, _ = kernels_agree(forest, rows)
+    same_bits(apply_transform(forest, raw), model.predict(rows))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 12])
+@pytest.mark.parametrize("tree", [DecisionTreeClassifier, ExtraTreeClassifier])
+def test_adaboost_classifier(n_classes, tree):
+    X, rng = data()
+    y = np.array([f"class {i:02}" for i in rng.integers(0, n_classes, N)])
+    member = tree(max_depth=3)
+    model = AdaBoostClassifier(member, n_estimators=9, learning_rate=0.7)
+    model.set_params(random_state=0).fit(X, y)
+    forest = load_forest(model)
+    rows = tie_rows(forest, 150)
+    raw, _ = kernels_agree(forest, rows)
+    check_classifier(model, forest, rows, raw)
+    same_bits(decision_function(forest, raw), model.decision_function(rows))
+    same_bits(decision_function(forest, raw[:1]), model.decision_function(rows[:1]))
+
+
+def test_adaboost_that_stopped_early():
+    X, _ = data()
+    y = X[:, 0] > 0
+    model = AdaBoostClassifier(DecisionTreeClassifier(), n_estimators=9).fit(X, y)
+    assert len(model.estimators_) == 1
+    forest = load_forest(model)
+    rows = tie_rows(forest, 50)
+    raw, _ = kernels_agree(forest, rows)
+    check_classifier(model, forest, rows, raw)
+
+
+class Own(DecisionTreeClassifier):
+    def predict(self, X):
+        return super().predict(X)[::-1]
+
+
+def refusals():
+    X, rng = data()
+    y = rng.normal(size=N)
+    label = rng.integers(0, 3, N)
+    linear = LogisticRegression()
+    few = {"n_estimators": 2}
+    return {
+        "AdaBoostRegressor predicts the weighted median of its trees, which is no sum "
+        "of leaves, so it cannot be compiled.": AdaBoostRegressor(**few).fit(X, y),
+        "AdaBoostClassifier was fitted with one class, so there is nothing to "
+        "compile.": AdaBoostClassifier(**few).fit(X, np.zeros(N)),
+        "AdaBoostClassifier over LogisticRegression cannot be compiled: its members "
+        "must be DecisionTreeClassifier or ExtraTreeClassifier.": AdaBoostClassifier(
+            linear, **few
+        ).fit(X, label),
+        "BaggingRegressor over KNeighborsRegressor cannot be compiled: its members "
+        "must be DecisionTreeRegressor or ExtraTreeRegressor.": BaggingRegressor(
+            KNeighborsRegressor(), **few
+        ).fit(X, y),
+        "BaggingClassifier over RandomForestClassifier cannot be compiled: its members "
+        "must be DecisionTreeClassifier or ExtraTreeClassifier.": BaggingClassifier(
+            RandomForestClassifier(2), **few
+        ).fit(X, label),
+        "Own overrides predict, so its predictions cannot be "
+        "reproduced.": AdaBoostClassifier(Own(max_depth=1), **few).fit(X, label),
+        "RandomTreesEmbedding has no predictions to compile.": RandomTreesEmbedding(
+            **few
+        ).fit(X),
+    }
+
+
+def test_refusals():
+    for text, model in refusals().items():
+        with pytest.raises(UnsupportedModelError) as error:
+            load_forest(model)
+        assert str(error.value) == text
+    voting = VotingClassifier([("a", DecisionTreeClassifier())])
+    with pytest.raises(UnsupportedModelError) as error:
+        load_forest(voting)
+    assert str(error.value).startswith(
+        "No frontend reads sklearn.ensemble._voting.VotingClassifier; "
+    )
+    with pytest.raises(InvalidModelError) as invalid:
+        load_forest(BaggingRegressor())
+    assert str(invalid.value) == (
+        "This BaggingRegressor is not fitted; call fit before load_forest."
+    )
