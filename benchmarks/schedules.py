@@ -1,8 +1,8 @@
 """Compare schedules of one model: presets and a family around the defaults.
 
-Every schedule is checked bit by bit against the default before it is timed. The defaults
-in ``skforge/compiler/default_schedule.py`` are chosen with this; the last lines say how
-far the default of each batch size is from the fastest.
+Every schedule is checked bit by bit against the default before it is timed. The
+defaults in ``skforge/compiler/default_schedule.py`` are chosen with this; the first
+line of each batch size says how far its default is from the fastest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from skforge import Schedule, ScheduleError, compile_forest
 from skforge._cli_report import describe_difference
 from skforge._timing import interleave
 from skforge.compiler.presets import PRESETS
-
 
 AddWalk = Callable[[Schedule, str], Schedule]
 

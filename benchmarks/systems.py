@@ -32,7 +32,7 @@ class System:
 
 
 def own_library(case: Case, threads: int) -> System:
-    """Return the predictor of the library that made the model: what must be equalled."""
+    """Return the predictor of the model's own library: what must be equalled."""
     match case.kind:
         case "xgboost":
             return System("xgboost", _xgboost(case, threads))
