@@ -32,6 +32,7 @@ class Comparison(IntEnum):
     NE = 5
     IN = 6  # category in the predicate's set
     NOT_IN = 7  # category not in the set; negative or too large counts as not in
+    MEMBER = 8  # as IN, but a number with a fraction is in no set (ONNX)
 
 
 class Missing(IntEnum):
@@ -49,13 +50,16 @@ class PostTransform:
     ``kind`` is one of ``identity, sigmoid, softmax, exp, hinge, ...``; ``parameter``
     is a constant of the function (such as LightGBM's sigmoid slope). Raw scores are
     divided by ``divisor`` first: LightGBM's averages have sums for raw scores.
-    ``cutoff`` is the score that parts the outliers of an isolation forest from its
-    inliers.
+    ``offsets`` are added before the function, one for each output, by sources whose
+    base values come after the sum and the division (ONNX); NaN there marks an output
+    that no leaf gives a score. ``cutoff`` is the score that parts the outliers of an
+    isolation forest from its inliers.
     """
 
     kind: str = "identity"
     parameter: float = 1.0
     divisor: int = 1
+    offsets: tuple[float, ...] = ()
     cutoff: float = 0.0
 
 
@@ -108,6 +112,8 @@ class Forest:
     # categories are cut toward zero, as by C's cast to int, so -0.9 is category 0;
     # otherwise every negative value is in no set
     truncate_categories: bool = False
+    # labels that a classifier's model holds (ONNX); () means 0, 1, ..
+    class_labels: tuple[str | int, ...] = ()
 
     def __post_init__(self) -> None:
         """Freeze the arrays: contiguous, of the declared dtype, read-only."""

@@ -173,7 +173,7 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 
 # The one place that says what a kind of target cannot do yet.
 NOT_YET: dict[Kind, tuple[type[Mark], ...]] = {
-    "cpu": (CachePredicates, Quantize),
+    "cpu": (Quantize,),
     "gpu": (CachePredicates, Quantize, Vectorize),
 }
 # Unrolled and interleaved walks are copies of code, so their number is bounded.

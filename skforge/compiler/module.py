@@ -18,7 +18,11 @@ from numpy.typing import NDArray
 
 from skforge.compiler.backends import entry as entries
 from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
-from skforge.compiler.backends.runtime import parallel_for_pointer, resolve_n_jobs
+from skforge.compiler.backends.runtime import (
+    parallel_for_pointer,
+    raise_interrupt,
+    resolve_n_jobs,
+)
 from skforge.compiler.default_schedule import BatchRange, default_schedules
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.hir import Reduction
@@ -278,8 +282,19 @@ class _Kernel:
         addresses = [data.ctypes.data for data in self._data]
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
         self.address = self.jit.address(function.name)
+        #: Most rows of one run; None where scratch does not grow with the batch.
+        self.most_rows = _most_rows(lowered)
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
+        most = self.most_rows
+        if most is None or len(rows) <= most:
+            self._run(rows, result, threads)
+            return
+        for first in range(0, len(rows), most):
+            part = slice(first, first + most)
+            self._run(rows[part], result[part], threads)
+
+    def _run(self, rows: Array, result: Array, threads: int) -> None:
         stride = rows.strides[0] // rows.itemsize
         head = _CALL.pack(_address(rows), len(rows), stride, _address(result))
         slots = head + self.slots
@@ -288,6 +303,31 @@ class _Kernel:
             return
         address, threads = parallel_for_pointer(threads)
         self._function(slots, address, threads)
+        raise_interrupt()
+
+
+def _most_rows(lowered: Lowered) -> int | None:
+    """Return how many rows keep a kernel's scratch within ``SCRATCH_BYTES``.
+
+    Trees in parallel may need a number for each tree and row, more than any machine
+    has for a million rows; rows do not depend on each other, so they run in parts.
+    """
+    function = lowered.stages[next(reversed(lowered.stages))]
+    arrays = [stmt.array for stmt in statements_in(function.body)]
+    n_outputs = lowered.hir.forest.n_outputs
+
+    def scratch(n_rows: int) -> int:
+        return sum(
+            8 * math.prod(n_outputs if d is None else size_value(d, n_rows) for d in a)
+            for a in arrays
+        )
+
+    if scratch(1 << 40) == scratch(1):
+        return None
+    most = 1 << 40
+    while most > 1 and scratch(most) > SCRATCH_BYTES:
+        most //= 2
+    return most
 
 
 #: rows, n_rows, row_stride, result: the slots before the model's.

@@ -20,8 +20,11 @@ from skforge.compiler.ir.printer_mir import print_mir
 from skforge.compiler.ir.verifier import verify_lir
 from skforge.compiler.ir.verifier_hir import verify as verify_hir
 from skforge.compiler.ir.verifier_mir import verify_mir
+from skforge.compiler.ir.mir_tools import loops_in
+from skforge.compiler.loop_nest import BoundLoop
 from skforge.compiler.loop_nest_bind import bind
 from skforge.compiler.passes import (
+    evaluate_predicates,
     expand_walks,
     insert_caches,
     interleave_walks,
@@ -39,6 +42,7 @@ from skforge.compiler.passes import (
 )
 from skforge.compiler.passes.lower_to_lir import LoweredKernel
 from skforge.compiler.representations import base as representations
+from skforge.compiler.representations.base import BlockLayout, Layout
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
@@ -62,6 +66,7 @@ class MirPass(NamedTuple):
 MIR_PASSES = (
     MirPass("insert-caches", lambda f, s: insert_caches.run(f)),
     MirPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
+    MirPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
     MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     MirPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
     MirPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
@@ -122,7 +127,10 @@ def build_hir(
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
     hir = PredictEnsemble(normal, tiles, nest, reduction, comparison)
-    representations.get(nest.representation).check(hir)
+    representation = representations.get(nest.representation)
+    if representation.by_blocks and not _caches_predicates(nest.loops):
+        representation.lay_out(hir)  # says what is missing
+    representation.check(hir)
     if verify_every_pass():
         _verified("hir", lambda: verify_hir(hir))
     _dump("hir", lambda: print_hir(hir))
@@ -189,7 +197,12 @@ def lower(
         _dump(step.name, lambda made=made: print_mir(made), unchanged)  # type: ignore[misc]
         stages[step.name] = function = made
     _dump("mir", lambda: print_mir(function))
-    layout = representation.lay_out(hir)
+    block = _block_rows(function.body)
+    layout: Layout | BlockLayout = (
+        representation.lay_out(hir)
+        if block is None
+        else representation.lay_out_blocks(hir, target, block)
+    )
     kernel = lower_to_lir.run(
         function, hir, layout, vector_bits=target.vector_bits, name=name
     )
@@ -202,6 +215,21 @@ def lower(
         kernel = replace(kernel, function=simpler)
     _dump("lir", lambda: print_lir(kernel.function))
     return Lowered(hir, stages, kernel)
+
+
+def _caches_predicates(loops: tuple[BoundLoop, ...]) -> bool:
+    return any(
+        loop.cache_predicates or _caches_predicates(loop.body) for loop in loops
+    )
+
+
+def _block_rows(body: mir.Body) -> int | None:
+    """Return the rows of a block whose predicates are evaluated, if any are."""
+    for loop in loops_in(body):
+        if any(isinstance(stmt, mir.EvaluatePredicates) for stmt in loop.body):
+            assert isinstance(loop.step, int)
+            return loop.step
+    return None
 
 
 def _verified(name: str, check: Callable[[], None]) -> None:

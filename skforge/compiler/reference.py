@@ -139,6 +139,9 @@ def evaluate_predicates(
         at = test == comparison
         inside = _in_set(forest, predicate[at], value[at])
         result[at] = inside == (comparison == Comparison.IN)
+    at = test == Comparison.MEMBER
+    whole = value[at] == np.trunc(value[at])
+    result[at] = _in_set(forest, predicate[at], value[at]) & whole
     return np.where(is_missing, forest.missing_left[predicate], result)
 
 

@@ -65,6 +65,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     w.bind("$pfor", "%$pfor")
     w.bind("$threads", "%$threads")
     w.emit_body(function.body)
+    w.free_scratch()
     w.line("ret void")
     header = "ptr %$args, ptr %$pfor, i64 %$threads"
     kernel = [
@@ -192,6 +193,16 @@ class _Emitter(Writer):
             ("declare noalias ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)")
         )
         align = max(align, _HEAP_ALIGNMENT)
+        if count is not None:
+            # Once a call and thread, not once an iteration: big blocks are fresh pages.
+            n_bytes = -(-n_bytes // align) * align
+            name = own_name(buffer)
+            self.allocas.append(
+                f"  {name} = call ptr @aligned_alloc(i64 {align}, i64 {n_bytes})"
+            )
+            self.frees.append(name)
+            self.bind("@" + buffer.name, name)
+            return
         # A whole number of alignments, and never 0, whatever the size.
         wanted = self.let(f"mul i64 {self.index(size)}, {width}")
         padded = self.let(f"add i64 {wanted}, {align}")
@@ -202,6 +213,11 @@ class _Emitter(Writer):
         )
         self.bind("@" + buffer.name, pointer)
         self._heap[-1].append(pointer)
+
+    def free_scratch(self) -> None:
+        """Free what the function's entry allocated."""
+        for pointer in self.frees:
+            self.line(f"call void @free(ptr {pointer})")
 
     # ------------------------------------------------------------ control
 
@@ -349,6 +365,7 @@ class _Emitter(Writer):
         inner.let("add i64 %$i, 1", "%$next")
         inner.branch_if(inner.let("icmp slt i64 %$next, %$end"), "$loop", "$exit")
         inner.start("$exit")
+        inner.free_scratch()
         inner.line("ret void")
         captured = list(inner.captures.values())
         struct = f"{{ {', '.join(['i64', *(c.memory for c in captured)])} }}"

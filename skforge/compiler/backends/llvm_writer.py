@@ -60,6 +60,7 @@ class Writer:
         self.lines: list[str] = []
         self.allocas: list[str] = []  # and what else stands in the entry block
         self.stack_bytes = 0
+        self.frees: list[str] = []  # heap scratch of the whole function
         self.block = "$entry"
         self.captures: dict[str, Capture] = {}
         self._all_lanes: dict[int, str] = {}

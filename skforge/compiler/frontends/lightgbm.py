@@ -115,7 +115,7 @@ def forest_from_text(
         )
     return Forest(
         **_arrays(trees),
-        tree_output=np.arange(len(trees.n_leaves)) % n_outputs,
+        tree_output=(np.arange(len(trees.n_leaves)) % n_outputs).astype(np.int32),
         n_features=n_features,
         base=np.zeros(n_outputs),
         transform=transform,
@@ -258,16 +258,32 @@ def _predicates(trees: Trees) -> tuple[dict[str, NDArray[Any]], NDArray[np.int32
     in_set = (trees.decision_type & 1) != 0
     missing = _MISSING[trees.decision_type >> 2]
     missing[in_set] = Missing.NAN
-    default_left = (trees.decision_type & 2) != 0
-    threshold = _around_zero(trees.threshold)
+    left = ((trees.decision_type & 2) != 0) & ~in_set & (missing != Missing.NEVER)
+    threshold = np.where(in_set, 0.0, _around_zero(trees.threshold))
     return deduplicate_predicates(
         trees.feature,
         np.where(in_set, Comparison.IN, Comparison.LE),
-        np.where(in_set, 0.0, threshold),
-        missing,
-        default_left & ~in_set & (missing != Missing.NEVER),
+        threshold,
+        *_one_kind_of_missing(missing, left, threshold >= 0),
         trees.categories,
     )
+
+
+def _one_kind_of_missing(
+    missing: NDArray[np.uint8], left: NDArray[np.bool_], zero_left: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Return a mixture of missing types as NaN alone, as far as that is the same.
+
+    One type for all makes shorter kernels, and LightGBM gives each feature its own.
+    NaN that counts as 0.0 is missing and goes where zero goes (``zero_left``); zeros
+    that are missing and go there anyway need no mention.
+    """
+    if (missing == missing[:1]).all():
+        return missing, left
+    never = missing == Missing.NEVER
+    left = np.where(never, zero_left, left)
+    mentioned = (missing == Missing.ZERO) & (left != zero_left)
+    return np.where(mentioned, missing, np.uint8(Missing.NAN)), left
 
 
 def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:

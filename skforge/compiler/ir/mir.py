@@ -14,6 +14,7 @@ The whole level on one page (papers/000 Table 4, papers/001 §4)::
              | CacheTrees | CacheRows | EvaluatePredicates
              | DepthSwitch over the depth class of a tree
              | Finish result = base + source * scale
+             | StoreRows result = source
     op       = GetTree | GetTreeClassId | WalkDecisionTree
              | GetRoot | TraverseTreeTile | GetLeafValue
 
@@ -160,6 +161,7 @@ class WalkDecisionTree:
     unroll: int = 0
     peel: int = 0
     element: Element = "accumulator"
+    using: str | None = None  # the predicates evaluated for a block of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,7 @@ class Directives:
     interleave: int | None = None
     unroll_walk: int | None = None
     peel_walk: int | None = None
+    cache_predicates: bool = False
     atomic_reduce: bool = False
     shared_reduce: bool = False
     vector_reduce: int | None = None
@@ -243,6 +246,7 @@ LoopKind: TypeAlias = Literal[
     "serial",
     "parallel",
     "vector",
+    "block",
     "grid.x",
     "grid.y",
     "grid.z",
@@ -258,7 +262,8 @@ class Loop:
 
     ``body`` does ``group`` consecutive iterations at once, ``var`` being the first;
     iterations that do not fill a group run ``remainder`` one by one. ``vector`` loops
-    do their group in SIMD lanes. ``trip_count`` is given where it never varies.
+    do their group in SIMD lanes; a ``block`` loop does all its iterations at once, those
+    past a bound included where they do no harm. ``trip_count`` is given where it never varies.
     """
 
     var: str
@@ -335,7 +340,10 @@ class ReduceDimension:
 
 @dataclass(frozen=True, slots=True)
 class ReduceDimensionInplace:
-    """``array[prefix, 0, k] = sum over i of array[prefix, i, k]`` (001 Def. 4.3)."""
+    """``array[prefix, 0, k] = sum over i of array[prefix, i, k]`` (001 Def. 4.3).
+
+    The other slots are 0 afterwards, so that a serial loop outside may come back.
+    """
 
     array: str
     prefix: tuple[Index, ...]
@@ -367,6 +375,14 @@ class Finish:
     source: str
     rows: Range
     source_rows: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRows:
+    """``result[rows] = source``: the sums of a block, once it is done."""
+
+    source: str
+    rows: Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +425,7 @@ Stmt: TypeAlias = (
     | AllocArray
     | Fill
     | Finish
+    | StoreRows
     | CacheTrees
     | CacheRows
     | EvaluatePredicates

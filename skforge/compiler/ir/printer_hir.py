@@ -149,13 +149,13 @@ def predicate_text(forest: Forest, predicate: int) -> str:
     """
     comparison = Comparison(int(forest.comparison[predicate]))
     start, stop = forest.category_offset[predicate : predicate + 2]
-    if comparison in (Comparison.IN, Comparison.NOT_IN):
+    if comparison >= Comparison.IN:
         words = forest.category_words[start:stop]
         bits = words[:, None] >> np.arange(32, dtype=np.uint32) & np.uint32(1)
         members = np.flatnonzero(bits)
         shown = [str(c) for c in members[:_DRAWN_CATEGORIES]]
         shown += ["..."] * (len(members) > _DRAWN_CATEGORIES)
-        word = "in" if comparison == Comparison.IN else "not in"
+        word = "not in" if comparison == Comparison.NOT_IN else "in"
         test = f"{word} {{{', '.join(shown)}}}"
     else:
         test = f"{_SYMBOL[comparison]} {forest.threshold[predicate]}"

@@ -53,7 +53,7 @@ def print_statement(stmt: mir.Stmt) -> str:
 
 def loop_line(loop: mir.Loop) -> str:
     """Return the first line of a loop: its range and how it runs."""
-    kind = {"serial": "", "parallel": "par.", "vector": "vector."}
+    kind = {"serial": "", "parallel": "par.", "vector": "vector.", "block": "block."}
     text = f"{kind.get(loop.kind, loop.kind + '.')}for {loop.var} in "
     text += f"{size_text(loop.start)} to {_least(loop.bounds, mir.Affine())}"
     if loop.step != 1:
@@ -208,6 +208,8 @@ def _walk(walk: mir.WalkDecisionTree) -> str:
     if walk.element == "leaf_number":
         words.append("leaf_number")
     args = f"{_list(walk.trees)}, {_rows(walk.rows)}"
+    if walk.using is not None:
+        args += f", using {walk.using}"
     return f"walk_decision_tree({args}){_attributes(words)}"
 
 
@@ -262,6 +264,7 @@ def _simple(
     | mir.AllocArray
     | mir.Fill
     | mir.Finish
+    | mir.StoreRows
     | mir.CacheTrees
     | mir.CacheRows
     | mir.EvaluatePredicates,
@@ -299,6 +302,8 @@ def _simple(
         case mir.Finish(source=source, rows=rows, source_rows=at):
             sums = f"{source}[{_range(rows, at)}]"
             return f"{mir.RESULT}[{_range(rows)}] = base + {sums} * scale"
+        case mir.StoreRows(source=source, rows=rows):
+            return f"{mir.RESULT}[{_range(rows)}] = {source}"
         case mir.CacheTrees(trees=trees):
             return f"cache_trees({_range(trees)})"
         case mir.CacheRows(rows=rows, share=share):

@@ -86,12 +86,13 @@ def _check_whole(hir: PredictEnsemble) -> None:
 
 
 def _check_predicates(hir: PredictEnsemble) -> None:
-    allowed = (Comparison[hir.comparison.upper()], Comparison.IN)
+    order = Comparison[hir.comparison.upper()]
+    allowed = (order, Comparison.EQ, Comparison.IN, Comparison.MEMBER)
     bad = ~np.isin(hir.forest.comparison, allowed)
     if bad.any():
         at = int(bad.argmax())
         name = Comparison(hir.forest.comparison[at]).name.lower()
-        _fail(f"predicate {at} compares by {name}, not {hir.comparison} or in")
+        _fail(f"predicate {at} compares by {name}, not {hir.comparison}, eq or in")
 
 
 def _check_arrays(tiles: TiledForest, forest: Forest) -> None:

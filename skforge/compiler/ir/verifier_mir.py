@@ -18,7 +18,7 @@ from skforge.compiler.ir import mir
 from skforge.compiler.ir.printer_mir import loop_line, print_statement
 from skforge.exceptions import CompilerError
 
-_Kind: TypeAlias = Literal["tree", "class", "node", "leaf"]
+_Kind: TypeAlias = Literal["tree", "class", "node", "leaf", "predicates"]
 
 
 def verify_mir(
@@ -121,9 +121,14 @@ class _Verifier:
                 self._range(stmt, scope, rows, "batch")
                 if share is not None:
                     self._affine(stmt, scope, mir.Affine((share[0],)), "tree")
-            case mir.EvaluatePredicates():
+            case mir.StoreRows():
+                self._range(stmt, scope, stmt.rows, "batch")
+                self._array(stmt, scope, stmt.source)
+                self._rows_of(stmt, scope, mir.RESULT, stmt.rows.start)
+            case mir.EvaluatePredicates(name=name):
                 self._range(stmt, scope, stmt.trees, "tree")
                 self._range(stmt, scope, stmt.rows, "batch")
+                return self._bind(stmt, scope, (name,), "predicates")
             case _:
                 assert_never(stmt)
         return scope
@@ -207,7 +212,9 @@ class _Verifier:
         return self._bind(stmt, scope, stmt.names, kind)
 
     def _walk(self, stmt: mir.Let, walk: mir.WalkDecisionTree, scope: _Scope) -> None:
-        if self._final:
+        if walk.using is not None:
+            self._names(stmt, scope, "predicates", (walk.using,))
+        elif self._final:
             _fail(stmt, "a walk was not expanded")
         self._names(stmt, scope, "tree", walk.trees)
         for row in walk.rows:

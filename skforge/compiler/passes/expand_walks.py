@@ -38,6 +38,8 @@ def _expand(stmt: Stmt) -> Stmt | Body:
     if not isinstance(stmt, Let) or not isinstance(stmt.op, WalkDecisionTree):
         return stmt
     walk, base = stmt.op, stmt.names
+    if walk.using is not None:
+        return stmt  # a block of rows: the representation lowers the whole walk
 
     def named(what: str) -> tuple[str, ...]:
         return tuple(f"{name}.{what}" for name in base)

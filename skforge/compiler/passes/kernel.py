@@ -15,7 +15,8 @@ from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, Buffer, Scalar, Value
 from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.loop_nest import CeilDiv, Rows, Size, Times
-from skforge.compiler.representations.base import BufferData, Layout
+from skforge.compiler.representations.base import BlockLayout, BufferData, Layout
+from skforge.exceptions import CompilerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,10 @@ class Kernel:
     """The state of one lowering, MIR function to LIR function."""
 
     def __init__(
-        self, function: mir.Function, hir: PredictEnsemble, layout: Layout
+        self,
+        function: mir.Function,
+        hir: PredictEnsemble,
+        layout: Layout | BlockLayout,
     ) -> None:
         forest = hir.forest
         self.hir, self.layout, self.function = hir, layout, function
@@ -54,6 +58,13 @@ class Kernel:
         self._data: dict[str, BufferData] = {}
         self._classes: dict[tuple[int, ...], int] = {}
         self.scale_exponent = scale_exponent(hir) if fixed else 0
+
+    @property
+    def walker(self) -> Layout:
+        """The layout of a kernel that walks rows one by one."""
+        if not isinstance(self.layout, Layout):
+            raise CompilerError("a walk of single rows needs a layout for them")
+        return self.layout
 
     # ------------------------------------------------------------ model buffers
 
@@ -100,8 +111,8 @@ class Kernel:
         """
         if name not in self._data:
             is_leaf = self.hir.tiles.leaf >= 0
-            by_item = np.zeros(self.layout.n_items, table.dtype)
-            by_item[self.layout.item_of()[is_leaf]] = table[index[is_leaf]]
+            by_item = np.zeros(self.walker.n_items, table.dtype)
+            by_item[self.walker.item_of()[is_leaf]] = table[index[is_leaf]]
             self.model_buffer(name, by_item)
         return self._data[name].buffer
 

@@ -27,7 +27,12 @@ from skforge.compiler.ir.mir_tools import loops_in
 from skforge.compiler.passes.kernel import Kernel
 from skforge.compiler.passes.lower_reductions import ReductionLowering
 from skforge.compiler.passes.lower_walks import WalkLowering
-from skforge.compiler.representations.base import BufferData, Cursor, Layout
+from skforge.compiler.representations.base import (
+    BlockLayout,
+    BlockRows,
+    BufferData,
+    Layout,
+)
 from skforge.exceptions import CompilerError
 
 #: A loop of hops runs as fast as a run of them and compiles three times faster
@@ -52,7 +57,7 @@ class LoweredKernel:
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: Layout,
+    layout: Layout | BlockLayout,
     *,
     vector_bits: int,
     name: str = "predict",
@@ -114,20 +119,28 @@ class _Lowering:
                 self._sums.reduce_dimension_inplace(stmt)
             case mir.AllocArray():
                 self._sums.alloc(stmt)
-            case mir.Fill():
-                self._sums.fill(stmt)
+            case mir.Fill(target=target):
+                if isinstance(self._k.layout, BlockLayout):
+                    self._blocks.start(self._k.b, self._k.arrays[target].buffer)
+                else:
+                    self._sums.fill(stmt)
             case mir.Finish():
                 self._sums.finish(stmt)
             case mir.CacheTrees(trees=trees):
                 first = self._k.affine(trees.start)
                 count = self._k.b.binary("max", self._k.bound(trees.bounds), 0)
-                self._k.layout.cache_trees(self._k.b, first, count)
+                self._k.walker.cache_trees(self._k.b, first, count)
             case mir.CacheRows(rows=rows, share=None):
                 self._cache_rows(rows)
             case mir.CacheRows():
                 self._cache_share(stmt)
-            case mir.EvaluatePredicates():
-                raise CompilerError("evaluate_predicates has no lowering here yet")
+            case mir.EvaluatePredicates(rows=rows):
+                self._evaluate_predicates(rows)
+            case mir.StoreRows(source=source, rows=rows):
+                first = self._k.affine(rows.start)
+                count = self._k.b.binary("max", self._k.bound(rows.bounds), 0)
+                sums = self._k.arrays[source].buffer
+                self._blocks.finish(self._k.b, sums, self._k.result, first, count)
 
     def _let(self, stmt: mir.Let) -> None:
         k, b = self._k, self._k.b
@@ -248,6 +261,8 @@ class _Lowering:
                 self._grouped(loop, lo, hi, step)
             case "parallel":
                 self._parallel(loop, lo, hi, step)
+            case "block":
+                self._block(loop)
             case _:
                 raise CompilerError(f"{loop.kind} loops need the GPU lowering")
 
@@ -335,6 +350,33 @@ class _Lowering:
         if loop.remainder:
             middle = b.binary("add", lo, b.binary("mul", count, stride))
             self._run(loop, middle, hi, step, loop.remainder, scalar=True)
+
+    # ------------------------------------------------------------ blocks of rows
+
+    @property
+    def _blocks(self) -> BlockLayout:
+        layout = self._k.layout
+        if not isinstance(layout, BlockLayout):
+            raise CompilerError("a walk using predicates needs a block layout")
+        return layout
+
+    def _evaluate_predicates(self, rows: mir.Range) -> None:
+        k = self._k
+        first, width = k.affine(rows.start), k.hir.forest.n_features
+        block = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
+        self._blocks.evaluate(k.b, block, k.model_buffer)
+
+    def _block(self, loop: mir.Loop) -> None:
+        """One tree for all rows of the block: the representation's own code."""
+        k = self._k
+        trees = [
+            stmt.op.index
+            for stmt in loop.body
+            if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
+        ]
+        (reduce,) = _reduces(loop.body)
+        sums = k.arrays[reduce.target].buffer
+        self._blocks.add_tree(k.b, k.affine(trees[0]), sums)
 
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
         k, b = self._k, self._k.b

@@ -88,6 +88,7 @@ class _Lowering:
                 interleave=loop.interleave,
                 unroll_walk=loop.unroll_walk,
                 peel_walk=loop.peel_walk,
+                cache_predicates=loop.cache_predicates,
                 atomic_reduce=loop.atomic_reduce,
                 shared_reduce=loop.shared_reduce,
                 vector_reduce=loop.vector_reduce,

@@ -39,14 +39,14 @@ class WalkLowering:
     def roots(self, op: mir.GetRoot) -> list[Value]:
         """Return the root of each tree."""
         k = self._k
-        return [k.layout.root(k.b, k.values[tree]) for tree in op.trees]
+        return [k.walker.root(k.b, k.values[tree]) for tree in op.trees]
 
     def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
         """Return each walk's scalar leaf, first element of its vector, or number."""
         k, b = self._k, self._k.b
         made = []
         for tree, node in zip(op.trees, op.nodes, strict=True):
-            item = k.layout.leaf_item(b, k.values[tree], k.values[node])
+            item = k.walker.leaf_item(b, k.values[tree], k.values[node])
             if op.element == "leaf_number":
                 made.append(b.load(k.leaf_numbers(), item))
             elif k.vector_leaves:
@@ -78,7 +78,7 @@ class WalkLowering:
         trees = [k.values[tree] for tree in op.trees]
         lanes = max((lanes_of(node.type) for node in at), default=0)
         return [
-            k.layout.open(k.b, k.b.splat(tree, lanes), node)
+            k.walker.open(k.b, k.b.splat(tree, lanes), node)
             for tree, node in zip(trees, at, strict=True)
         ]
 
@@ -99,7 +99,7 @@ class WalkLowering:
         ]
 
     def _hop(self, op: mir.TraverseTreeTile, at: Cursor, start: Value) -> Value:
-        b, layout = self._k.b, self._k.layout
+        b, layout = self._k.b, self._k.walker
         x = self._feature_value(start, layout.load_feature_index(b, at))
         exit_ = self._exit(at, layout.load_threshold(b, at), x)
         moved = layout.move_to_child(b, at, exit_)
@@ -121,13 +121,13 @@ class WalkLowering:
             return b.convert(right, node_scalar(at.node))
         left = b.invert(self._right(at, threshold, x))
         bits = b.mask_bits(left, I64)
-        shape = b.mul(k.layout.load_tile_shape(b, at), 1 << k.hir.tiles.tile_size)
+        shape = b.mul(k.walker.load_tile_shape(b, at), 1 << k.hir.tiles.tile_size)
         exit_ = b.load(k.exit_table(), b.binary("add", shape, bits))
         return b.convert(exit_, node_scalar(at.node))
 
     def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
         """Return whether each test is false, so that the row goes right."""
-        k, b, layout, facts = self._k, self._k.b, self._k.layout, self._facts
+        k, b, layout, facts = self._k, self._k.b, self._k.walker, self._facts
         raw = x
         if facts.all_nan_is_zero:
             x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
@@ -138,6 +138,9 @@ class WalkLowering:
             x = b.select(as_zero, b.const(0.0, x.type), x)
         opposite = "ge" if k.hir.comparison == "lt" else "gt"
         right = b.compare(opposite, x, threshold, unordered=True)  # type: ignore[arg-type]
+        if "equal" in facts.flags:
+            other = b.compare("ne", x, threshold, unordered=True)
+            right = b.select(layout.load_flag(b, at, "equal"), other, right)
         if "category" in facts.flags:
             inside = self._in_category_set(threshold, x)
             right = b.select(
@@ -193,6 +196,9 @@ class WalkLowering:
         counted = b.binary("and", positive, below)
         safe = b.select(counted, x, b.const(0.0, x.type))
         code = b.convert(safe, U32)
+        if self._facts.exact_members:
+            whole = b.compare("eq", b.convert(code, k.rows.element), safe)
+            possible = b.binary("and", possible, whole)
         word = b.convert(b.binary("shr", code, 5), I64)
         held = b.convert(b.load(counts, number), I64)
         inside = b.binary("and", possible, b.compare("lt", word, held))

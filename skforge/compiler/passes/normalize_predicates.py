@@ -1,11 +1,12 @@
 """One comparison for all thresholds, and category tests of one kind.
 
-Before: a forest whose predicates mix comparisons. After: every numeric predicate is
-LT, or every one is LE, and category tests are IN; the same rows reach the same
-leaves. A test and its opposite differ by which child is which::
+Before: a forest whose predicates mix comparisons. After: every numeric predicate that
+orders is LT, or every one is LE; tests for equality are EQ, and category tests IN (or
+MEMBER, which has no opposite); the same rows reach the same leaves. A test and its opposite differ by which child is which::
 
     x >  t ? a : b   ->   x <= t ? b : a        missing values go the other way
     x >= t ? a : b   ->   x <  t ? b : a
+    x != t ? a : b   ->   x == t ? b : a
     x not in s ? a : b -> x in s ? b : a
 
 Where both LT and LE remain, the rarer one becomes the commoner by moving its threshold
@@ -25,9 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import Comparison, Forest, deduplicate_predicates
-from skforge.exceptions import UnsupportedModelError
-
-_SYMBOL = {Comparison.EQ: "==", Comparison.NE: "!="}
 
 
 def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
@@ -44,29 +42,15 @@ def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
         The argument itself if it has one comparison already.
     comparison : {"lt", "le"}
         The commoner among the distinct predicates; "lt" for a tie.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If a predicate tests for equality.
     """
     test = forest.comparison
-    equality = np.isin(test, (Comparison.EQ, Comparison.NE))
-    if equality.any():
-        at = int(equality.argmax())
-        raise UnsupportedModelError(
-            f"predicate {at}, feature {forest.feature[at]} "
-            f"{_SYMBOL[Comparison(test[at])]} {forest.threshold[at]}, tests for "
-            "equality, which is not supported yet; use a model with <, <=, > or >= "
-            "splits."
-        )
-    swap = np.isin(test, (Comparison.GT, Comparison.GE, Comparison.NOT_IN))
+    swap = np.isin(test, (Comparison.GT, Comparison.GE, Comparison.NE, Comparison.NOT_IN))
     test = _OPPOSITE[test]
     less = int((test == Comparison.LT).sum())
     at_most = int((test == Comparison.LE).sum())
     wanted = Comparison.LT if less >= at_most else Comparison.LE
     name: Literal["lt", "le"] = "lt" if wanted == Comparison.LT else "le"
-    moved = (test != wanted) & (test != Comparison.IN)
+    moved = (test != wanted) & np.isin(test, (Comparison.LT, Comparison.LE))
     if not swap.any() and not moved.any():
         return forest, name
 
@@ -93,7 +77,7 @@ def _rebuilt(
     offset = forest.category_offset
     sets = {
         int(p): forest.category_words[offset[p] : offset[p + 1]]
-        for p in np.flatnonzero(test == Comparison.IN)
+        for p in np.flatnonzero(test >= Comparison.IN)
     }
     distinct, index = deduplicate_predicates(
         forest.feature,
@@ -118,9 +102,10 @@ def _rebuilt(
     )
 
 
-# LT for GE, LE for GT, IN for NOT_IN; the others stay
+# LT for GE, LE for GT, EQ for NE, IN for NOT_IN; the others stay
 _OPPOSITE = np.arange(len(Comparison), dtype=np.uint8)
 _OPPOSITE[Comparison.GE] = Comparison.LT
 _OPPOSITE[Comparison.GT] = Comparison.LE
+_OPPOSITE[Comparison.NE] = Comparison.EQ
 _OPPOSITE[Comparison.NOT_IN] = Comparison.IN
 _OPPOSITE.flags.writeable = False

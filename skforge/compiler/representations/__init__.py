@@ -1,5 +1,5 @@
 """How trees lie in memory: plugins behind one interface; importing registers ours."""
 
-from skforge.compiler.representations import array, sparse
+from skforge.compiler.representations import array, bitsliced, sparse
 
-__all__ = ["array", "sparse"]
+__all__ = ["array", "bitsliced", "sparse"]

@@ -39,7 +39,8 @@ Order = Literal["array", "reorg"]
 def _heap_size(tiles: TiledForest) -> int:
     """Nodes of a complete tree as deep as the deepest."""
     fan, depth = tiles.tile_size + 1, int(tiles.max_depth.max(initial=0))
-    return (fan ** (depth + 1) - 1) // (fan - 1)
+    size: int = (fan ** (depth + 1) - 1) // (fan - 1)
+    return size
 
 
 def _heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:

@@ -5,21 +5,40 @@ calls the methods below, so a third party can register one without touching the 
 :class:`Representation` lays a forest out once; the :class:`Layout` it returns holds the
 filled buffers and writes the LIR that reads them. All its code works on one row or on
 a vector of rows alike: ``node`` and ``tree`` are scalars or vectors of the same lanes.
+
+What a plugin needs can be imported from here: the two classes, :func:`node_tests` for
+what the buffers must hold, the types of LIR and the :class:`Builder` that writes it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.builder import Builder, lanes_of
-from skforge.compiler.ir.hir import PredictEnsemble
-from skforge.compiler.ir.lir import I32, I64, Buffer, Scalar, Value
+from skforge.compiler.ir.hir import PredictEnsemble, TiledForest
+from skforge.compiler.ir.lir import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    Buffer,
+    Scalar,
+    Value,
+    Vec,
+)
 from skforge.compiler.ir.numpy_types import scalar_of
+from skforge.compiler.representations.encoding import NodeTests
+from skforge.compiler.representations.encoding import node_tests as _node_tests
+from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
 AnyArray = NDArray[Any]
@@ -78,7 +97,7 @@ class Layout(ABC):
 
     @abstractmethod
     def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
-        """Return a per-node flag of the tests (see :class:`TestEncoding`)."""
+        """Return a per-node flag of the tests, one of ``NodeTests.flags``."""
 
     @abstractmethod
     def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
@@ -110,10 +129,56 @@ class Layout(ABC):
         """Prefetch the trees at positions ``first .. first + count``."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """The rows of one block: where they start and how many the batch has."""
+
+    rows: Buffer
+    n_rows: Value
+    stride: Value
+    first: Value
+    n_features: int
+
+
+#: Declares a buffer of model data (once a name) and returns it.
+Model: TypeAlias = Callable[[str, AnyArray], Buffer]
+
+
+class BlockLayout(ABC):
+    """A forest laid out for whole blocks of rows instead of single walks.
+
+    The methods are called in this order for each block; :meth:`add_tree` once a tree.
+    """
+
+    def buffers(self) -> tuple[BufferData, ...]:
+        """Return nothing: buffers are declared through ``model``."""
+        return ()
+
+    @abstractmethod
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+        """Evaluate every distinct predicate on the rows of a block."""
+
+    @abstractmethod
+    def start(self, b: Builder, sums: Buffer) -> None:
+        """Set the sums of the block, (rows, outputs) in any order, to the base."""
+
+    @abstractmethod
+    def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
+        """Add the leaves the rows reach in the tree at a position."""
+
+    @abstractmethod
+    def finish(
+        self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
+    ) -> None:
+        """Write the sums of the block's first ``count`` rows to the result."""
+
+
 class Representation(ABC):
     """A way to lay trees out, named in ``Schedule.represent``."""
 
     name: str
+    #: Whether it lowers whole blocks (``lay_out_blocks``) or walks (``lay_out``).
+    by_blocks: bool = False
     #: Bytes of buffers above which :meth:`check` refuses a forest.
     byte_limit: int = 1 << 32
 
@@ -121,9 +186,21 @@ class Representation(ABC):
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return what the layout would take, without building it."""
 
-    @abstractmethod
     def lay_out(self, hir: PredictEnsemble) -> Layout:
-        """Build the layout."""
+        """Build the layout for single walks."""
+        raise ScheduleError(
+            f'represent("{self.name}") evaluates blocks of rows; mark their loop with '
+            "cache_predicates."
+        )
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> BlockLayout:
+        """Build the layout for blocks of ``block`` rows."""
+        raise ScheduleError(
+            f'represent("{self.name}") walks single rows, which cache_predicates does '
+            'not; use represent("bitsliced").'
+        )
 
     def check(self, hir: PredictEnsemble) -> None:
         """Refuse a forest this representation cannot hold, before building it."""
@@ -149,6 +226,11 @@ def register(representation: Representation) -> None:
     _REGISTRY[representation.name] = representation
 
 
+def names() -> tuple[str, ...]:
+    """Return the names of all registered representations, sorted."""
+    return tuple(sorted(_REGISTRY))
+
+
 def get(name: str) -> Representation:
     """Return a registered representation.
 
@@ -158,7 +240,7 @@ def get(name: str) -> Representation:
         If no representation has that name.
     """
     if name not in _REGISTRY:
-        known = ", ".join(sorted(_REGISTRY))
+        known = ", ".join(names())
         raise ScheduleError(f'there is no representation "{name}"; known are {known}.')
     return _REGISTRY[name]
 
@@ -171,3 +253,40 @@ def node_type(walk_lanes: int) -> Scalar:
 def node_scalar(tree: Value) -> Scalar:
     """Return the node type for walks over ``tree`` (scalar or vector)."""
     return node_type(lanes_of(tree.type))
+
+
+def node_tests(hir: PredictEnsemble) -> NodeTests:
+    """Return what the tests of every tile hold, as plain arrays to store anyhow."""
+    return _node_tests(hir.forest, hir.tiles.predicate)
+
+
+__all__ = [
+    "F32",
+    "F64",
+    "I32",
+    "I64",
+    "U8",
+    "U16",
+    "U32",
+    "AnyArray",
+    "Buffer",
+    "BufferData",
+    "Builder",
+    "Cursor",
+    "Layout",
+    "NodeTests",
+    "PredictEnsemble",
+    "Representation",
+    "Scalar",
+    "TiledForest",
+    "Value",
+    "Vec",
+    "get",
+    "lanes_of",
+    "names",
+    "node_scalar",
+    "node_tests",
+    "node_type",
+    "register",
+    "scalar_of",
+]

@@ -1,113 +1,172 @@
-"""The bit-sliced representation: a tree is the numbers of its predicates' lines.
+"""The bit-sliced representation: trees as bit logic over a table of predicates.
 
-A node of a complete tree of depth d stands at its heap place; the leaf a row reaches is
-the number whose bits are the answers on the way, the root's highest (a set bit went
-right). Shallower leaves are repeated below dummy nodes, whose answer does not matter.
+It lowers whole walks of a block of rows (DESIGN §7), so it goes with
+``cache_predicates`` and ``vectorize``: the input stage is ``predicate_lines.py``, the
+trees are ``sliced_trees.py``, what both read is laid out in ``predicate_table.py`` and
+``sliced_layout.py``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.compiler.forest import Forest
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.hir import PredictEnsemble
+from skforge.compiler.ir.lir import I64, U8, Buffer, Value
+from skforge.compiler.representations.base import (
+    BlockLayout,
+    BlockRows,
+    Model,
+    Representation,
+    register,
+)
+from skforge.compiler.representations.predicate_lines import PredicateLowering
+from skforge.compiler.representations.predicate_table import (
+    PredicateTable,
+    plan_predicates,
+)
+from skforge.compiler.representations.sliced_layout import slice_trees
+from skforge.compiler.representations.sliced_trees import GROUP, BitslicedLowering
+from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
-#: Deepest complete tree; 256 leaves are what byte look-ups reach.
-MAX_DEPTH = 8
 
+def search_levels(target: Target, lanes: int, item: int) -> int:
+    """Return how many levels an in-register search may have; 0: compare instead.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SlicedTrees:
-    """Complete trees of the depth each needs, in walking order."""
-
-    depth: NDArray[np.uint8]  # (n_trees,)
-    node_offset: NDArray[np.int32]  # (n_trees,) into lines
-    lines: NDArray[np.int32]  # line of each heap node; 0 for dummies
-    leaf_offset: NDArray[np.int32]  # (n_trees,) into leaf_row
-    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each leaf number
-    depths: tuple[int, ...]  # that occur
-
-
-def slice_trees(
-    forest: Forest, line_of: NDArray[np.int32], order: NDArray[np.int32]
-) -> SlicedTrees:
-    """Lay every tree out as a heap of lines, level by level, all trees at once.
-
-    Parameters
-    ----------
-    forest : Forest
-        Normalised, no tree deeper than :data:`MAX_DEPTH`.
-    line_of : ndarray of int32, shape (n_predicates,)
-        The line of each predicate.
-    order : ndarray of int32, shape (n_trees,)
-        The tree at each position of the walking order.
-
-    Raises
-    ------
-    ScheduleError
-        If a tree is deeper.
+    512-bit registers hold the 255 pivots of eight levels of float32; a table that
+    needs more registers than there are is no better than comparing.
     """
-    depth = forest.tree_depths()[order].astype(np.int64)
-    if depth.max(initial=0) > MAX_DEPTH:
-        raise ScheduleError(
-            f'represent("bitsliced") takes trees of at most {MAX_DEPTH} levels; this '
-            f'forest has {int(depth.max())}. Use represent("sparse").'
+    if target.has_mask_registers:
+        return 8 if item == 4 else 6
+    return 5 if target.has("avx2") and item == 4 and lanes == 8 else 0
+
+
+class BitslicedLayout(BlockLayout):
+    """One forest for one target and block size."""
+
+    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
+        forest = hir.forest
+        item = forest.threshold.dtype.itemsize
+        self._hir, self._block = hir, block
+        self._lanes = max(2, target.vector_bits // (8 * item))
+        self._plane_rows = min(block, max(64, target.vector_bits))
+        self._bytes = target.has("avx512vbmi")
+        levels = search_levels(target, self._lanes, item)
+        self.table: PredicateTable = plan_predicates(
+            forest, hir.comparison, self._lanes, levels
         )
-    n_nodes, n_leaves = (1 << depth) - 1, 1 << depth
-    node_offset = np.cumsum(n_nodes) - n_nodes
-    leaf_offset = np.cumsum(n_leaves) - n_leaves
-    lines = np.zeros(int(n_nodes.sum()), np.int32)
-    leaf_row = np.zeros(int(n_leaves.sum()), np.int32)
-    # Every item is (position, heap place, forest node); a leaf above the bottom goes
-    # on to both children of a dummy.
-    position = np.arange(len(order))
-    place = np.zeros(len(order), np.int64)
-    node = forest.tree_offset[:-1][order].astype(np.int64)
-    for level in range(int(depth.max(initial=0)) + 1):
-        bottom = depth[position] == level
-        number = place[bottom] - (1 << level) + 1
-        leaf_row[leaf_offset[position[bottom]] + number] = forest.leaf[node[bottom]]
-        position, place, node = position[~bottom], place[~bottom], node[~bottom]
-        predicate = forest.predicate[node]
-        inner = predicate >= 0
-        at = node_offset[position] + place
-        lines[at[inner]] = line_of[predicate[inner]]
-        left = np.where(inner, forest.left[node], node)
-        right = np.where(inner, forest.right[node], node)
-        position = np.concatenate([position, position])
-        place = np.concatenate([2 * place + 1, 2 * place + 2])
-        node = np.concatenate([left, right])
-    return SlicedTrees(
-        depth=depth.astype(np.uint8),
-        node_offset=node_offset.astype(np.int32),
-        lines=lines,
-        leaf_offset=leaf_offset.astype(np.int32),
-        leaf_row=leaf_row,
-        depths=tuple(sorted(set(depth.tolist()))),
-    )
+        self._trees = slice_trees(forest, self.table.line_of, hir.tiles.tree_order)
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+        """Fill the table of lines for one block of rows."""
+        forest = self._hir.forest
+        self._input = PredicateLowering(
+            b,
+            self.table,
+            forest,
+            self._hir.comparison,
+            self._lanes,
+            self._block,
+            self._plane_rows // 64,
+            model,
+        )
+        self._sliced = BitslicedLowering(
+            b,
+            self._trees,
+            forest,
+            self._hir.tiles.tree_order,
+            self._block,
+            self._plane_rows,
+            self._bytes,
+            model,
+        )
+        self._model = model
+        self._input.scratch()
+        self._sliced.scratch()
+        size = b.const(self.table.n_lines * self._block // 8)
+        self._lines = b.alloc("lines", U8, size, alignment=64)
+        self._input.evaluate(rows, self._lines)
+
+    def start(self, b: Builder, sums: Buffer) -> None:
+        """Set the sums of every row to the base, one output after another."""
+        forest, block = self._hir.forest, b.const(self._block)
+        for k, value in enumerate(forest.base.tolist()):
+            base = b.const(value, sums.element)
+
+            def one(
+                i: Value,
+                _: tuple[Value, ...],
+                base: Value = base,
+                first: int = k * self._block,
+            ) -> None:
+                b.store(sums, b.add(i, first), base)
+
+            b.for_(b.const(0), block, b.const(1), one)
+
+    def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
+        """Add the leaves that the block's rows reach in one tree."""
+        self._sliced.add_tree(tree, self._lines, sums)
+
+    def finish(
+        self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
+    ) -> None:
+        """Write the sums of ``count`` rows, undoing the order of the look-up."""
+        outputs = self._hir.forest.n_outputs
+        order = self._model("row_order", self._sliced.row_order().astype(np.int32))
+
+        def row(i: Value, _: tuple[Value, ...]) -> None:
+            group = b.mul(b.binary("div", i, GROUP), GROUP)
+            place = b.convert(b.load(order, b.binary("and", i, GROUP - 1)), I64)
+            at = b.binary("add", group, place)
+            to = b.mul(b.binary("add", first, i), outputs)
+            for k in range(outputs):
+                value = b.load(sums, b.add(at, k * self._block))
+                b.store(result, b.add(to, k), value)
+
+        b.for_(b.const(0), count, b.const(1), row, hint="row")
 
 
-def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
-    """Return tables of values as planes of bytes, lowest byte first.
+class Bitsliced(Representation):
+    """``represent("bitsliced")``."""
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, size)
-        One table a row.
-    entries : int
-        Entries of a plane; more than ``size`` are zero.
+    name = "bitsliced"
+    by_blocks = True
 
-    Returns
-    -------
-    ndarray of uint8, shape (n, itemsize, entries)
-    """
-    n, size = values.shape
-    item = values.dtype.itemsize
-    raw = np.ascontiguousarray(values).view(np.uint8).reshape(n, size, item)
-    planes = np.zeros((n, item, entries), np.uint8)
-    planes[:, :, :size] = raw.transpose(0, 2, 1)
-    return planes
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return the bytes of node numbers and leaf tables, about."""
+        depth = hir.forest.tree_depths().astype(np.int64)
+        leaves = int((1 << np.minimum(depth, 40)).sum())
+        return leaves * (4 + hir.forest.leaf_value.itemsize * hir.forest.n_outputs)
+
+    def check(self, hir: PredictEnsemble) -> None:
+        """Refuse what the bit logic cannot express."""
+        if hir.reduction == "reproducible":
+            raise ScheduleError(
+                'represent("bitsliced") sums floats in model order; use '
+                'reduction="exact" or another representation.'
+            )
+        if hir.tiles.tile_size > 1:
+            raise ScheduleError(
+                'represent("bitsliced") evaluates single nodes; leave out tile_nodes.'
+            )
+        slice_trees(
+            hir.forest,
+            np.zeros(hir.forest.n_predicates, np.int32),
+            hir.tiles.tree_order,
+        )
+        super().check(hir)
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> BlockLayout:
+        """Lay predicates and trees out for blocks of ``block`` rows."""
+        if block % GROUP or block & (block - 1):
+            raise ScheduleError(
+                f'represent("bitsliced") takes blocks of {GROUP} rows or a power of '
+                f"two times that; this schedule has blocks of {block}."
+            )
+        return BitslicedLayout(hir, target, block)
+
+
+register(Bitsliced())

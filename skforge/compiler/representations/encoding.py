@@ -18,7 +18,7 @@ from skforge.compiler.ir.lir import BOOL, U32, Value
 from skforge.exceptions import UnsupportedModelError
 
 #: Flags of a test, in bit order above the feature number.
-FLAGS = ("default_left", "category", "nan_is_zero", "zero_is_missing")
+FLAGS = ("default_left", "category", "nan_is_zero", "zero_is_missing", "equal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,19 @@ class TestFacts:
     flags: tuple[str, ...]
     all_nan_is_zero: bool = False  # every test, so that no flag is needed
     has_categories: bool = False
+    exact_members: bool = False  # sets hold numbers, so a fraction is in none
 
     @classmethod
     def of(cls, forest: Forest) -> TestFacts:
         """Look at every predicate of a forest."""
         missing = forest.missing
-        category = forest.comparison == Comparison.IN
+        category = forest.comparison >= Comparison.IN
+        member = forest.comparison == Comparison.MEMBER
+        if bool(member.any()) and bool((category & ~member).any()):
+            raise UnsupportedModelError(
+                "The forest has both tests of categories and tests of set members; "
+                "no source mixes them, so one node word cannot hold both."
+            )
         flags = []
         never = bool((missing == Missing.NEVER).any())
         all_never = never and bool((missing == Missing.NEVER).all())
@@ -45,7 +52,9 @@ class TestFacts:
             flags.append("nan_is_zero")
         if bool((missing == Missing.ZERO).any()):
             flags.append("zero_is_missing")
-        return cls(tuple(flags), all_never, bool(category.any()))
+        if bool((forest.comparison == Comparison.EQ).any()):
+            flags.append("equal")
+        return cls(tuple(flags), all_never, bool(category.any()), bool(member.any()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +80,12 @@ class TestEncoding:
         """Bits a feature number and its flags take."""
         return self.feature_bits + len(self.facts.flags)
 
-    def encode(self, forest: Forest, predicate: NDArray[np.int32]) -> NDArray[np.uint32]:
+    def encode(
+        self, forest: Forest, predicate: NDArray[np.int32]
+    ) -> NDArray[np.uint32]:
         """Return the words of nodes; predicate -1 (a dummy or a leaf) is 0."""
         word = forest.feature.astype(np.uint32)
-        values = {
-            "default_left": forest.missing_left & (forest.missing != Missing.NEVER),
-            "category": forest.comparison == Comparison.IN,
-            "nan_is_zero": forest.missing == Missing.NEVER,
-            "zero_is_missing": forest.missing == Missing.ZERO,
-        }
+        values = flag_values(forest)
         for i, flag in enumerate(self.facts.flags):
             word |= values[flag].astype(np.uint32) << np.uint32(self.feature_bits + i)
         return _take(word, predicate, np.uint32(0))
@@ -87,16 +93,8 @@ class TestEncoding:
     def thresholds(
         self, forest: Forest, predicate: NDArray[np.int32]
     ) -> NDArray[np.floating[Any]]:
-        """Return what tests compare with; a dummy's NaN is below nothing: false.
-
-        A category test holds the number of its set as bits.
-        """
-        value = forest.threshold.copy()
-        category = forest.comparison == Comparison.IN
-        as_int = np.uint32 if value.dtype == np.float32 else np.uint64
-        bits = value.view(as_int)
-        bits[category] = np.cumsum(category)[category] - 1
-        return _take(value, predicate, value.dtype.type(np.nan))
+        """Return what tests compare with; see :func:`stored_thresholds`."""
+        return stored_thresholds(forest, predicate)
 
     def feature(self, b: Builder, word: Value) -> Value:
         """Decode the feature number of a word."""
@@ -109,6 +107,66 @@ class TestEncoding:
         bit = self.feature_bits + self.facts.flags.index(flag)
         picked = b.binary("and", word, 1 << bit)
         return b.compare("ne", picked, b.const(0, with_lanes(U32, picked.type)))
+
+
+def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
+    """Return the value of every flag for each predicate."""
+    return {
+        "default_left": forest.missing_left & (forest.missing != Missing.NEVER),
+        "category": forest.comparison >= Comparison.IN,
+        "nan_is_zero": forest.missing == Missing.NEVER,
+        "zero_is_missing": forest.missing == Missing.ZERO,
+        "equal": forest.comparison == Comparison.EQ,
+    }
+
+
+def stored_thresholds(
+    forest: Forest, predicate: NDArray[np.int32]
+) -> NDArray[np.floating[Any]]:
+    """Return what the tests of nodes compare with.
+
+    A dummy (predicate -1) has NaN, below which nothing is: false for every row. A
+    category test holds the number of its set as bits.
+    """
+    value = forest.threshold.copy()
+    category = forest.comparison >= Comparison.IN
+    as_int = np.uint32 if value.dtype == np.float32 else np.uint64
+    bits = value.view(as_int)
+    bits[category] = np.cumsum(category)[category] - 1
+    return _take(value, predicate, value.dtype.type(np.nan))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeTests:
+    """The tests of every HIR tile as plain arrays, for layouts of one's own.
+
+    Attributes
+    ----------
+    threshold : ndarray of shape (n_items, tile_size)
+        What ``load_threshold`` must return, in the forest's input dtype.
+    feature : ndarray of uint32, shape (n_items, tile_size)
+        What ``load_feature_index`` must return; 0 for leaves and dummies.
+    flags : dict of str to ndarray of bool, shape (n_items, tile_size)
+        What ``load_flag`` must return, for each flag it can be asked for. A forest
+        without missing values or categories has none.
+    """
+
+    threshold: NDArray[np.floating[Any]]
+    feature: NDArray[np.uint32]
+    flags: dict[str, NDArray[np.bool_]]
+
+
+def node_tests(forest: Forest, predicate: NDArray[np.int32]) -> NodeTests:
+    """Return the tests of ``tiles.predicate`` of a normalised forest."""
+    values = flag_values(forest)
+    return NodeTests(
+        stored_thresholds(forest, predicate),
+        _take(forest.feature.astype(np.uint32), predicate, np.uint32(0)),
+        {
+            flag: _take(values[flag], predicate, np.False_)
+            for flag in TestFacts.of(forest).flags
+        },
+    )
 
 
 def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
@@ -124,11 +182,21 @@ def category_tables(
     forest: Forest,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
     """Return each set's first word, its number of words, and all words (one spare)."""
-    category = np.flatnonzero(forest.comparison == Comparison.IN)
+    category = np.flatnonzero(forest.comparison >= Comparison.IN)
     start = forest.category_offset[:-1][category].astype(np.uint32)
     count = np.diff(forest.category_offset)[category].astype(np.uint32)
     words = np.append(forest.category_words, np.uint32(0)).astype(np.uint32)
     return start, count, words
 
 
-__all__ = ["BOOL", "FLAGS", "TestEncoding", "TestFacts", "category_tables"]
+__all__ = [
+    "BOOL",
+    "FLAGS",
+    "NodeTests",
+    "TestEncoding",
+    "TestFacts",
+    "category_tables",
+    "flag_values",
+    "node_tests",
+    "stored_thresholds",
+]

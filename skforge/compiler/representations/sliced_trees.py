@@ -15,7 +15,6 @@ same for every tree, which the last step undoes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from skforge.compiler.ir import lir
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.lir import I64, U8, U16, Buffer, Plane, Scalar, Value, Vec
 from skforge.compiler.ir.numpy_types import scalar_of
-from skforge.compiler.representations.bitsliced import SlicedTrees, byte_planes
-
-Model = Callable[[str, NDArray[Any]], Buffer]
+from skforge.compiler.representations.base import Model
+from skforge.compiler.representations.sliced_layout import SlicedTrees, byte_planes
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
 

@@ -16,8 +16,7 @@ compares from ten thresholds, eight vectors in lockstep beat one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,11 +30,11 @@ from skforge.compiler.ir.lir import (
     U32,
     Buffer,
     CompareOp,
-    Mask,
     Scalar,
     Value,
     Vec,
 )
+from skforge.compiler.representations.base import BlockRows, Model
 from skforge.compiler.representations.encoding import category_tables
 from skforge.compiler.representations.predicate_table import (
     CATEGORY,
@@ -45,17 +44,6 @@ from skforge.compiler.representations.predicate_table import (
 
 #: Vectors of rows searched together.
 LOCKSTEP = 8
-
-
-@dataclass(frozen=True, slots=True)
-class BlockRows:
-    """The rows of one block: where they start and how many the batch has."""
-
-    rows: Buffer
-    n_rows: Value
-    stride: Value
-    first: Value
-    n_features: int
 
 
 class PredicateLowering:
@@ -69,10 +57,11 @@ class PredicateLowering:
         comparison: str,
         lanes: int,
         block: int,
-        model: Callable[[str, np.ndarray], Buffer],  # type: ignore[type-arg]
+        plane_words: int,
+        model: Model,
     ) -> None:
         self.b, self.t, self.forest = b, table, forest
-        self.lanes, self.block = lanes, block
+        self.lanes, self.block, self.plane_words = lanes, block, plane_words
         self.op: CompareOp = "ge" if comparison == "lt" else "gt"
         jobs = table.jobs
         self.kind = model("job_kind", jobs.kind)
@@ -338,8 +327,6 @@ class PredicateLowering:
 
             b.for_(b.const(0), groups, b.const(1), group, hint="high")
 
-    plane_words = 8  # 64-bit words of a vector register
-
     def _category(
         self, column: Value, line: Value, count: Value, offset: Value, lines: Buffer
     ) -> None:
@@ -503,6 +490,3 @@ def _transpose_lanes(b: Builder, vectors: list[Value], e: int) -> list[Value]:
         pick(even0, even1, [1, 3], [1, 3]),
         pick(odd0, odd1, [1, 3], [1, 3]),
     ]
-
-
-__all__ = ["BlockRows", "Mask", "PredicateLowering", "transpose"]

@@ -1,0 +1,225 @@
+"""Attributes of an ONNX node as arrays, whatever the file holds.
+
+Messages are read field by field, so that a damaged or hostile file ends in our
+exceptions and the ``onnx`` package is needed to parse files only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+Array: TypeAlias = NDArray[Any]
+Attributes: TypeAlias = dict[str, Any]
+
+DAMAGED = "the model is damaged, export it again."
+
+# AttributeProto.type
+_INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 3, 4, 6, 7, 8
+_TYPE_NAMES = {
+    _INT: "an integer",
+    _STRING: "a string",
+    _TENSOR: "a tensor",
+    _FLOATS: "a list of floats",
+    _INTS: "a list of integers",
+    _STRINGS: "a list of strings",
+}
+_NODES = {
+    "nodes_falsenodeids": _INTS,
+    "nodes_featureids": _INTS,
+    "nodes_hitrates": _FLOATS,
+    "nodes_missing_value_tracks_true": _INTS,
+    "nodes_modes": _STRINGS,
+    "nodes_nodeids": _INTS,
+    "nodes_treeids": _INTS,
+    "nodes_truenodeids": _INTS,
+    "nodes_values": _FLOATS,
+    "base_values": _FLOATS,
+    "post_transform": _STRING,
+}
+_TENSORS = ("base_values", "nodes_hitrates", "nodes_values")
+_REGRESSOR = {
+    **_NODES,
+    "aggregate_function": _STRING,
+    "n_targets": _INT,
+    "target_ids": _INTS,
+    "target_nodeids": _INTS,
+    "target_treeids": _INTS,
+    "target_weights": _FLOATS,
+}
+_CLASSIFIER = {
+    **_NODES,
+    "class_ids": _INTS,
+    "class_nodeids": _INTS,
+    "class_treeids": _INTS,
+    "class_weights": _FLOATS,
+    "classlabels_int64s": _INTS,
+    "classlabels_strings": _STRINGS,
+}
+_ENSEMBLE = {
+    "aggregate_function": _INT,
+    "leaf_targetids": _INTS,
+    "leaf_weights": _TENSOR,
+    "membership_values": _TENSOR,
+    "n_targets": _INT,
+    "nodes_falseleafs": _INTS,
+    "nodes_falsenodeids": _INTS,
+    "nodes_featureids": _INTS,
+    "nodes_hitrates": _TENSOR,
+    "nodes_missing_value_tracks_true": _INTS,
+    "nodes_modes": _TENSOR,
+    "nodes_splits": _TENSOR,
+    "nodes_trueleafs": _INTS,
+    "nodes_truenodeids": _INTS,
+    "post_transform": _INT,
+    "tree_roots": _INTS,
+}
+
+
+def known_attributes(op_type: str, version: int) -> dict[str, int]:
+    """Return name and type of each attribute an operator has in an opset version."""
+    if op_type == "TreeEnsemble":
+        return _ENSEMBLE
+    known = _CLASSIFIER if op_type == "TreeEnsembleClassifier" else _REGRESSOR
+    if version < 3:
+        return known
+    weights = "class_weights" if op_type.endswith("Classifier") else "target_weights"
+    return {**known, **{f"{name}_as_tensor": _TENSOR for name in (*_TENSORS, weights)}}
+
+
+def read_attributes(node: Any, version: int) -> Attributes:
+    """Return a node's attributes: ints, bytes, arrays, or lists of bytes.
+
+    Parameters
+    ----------
+    node : NodeProto
+        A ``TreeEnsemble*`` node.
+    version : int
+        Version of the operator set ``ai.onnx.ml`` that the model imports.
+
+    Returns
+    -------
+    dict
+        Attributes by name; tensors as arrays of one dimension.
+    """
+    known = known_attributes(node.op_type, version)
+    found: Attributes = {}
+    for attribute in node.attribute:
+        name = attribute.name
+        if name not in known:
+            raise UnsupportedModelError(
+                f"{node.op_type} has the unknown attribute {name!r}; "
+                "it may change predictions, so the model is refused."
+            )
+        if name in found:
+            raise InvalidModelError(f"{name} is given twice; {DAMAGED}")
+        if attribute.ref_attr_name:
+            raise UnsupportedModelError(
+                f"{name} refers to an attribute of a function; inline the model's "
+                "functions (onnx.inliner) first."
+            )
+        wanted = known[name]
+        if attribute.type != wanted:
+            raise InvalidModelError(f"{name} is not {_TYPE_NAMES[wanted]}; {DAMAGED}")
+        found[name] = _value(attribute, wanted)
+    return found
+
+
+def _value(attribute: Any, kind: int) -> Any:
+    if kind == _INT:
+        return int(attribute.i)
+    if kind == _STRING:
+        return bytes(attribute.s)
+    if kind == _FLOATS:
+        return np.array(attribute.floats, dtype=np.float32)
+    if kind == _INTS:
+        return np.array(attribute.ints, dtype=np.int64)
+    if kind == _STRINGS:
+        return list(attribute.strings)
+    return _tensor(attribute.t, attribute.name)
+
+
+# TensorProto.data_type -> dtype in the file, and the field for data not in raw_data
+_TENSOR_TYPES = {
+    1: (np.dtype("<f4"), "float_data"),
+    2: (np.dtype("<u1"), "int32_data"),
+    10: (np.dtype("<f2"), ""),
+    11: (np.dtype("<f8"), "double_data"),
+}
+
+
+def _tensor(tensor: Any, name: str) -> Array:
+    if tensor.data_location == 1:
+        raise UnsupportedModelError(
+            f"{name} lies in another file; save the model in one file "
+            "(save_as_external_data=False)."
+        )
+    if tensor.data_type not in _TENSOR_TYPES or len(tensor.dims) != 1:
+        raise InvalidModelError(
+            f"{name} is no list of float, double or uint8 numbers (data type "
+            f"{tensor.data_type}, {len(tensor.dims)} dimensions); {DAMAGED}"
+        )
+    dtype, field = _TENSOR_TYPES[tensor.data_type]
+    if tensor.raw_data or not field:
+        raw = bytes(tensor.raw_data)
+        raw = raw[: len(raw) - len(raw) % dtype.itemsize]
+        values = np.frombuffer(raw, dtype)
+        complete = len(values) * dtype.itemsize == len(tensor.raw_data)
+    else:
+        wide = np.array(getattr(tensor, field))
+        values = wide.astype(dtype)
+        complete = True
+    if not complete or tensor.dims[0] != len(values):
+        raise InvalidModelError(
+            f"{name} holds {len(values)} numbers and says {tensor.dims[0]}; {DAMAGED}"
+        )
+    return values.astype(dtype.newbyteorder("="))
+
+
+def array(attributes: Attributes, name: str) -> Array:
+    """Return a list attribute, empty when it is absent."""
+    return np.asarray(attributes.get(name, np.zeros(0, np.int64)))
+
+
+def numbers(
+    attributes: Attributes, name: str, dtype: np.dtype[Any]
+) -> NDArray[np.floating[Any]]:
+    """Return a list of floats, or its ``_as_tensor`` form, in the thresholds' dtype."""
+    plain = attributes.get(name)
+    exact = attributes.get(f"{name}_as_tensor")
+    if plain is not None and len(plain) and exact is not None and len(exact):
+        raise InvalidModelError(
+            f"both {name} and {name}_as_tensor have values; {DAMAGED}"
+        )
+    if exact is not None and len(exact):
+        return typed(exact, f"{name}_as_tensor", dtype)
+    if plain is None:
+        return np.zeros(0, dtype)
+    values: NDArray[np.floating[Any]] = np.asarray(plain).astype(dtype)
+    return values
+
+
+def typed(values: Array, name: str, dtype: np.dtype[Any]) -> Array:
+    """Return a tensor that must have the dtype of the ensemble's thresholds."""
+    if values.dtype != dtype:
+        raise UnsupportedModelError(
+            f"{name} holds {values.dtype} numbers where the input asks for {dtype}; "
+            "onnxruntime refuses such a model."
+        )
+    return values
+
+
+def same_length(attributes: Attributes, names: tuple[str, ...]) -> int:
+    """Return the length that the lists must share."""
+    first = len(array(attributes, names[0]))
+    for name in names[1:]:
+        found = len(attributes.get(name, ()))
+        if found != first:
+            raise InvalidModelError(
+                f"{name} has {found} entries, {names[0]} has {first}; {DAMAGED}"
+            )
+    return first

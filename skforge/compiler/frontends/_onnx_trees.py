@@ -1,0 +1,328 @@
+"""Trees of ONNX nodes as a graph of tests and leaves, and as the arrays of a Forest.
+
+Both forms of the file (rows of a node table, and lists of tests and leaves) become one
+:class:`Graph`. Then trees are followed from their roots, level by level and all at
+once; every later step is one pass over all nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import (
+    Comparison,
+    Missing,
+    deduplicate_predicates,
+    round_thresholds,
+)
+from skforge.compiler.frontends._onnx_attributes import DAMAGED
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.floating[Any]]
+
+_MAX_WORDS = 1 << 26  # of all sets; a small file could ask for terabytes
+_MAX_MEMBER = 1 << 31
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Tests that refer to tests (>= 0) or leaves (``~leaf``), not yet known as trees."""
+
+    feature: IntArray
+    comparison: IntArray  # Comparison; MEMBER has its values in ``members``
+    value: FloatArray
+    tracks: NDArray[np.bool_]  # NaN goes the way of a true test
+    true: IntArray
+    false: IntArray
+    number: IntArray  # the source's own number of each test
+    leaf_number: IntArray
+    roots: IntArray  # a test or a leaf for each tree
+    members: dict[int, FloatArray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """What leaves add: parallel arrays, those of one leaf in the order they count."""
+
+    leaf: IntArray
+    output: IntArray
+    value: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trees:
+    """Arrays of a Forest; ``leaf_of[i]`` is the graph's leaf of leaf row ``i``."""
+
+    arrays: dict[str, Any]
+    leaf_of: IntArray
+    tree_of: IntArray
+
+
+def build_trees(graph: Graph, input_dtype: np.dtype[Any]) -> Trees:
+    """Follow the trees from their roots and return the arrays of a Forest.
+
+    Parameters
+    ----------
+    graph : Graph
+        References are in range.
+    input_dtype : dtype
+        Type of the rows; thresholds are rounded to it so that no test changes.
+
+    Returns
+    -------
+    Trees
+    """
+    graph = merge_equal_chains(graph)
+    tree, reference, left, right = _follow(graph)
+    # stable: within a tree the order of levels stays, so its root is first
+    order = np.argsort(tree, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    tree, reference = tree[order], reference[order]
+    inner = reference >= 0
+    test = reference[inner]
+    left, right = left[order], right[order]
+    predicates, index = _predicates(graph, test, input_dtype)
+    predicate = np.full(len(tree), -1, dtype=np.int32)
+    predicate[inner] = index
+    leaf_of = ~reference[~inner]
+    number = np.empty(len(tree), np.int64)
+    number[inner] = graph.number[test]
+    number[~inner] = graph.leaf_number[leaf_of]
+    arrays = {
+        "tree_offset": np.searchsorted(tree, np.arange(len(graph.roots) + 1)),
+        "predicate": predicate,
+        "left": np.where(inner, rank[left], -1),
+        "right": np.where(inner, rank[right], -1),
+        "leaf": np.where(inner, -1, np.cumsum(~inner) - 1),
+        "source_node": number,
+        "cover": np.zeros(0),
+        **predicates,
+    }
+    return Trees(arrays, leaf_of, tree[~inner])
+
+
+def _follow(graph: Graph) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return tree, reference and children (positions) of every node, level by level."""
+    seen = np.zeros(len(graph.true), np.bool_)
+    tree = np.arange(len(graph.roots))
+    front = graph.roots
+    trees, references, lefts, rights = [], [], [], []
+    start = 0
+    while len(front):
+        inner = np.flatnonzero(front >= 0)
+        test = front[inner]
+        values, counts = np.unique(test, return_counts=True)
+        twice = (counts > 1) | seen[values]
+        if twice.any():
+            at = int(graph.number[values[twice][0]])
+            raise InvalidModelError(
+                f"node {at} is reached in more than one way, so its tree is none; "
+                f"{DAMAGED}"
+            )
+        seen[test] = True
+        left = np.zeros(len(front), np.int64)
+        right = np.zeros(len(front), np.int64)
+        begin = start + len(front)
+        left[inner] = begin + np.arange(len(inner))
+        right[inner] = begin + len(inner) + np.arange(len(inner))
+        trees.append(tree)
+        references.append(front)
+        lefts.append(left)
+        rights.append(right)
+        tree = np.concatenate((tree[inner], tree[inner]))
+        front = np.concatenate((graph.true[test], graph.false[test]))
+        start = begin
+    none = [np.zeros(0, np.int64)]
+    joined = [np.concatenate(part or none) for part in (trees, references)]
+    sides = [np.concatenate(part or none) for part in (lefts, rights)]
+    return joined[0], joined[1], sides[0], sides[1]
+
+
+def merge_equal_chains(graph: Graph) -> Graph:
+    """Make one set test of chains of ``==`` that lead to the same node when true.
+
+    Converters write ``x in {a, b}`` as ``x == a ? n : x == b ? n : ...``, which shares
+    the node ``n``. onnxruntime merges such chains too, and then looks at the missing
+    track of the first test only, so chains of several tracks are refused.
+    """
+    equal = graph.comparison == Comparison.EQ
+    following = np.where(graph.false >= 0, graph.false, 0)
+    linked = (
+        equal
+        & (graph.false >= 0)
+        & equal[following]
+        & (graph.feature[following] == graph.feature)
+        & (graph.true[following] == graph.true)
+    )
+    mixed = linked & (graph.tracks[following] != graph.tracks)
+    if mixed.any():
+        at = int(mixed.argmax())
+        raise UnsupportedModelError(
+            f"node {graph.number[at]} starts a chain of equality tests with different "
+            "nodes_missing_value_tracks_true; onnxruntime treats it as one test."
+        )
+    whole = _can_be_member(graph.value)
+    linked &= whole & whole[following]
+    if not linked.any():
+        return graph
+    inner_chain = np.zeros(len(linked), np.bool_)
+    inner_chain[graph.false[linked]] = True
+    comparison, false = graph.comparison.copy(), graph.false.copy()
+    members = dict(graph.members)
+    for head in np.flatnonzero(linked & ~inner_chain).tolist():
+        chain = [head]
+        while linked[chain[-1]] and len(chain) <= len(linked):
+            chain.append(int(graph.false[chain[-1]]))
+        comparison[head] = Comparison.MEMBER
+        members[head] = graph.value[chain]
+        false[head] = graph.false[chain[-1]]
+    return replace(graph, comparison=comparison, false=false, members=members)
+
+
+def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
+    """Tell which values are whole numbers that a set of bits can hold."""
+    with np.errstate(invalid="ignore"):
+        result: NDArray[np.bool_] = (
+            (values >= 0) & (values < _MAX_MEMBER) & (values == np.trunc(values))
+        )
+    return result
+
+
+def _predicates(
+    graph: Graph, test: IntArray, input_dtype: np.dtype[Any]
+) -> tuple[dict[str, Any], NDArray[np.int32]]:
+    """Return the distinct predicates of the tests and each test's number."""
+    comparison = graph.comparison[test].copy()
+    value = graph.value[test].astype(np.float64)
+    tracks = graph.tracks[test]
+    unequal = comparison == Comparison.NE
+    equal = (comparison == Comparison.EQ) | unequal
+    member = comparison == Comparison.MEMBER
+    value[member] = 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        never = np.isnan(value) | (equal & (value.astype(input_dtype) != value))
+    # no number passes x < -inf and every number passes x >= -inf
+    comparison[never] = np.where(unequal[never], Comparison.GE, Comparison.LT)
+    value[never] = -np.inf
+    sets = _member_words(graph, test)
+    threshold = round_thresholds(value, comparison, input_dtype)
+    return deduplicate_predicates(
+        graph.feature[test],
+        comparison,
+        threshold,
+        int(Missing.NAN),
+        tracks | unequal,  # NaN != t is true
+        sets,
+    )
+
+
+def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]:
+    """Return each set as bits, by position in ``test``."""
+    sets: dict[int, NDArray[np.uint32]] = {}
+    total = 0
+    for position in np.flatnonzero(graph.comparison[test] == Comparison.MEMBER):
+        values = graph.members[int(test[position])]
+        fits = _can_be_member(values)
+        if not fits.all():
+            raise UnsupportedModelError(
+                f"node {graph.number[test[position]]} tests membership of a set with "
+                f"{values[~fits][0]}; only whole numbers from 0 to {_MAX_MEMBER - 1} "
+                "are supported in sets."
+            )
+        codes = values.astype(np.int64)
+        n_words = int(codes.max()) // 32 + 1
+        total += n_words
+        if total > _MAX_WORDS:
+            raise UnsupportedModelError(
+                "The sets of the model's membership tests take more than "
+                f"{_MAX_WORDS} words of 32 bits; use smaller category numbers."
+            )
+        words = np.zeros(n_words, np.uint32)
+        bits = np.left_shift(np.uint32(1), (codes % 32).astype(np.uint32))
+        np.bitwise_or.at(words, codes // 32, bits)
+        sets[int(position)] = words
+    return sets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaves:
+    """Leaf values, and which outputs get a score for which rows."""
+
+    leaf_value: FloatArray
+    tree_output: NDArray[np.int32]
+    always: NDArray[np.bool_]  # (n_outputs,) every row gives the output a score
+    never: NDArray[np.bool_]  # (n_outputs,) no row does
+
+
+def leaf_values(
+    trees: Trees, weights: Weights, n_outputs: int, unweighted: FloatArray
+) -> Leaves:
+    """Return what leaves hold: one number, or a vector where trees have several outputs.
+
+    Parameters
+    ----------
+    trees : Trees
+        From :func:`build_trees`.
+    weights : Weights
+        Weights of leaves; those of other leaves do no harm.
+    n_outputs : int
+        Targets or classes.
+    unweighted : ndarray
+        For each leaf of the graph, what it adds without weights, with one output.
+
+    Returns
+    -------
+    Leaves
+    """
+    dtype = weights.value.dtype
+    n_trees = len(trees.arrays["tree_offset"]) - 1
+    order = np.argsort(weights.leaf, kind="stable")
+    leaf, output, value = (
+        a[order] for a in (weights.leaf, weights.output, weights.value)
+    )
+    first = np.searchsorted(leaf, trees.leaf_of)
+    count = np.searchsorted(leaf, trees.leaf_of, side="right") - first
+    if n_outputs == 1:
+        # only the first weight counts
+        at = np.minimum(first, max(0, len(value) - 1))
+        given = value[at] if len(value) else np.zeros(len(first), dtype)
+        values = np.where(count > 0, given, unweighted[trees.leaf_of].astype(dtype))
+        scored = np.array([bool((count > 0).any())])
+        return Leaves(
+            values[:, np.newaxis], np.zeros(n_trees, np.int32), scored, ~scored
+        )
+    row = np.repeat(np.arange(len(first)), count)
+    at = np.repeat(first, count) + np.arange(len(row))
+    at -= np.repeat(np.cumsum(count) - count, count)
+    output, value = output[at], value[at]
+    pair = np.sort(row * n_outputs + output)
+    if (pair[1:] == pair[:-1]).any():
+        raise UnsupportedModelError(
+            "A leaf has several weights for one target or class, which onnxruntime "
+            "adds one by one; add them up when exporting the model."
+        )
+    tree = trees.tree_of[row]
+    key, hits = np.unique(tree * n_outputs + output, return_counts=True)
+    size = np.bincount(trees.tree_of, minlength=n_trees)
+    full = hits == size[key // n_outputs]
+    always = np.bincount(key[full] % n_outputs, minlength=n_outputs) > 0
+    never = np.bincount(key % n_outputs, minlength=n_outputs) == 0
+    if (np.bincount(key // n_outputs, minlength=n_trees) <= 1).all():
+        single = np.zeros((len(first), 1), dtype)
+        single[row, 0] = value
+        tree_output = np.zeros(n_trees, np.int32)
+        tree_output[key // n_outputs] = key % n_outputs
+        return Leaves(single, tree_output, always, never)
+    if len(first) * n_outputs > 1 << 30:
+        raise UnsupportedModelError(
+            f"{len(first)} leaves with {n_outputs} numbers each do not fit in memory."
+        )
+    vector = np.zeros((len(first), n_outputs), dtype)
+    vector[row, output] = value
+    return Leaves(vector, np.full(n_trees, -1, np.int32), always, never)

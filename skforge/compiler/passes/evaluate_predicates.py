@@ -1,0 +1,130 @@
+"""Carry out ``cache_predicates``: every distinct test once for a block of rows.
+
+Loop-invariant code motion of the tests out of the tree loop. Before::
+
+    for b0 in 0 to rows step 512:   cache_predicates
+      fill(result[b0 : b0 + 512])
+      for tree in 0 to 100:
+        for b1 in 0 to 512:   vectorize
+          t = get_tree(tree)
+          p = walk_decision_tree([t], [b0 + b1])
+          reduce(result[b0 + b1], p)
+
+After, the block's sums being its own until they are stored::
+
+    for b0 in 0 to rows step 512:
+      %t = evaluate_predicates(trees, rows of the block)
+      block_1 = alloc; fill(block_1)
+      for tree in 0 to 100:
+        block b1 in 0 to 512:
+          p = walk_decision_tree([t], [b0 + b1]) using %t
+          reduce(block_1[b1], p)
+      store_rows(result[b0 : b0 + 512], block_1)
+
+Rows past the end are padding: they repeat the last row and are never stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.mir import (
+    RESULT,
+    Affine,
+    AllocArray,
+    Array,
+    Body,
+    Bound,
+    EvaluatePredicates,
+    Fill,
+    Function,
+    Let,
+    Loop,
+    Range,
+    Reduce,
+    Stmt,
+    StoreRows,
+    WalkDecisionTree,
+)
+from skforge.compiler.ir.mir_tools import loops_in, map_loops, map_statements
+from skforge.exceptions import ScheduleError
+
+BLOCK_SUMS = "block_sums"
+PREDICATES = "%tests"
+
+
+def run(function: Function) -> Function:
+    """Rewrite every loop that caches predicates."""
+
+    def change(loop: Loop) -> Loop:
+        if not loop.directives.cache_predicates:
+            return loop
+        return _rewrite(loop, function.n_trees)
+
+    return replace(function, body=map_loops(function.body, change))
+
+
+def _rewrite(loop: Loop, n_trees: int) -> Loop:
+    block = _block_loop(loop, n_trees)
+    fills = [stmt for stmt in loop.body if isinstance(stmt, Fill)]
+    if len(fills) != 1:
+        raise ScheduleError(
+            f'cache_predicates("{loop.var}") needs sums in the order of the model, with '
+            'exact or fast reduction; leave out parallel tree loops and reorder_trees.'
+        )
+    (fill,) = fills
+    assert isinstance(loop.step, int)
+    outside = Affine((loop.var,))
+
+    def statement(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Let(op=WalkDecisionTree() as walk):
+                return replace(stmt, op=replace(walk, using=PREDICATES))
+            case Reduce(indices=(row, *rest)):
+                assert isinstance(row, Affine)
+                terms = tuple(t for t in row.terms if t not in outside.terms)
+                local = replace(row, terms=terms)
+                return replace(stmt, target=BLOCK_SUMS, indices=(local, *rest))
+            case Fill():
+                whole = Range(Affine(), (Bound(loop.step),))
+                return Fill(BLOCK_SUMS, whole)
+            case _:
+                return stmt
+
+    def inner(inside: Loop) -> Loop:
+        if inside.var != block.var:
+            return inside
+        directives = replace(inside.directives, vectorize=False)
+        return replace(inside, kind="block", directives=directives)
+
+    body = map_loops(map_statements(loop.body, statement), inner)
+    trees = Range(Affine(), (Bound(n_trees),))
+    before: Body = (
+        EvaluatePredicates(PREDICATES, trees, fill.rows),
+        AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False),
+    )
+    after = StoreRows(BLOCK_SUMS, fill.rows)
+    directives = replace(loop.directives, cache_predicates=False)
+    return replace(loop, body=(*before, *body, after), directives=directives)
+
+
+def _block_loop(loop: Loop, n_trees: int) -> Loop:
+    """Return the loop over the block's rows; refuse any other shape of nest."""
+    inside = list(loops_in(loop.body))
+    rows = [i for i in inside if i.root == "batch"]
+    trees = [i for i in inside if i.root == "tree"]
+    reached = sum(i.trip_count or 0 for i in trees if i.step == 1)
+    simple = (
+        len(rows) == 1
+        and inside[-1] is rows[0]
+        and rows[0].trip_count in (None, loop.step)
+        and all(i.kind == "serial" for i in inside)
+        and isinstance(loop.step, int)
+        and (len(trees) > 1 or reached == n_trees)
+    )
+    if not simple:
+        raise ScheduleError(
+            f'cache_predicates("{loop.var}") needs serial tree loops over all trees '
+            "inside it and one vectorised loop over the block's rows inside those."
+        )
+    return rows[0]
