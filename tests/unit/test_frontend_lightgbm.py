@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from functools import cache
 
@@ -167,10 +168,17 @@ def test_objectives(objective, options, boosting):
     check_booster(booster, X, compiled=())
 
 
+def missing_types(booster):
+    """Return the missing types of the nodes that have thresholds."""
+    lines = re.findall(r"decision_type=(.*)", booster.model_to_string())
+    kinds = [int(kind) for line in lines for kind in line.split()]
+    return {kind >> 2 for kind in kinds if not kind & 1}
+
+
 MISSING = {
-    "none": ({"use_missing": False}, {Missing.NEVER}),
-    "zero": ({"zero_as_missing": True}, {Missing.ZERO}),
-    "nan": ({}, {Missing.NAN}),
+    "none": ({"use_missing": False}, 0, Missing.NEVER),
+    "zero": ({"zero_as_missing": True}, 1, Missing.ZERO),
+    "nan": ({}, 2, Missing.NAN),
 }
 
 
@@ -180,7 +188,7 @@ MISSING = {
 def test_missing_types_and_categories_compiled(missing, categories, objective):
     X, rng = make_rows()
     y = make_target(X, rng, objective)
-    options, kinds = MISSING[missing]
+    options, kind, compiled = MISSING[missing]
     booster = train(
         X,
         y,
@@ -192,9 +200,21 @@ def test_missing_types_and_categories_compiled(missing, categories, objective):
         **options,
     )
     forest = check_booster(booster, X, compiled=("default", *SCHEDULES))
-    numeric = forest.comparison == Comparison.LE
-    assert kinds <= {Missing(m) for m in forest.missing[numeric]}
+    assert missing_types(booster) >= {kind}
+    if not categories and missing != "nan":
+        assert set(forest.missing) == {compiled}
     assert bool((forest.comparison == Comparison.IN).any()) == bool(categories)
+
+
+def test_missing_types_by_feature_become_one():
+    """Features without NaN in training have the type none, the others NaN."""
+    X, rng = make_rows(missing=0.0)
+    y = make_target(X, rng, "regression")
+    X[:, 0][rng.random(N) < 0.2] = np.nan
+    booster = train(X, y)
+    assert missing_types(booster) == {0, 2}
+    forest = check_booster(booster, X, ("default", *SCHEDULES))
+    assert set(forest.missing) == {Missing.NAN}
 
 
 def test_rows_are_float64():
