@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler import transforms_lightgbm as lightgbm
-from skforge.compiler import transforms_sklearn
+from skforge.compiler import transforms_onnx, transforms_sklearn
 from skforge.compiler.forest import Forest
 from skforge.exceptions import UnsupportedModelError
 
@@ -36,11 +36,13 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
     """
     scores = _columns(forest, raw)
     kind = forest.transform.kind
+    if transforms_onnx.is_onnx(forest):
+        result: Array = transforms_onnx.transform(forest, scores)
+        return result[:, 0] if result.shape[1] == 1 else result
     if kind in transforms_sklearn.KINDS:
         return transforms_sklearn.transform(forest, scores)
     if forest.transform.divisor != 1:
         scores = scores / scores.dtype.type(forest.transform.divisor)
-    result: Array
     if kind == "argmax":
         result = scores.argmax(axis=1).astype(scores.dtype)
         return result
@@ -84,6 +86,8 @@ def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
         return _xgboost_proba(forest, raw)
     if forest.source == "lightgbm":
         return lightgbm.both_classes(apply_transform(forest, raw))
+    if transforms_onnx.is_onnx(forest):
+        return apply_transform(forest, raw)
     scores = _columns(forest, raw)
     if forest.transform.kind in transforms_sklearn.KINDS:
         return transforms_sklearn.transform(forest, scores)
@@ -115,6 +119,8 @@ def decide(forest: Forest, raw: Array) -> Array:
         label = lightgbm.both_classes(apply_transform(forest, raw)).argmax(axis=1)
         return label
     scores = _columns(forest, raw)
+    if transforms_onnx.is_onnx(forest):
+        return transforms_onnx.decide(forest, scores)
     if forest.transform.kind in transforms_sklearn.KINDS:
         return transforms_sklearn.decide(forest, scores)
     if len(forest.output_sizes) < 2:

@@ -1,4 +1,4 @@
-"""The C library's ``expf``, ``exp`` and ``log1p`` over arrays, bit for bit.
+"""The C library's ``expf``, ``exp``, ``logf`` and ``log1p`` over arrays, bit for bit.
 
 Source libraries transform margins with the scalar functions of the C library.
 NumPy's vector versions differ in the last bit, so a loop around the real function
@@ -66,6 +66,11 @@ def log1p(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return _apply("log1p", values)
 
 
+def logf(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the C library's ``logf`` of each value."""
+    return _apply("logf", values)
+
+
 def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
     source = np.ascontiguousarray(values)
     loop, _ = _compiled(name)
@@ -87,7 +92,7 @@ def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
         jit=True, opt=2
     )
     jit = binding.create_lljit_compiler(machine)
-    text = _LOOP.format(name=name, type="float" if name == "expf" else "double")
+    text = _LOOP.format(name=name, type="float" if name in ("expf", "logf") else "double")
     tracker = (
         binding.JITLibraryBuilder()
         .add_ir(text)

@@ -59,6 +59,7 @@ _POSTS = {
 # softmax and 2 for logistic, onnxruntime (1.31) computes these
 _POST_NUMBERS = ("none", "logistic", "softmax", "softmax_zero", "probit")
 _AGGREGATE_NUMBERS = ("AVERAGE", "SUM", "MIN", "MAX")
+_NOTHING = -0.0  # the number that, added, changes nothing, not even -0.0
 _MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
 
 
@@ -438,8 +439,9 @@ def _as_regressor(
     """Add base values and post transform; targets without any leaf stay 0."""
     exact = place.node.op_type == "TreeEnsemble" and place.node_type == DOUBLE
     n_outputs, base = ensemble.n_outputs, ensemble.base
-    offsets = base.astype(np.float64) if len(base) else np.zeros(n_outputs)
+    offsets = base.astype(np.float64) if len(base) else np.full(n_outputs, _NOTHING)
     if n_outputs == 1:
+        offsets = offsets + 0.0  # here 0 is added where no base value is given
         # onnxruntime knows no other post transform of one target
         post = ensemble.post if ensemble.post == "probit" else "none"
         return replace(
@@ -479,7 +481,7 @@ def _as_classifier(forest: Forest, ensemble: _Ensemble, leaves: Leaves) -> Fores
             "onnxruntime chooses labels among the classes with a score, which differ "
             "from row to row here. Give every leaf a weight for every class."
         )
-    offsets = np.where(leaves.never, np.nan, np.zeros(n_outputs))
+    offsets = np.where(leaves.never, np.nan, np.full(n_outputs, _NOTHING))
     return replace(forest, transform=_transform("columns", ensemble.post, offsets))
 
 
@@ -510,7 +512,7 @@ def _as_binary(forest: Forest, ensemble: _Ensemble, leaves: Leaves) -> Forest:
                 "PROBIT of a classifier with one score column leaves the second "
                 "column undefined in onnxruntime."
             )
-        offset = base if len(base) else np.zeros(1)
+        offset = base if len(base) else np.array([_NOTHING])
         return replace(
             _first_output(forest), transform=_transform("one", post, offset, bound)
         )
@@ -524,7 +526,7 @@ def _as_binary(forest: Forest, ensemble: _Ensemble, leaves: Leaves) -> Forest:
             _first_output(forest),
             transform=_transform("mirrored", post, base[1:], bound),
         )
-    offsets = np.array([base[0] if len(base) else 0.0, 0.0])
+    offsets = np.array([base[0] if len(base) else _NOTHING, _NOTHING])
     offsets[~leaves.always] = np.nan
     return replace(forest, transform=_transform("columns", post, offsets, bound))
 
