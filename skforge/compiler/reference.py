@@ -152,7 +152,7 @@ def _in_set(
     start = forest.category_offset[predicate]
     bits = (forest.category_offset[predicate + 1] - start) * 32
     above = value > -1 if forest.truncate_categories else value >= 0
-    inside = above & (value < bits)
+    inside = above & (value < bits) & (bits > 0)
     category = np.where(inside, value, 0).astype(np.int64)
     word = (
         forest.category_words[np.where(inside, start + category // 32, 0)]

@@ -236,7 +236,7 @@ def test_a_forest_not_normalised_is_refused():
     with pytest.raises(CompilerError) as error:
         verify(replace(hir, comparison="le"))
     assert str(error.value) == (
-        "HIR is not valid: predicate 0 compares by lt, not le or in."
+        "HIR is not valid: predicate 0 compares by lt, not le, eq or in."
     )
 
 

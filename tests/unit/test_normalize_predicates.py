@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from skforge.compiler.forest import Comparison, Forest, Missing
 from skforge.compiler.passes import normalize_predicates
 from skforge.compiler.reference import reference_leaves, reference_raw
-from skforge.exceptions import UnsupportedModelError
 from tests.strategies_forest import edge_rows, random_forest
 
 INF = np.inf
@@ -132,13 +131,24 @@ def test_opposite_tests_become_one_predicate():
     assert result.right.tolist() == [2, -1, -1, 4, -1, -1]
 
 
-@pytest.mark.parametrize(
-    ("comparison", "symbol"), [(Comparison.EQ, "=="), (Comparison.NE, "!=")]
-)
-def test_equality_is_refused(comparison, symbol):
-    with pytest.raises(UnsupportedModelError) as error:
-        normalize_predicates.run(stumps([(Comparison.LT, 0.5), (comparison, 2.0)]))
-    assert str(error.value) == (
-        f"predicate 1, feature 0 {symbol} 2.0, tests for equality, which is not "
-        "supported yet; use a model with <, <=, > or >= splits."
+def test_unequal_is_equal_with_children_swapped():
+    forest = stumps([(Comparison.NE, 2.0), (Comparison.EQ, 2.0), (Comparison.GE, 2.0)])
+    forest = replace(forest, missing_left=np.array([True, False, True]))
+    result, name = normalize_predicates.run(forest)
+    assert name == "lt"
+    assert result.comparison.tolist() == [Comparison.LT, Comparison.EQ]
+    assert result.threshold.tolist() == [2.0, 2.0]
+    assert result.missing_left.tolist() == [False, False]
+    assert result.left.tolist() == [2, -1, -1, 4, -1, -1, 8, -1, -1]
+    rows = np.array([[1.0], [2.0], [3.0], [np.nan]], forest.input_dtype)
+    np.testing.assert_array_equal(
+        reference_raw(result, rows), reference_raw(forest, rows)
     )
+
+
+def test_equality_keeps_its_threshold_where_others_move():
+    tests = [(Comparison.LE, 1.0), (Comparison.LE, 3.0), (Comparison.LT, 2.0)]
+    forest = stumps([*tests, (Comparison.EQ, 2.0)])
+    result, name = normalize_predicates.run(forest)
+    assert name == "le"
+    assert result.threshold[result.comparison == Comparison.EQ].tolist() == [2.0]

@@ -88,7 +88,7 @@ def goes_left(forest, p, x):
         return bool(forest.missing_left[p])
     t = float(forest.threshold[p])
     comparison = Comparison(forest.comparison[p])
-    if comparison in (Comparison.IN, Comparison.NOT_IN):
+    if comparison >= Comparison.IN:
         start, stop = forest.category_offset[p : p + 2]
         words = [int(w) for w in forest.category_words[start:stop]]
         bits = {
@@ -96,6 +96,8 @@ def goes_left(forest, p, x):
         }
         possible = x > -1 if forest.truncate_categories else x >= 0
         inside = possible and not math.isinf(x) and int(x) in bits
+        if comparison == Comparison.MEMBER:
+            return inside and x == int(x)
         return inside == (comparison == Comparison.IN)
     return {
         Comparison.LT: x < t,

@@ -2,7 +2,8 @@
 
 Before: a forest whose predicates mix comparisons. After: every numeric predicate that
 orders is LT, or every one is LE; tests for equality are EQ, and category tests IN (or
-MEMBER, which has no opposite); the same rows reach the same leaves. A test and its opposite differ by which child is which::
+MEMBER, which has no opposite); the same rows reach the same leaves. A test and its
+opposite differ by which child is which::
 
     x >  t ? a : b   ->   x <= t ? b : a        missing values go the other way
     x >= t ? a : b   ->   x <  t ? b : a

@@ -85,8 +85,13 @@ def plan_predicates(
     Raises
     ------
     ScheduleError
-        If the missing kinds differ within the forest.
+        If the missing kinds differ within the forest, or a test is one for equality.
     """
+    if np.isin(forest.comparison, (Comparison.EQ, Comparison.MEMBER)).any():
+        raise ScheduleError(
+            "the forest tests for equality or for members of sets, which "
+            "cache_predicates does not take; leave it out."
+        )
     kinds_of_missing = set(np.unique(forest.missing).tolist())
     if len(kinds_of_missing) > 1:
         raise ScheduleError(
