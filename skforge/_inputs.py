@@ -60,6 +60,10 @@ class Source(Protocol):
         """Return raw scores, computed by the source on one thread."""
         ...
 
+    def outputs(self, X: Any) -> dict[str, Any]:
+        """Return what methods of a ``Predictor`` must return, computed likewise."""
+        ...
+
 
 def source_of(estimator: Any, forest: Forest) -> Source:
     """Return the adapter of a fitted model that ``load_forest`` could read."""
@@ -125,9 +129,7 @@ class SklearnSource:
 
     def raw(self, rows: Array) -> Array:
         """Return averages in tree order, which several threads would not keep."""
-        serial = copy.copy(self.estimator)
-        if not self._single:
-            serial.n_jobs, serial.verbose = 1, 0
+        serial = self._serial()
         with warnings.catch_warnings(), config_context(assume_finite=True):
             warnings.simplefilter("ignore")  # feature names: rows have lost theirs
             if not hasattr(serial, "predict_proba"):
@@ -139,6 +141,22 @@ class SklearnSource:
         return np.asarray(
             probability[:, 0] if probability.shape[1] == 1 else probability
         )
+
+    def outputs(self, X: Any) -> dict[str, Any]:
+        """Return labels or targets, and probabilities."""
+        return _answers(self._serial(), X)
+
+    def _serial(self) -> Any:
+        """Return the estimator as one that uses one thread and prints nothing."""
+        serial = copy.copy(self.estimator)
+        if not self._single:
+            serial.n_jobs, serial.verbose = 1, 0
+        return serial
+
+
+def _answers(estimator: Any, X: Any) -> dict[str, Any]:
+    names = [n for n in ("predict", "predict_proba") if hasattr(estimator, n)]
+    return {name: getattr(estimator, name)(X) for name in names}
 
 
 class _XGBoostRows:
@@ -218,6 +236,10 @@ class XGBoostSource(_XGBoostRows):
         """Return margins; XGBoost sums each row in tree order on any thread."""
         return np.asarray(self.estimator.predict(rows, output_margin=True))
 
+    def outputs(self, X: Any) -> dict[str, Any]:
+        """Return labels or values, and probabilities."""
+        return _answers(self.estimator, X)
+
 
 class BoosterSource(_XGBoostRows):
     """A bare Booster: ``Booster.predict(DMatrix(X))``, names checked if X has them."""
@@ -261,6 +283,10 @@ class BoosterSource(_XGBoostRows):
     def raw(self, rows: Array) -> Array:
         """Return margins."""
         return np.asarray(self.call("predict_raw", rows))
+
+    def outputs(self, X: Any) -> dict[str, Any]:
+        """Return the values that a Booster predicts."""
+        return {"transformed": self.call("value", X)}
 
 
 class ForestSource:
@@ -309,6 +335,10 @@ class ForestSource:
         """Return the reference evaluation's scores."""
         raw = reference_raw(self._forest, rows)
         return raw[:, 0] if self._forest.n_outputs == 1 else raw
+
+    def outputs(self, X: Any) -> dict[str, Any]:
+        """Return nothing: there is no source to compare with."""
+        return {}
 
 
 def read_model(model: Any) -> Forest:

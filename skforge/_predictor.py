@@ -60,6 +60,10 @@ class Predictor:
         raw = self._raw(X, "predict_raw", n_jobs)
         return self.source.call("predict_raw", X) if raw is None else raw
 
+    def transformed(self, X: Any) -> Any:
+        """Return raw scores after the source's transform, as a Booster gives them."""
+        return apply_transform(self.forest, np.asarray(self.predict_raw(X)))
+
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return leaf numbers in the source's dtype and shape."""
         rows = self.source.rows(X, "apply")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,11 @@ Array = NDArray[Any]
 #: Rows of the sample, and rows drawn around the forest's own thresholds.
 SAMPLE_ROWS = 256
 DRAWN_ROWS = 128
+
+_ADVICE = (
+    "Nothing was changed; please report the model, and use the source's own predict "
+    "meanwhile."
+)
 
 #: Calls of one kernel: a batch of one row is not tried on every row.
 CALLS = 16
@@ -63,9 +69,39 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
                 raise VerificationError(
                     f"{names[batch[first]]}: compiled {found[first].tolist()!r}, "
                     f"expected {expected[batch[first]].tolist()!r}, with batches of "
-                    f"{size} and the schedule {schedule!r}. Nothing was changed; please"
-                    " report the model, and use the source's own predict meanwhile."
+                    f"{size} and the schedule {schedule!r}. {_ADVICE}"
                 )
+    if n_rows and predictor.module.reduction == "exact":
+        _verify_outputs(predictor, take_rows(X, at), at)
+
+
+def _verify_outputs(predictor: Predictor, X: Any, numbers: NDArray[np.intp]) -> None:
+    """Compare what users see: after input conversion, transforms and labels."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the source's warnings were given before
+        for method, expected in predictor.source.outputs(X).items():
+            found = getattr(predictor, method)(X)
+            for one, other in zip(_parts(found), _parts(expected), strict=True):
+                wrong = _unequal(one, other)
+                if len(wrong):
+                    row = wrong[0]
+                    raise VerificationError(
+                        f"row {numbers[row]} of X: {method} gives {one[row].tolist()!r}"
+                        f", expected {other[row].tolist()!r}. {_ADVICE}"
+                    )
+
+
+def _parts(answer: Any) -> list[Array]:
+    return [np.asarray(a) for a in (answer if isinstance(answer, list) else [answer])]
+
+
+def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
+    """Return the rows that differ; in dtype or shape, all do."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return np.arange(len(found))
+    if found.dtype.kind == "f":
+        return _differ(found, expected, np.zeros(len(found)))
+    return np.flatnonzero((found != expected).reshape(len(found), -1).any(axis=1))
 
 
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:

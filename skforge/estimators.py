@@ -37,6 +37,7 @@ from skforge._delegation import (
     tags_of,
     unwrap,
     validated,
+    visual_block,
 )
 from skforge._inputs import read_model
 from skforge._predictor import Predictor
@@ -521,6 +522,19 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )
+
+    def _sk_visual_block_(self) -> Any:
+        """Return what notebooks draw: the model, the target and the schedules."""
+        lines = None
+        if self.__sklearn_is_fitted__():
+            named = (
+                (f"{first} rows" if last == first else f"{first}–{last or ''} rows", s)
+                for (first, last), s in sorted(self.schedule_.items())
+            )
+            lines = "\n".join(
+                [f"target: {self.target_.cpu}", *(f"{n}: {s!r}" for n, s in named)]
+            )
+        return visual_block(self.__dict__.get("estimator_", self.estimator), lines)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata goes: to the model's ``fit`` and ``score``.

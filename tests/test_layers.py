@@ -27,6 +27,7 @@ LAYERS = (
         "skforge.compiler.loop_nest*",
         "skforge.compiler.reference",
         "skforge.compiler.transforms",
+        "skforge.compiler.rows",
         "skforge.compiler.transforms_lightgbm",
         "skforge.compiler.transforms_*",
         "skforge.compiler.backends.libm",

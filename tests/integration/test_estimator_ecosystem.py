@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from html import escape
 
 import numpy as np
 import pytest
@@ -165,8 +166,16 @@ def test_feature_selection_and_inspection():
 
 
 def test_the_representation_for_notebooks():
-    compiled = CompiledForest(forest(), schedule=BLOCKS)
-    for model in (compiled, clone(compiled).fit(X, Y)):
-        text = model._repr_html_()
-        assert "RandomForestClassifier" in text
-        assert "schedule" in text
+    compiled = CompiledForest(forest(), schedule={(1, 1): "xgboost", (2, None): BLOCKS})
+    text = compiled._repr_html_()
+    assert "estimator: RandomForestClassifier" in text
+    assert "target: " not in text
+    text = compiled.fit(X, Y)._repr_html_()
+    assert "estimator: RandomForestClassifier" in text
+    lines = [
+        f"target: {compiled.target_.cpu}",
+        f"1 rows: {Schedule.preset('xgboost')!r}",
+        f"2– rows: {BLOCKS!r}",
+    ]
+    for line in lines:
+        assert escape(line) in text
