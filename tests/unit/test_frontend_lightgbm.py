@@ -87,13 +87,13 @@ def odd_rows(forest, n=400, seed=7):
     rows = rng.choice(values, (n, forest.n_features))
     for feature in range(forest.n_features):
         known = forest.threshold[forest.feature == feature]
-        known = np.concatenate([known, known.astype(np.float32).astype(np.float64)])
         if not len(known):
             continue
         low, high = np.float32([-np.inf, np.inf])
-        near = [known, np.nextafter(known, -np.inf), np.nextafter(known, np.inf)]
         with np.errstate(over="ignore", under="ignore"):
             narrow = known.astype(np.float32)
+            known = np.concatenate([known, narrow.astype(np.float64)])
+            near = [known, np.nextafter(known, -np.inf), np.nextafter(known, np.inf)]
             near += [np.nextafter(narrow, low), np.nextafter(narrow, high)]
         near = np.concatenate(near)
         at = rng.random(n) < 0.6
@@ -554,3 +554,54 @@ def test_linear_trees():
         "Tree 0 has linear models in its leaves (linear_tree), which are not "
         "supported; train with linear_tree=False."
     )
+
+
+def random_tree(rng, features=3):
+    """A tree as text: any shape, every decision type, odd thresholds and sets."""
+    n_leaves = int(rng.integers(1, 12))
+    children = [[-1, -2]] if n_leaves > 1 else []
+    while len(children) < n_leaves - 1:  # a leaf becomes a node, as in training
+        node, side = rng.integers(len(children)), rng.integers(2)
+        if children[node][side] < 0:
+            children.append([children[node][side], -len(children) - 2])
+            children[node][side] = len(children) - 1
+    inner = len(children)
+    kinds = rng.choice([0, 2, 4, 6, 8, 10, 1, 5, 9], inner)
+    special = [0.0, -0.0, 1e-36, -1e-36, 1e-35, ZERO_THRESHOLD, -ZERO_THRESHOLD]
+    special += [5e-324, 1e300, -1e300, 1.7976931348623157e308, 0.1, -0.1, 2.5, 1.0]
+    thresholds, sets = [], []
+    for kind in kinds:
+        if kind & 1:
+            thresholds.append(str(len(sets)))
+            sets.append(rng.integers(2**32, size=rng.integers(0, 4), dtype=np.uint64))
+        else:
+            chosen = rng.choice(special) if rng.random() < 0.5 else rng.normal()
+            thresholds.append(f"{chosen:.17g}")
+    ends = np.concatenate(([0], np.cumsum([len(s) for s in sets]))).astype(int)
+    words = [str(word) for s in sets for word in s]
+    lines = {
+        "num_leaves": [n_leaves],
+        "num_cat": [len(sets)],
+        "split_feature": rng.integers(features, size=inner),
+        "threshold": thresholds,
+        "decision_type": kinds,
+        "left_child": [left for left, _ in children],
+        "right_child": [right for _, right in children],
+        "leaf_value": [f"{v:.17g}" for v in rng.normal(size=n_leaves)],
+        **({"cat_boundaries": ends, "cat_threshold": words} if sets else {}),
+        "is_linear": [0],
+        "shrinkage": [1],
+    }
+    return "".join(f"{k}={' '.join(map(str, v))}\n" for k, v in lines.items())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_texts(seed):
+    """What training never makes: all types in one tree, sets that are empty."""
+    rng = np.random.default_rng(seed)
+    trees = [random_tree(rng) for _ in range(rng.integers(1, 9))]
+    header = "objective=poisson\n" + ("average_output\n" if seed % 2 else "")
+    booster = lgb.Booster(model_str=model_text(trees, header, features=3))
+    rows = rng.normal(size=(300, 3))
+    compiled = ("default", *SCHEDULES) if seed < 4 else ("default",)
+    check_booster(booster, rows, compiled)
