@@ -5,8 +5,6 @@ Kernels compile when they are first needed, once each, and equal schedules share
 
 from __future__ import annotations
 
-import struct
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -17,18 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.backends import entry as entries
-from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
-from skforge.compiler.backends.runtime import (
-    parallel_for_pointer,
-    raise_interrupt,
-    resolve_n_jobs,
-)
+from skforge.compiler.backends.runtime import resolve_n_jobs
 from skforge.compiler.default_schedule import BatchRange, default_schedules
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.ir.mir import Element
 from skforge.compiler.ir.numpy_types import dtype_of
-from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
+from skforge.compiler.module_kernels import Kernel, KernelCache
 from skforge.compiler.rows import prepare_rows
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
@@ -75,9 +68,9 @@ class CompiledModule:
         self.n_jobs = n_jobs
         self._ranges = sorted(schedules.items())
         self._first_rows = [first for (first, _), _ in self._ranges]
-        self._ready: dict[tuple[int, Element], _Kernel] = {}
+        self._ready: dict[tuple[int, Element], Kernel] = {}
         self._table: entries.KernelTable | None = None
-        self._compiler = _KernelCache(forest, target, reduction)
+        self._compiler = KernelCache(forest, target, reduction)
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
         )
@@ -150,7 +143,7 @@ class CompiledModule:
     def _range_of(self, n_rows: int) -> int:
         return max(0, bisect_right(self._first_rows, n_rows) - 1)
 
-    def _kernel(self, n_rows: int, element: Element) -> _Kernel:
+    def _kernel(self, n_rows: int, element: Element) -> Kernel:
         # Looked up by range: hashing a schedule costs more than walking one row.
         key = (self._range_of(n_rows), element)
         found = self._ready.get(key)
@@ -228,8 +221,10 @@ class CompiledModule:
         )
         return entries.build_entry(kind, self._table, self.target)
 
-    def _publish(self, index: int, kernel: _Kernel) -> None:
-        if self._table is not None and len(kernel.slots) <= 8 * entries.MAX_SLOTS:
+    def _publish(self, index: int, kernel: Kernel) -> None:
+        # An entry runs whole batches: not for kernels that take parts of one.
+        fits = len(kernel.slots) <= 8 * entries.MAX_SLOTS and kernel.most_rows is None
+        if self._table is not None and fits:
             self._table.fill(index, kernel.address, kernel.slots, kernel)
 
     # ------------------------------------------------------------ inspection
@@ -269,111 +264,6 @@ class CompiledModule:
             names = ", ".join(("schedule", "loops", *known, "llvm", "asm"))
             raise ValueError(f"level must be one of {names}. Got {level!r} instead.")
         return lowered.text(level)
-
-
-class _Kernel:
-    """Machine code with the model arrays it reads."""
-
-    def __init__(self, lowered: Lowered, target: Target) -> None:
-        function = lowered.kernel.function
-        self.jit: JitModule = compile_functions([function], target)
-        self._function = self.jit.function(function.name)
-        self._data = [_aligned(item.data) for item in lowered.kernel.data]
-        addresses = [data.ctypes.data for data in self._data]
-        self.slots = struct.pack(f"{len(addresses)}q", *addresses)
-        self.address = self.jit.address(function.name)
-        #: Most rows of one run; None where scratch does not grow with the batch.
-        self.most_rows = _most_rows(lowered)
-
-    def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        most = self.most_rows
-        if most is None or len(rows) <= most:
-            self._run(rows, result, threads)
-            return
-        for first in range(0, len(rows), most):
-            part = slice(first, first + most)
-            self._run(rows[part], result[part], threads)
-
-    def _run(self, rows: Array, result: Array, threads: int) -> None:
-        stride = rows.strides[0] // rows.itemsize
-        head = _CALL.pack(_address(rows), len(rows), stride, _address(result))
-        slots = head + self.slots
-        if threads <= 1:
-            self._function(slots, None, 1)
-            return
-        address, threads = parallel_for_pointer(threads)
-        self._function(slots, address, threads)
-        raise_interrupt()
-
-
-def _most_rows(lowered: Lowered) -> int | None:
-    """Return how many rows keep a kernel's scratch within ``SCRATCH_BYTES``.
-
-    Trees in parallel may need a number for each tree and row, more than any machine
-    has for a million rows; rows do not depend on each other, so they run in parts.
-    """
-    function = lowered.stages[next(reversed(lowered.stages))]
-    arrays = [stmt.array for stmt in statements_in(function.body)]
-    n_outputs = lowered.hir.forest.n_outputs
-
-    def scratch(n_rows: int) -> int:
-        return sum(
-            8 * math.prod(n_outputs if d is None else size_value(d, n_rows) for d in a)
-            for a in arrays
-        )
-
-    if scratch(1 << 40) == scratch(1):
-        return None
-    most = 1 << 40
-    while most > 1 and scratch(most) > SCRATCH_BYTES:
-        most //= 2
-    return most
-
-
-#: rows, n_rows, row_stride, result: the slots before the model's.
-_CALL = struct.Struct("4q")
-
-
-def _address(array: Array) -> int:
-    """Return where an array's data is; three times faster than ``array.ctypes``."""
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def _aligned(data: Array) -> Array:
-    """Return the data at a cache line's start, with a spare element at the end."""
-    size = data.nbytes
-    raw = np.empty(size + 128, np.uint8)
-    start = -raw.ctypes.data % 64
-    made = raw[start : start + size].view(data.dtype)
-    made[:] = data
-    return made
-
-
-class _KernelCache:
-    """The kernels of one forest, each compiled once."""
-
-    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
-        self._forest, self._target = forest, target
-        self._reduction: Reduction = reduction
-        self._hir = HirCache()
-        self._kernels: dict[tuple[Schedule, Element], _Kernel] = {}
-        self._lock = threading.RLock()
-
-    def kernel(self, schedule: Schedule, element: Element) -> _Kernel:
-        key = (schedule, element)
-        found = self._kernels.get(key)
-        if found is None:
-            with self._lock:
-                found = self._kernels.get(key)
-                if found is None:
-                    found = _Kernel(self.lowered(schedule, element), self._target)
-                    self._kernels[key] = found
-        return found
-
-    def lowered(self, schedule: Schedule, element: Element) -> Lowered:
-        hir = build_hir(self._forest, schedule, self._reduction, self._hir)
-        return lower(hir, self._target, element=element)
 
 
 def compile_forest(
@@ -435,7 +325,7 @@ def compile_forest(
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
     for one in dict.fromkeys(schedules.values()):
         # Binding now, not at the first call, is where a wrong schedule is noticed.
-        build_hir(forest, one, reduction, module._compiler._hir)
+        module._compiler.bind(one)
     return module
 
 

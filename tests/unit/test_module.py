@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import warnings
 from collections.abc import Callable
@@ -12,7 +14,11 @@ import pytest
 from scipy import sparse
 
 from skforge.compiler import module as module_code
+from skforge.compiler import module_kernels
+from skforge.compiler.backends import runtime
 from skforge.compiler.module import compile_forest
+from skforge.compiler.module_kernels import KernelCache
+from skforge.compiler.pipeline import MIR_PASSES
 from skforge.compiler.reference import reference_leaves, reference_raw
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
@@ -299,13 +305,13 @@ def test_each_batch_size_runs_the_schedule_of_its_range(monkeypatch) -> None:
     table = {(1, 1): one, (2, 15): few, (40, None): many}
     module = compile_forest(FOREST, table)
     ran = []
-    build = module_code.build_hir
+    lowered = KernelCache.lowered
 
-    def watched(made, schedule, *rest):
+    def watched(self, schedule, element):
         ran.append(schedule)
-        return build(made, schedule, *rest)
+        return lowered(self, schedule, element)
 
-    monkeypatch.setattr(module_code, "build_hir", watched)
+    monkeypatch.setattr(KernelCache, "lowered", watched)
     rows, raw, _ = expected("scalar")
     for n, schedule in ((0, one), (1, one), (2, few), (15, few), (16, few), (40, many)):
         assert module.schedule_for(n) == schedule
@@ -325,7 +331,7 @@ def test_equal_schedules_share_a_kernel() -> None:
 def test_compile_all_leaves_nothing_to_compile(monkeypatch) -> None:
     module = compile_forest(FOREST)
     assert module.compile_all() > 0
-    monkeypatch.setattr(module_code, "compile_functions", None)
+    monkeypatch.setattr(module_kernels, "compile_functions", None)
     rows, raw, _ = expected("scalar")
     for n in (1, 2, 63, 1000):
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
@@ -367,6 +373,69 @@ def test_small_work_stays_on_the_calling_thread() -> None:
     assert compile_forest(made)._threads(100_000, None) == 1
 
 
+@pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
+@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3"])
+def test_batches_too_big_for_their_scratch_run_in_parts(
+    name: str, reduction: str, monkeypatch
+) -> None:
+    """Trees in parallel keep numbers for each tree and row: too many for memory."""
+    schedule = S.reorder("tree", "batch").parallel("tree")
+    rows = expected(name)[0][:200]
+    whole = raw_of(compile_forest(forest(name), schedule, reduction=reduction), rows)
+    monkeypatch.setattr(module_kernels, "SCRATCH_BYTES", 5000)
+    module = compile_forest(forest(name), schedule, reduction=reduction)
+    assert_same_bits(raw_of(module, rows), whole, reduction)
+    (kernel,) = module._ready.values()
+    assert 8 <= kernel.most_rows <= 128
+    assert_same_bits(raw_of(module, rows[::-1], 2)[::-1], whole, "in parts, backwards")
+
+
+def test_scratch_of_a_block_of_rows_is_no_reason_for_parts() -> None:
+    blocks = S.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+    for schedule in (S, blocks, blocks.reorder_trees(), blocks.parallel("tree")):
+        module = compile_forest(FOREST, schedule)
+        module.predict_raw(ROWS)
+        (kernel,) = module._ready.values()
+        assert kernel.most_rows is None, schedule
+
+
+def test_an_interrupt_during_a_call_is_raised_after_it(monkeypatch) -> None:
+    module = compile_forest(FOREST, S.parallel("batch"))
+    monkeypatch.setattr(module_code, "WORK_PER_THREAD", 1e-9)
+    module.predict_raw(ROWS, n_jobs=2)
+    monkeypatch.setattr(runtime._state, "interrupted", True)
+    with pytest.raises(KeyboardInterrupt):
+        module.predict_raw(ROWS, n_jobs=2)
+    module.predict_raw(ROWS, n_jobs=2)  # and only once
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_a_thread_compiles_can_compile() -> None:
+    module = compile_forest(FOREST, S)
+    held, done = threading.Event(), threading.Event()
+
+    def compiling() -> None:
+        with module._compiler._lock:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=compiling)
+    thread.start()
+    held.wait()
+    with warnings.catch_warnings():
+        # Python warns of what this test is about
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        signal.alarm(60)  # a deadlock ends the child, not the test run
+        right = module.predict_raw(ROWS).tobytes()
+        os._exit(0 if right == reference_raw(FOREST, ROWS).tobytes() else 1)
+    done.set()
+    thread.join()
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+
+
 # ---------------------------------------------------------------------- inspection
 
 
@@ -389,10 +458,10 @@ def test_every_level_can_be_read() -> None:
 def test_an_unknown_level_is_refused_with_all_known_ones() -> None:
     with pytest.raises(ValueError) as error:
         MODULE.inspect("cuda")
+    passes = ", ".join(step.name for step in MIR_PASSES)
     assert str(error.value) == (
-        "level must be one of schedule, loops, hir, mir, lir, lower-to-mir, "
-        "insert-caches, legalize-reductions, specialize-depths, unroll-walks, "
-        "unroll-loops, interleave-walks, expand-walks, llvm, asm. Got 'cuda' instead."
+        f"level must be one of schedule, loops, hir, mir, lir, lower-to-mir, {passes}, "
+        "llvm, asm. Got 'cuda' instead."
     )
 
 
