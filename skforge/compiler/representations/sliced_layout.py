@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from skforge.compiler.forest import Forest
 from skforge.exceptions import ScheduleError
 
+#: Bodies of code a kernel has for trees of different depth.
+MAX_CLASSES = 3
+
 #: Deepest complete tree; 256 leaves are what byte look-ups reach.
 MAX_DEPTH = 8
 
@@ -57,6 +60,7 @@ def slice_trees(
             f'represent("bitsliced") takes trees of at most {MAX_DEPTH} levels; this '
             f'forest has {int(depth.max())}. Use represent("sparse").'
         )
+    depth = _classes(depth)
     n_nodes, n_leaves = (1 << depth) - 1, 1 << depth
     node_offset = np.cumsum(n_nodes) - n_nodes
     leaf_offset = np.cumsum(n_leaves) - n_leaves
@@ -89,6 +93,24 @@ def slice_trees(
         leaf_row=leaf_row,
         depths=tuple(sorted(set(depth.tolist()))),
     )
+
+
+def _classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the depth each tree is laid out with: few, so that the code is short.
+
+    A depth joins the next greater one where that adds the fewest nodes.
+    """
+    kept, counts = np.unique(depth, return_counts=True)
+    classes = dict(zip(kept.tolist(), counts.tolist(), strict=True))
+    made = depth.copy()
+    while len(classes) > MAX_CLASSES:
+        order = sorted(classes)
+        added = [classes[d] * ((1 << e) - (1 << d)) for d, e in zip(order, order[1:])]
+        k = int(np.argmin(added))
+        low, high = order[k], order[k + 1]
+        made[made == low] = high
+        classes[high] += classes.pop(low)
+    return made
 
 
 def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
