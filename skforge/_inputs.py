@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn import config_context, get_config
 from sklearn.utils import get_tags
 
+from skforge._inputs_sklearn import ensemble_source
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
@@ -72,6 +73,9 @@ def source_of(estimator: Any, forest: Forest) -> Source:
         return XGBoostSource(estimator, forest)
     if "xgboost.core.Booster" in names:
         return BoosterSource(estimator, forest)
+    ensemble = ensemble_source(estimator, forest)
+    if ensemble is not None:
+        return ensemble
     if hasattr(estimator, "_validate_X_predict"):
         return SklearnSource(estimator, forest)
     if isinstance(estimator, (str, os.PathLike, Forest)):

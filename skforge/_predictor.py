@@ -11,6 +11,7 @@ from skforge._inputs import Source, dense_blocks, source_of
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule
 from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.transforms_sklearn import decision_function, score_samples
 
 Array = NDArray[Any]
 
@@ -55,6 +56,20 @@ class Predictor:
             return self.source.call("predict_proba", X)
         return predict_proba(self.forest, raw)
 
+    def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return scores of classes, or of how far from an outlier a row is."""
+        raw = self._raw(X, "decision_function", n_jobs)
+        if raw is None:
+            return self.source.call("decision_function", X)
+        return decision_function(self.forest, raw)
+
+    def score_samples(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return how usual each row is for an isolation forest."""
+        raw = self._raw(X, "score_samples", n_jobs)
+        if raw is None:
+            return self.source.call("score_samples", X)
+        return score_samples(self.forest, raw)
+
     def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return raw scores."""
         raw = self._raw(X, "predict_raw", n_jobs)
@@ -70,6 +85,9 @@ class Predictor:
         if rows is None:
             return self.source.call("apply", X)
         leaves = self._run("apply", rows, n_jobs)
+        shape = getattr(self.source, "leaf_shape", None)
+        if shape is not None:
+            return leaves.astype(self.source.leaf_dtype).reshape(-1, *shape)
         return leaves.astype(self.source.leaf_dtype)[
             (slice(None), 0) if self.source.flat_leaves else ...
         ]

@@ -383,6 +383,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes), or a list of them
             As :meth:`predict_proba`.
         """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        if getattr(predictor.source, "own_log_proba", False):
+            return predictor.source.call("predict_log_proba", X)
         probability = self.predict_proba(X)
         if isinstance(probability, list):
             return [np.log(target) for target in probability]
@@ -399,11 +402,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
 
         Returns
         -------
-        ndarray
-            Computed by the model: no source read so far has compiled ones.
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
-        return predictor.source.call("decision_function", X)
+        return predictor.decision_function(X, self.n_jobs)
 
     @offered("score_samples")
     def score_samples(self, X: Any) -> Any:
@@ -417,10 +419,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Computed by the model: no source read so far has compiled ones.
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
-        return predictor.source.call("score_samples", X)
+        return predictor.score_samples(X, self.n_jobs)
 
     @offered("apply")
     def apply(self, X: Any) -> Any:
