@@ -7,7 +7,7 @@ file, data file or schedule.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -32,6 +32,7 @@ from skforge._cli_report import (
     show_schedules,
     speed,
 )
+from skforge._cli_sources import reference_pair, source_pair
 from skforge.exceptions import SkforgeError, VerificationError
 
 if TYPE_CHECKING:
@@ -210,14 +211,12 @@ def _bench(
     console.print(f"read in {duration(read)}, compiled in {duration(compiled)}")
     show_schedules(console, module)
     X = next(iter(rows.values()))
-    source = _xgboost_margin(console, model_file)
-    if source is not None:
-        pair = Pair("predict_raw", module.predict_raw, "inplace_predict", source)
+    pair = source_pair(console, model_file, module)
+    if pair is not None:
         good = check(console, [pair], rows)
         speed(console, [pair], X, sizes, seconds=seconds)
         return good
-    pair = Pair("predict_raw", module.predict_raw, "reference walk", _walk(forest))
-    good = check(console, [pair], rows)
+    good = check(console, [reference_pair(module)], rows)
     own_speed(console, "predict_raw", module.predict_raw, X, sizes, seconds=seconds)
     return good
 
@@ -313,42 +312,3 @@ def _drawn_rows(forest: Forest, n: int = 2000) -> dict[str, Rows]:
         "on and around thresholds": draw_rows(forest, n, seed=0),
         "with missing values": draw_rows(forest, n, seed=1, missing=0.1),
     }
-
-
-def _walk(forest: Forest) -> Callable[[Rows], NDArray[Any]]:
-    """Return skforge's slow, plain walk, with one output as a vector."""
-    from skforge.compiler.reference import reference_raw
-
-    return lambda X: np.squeeze(
-        reference_raw(forest, X), axis=1 if len(forest.base) == 1 else ()
-    )
-
-
-def _xgboost_margin(
-    console: Console, model_file: Path
-) -> Callable[[Rows], NDArray[Any]] | None:
-    """Return XGBoost's own margins on one thread, or None where it has no say."""
-    if model_file.suffix not in (".json", ".ubj"):
-        return None
-    try:
-        import xgboost
-    except ImportError:
-        console.print(
-            "xgboost is not installed: bits are compared with skforge's reference walk."
-        )
-        return None
-    try:
-        with xgboost.config_context(verbosity=0):  # old files draw a warning
-            booster = xgboost.Booster(model_file=str(model_file))
-    except xgboost.core.XGBoostError as error:
-        reason = str(error).strip().splitlines()[-1]
-        console.print(f"xgboost {xgboost.__version__} cannot read the file: {reason}")
-        return None
-    booster.set_param({"nthread": 1})
-    rounds = (0, 0)  # all
-    # The wrapper that saved the file predicts with the rounds up to the best one.
-    if booster.attr("scikit_learn") is not None:
-        rounds = (0, int(booster.attr("best_iteration") or -1) + 1)
-    return lambda X: booster.inplace_predict(
-        X, predict_type="margin", iteration_range=rounds
-    )

@@ -45,7 +45,7 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
         )
     if len(rows) == 0:
         raise InvalidInputError(f"{path.name} has no rows; give at least one.")
-    return np.ascontiguousarray(rows, dtype=forest.threshold.dtype)
+    return np.ascontiguousarray(rows, dtype=forest.input_dtype)
 
 
 def _slice(columns: str) -> slice:

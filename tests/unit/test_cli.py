@@ -48,7 +48,7 @@ def two_columns():
     return SimpleNamespace(
         n_features=2,
         feature_names=("age", "size"),
-        threshold=np.zeros(0, np.float32),
+        input_dtype=np.dtype(np.float32),
     )
 
 
@@ -328,6 +328,26 @@ def test_bench_without_xgboost_compares_with_the_reference(
     assert ("1 differ, the first in row 3" in out) == wrong
     assert "per row" in out
     assert "speedup" not in out
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "predictor"),
+    [
+        ("xgboost", "airline.json", "inplace_predict"),
+        ("onnxruntime", "airline.onnx", "onnxruntime"),
+        ("lightgbm", "lightgbm/NYC_taxi.txt", "Booster.predict"),
+        ("lightgbm", "lightgbm/multiclass.txt", "Booster.predict"),
+        ("lightgbm", "lightgbm/mixed_categorical.txt", "Booster.predict"),
+    ],
+)
+def test_bench_compares_with_the_file_s_own_library(
+    run, shared_models, library, name, predictor
+):
+    pytest.importorskip(library)
+    code, out, _ = run("bench", shared_models / name, *BENCH)
+    assert code == 0, out
+    assert len(re.findall(f"{predictor} .* identical$", out, re.MULTILINE)) == 2
+    assert out.count("×") == 2
 
 
 def test_bench_with_rows_of_a_file(run, small_model, tmp_path):
