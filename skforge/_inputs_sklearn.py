@@ -126,7 +126,10 @@ class GradientBoostingSource(EnsembleSource):
                 reset=False,
             )
         tree = self.estimator.estimators_[0, 0]
-        return tree._validate_X_predict(X, check_input=True)
+        rows = tree._validate_X_predict(X, check_input=True)
+        if method == "apply" and type(rows) is np.ndarray and np.isnan(rows).any():
+            return None  # `apply` takes them, and has its own way for them
+        return rows
 
     def _raw(self, rows: Array) -> Any:
         return self.estimator._raw_predict(np.ascontiguousarray(rows))

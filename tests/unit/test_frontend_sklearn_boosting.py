@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
@@ -152,3 +153,18 @@ def test_refusals():
         "The predict of GradientBoostingRegressor takes no iteration_range; leave it "
         "out, or fit with fewer estimators."
     )
+
+
+def test_unchecked_missing_values_go_right():
+    """Its walk ignores what its trees say of missing values; ``apply`` does not."""
+    X, _ = data()
+    X[:, 0] = np.arange(N)
+    model = GradientBoostingRegressor(n_estimators=5).fit(X, np.arange(N) > N / 3)
+    tree = model.estimators_[0, 0].tree_
+    rows = X.copy()
+    rows[:, 0] = np.nan
+    with config_context(assume_finite=True):
+        expected = model.predict(rows)
+    raw, leaves = kernels_agree(load_forest(model), rows)
+    same_bits(raw[:, 0], expected)
+    assert tree.missing_go_to_left[0] == 0 or (model.apply(rows) != leaves).any()
