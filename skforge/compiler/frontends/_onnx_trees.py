@@ -34,7 +34,7 @@ class Graph:
     """Tests that refer to tests (>= 0) or leaves (``~leaf``), not yet known as trees."""
 
     feature: IntArray
-    comparison: IntArray  # Comparison; MEMBER has its values in ``members``
+    comparison: IntArray  # Comparison; MEMBER and IN have their values in ``members``
     value: FloatArray
     tracks: NDArray[np.bool_]  # NaN goes the way of a true test
     true: IntArray
@@ -77,7 +77,6 @@ def build_trees(graph: Graph, input_dtype: np.dtype[Any]) -> Trees:
     -------
     Trees
     """
-    graph = merge_equal_chains(graph)
     tree, reference, left, right = _follow(graph)
     # stable: within a tree the order of levels stays, so its root is first
     order = np.argsort(tree, kind="stable")
@@ -203,7 +202,7 @@ def _predicates(
     tracks = graph.tracks[test]
     unequal = comparison == Comparison.NE
     equal = (comparison == Comparison.EQ) | unequal
-    member = comparison == Comparison.MEMBER
+    member = comparison >= Comparison.IN
     value[member] = 0
     with np.errstate(over="ignore", invalid="ignore"):
         never = np.isnan(value) | (equal & (value.astype(input_dtype) != value))
@@ -226,7 +225,7 @@ def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]
     """Return each set as bits, by position in ``test``."""
     sets: dict[int, NDArray[np.uint32]] = {}
     total = 0
-    for position in np.flatnonzero(graph.comparison[test] == Comparison.MEMBER):
+    for position in np.flatnonzero(graph.comparison[test] >= Comparison.IN):
         values = graph.members[int(test[position])]
         fits = _can_be_member(values)
         if not fits.all():

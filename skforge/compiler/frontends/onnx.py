@@ -33,6 +33,7 @@ from skforge.compiler.frontends._onnx_trees import (
     Weights,
     build_trees,
     leaf_values,
+    merge_equal_chains,
 )
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -117,6 +118,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         base=np.zeros(ensemble.n_outputs, dtype),
         divisor=divisor,
         source="onnx",
+        truncate_categories=bool((trees.arrays["comparison"] == Comparison.IN).any()),
     )
     if ensemble.labels:
         return _as_classifier(forest, ensemble, leaves)
@@ -219,7 +221,7 @@ def _read_table(
         )
     aggregate = attributes.get("aggregate_function", b"SUM")
     return _Ensemble(
-        graph=graph,
+        graph=merge_equal_chains(graph),
         weights=Weights(row, output, weight),
         unweighted=value,
         n_outputs=n_outputs,
@@ -274,11 +276,15 @@ def _read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> _Ensemble:
     if not len(roots) or roots.min() < 0 or roots.max() >= n_tests:
         raise InvalidModelError(f"tree_roots names no node or none at all; {DAMAGED}")
     same_leaf = (refer[0] == refer[1]) & (refer[0] < 0)  # how a tree of one leaf is said
-    membership = array(attributes, "membership_values")
+    sets = _members(modes, array(attributes, "membership_values"))
+    comparison = _MODE_NUMBERS[modes]
+    comparison[[test for test, values in sets.items() if _is_cut(values)]] = (
+        Comparison.IN
+    )
     splits = typed(array(attributes, "nodes_splits"), "nodes_splits", dtype)
     graph = Graph(
         feature=array(attributes, "nodes_featureids"),
-        comparison=_MODE_NUMBERS[modes],
+        comparison=comparison,
         value=splits,
         tracks=tracks == 1 if len(tracks) else np.zeros(n_tests, np.bool_),
         true=refer[0],
@@ -286,7 +292,7 @@ def _read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> _Ensemble:
         number=np.arange(n_tests),
         leaf_number=np.arange(n_leaves),
         roots=np.where(same_leaf[roots], refer[0][roots], roots),
-        members=_members(modes, membership),
+        members=sets,
     )
     output = array(attributes, "leaf_targetids")
     n_outputs = int(attributes.get("n_targets", 0))
@@ -380,6 +386,14 @@ def _members(
             )
         sets[test] = part
     return sets
+
+
+def _is_cut(values: NDArray[np.floating[Any]]) -> bool:
+    """Tell whether onnxruntime cuts a row's value to an integer to look it up.
+
+    It does for sets that do not fit its bit masks; others compare each member.
+    """
+    return len(values) > 30 or bool(values.max() > 30) or bool(values.min() < 0)
 
 
 def _labels(attributes: Attributes) -> tuple[str | int, ...]:

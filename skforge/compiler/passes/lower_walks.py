@@ -142,7 +142,7 @@ class WalkLowering:
             other = b.compare("ne", x, threshold, unordered=True)
             right = b.select(layout.load_flag(b, at, "equal"), other, right)
         if "category" in facts.flags:
-            inside = self._in_category_set(threshold, x)
+            inside = self._in_category_set(at, threshold, x)
             right = b.select(
                 layout.load_flag(b, at, "category"), b.invert(inside), right
             )
@@ -166,7 +166,7 @@ class WalkLowering:
             right = b.binary("and", right, b.invert(left))
         return right
 
-    def _in_category_set(self, threshold: Value, x: Value) -> Value:
+    def _in_category_set(self, at: Cursor, threshold: Value, x: Value) -> Value:
         """Return whether x is a category of the set whose number ``threshold`` holds.
 
         Negative, too large and missing values are in no set; the word read is then
@@ -197,7 +197,10 @@ class WalkLowering:
         safe = b.select(counted, x, b.const(0.0, x.type))
         code = b.convert(safe, U32)
         if self._facts.exact_members:
-            whole = b.compare("eq", b.convert(code, k.rows.element), safe)
+            whole = b.compare("eq", b.convert(code, k.rows.element), x)
+            if "member" in self._facts.flags:
+                cut = b.invert(k.layout.load_flag(b, at, "member"))
+                whole = b.binary("or", whole, cut)
             possible = b.binary("and", possible, whole)
         word = b.convert(b.binary("shr", code, 5), I64)
         held = b.convert(b.load(counts, number), I64)

@@ -18,7 +18,10 @@ from skforge.compiler.ir.lir import BOOL, U32, Value
 from skforge.exceptions import UnsupportedModelError
 
 #: Flags of a test, in bit order above the feature number.
-FLAGS = ("default_left", "category", "nan_is_zero", "zero_is_missing", "equal")
+FLAGS = (
+    *("default_left", "category", "nan_is_zero", "zero_is_missing"),
+    *("equal", "member"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class TestFacts:
     flags: tuple[str, ...]
     all_nan_is_zero: bool = False  # every test, so that no flag is needed
     has_categories: bool = False
-    exact_members: bool = False  # sets hold numbers, so a fraction is in none
+    exact_members: bool = False  # a fraction is in no set (of those with "member")
 
     @classmethod
     def of(cls, forest: Forest) -> TestFacts:
@@ -36,11 +39,6 @@ class TestFacts:
         missing = forest.missing
         category = forest.comparison >= Comparison.IN
         member = forest.comparison == Comparison.MEMBER
-        if bool(member.any()) and bool((category & ~member).any()):
-            raise UnsupportedModelError(
-                "The forest has both tests of categories and tests of set members; "
-                "no source mixes them, so one node word cannot hold both."
-            )
         flags = []
         never = bool((missing == Missing.NEVER).any())
         all_never = never and bool((missing == Missing.NEVER).all())
@@ -54,6 +52,8 @@ class TestFacts:
             flags.append("zero_is_missing")
         if bool((forest.comparison == Comparison.EQ).any()):
             flags.append("equal")
+        if bool(member.any()) and bool((category & ~member).any()):
+            flags.append("member")
         return cls(tuple(flags), all_never, bool(category.any()), bool(member.any()))
 
 
@@ -117,6 +117,7 @@ def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
         "nan_is_zero": forest.missing == Missing.NEVER,
         "zero_is_missing": forest.missing == Missing.ZERO,
         "equal": forest.comparison == Comparison.EQ,
+        "member": forest.comparison == Comparison.MEMBER,
     }
 
 

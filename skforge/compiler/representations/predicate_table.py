@@ -25,6 +25,9 @@ IntArray = NDArray[np.int32]
 DIRECT = 0
 CATEGORY = 9
 
+#: Tests that have no line here (NE becomes EQ before).
+NOT_CACHED = (Comparison.EQ, Comparison.NE, Comparison.MEMBER)
+
 #: Thresholds of a feature up to which comparing each costs less than a search
 #: (measured: 9 with 512-bit registers and masks, 7 with 256-bit ones).
 DIRECT_LIMIT = 9
@@ -87,7 +90,7 @@ def plan_predicates(
     ScheduleError
         If the missing kinds differ within the forest, or a test is one for equality.
     """
-    if np.isin(forest.comparison, (Comparison.EQ, Comparison.MEMBER)).any():
+    if np.isin(forest.comparison, NOT_CACHED).any():
         raise ScheduleError(
             "the forest tests for equality or for members of sets, which "
             "cache_predicates does not take; leave it out."

@@ -1,0 +1,209 @@
+"""ONNX tree ensembles made by hand, at random, and run by onnxruntime on one thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+NAMES = {"TreeEnsembleClassifier": ("class", "class"), "": ("target", "target")}
+DTYPES = {
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32,
+}
+
+
+def run(model: onnx.ModelProto, rows: np.ndarray, threads: int = 1) -> list[Any]:
+    """Return the outputs of onnxruntime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {session.get_inputs()[0].name: rows})
+
+
+def make_model(
+    op: str,
+    attributes: dict[str, Any],
+    n_features: int | None,
+    dtype: str = "float32",
+    version: int = 3,
+    *,
+    before: tuple[Any, ...] = (),
+    after: tuple[Any, ...] = (),
+    outputs: tuple[Any, ...] = (),
+    initializers: tuple[Any, ...] = (),
+    graph_dtype: str | None = None,
+) -> onnx.ModelProto:
+    """Return a model of one ensemble that reads ``X`` (or what ``before`` makes of it)."""
+    strings = bool(attributes.get("classlabels_strings"))
+    if op == "TreeEnsembleClassifier":
+        label = TensorProto.STRING if strings else TensorProto.INT64
+        own = (("label", label, [None]), ("scores", TensorProto.FLOAT, [None, None]))
+    else:
+        wide = op == "TreeEnsemble" and dtype == "float64"
+        kind = TensorProto.DOUBLE if wide else TensorProto.FLOAT
+        own = (("scores", kind, [None, None]),)
+    attributes = {k: v for k, v in attributes.items() if not _empty(v)}
+    source = before[-1].output[0] if before else "X"
+    node = helper.make_node(
+        op, [source], [o[0] for o in own], domain="ai.onnx.ml", **attributes
+    )
+    graph = helper.make_graph(
+        [*before, node, *after],
+        "trees",
+        [
+            helper.make_tensor_value_info(
+                "X", DTYPES[graph_dtype or dtype], [None, n_features]
+            )
+        ],
+        list(outputs) or [helper.make_tensor_value_info(*o) for o in own],
+        initializer=list(initializers),
+    )
+    return helper.make_model(
+        graph,
+        opset_imports=[
+            helper.make_opsetid("ai.onnx.ml", version),
+            helper.make_opsetid("", 18),
+        ],
+        ir_version=9,
+    )
+
+
+def _empty(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and not len(value)
+
+
+class RandomTrees:
+    """Trees with random tests; thresholds are from a short list, so that rows tie."""
+
+    def __init__(
+        self,
+        seed: int,
+        n_trees: int = 7,
+        n_features: int = 4,
+        modes: tuple[str, ...] = ("BRANCH_LEQ",),
+        depth: int = 4,
+        tracks: bool = True,
+        dtype: str = "float32",
+    ) -> None:
+        self.random = np.random.default_rng(seed)
+        self.n_features, self.dtype = n_features, dtype
+        self.cuts = np.round(self.random.normal(0, 2, 6), 1)
+        self.cuts = np.append(self.cuts, [0.0, 1.0, 2.0]).astype(np.float32)
+        self.nodes: list[dict[str, Any]] = []
+        self.leaves: list[tuple[int, int]] = []
+        for tree in range(n_trees):
+            self.n_nodes = 0
+            self._grow(tree, modes, depth, tracks)
+
+    def _grow(self, tree: int, modes: Any, depth: int, tracks: bool) -> int:
+        number = self.n_nodes
+        self.n_nodes += 1
+        node = {
+            "treeids": tree,
+            "nodeids": number,
+            "featureids": int(self.random.integers(self.n_features)),
+            "modes": "LEAF",
+            "values": 0.0,
+            "truenodeids": 0,
+            "falsenodeids": 0,
+            "missing_value_tracks_true": 0,
+        }
+        self.nodes.append(node)
+        if depth == 0 or self.random.random() < 0.15:
+            self.leaves.append((tree, number))
+            return number
+        node["modes"] = str(self.random.choice(modes))
+        node["values"] = float(self.random.choice(self.cuts))
+        node["missing_value_tracks_true"] = int(tracks and self.random.random() < 0.5)
+        node["truenodeids"] = self._grow(tree, modes, depth - 1, tracks)
+        node["falsenodeids"] = self._grow(tree, modes, depth - 1, tracks)
+        return number
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return the ``nodes_*`` attributes of the operators before version 5."""
+        return {f"nodes_{k}": [n[k] for n in self.nodes] for k in self.nodes[0]}
+
+    def weights(
+        self, kind: str, outputs: Any, values: Any = None
+    ) -> dict[str, list[Any]]:
+        """Return ``kind_*`` attributes; ``outputs(tree)`` gives a tree's outputs."""
+        rows = [(t, n, k) for t, n in self.leaves for k in outputs(t)]
+        if values is None:
+            values = self.random.normal(size=len(rows))
+        return {
+            f"{kind}_treeids": [r[0] for r in rows],
+            f"{kind}_nodeids": [r[1] for r in rows],
+            f"{kind}_ids": [r[2] for r in rows],
+            f"{kind}_weights": [float(v) for v in np.broadcast_to(values, len(rows))],
+        }
+
+    def lists(self, n_targets: int, member: float = 0.0) -> dict[str, Any]:
+        """Return the attributes of ``TreeEnsemble``; some tests may become sets."""
+        dtype = np.dtype(self.dtype)
+        inner = [n for n in self.nodes if n["modes"] != "LEAF"]
+        place = {(n["treeids"], n["nodeids"]): i for i, n in enumerate(inner)}
+        leaf = {key: i for i, key in enumerate(self.leaves)}
+        modes = [MODES.index(n["modes"]) for n in inner]
+        sets: list[float] = []
+        for i in range(len(inner)):
+            if self.random.random() < member:
+                modes[i] = 6
+                sets += [*self.random.choice(40, self.random.integers(1, 9), False)]
+                sets.append(np.nan)
+        columns: dict[str, list[int]] = {}
+        for side in ("true", "false"):
+            keys = [(n["treeids"], n[f"{side}nodeids"]) for n in inner]
+            columns[f"nodes_{side}leafs"] = [int(k in leaf) for k in keys]
+            columns[f"nodes_{side}nodeids"] = [
+                leaf[k] if k in leaf else place[k] for k in keys
+            ]
+        values = self.random.normal(size=len(leaf)).astype(dtype)
+        splits = np.array([n["values"] for n in inner], dtype)
+        result = {
+            **columns,
+            "nodes_featureids": [n["featureids"] for n in inner],
+            "nodes_missing_value_tracks_true": [
+                n["missing_value_tracks_true"] for n in inner
+            ],
+            "nodes_modes": tensor(np.array(modes, np.uint8)),
+            "nodes_splits": tensor(splits),
+            "leaf_targetids": self.random.integers(0, n_targets, len(leaf)).tolist(),
+            "leaf_weights": tensor(values),
+            "tree_roots": [place[t, 0] for t in sorted({n["treeids"] for n in inner})],
+            "n_targets": n_targets,
+        }
+        if sets:
+            result["membership_values"] = tensor(np.array(sets, dtype))
+        return result
+
+    def rows(self, n: int, missing: float = 0.1) -> np.ndarray:
+        """Return rows on the thresholds, beside them, whole, infinite and missing."""
+        random = self.random
+        rows = random.choice(self.cuts, (n, self.n_features)).astype(self.dtype)
+        beside = np.nextafter(rows, rows.dtype.type(random.choice([-9, 9])))
+        rows = np.where(random.random(rows.shape) < 0.2, beside, rows)
+        whole = random.integers(-2, 42, rows.shape).astype(rows.dtype)
+        rows = np.where(random.random(rows.shape) < 0.3, whole, rows)
+        if rows.dtype.kind == "f":
+            odd = np.array([np.inf, -np.inf, -0.0, 1.5, 1e-40, 3e38], rows.dtype)
+            odd = random.choice(odd, rows.shape)
+            rows = np.where(random.random(rows.shape) < 0.05, odd, rows)
+            rows[random.random(rows.shape) < missing] = np.nan
+        return rows
+
+
+def tensor(values: np.ndarray) -> Any:
+    """Return a tensor attribute."""
+    return numpy_helper.from_array(values)
