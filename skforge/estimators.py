@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.base import (
     BaseEstimator,
     MetaEstimatorMixin,
-    clone,
     is_classifier,
 )
 from sklearn.metrics import accuracy_score, r2_score
@@ -22,32 +21,29 @@ from sklearn.utils.metadata_routing import (
     UNUSED,
     MetadataRouter,
     MethodMapping,
-    _routing_enabled,
-    process_routing,
 )
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
 from skforge._delegation import (
     FITTED,
     classes_of,
+    fitted_model,
     is_estimator,
-    is_fitted,
-    is_frozen,
     offered,
     tags_of,
     unwrap,
     validated,
     visual_block,
 )
+from skforge._dispatch import dispatch_table
 from skforge._inputs import read_model
 from skforge._predictor import Predictor
 from skforge._verification import verify
-from skforge.compiler.default_schedule import BatchRange, default_schedules
+from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule, compile_forest
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError
 
 __all__ = ["CompiledForest"]
 
@@ -198,14 +194,17 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         VerificationError
             If a compiled prediction differs from the source's.
         """
-        model = self._model(X, y, sample_weight, fit_params)
+        model = fitted_model(self, X, y, sample_weight, fit_params)
         start = time.perf_counter()
         forest = read_model(model)
         target = Target.parse(self.target)
         if target.is_gpu:
             compile_forest(forest, None, target)  # says that there is none yet
         asked = (self.target, self.reduction)
-        module = self._compile(forest, self._schedules(forest, target), target, asked)
+        table = dispatch_table(
+            self.schedule, self.batch_sizes, forest, target, self.reduction
+        )
+        module = self._compile(forest, table, target, asked)
         module.compile_all()
         seconds = time.perf_counter() - start
         predictor = Predictor(module, model)
@@ -219,95 +218,6 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         self._asked = asked
         self._predictor = predictor
         return self
-
-    def _model(self, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]) -> Any:
-        """Return the fitted model, trained here if it has to be."""
-        model = unwrap(self.estimator)
-        frozen = is_frozen(self.estimator) or not is_estimator(model)
-        if frozen and self.prefit is False:
-            raise InvalidInputError(
-                "prefit=False asks for training, but the estimator is "
-                f"{type(self.estimator).__name__}, which cannot be trained; "
-                "use prefit='auto'."
-            )
-        if frozen or self.prefit is True:
-            if is_estimator(model):
-                check_is_fitted(model)
-            return model
-        if self.prefit == "auto" and is_fitted(model):
-            self._warn_unused(y, weight, fit_params)
-            return model
-        return self._train(model, X, y, weight, fit_params)
-
-    def _warn_unused(self, y: Any, weight: Any, fit_params: dict[str, Any]) -> None:
-        name = type(self.estimator).__name__
-        advice = "prefit=True silences this warning, prefit=False trains it again."
-        unused = [] if weight is None else ["sample_weight"]
-        unused += sorted(fit_params)
-        if y is not None:
-            warnings.warn(
-                f"The {name} is already fitted, so y is ignored; {advice}",
-                stacklevel=5,
-            )
-        if unused:
-            warnings.warn(
-                f"The {name} is already fitted, so {', '.join(unused)} "
-                f"{'is' if len(unused) == 1 else 'are'} ignored; {advice}",
-                stacklevel=5,
-            )
-
-    def _train(
-        self, model: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
-    ) -> Any:
-        params = dict(fit_params)
-        if weight is not None:
-            params["sample_weight"] = weight
-        if _routing_enabled():
-            params = process_routing(self, "fit", **params).estimator.fit
-        elif weight is not None and not has_fit_parameter(model, "sample_weight"):
-            raise TypeError(
-                f"The fit of {type(model).__name__} takes no sample_weight."
-            )
-        return clone(model).fit(X, y, **params)
-
-    def _schedules(self, forest: Forest, target: Target) -> dict[BatchRange, Schedule]:
-        """Return the dispatch table that the parameters ask for."""
-        chosen = self.schedule
-        ranges = self._batch_ranges()
-        if isinstance(chosen, Mapping):
-            if ranges is not None:
-                raise InvalidInputError(
-                    "batch_sizes and the ranges of a schedule table contradict each "
-                    "other; leave one of them out."
-                )
-            return {
-                _batch_range(key): _schedule(value) for key, value in chosen.items()
-            }
-        if chosen != "auto":
-            one = _schedule(chosen)
-            return dict.fromkeys(ranges or [(1, None)], one)
-        defaults = default_schedules(forest, target)
-        if ranges is None:
-            return defaults
-        starts = sorted(defaults)
-        return {
-            one: defaults[[start for start in starts if start[0] <= size][-1]]
-            for one, size in ranges.items()
-        }
-
-    def _batch_ranges(self) -> dict[BatchRange, int] | None:
-        """Return the range that each of ``batch_sizes`` ends; the last is open."""
-        if self.batch_sizes is None:
-            return None
-        sizes = [int(size) for size in np.unique(np.asarray(self.batch_sizes))]
-        if not sizes or sizes[0] < 1:
-            raise InvalidInputError(
-                "batch_sizes must be numbers of rows from 1 on. "
-                f"Got {self.batch_sizes!r} instead."
-            )
-        starts = [1, *(size + 1 for size in sizes[:-1])]
-        ranges = zip(starts, [*sizes[:-1], None], strict=True)
-        return dict(zip(ranges, sizes, strict=True))
 
     def _compile(
         self,
@@ -384,12 +294,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             As :meth:`predict_proba`.
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
-        if getattr(predictor.source, "own_log_proba", False):
-            return predictor.source.call("predict_log_proba", X)
-        probability = self.predict_proba(X)
-        if isinstance(probability, list):
-            return [np.log(target) for target in probability]
-        return np.log(probability)
+        return predictor.predict_log_proba(X, self.n_jobs)
 
     @offered("decision_function")
     def decision_function(self, X: Any) -> Any:
@@ -582,25 +487,6 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         # of several threads that come here at once, all go on with the same one
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)
         return predictor
-
-
-def _schedule(value: Any) -> Schedule:
-    return value if isinstance(value, Schedule) else Schedule.preset(value)
-
-
-def _batch_range(key: Any) -> BatchRange:
-    if (
-        isinstance(key, tuple)
-        and len(key) == 2
-        and isinstance(key[0], Integral)
-        and isinstance(key[1], (Integral, type(None)))
-        and 1 <= int(key[0]) <= int(key[0] if key[1] is None else key[1])
-    ):
-        return int(key[0]), None if key[1] is None else int(key[1])
-    raise InvalidInputError(
-        "The keys of a schedule table are (first, last) numbers of rows, last being "
-        f"None in the range that is open. Got {key!r} instead."
-    )
 
 
 def _forest_attribute(forest: Forest, name: str) -> Any:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge.compiler.forest import Forest
+from skforge.compiler.ir.hir import Reduction
+from skforge.compiler.representations.predicate_table import NOT_CACHED
+from skforge.compiler.representations.sliced_layout import MAX_DEPTH
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -40,6 +43,17 @@ PADDING_LIMIT = 2.0
 
 #: Trees deeper than this are walked with leaf checks: a hop costs code.
 UNROLL_LIMIT = 10
+
+
+#: Rows of a block whose predicates are evaluated at once: 64 to 256 rows cost 1.1 to 4
+#: times as much a row, 1024 as much; the table of 512 fits where that of 1024 does not.
+PREDICATE_BLOCK = 512
+
+#: Bytes of the table of predicates above which rows are walked instead.
+TABLE_LIMIT = 1 << 28
+
+#: Nodes that complete trees may have, as a multiple of the forest's own.
+COMPLETE_LIMIT = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +93,9 @@ def _padded_nodes(forest: Forest, depth: int) -> float:
     return 1.0 + 2.0 * float(np.sum(missing)) / max(1, forest.n_nodes)
 
 
-def default_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedule]:
+def default_schedules(
+    forest: Forest, target: Target, reduction: Reduction = "exact"
+) -> dict[BatchRange, Schedule]:
     """Return a schedule for every batch range.
 
     Parameters
@@ -88,12 +104,60 @@ def default_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedu
         What is to be walked.
     target : Target
         The CPU; its caches bound the block of rows.
+    reduction : {"exact", "reproducible", "fast"}
+        Bit-sliced trees sum floats in model order, so ``reproducible`` walks.
 
     Returns
     -------
     dict of (first, last) -> Schedule
         Equal schedules are equal values, and share a kernel.
     """
+    walks = walking_schedules(forest, target)
+    if reduction == "reproducible" or not _shares_predicates(forest):
+        return walks
+    sliced = bitsliced_schedule()
+    return {
+        (first, last): sliced if first >= 128 else walk
+        for (first, last), walk in walks.items()
+    }
+
+
+def bitsliced_schedule() -> Schedule:
+    """Return the schedule that evaluates predicates once for a block of rows.
+
+    100 trees of depth 8 take 0.03 to 0.07 us a row where the best walk takes 0.39
+    (histogram-trained), 0.14 where it takes 0.77 (thresholds hardly shared).
+    """
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", PREDICATE_BLOCK)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+        .cache_predicates("b0")
+        .vectorize("b1")
+        .represent("bitsliced")
+    )
+
+
+def _shares_predicates(forest: Forest) -> bool:
+    """Whether trees are shallow and bushy enough to be evaluated whole, as bits."""
+    depth = forest.tree_depths().astype(np.int64)
+    if not len(depth) or depth.max() > MAX_DEPTH:
+        return False
+    complete = float((2 << depth).sum())
+    table = forest.n_predicates * PREDICATE_BLOCK // 8
+    missing_kinds = len(np.unique(forest.missing))
+    return (
+        complete <= COMPLETE_LIMIT * forest.n_nodes
+        and table <= TABLE_LIMIT
+        and missing_kinds <= 1
+        and not np.isin(forest.comparison, NOT_CACHED).any()
+        and depth.max() > 0
+    )
+
+
+def walking_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedule]:
+    """Return a schedule of plain walks for every batch range."""
     shape = ForestShape.of(forest)
     few = _few_rows(shape)
     fits = shape.node_bytes <= target.l2_bytes // 2

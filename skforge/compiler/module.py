@@ -321,7 +321,7 @@ def compile_forest(
             f"target {resolved.kind!r} is not built yet; use target='cpu'."
         )
     resolved.check_runs_here()
-    schedules = _schedules(forest, schedule, resolved)
+    schedules = _schedules(forest, schedule, resolved, reduction)
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
     for one in dict.fromkeys(schedules.values()):
         # Binding now, not at the first call, is where a wrong schedule is noticed.
@@ -330,10 +330,10 @@ def compile_forest(
 
 
 def _schedules(
-    forest: Forest, schedule: Schedules, target: Target
+    forest: Forest, schedule: Schedules, target: Target, reduction: Reduction
 ) -> dict[BatchRange, Schedule]:
     if schedule is None:
-        return default_schedules(forest, target)
+        return default_schedules(forest, target, reduction)
     if isinstance(schedule, Schedule):
         return {(1, None): schedule}
     if not isinstance(schedule, Mapping):

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
 from skforge.compiler.backends.runtime import parallel_for_pointer, raise_interrupt
+from skforge.compiler.default_schedule import walking_schedules
+from skforge.compiler.directives import CachePredicates
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir import mir
 from skforge.compiler.ir.hir import PredictEnsemble, Reduction
@@ -133,6 +135,10 @@ def _after_fork_in_child() -> None:
         cache.unlock()
 
 
+def _evaluates_predicates(schedule: Schedule) -> bool:
+    return any(isinstance(d, CachePredicates) for d in schedule.directives)
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
@@ -150,6 +156,9 @@ class KernelCache:
 
     def kernel(self, schedule: Schedule, element: Element) -> Kernel:
         """Return a schedule's kernel, compiled if it is not yet."""
+        if element == "leaf_number" and _evaluates_predicates(schedule):
+            # Bit logic gives leaf values, not the numbers of nodes: walk instead.
+            schedule = walking_schedules(self._forest, self._target)[(128, 2048)]
         key = (schedule, element)
         found = self._kernels.get(key)
         if found is None:
