@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from functools import lru_cache
@@ -11,15 +12,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, _fit_context
+from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import ClassifierTags, RegressorTags, Tags, get_tags
+from sklearn.utils.metadata_routing import _routing_enabled, process_routing
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from skforge.compiler import transforms_onnx
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
+from skforge.exceptions import InvalidInputError
 
 #: Attributes of a fitted model whose names do not end in an underscore.
 FITTED = frozenset({"best_iteration", "best_score"})
@@ -72,7 +76,10 @@ def task_of(model: Any) -> str | None:
         learner = json.loads(model.save_config())["learner"]
         objective = _OBJECTIVES.get(learner["objective"]["name"])
         return None if objective is None else objective.task
-    return None
+    try:
+        return load_forest(model).task
+    except ValueError:  # fit will say what is wrong with it
+        return None
 
 
 @lru_cache(maxsize=16)
@@ -87,6 +94,8 @@ def classes_of(forest: Forest) -> Any:
     """Return the labels of a classifier that has none: 0, 1, and so on."""
     if forest.task not in ("binary", "multiclass"):
         return None
+    if transforms_onnx.is_onnx(forest):
+        return transforms_onnx.labels(forest, np.arange(len(forest.class_labels)))
     return np.arange(max(2, forest.n_outputs))
 
 
@@ -148,3 +157,59 @@ def visual_block(model: Any, compiled: str | None) -> Any:
     return _VisualBlock(
         "parallel", parts, names=names, name_details=[str(part) for part in parts]
     )
+
+
+def fitted_model(
+    wrapper: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
+) -> Any:
+    """Return the fitted model of a wrapper, trained here if it has to be.
+
+    Parameters
+    ----------
+    wrapper : CompiledForest
+        Its ``estimator`` and ``prefit`` count; neither is changed.
+    X, y, weight : array-like
+        What to train on.
+    fit_params : dict
+        Further arguments of the model's ``fit``.
+
+    Returns
+    -------
+    object
+        The estimator itself where it is taken as it is, else a clone.
+    """
+    model = unwrap(wrapper.estimator)
+    frozen = is_frozen(wrapper.estimator) or not is_estimator(model)
+    if frozen and wrapper.prefit is False:
+        raise InvalidInputError(
+            "prefit=False asks for training, but the estimator is "
+            f"{type(wrapper.estimator).__name__}, which cannot be trained; "
+            "use prefit='auto'."
+        )
+    if frozen or wrapper.prefit is True:
+        if is_estimator(model):
+            check_is_fitted(model)
+        return model
+    if wrapper.prefit == "auto" and is_fitted(model):
+        _warn_unused(type(model).__name__, y, weight, fit_params)
+        return model
+    params = dict(fit_params)
+    if weight is not None:
+        params["sample_weight"] = weight
+    if _routing_enabled():
+        params = process_routing(wrapper, "fit", **params).estimator.fit
+    elif weight is not None and not has_fit_parameter(model, "sample_weight"):
+        raise TypeError(f"The fit of {type(model).__name__} takes no sample_weight.")
+    return clone(model).fit(X, y, **params)
+
+
+def _warn_unused(name: str, y: Any, weight: Any, fit_params: dict[str, Any]) -> None:
+    advice = "prefit=True silences this warning, prefit=False trains it again."
+    unused = ["sample_weight"] if weight is not None else []
+    for names in (["y"] if y is not None else [], [*unused, *sorted(fit_params)]):
+        if names:
+            warnings.warn(
+                f"The {name} is already fitted, so {', '.join(names)} "
+                f"{'is' if len(names) == 1 else 'are'} ignored; {advice}",
+                stacklevel=5,
+            )

@@ -8,7 +8,6 @@ value, the warning or the exception is then the source's by construction.
 from __future__ import annotations
 
 import copy
-import os
 import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -68,17 +67,23 @@ class Source(Protocol):
 
 def source_of(estimator: Any, forest: Forest) -> Source:
     """Return the adapter of a fitted model that ``load_forest`` could read."""
+    from skforge._inputs_lightgbm import LightGBMBoosterSource, LightGBMSource
+
     names = class_names(estimator)
     if "xgboost.sklearn.XGBModel" in names:
         return XGBoostSource(estimator, forest)
     if "xgboost.core.Booster" in names:
         return BoosterSource(estimator, forest)
+    if "lightgbm.sklearn.LGBMModel" in names:
+        return LightGBMSource(estimator, forest)
+    if "lightgbm.basic.Booster" in names:
+        return LightGBMBoosterSource(estimator, forest)
+    if hasattr(estimator, "_validate_X_predict"):
+        return SklearnSource(estimator, forest)
     ensemble = ensemble_source(estimator, forest)
     if ensemble is not None:
         return ensemble
-    if hasattr(estimator, "_validate_X_predict"):
-        return SklearnSource(estimator, forest)
-    if isinstance(estimator, (str, os.PathLike, Forest)):
+    if not hasattr(estimator, "fit"):  # a file, a ModelProto, a Forest
         return ForestSource(forest)
     raise UnsupportedModelError(
         f"CompiledForest does not know which rows {type(estimator).__name__} takes; "
@@ -294,7 +299,7 @@ class BoosterSource(_XGBoostRows):
 
 
 class ForestSource:
-    """A model file: there is no source in memory, so the rules are our own."""
+    """A file or ``ModelProto``: no source is in memory, so the rules are our own."""
 
     fill, labels = float("nan"), False
     leaf_dtype, flat_leaves = np.int32, False
@@ -306,7 +311,9 @@ class ForestSource:
 
     def rows(self, X: Any, method: str) -> Any:
         """Check the names of data frames; the kernels check the rest."""
-        names = self._forest.feature_names
+        # Of the sources that have files, XGBoost alone asks for names.
+        own = self._forest.source == "xgboost"
+        names = self._forest.feature_names if own else None
         if hasattr(X, "tocsr"):
             X = X.tocsr()
             if X.shape[1] != self._forest.n_features:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._inputs import Source, dense_blocks, source_of
+from skforge.compiler import transforms_onnx
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule
 from skforge.compiler.transforms import apply_transform, decide, predict_proba
@@ -37,8 +38,9 @@ class Predictor:
         self.source: Source = source_of(estimator, module.forest)
         self._dtype = module.forest.input_dtype
         self._width = module.forest.n_features
-        sklearn = self.forest.source == "sklearn"
-        self._classes = getattr(estimator, "classes_", None) if sklearn else None
+        # XGBoost's wrappers have no labels but 0, 1, and so on.
+        named = self.forest.source in ("sklearn", "lightgbm")
+        self._classes = getattr(estimator, "classes_", None) if named else None
 
     def predict(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return labels, targets or scores, as the source's ``predict`` does."""
@@ -74,6 +76,15 @@ class Predictor:
         """Return raw scores."""
         raw = self._raw(X, "predict_raw", n_jobs)
         return self.source.call("predict_raw", X) if raw is None else raw
+
+    def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return logarithms of class probabilities."""
+        if getattr(self.source, "own_log_proba", False):
+            return self.source.call("predict_log_proba", X)
+        probability = self.predict_proba(X, n_jobs)
+        if isinstance(probability, list):
+            return [np.log(target) for target in probability]
+        return np.log(probability)
 
     def transformed(self, X: Any) -> Any:
         """Return raw scores after the source's transform, as a Booster gives them."""
@@ -124,6 +135,8 @@ class Predictor:
     def _labels(self, index: Array) -> Array:
         """Turn positions in ``classes_`` into labels."""
         classes = self._classes
+        if transforms_onnx.is_onnx(self.forest):
+            return transforms_onnx.labels(self.forest, index)
         if classes is None:
             return index
         if not isinstance(classes, list):

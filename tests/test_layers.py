@@ -49,6 +49,7 @@ LAYERS = (
     (
         "skforge.estimators",
         "skforge._delegation",
+        "skforge._dispatch",
         "skforge._inputs*",
         "skforge._predictor",
         "skforge._verification",
