@@ -124,13 +124,15 @@ def _logistic(scores: Array) -> Array:
     value = scores.astype(np.float32)
     one = np.float32(1)
     positive = one / (one + libm.exp(-np.abs(value)))
-    return np.where(value < 0, one - positive, positive)
+    result: Array = np.where(value < 0, one - positive, positive)
+    return result
 
 
 def _softmax(scores: Array) -> Array:
     value = scores.astype(np.float32)
     powers = libm.exp(value - _largest(value))
-    return powers / _sum(powers)
+    result: Array = powers / _sum(powers)
+    return result
 
 
 def _softmax_zero(scores: Array) -> Array:
@@ -141,13 +143,15 @@ def _softmax_zero(scores: Array) -> Array:
     powers = libm.exp(value - largest)
     total = _sum(np.where(counts, powers, np.float32(0)))
     rest = scores * libm.exp(-largest)
-    return np.where(counts, powers.astype(scores.dtype), rest) / total
+    result: Array = np.where(counts, powers.astype(scores.dtype), rest) / total
+    return result
 
 
 def _largest(value: Array) -> Array:
     """Return the greatest score of each row; -FLT_MAX where there is none."""
-    lowest = np.finfo(np.float32).min
-    return np.fmax(np.fmax.reduce(value, axis=1), lowest)[:, np.newaxis]
+    lowest = np.float32(np.finfo(np.float32).min)
+    largest: Array = np.fmax(np.fmax.reduce(value, axis=1), lowest)
+    return largest[:, np.newaxis]
 
 
 def _sum(powers: Array) -> Array:
@@ -165,7 +169,8 @@ def _probit(scores: Array) -> Array:
     log = libm.logf((1 - value) * (1 + value))
     half = np.float32(2) / (_PI * slope) + np.float32(0.5) * log
     inner = np.sqrt(half * half - np.float32(1) / slope * log)
-    return _SQRT2 * (sign * np.sqrt(-half + inner))
+    result: Array = _SQRT2 * (sign * np.sqrt(-half + inner))
+    return result
 
 
 _POSTS = {

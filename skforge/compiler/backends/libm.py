@@ -92,7 +92,8 @@ def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
         jit=True, opt=2
     )
     jit = binding.create_lljit_compiler(machine)
-    text = _LOOP.format(name=name, type="float" if name in ("expf", "logf") else "double")
+    kind = "float" if name in ("expf", "logf") else "double"
+    text = _LOOP.format(name=name, type=kind)
     tracker = (
         binding.JITLibraryBuilder()
         .add_ir(text)

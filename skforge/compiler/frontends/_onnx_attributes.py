@@ -144,7 +144,7 @@ def _value(attribute: Any, kind: int) -> Any:
 
 
 # TensorProto.data_type -> dtype in the file, and the field for data not in raw_data
-_TENSOR_TYPES = {
+_TENSOR_TYPES: dict[int, tuple[np.dtype[Any], str]] = {
     1: (np.dtype("<f4"), "float_data"),
     2: (np.dtype("<u1"), "int32_data"),
     10: (np.dtype("<f2"), ""),

@@ -31,7 +31,7 @@ _MAX_MEMBER = 1 << 31
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Tests that refer to tests (>= 0) or leaves (``~leaf``), not yet known as trees."""
+    """Tests that refer to tests (>= 0) or leaves (``~leaf``): trees, as it says."""
 
     feature: IntArray
     comparison: IntArray  # Comparison; MEMBER and IN have their values in ``members``
@@ -262,7 +262,7 @@ class Leaves:
 def leaf_values(
     trees: Trees, weights: Weights, n_outputs: int, unweighted: FloatArray
 ) -> Leaves:
-    """Return what leaves hold: one number, or a vector where trees have several outputs.
+    """Return what leaves hold: a number, or a vector if trees have several outputs.
 
     Parameters
     ----------

@@ -199,7 +199,7 @@ class WalkLowering:
         if self._facts.exact_members:
             whole = b.compare("eq", b.convert(code, k.rows.element), x)
             if "member" in self._facts.flags:
-                cut = b.invert(k.layout.load_flag(b, at, "member"))
+                cut = b.invert(k.walker.load_flag(b, at, "member"))
                 whole = b.binary("or", whole, cut)
             possible = b.binary("and", possible, whole)
         word = b.convert(b.binary("shr", code, 5), I64)
