@@ -116,6 +116,16 @@ def family(case: Case, size: int) -> dict[str, Schedule]:
                         one = one.cache("b0")
                         key = f"{name}, {flight} rows, cached, {walk_name}"
                         found[key] = walk(one, inner)
+    for block in (64, 128, 256, 512):
+        if block <= max(64, size):
+            found[f"bit-sliced, blocks of {block}"] = (
+                Schedule()
+                .tile("batch", "b0", "b1", block)
+                .reorder("b0", "tree", "b1")
+                .vectorize("b1")
+                .cache_predicates("b0")
+                .represent("bitsliced")
+            )
     return found
 
 
