@@ -566,7 +566,7 @@ def random_tree(rng, features=3):
             children.append([children[node][side], -len(children) - 2])
             children[node][side] = len(children) - 1
     inner = len(children)
-    kinds = rng.choice([0, 2, 4, 6, 8, 10, 1, 5, 9], inner)
+    kinds = rng.choice([0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11], inner)
     special = [0.0, -0.0, 1e-36, -1e-36, 1e-35, ZERO_THRESHOLD, -ZERO_THRESHOLD]
     special += [5e-324, 1e300, -1e300, 1.7976931348623157e308, 0.1, -0.1, 2.5, 1.0]
     thresholds, sets = [], []
