@@ -63,6 +63,8 @@ class Predictor:
         raw = self._raw(X, "decision_function", n_jobs)
         if raw is None:
             return self.source.call("decision_function", X)
+        if self.forest.source == "lightgbm":
+            return raw
         return decision_function(self.forest, raw)
 
     def score_samples(self, X: Any, n_jobs: int | None = None) -> Any:

@@ -22,6 +22,8 @@ from skforge import CompiledForest
 from skforge.exceptions import InvalidInputError
 
 pd = pytest.importorskip("pandas")
+pyarrow = pytest.importorskip("pyarrow")
+lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
 
 X, Y = make_classification(
@@ -71,6 +73,15 @@ MODELS = {
     "xgb-ranker": lambda: xgb.XGBRanker(n_estimators=3, n_jobs=1).fit(
         X, Y, qid=np.arange(120) // 10
     ),
+}
+LIGHTGBM = {"n_estimators": 4, "n_jobs": 1, "verbose": -1}
+MODELS |= {
+    "lgb": lambda: lgb.LGBMClassifier(**LIGHTGBM).fit(X, Y),
+    "lgb-labels": lambda: lgb.LGBMClassifier(**LIGHTGBM).fit(
+        X, np.array(["no", "yes"])[(Y > 0).astype(int)]
+    ),
+    "lgb-names": lambda: lgb.LGBMRegressor(**LIGHTGBM).fit(FRAME, Y),
+    "lgb-ranker": lambda: lgb.LGBMRanker(**LIGHTGBM).fit(X, Y, group=[10] * 12),
 }
 INPUTS = {
     "float32": lambda: X32,
@@ -139,6 +150,7 @@ INPUTS = {
     "frame-category": lambda: FRAME.assign(**{NAMES[0]: pd.Categorical(Y)}),
     "frame-inf": lambda: pd.DataFrame(at(np.inf), columns=NAMES),
     "frame-duplicates": lambda: FRAME.rename(columns={NAMES[0]: NAMES[1]}),
+    "arrow": lambda: pyarrow.Table.from_pandas(FRAME),
     "series": lambda: FRAME[NAMES[0]],
 }
 
@@ -175,7 +187,7 @@ def kills(source, method, rows):
 @pytest.mark.parametrize("model", MODELS)
 def test_answers_are_the_sources(model, rows):
     source, compiled = fitted(model)
-    for name in ("predict", "predict_proba", "apply"):
+    for name in ("predict", "predict_proba", "decision_function", "apply"):
         assert hasattr(compiled, name) == hasattr(source, name)
         if hasattr(source, name) and not kills(source, name, rows):
             given = INPUTS[rows]()
@@ -289,3 +301,24 @@ def test_other_arguments_are_answered_by_the_model():
     assert outcome(lambda rows: fitted("rf")[1].predict(rows, check=1), X) == outcome(
         lambda rows: fitted("rf")[0].predict(rows, check=1), X
     )
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names:UserWarning")
+@pytest.mark.parametrize(
+    "rows",
+    ["list", "fortran", "frame", "csr", "csc", "coo", "arrow", "int64", "no-rows"],
+)
+def test_sample_rows_come_in_every_form(rows):
+    for model in ("rf", "xgb", "lgb"):
+        source = fitted(model)[0]
+        if model == "rf" and rows == "no-rows":
+            continue
+        compiled = CompiledForest(source).fit(INPUTS[rows]())
+        assert np.array_equal(compiled.predict_proba(X), source.predict_proba(X))
+
+
+def test_sample_rows_that_the_source_refuses():
+    for model, rows in (("rf", "inf"), ("rf", "one-dimension"), ("tree", "narrow")):
+        source = fitted(model)[0]
+        expected = outcome(source.predict, INPUTS[rows]())
+        assert outcome(CompiledForest(source).fit, INPUTS[rows]()) == expected

@@ -13,11 +13,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skforge import CompiledForest
 
+lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
 
 WEIGHTS = "a bootstrap of weighted rows is not one of repeated rows (fails bare too)"
 LABELS = "XGBoost wants labels 0, 1, ... (fails bare too)"
-OWN = "XGBoost's own behaviour (fails bare too)"
+OWN = "the library's own behaviour (fails bare too)"
 
 EXPECTED = {
     "RandomForest": {
@@ -41,6 +42,11 @@ EXPECTED = {
             "1 give it an infinite margin, which verification refuses"
         ),
     },
+    "LGBMClassifier": {"check_all_zero_sample_weights_error": OWN},
+    "LGBMRegressor": {
+        "check_all_zero_sample_weights_error": OWN,
+        "check_regressors_train": OWN,
+    },
     "XGBRegressor": {
         "check_all_zero_sample_weights_error": OWN,
         "check_regressor_multioutput": OWN,
@@ -63,6 +69,8 @@ SLOW = [
     CompiledForest(RandomForestRegressor(3, random_state=0)),
     CompiledForest(ExtraTreesClassifier(3, random_state=0)),
     CompiledForest(xgb.XGBRegressor(n_estimators=3, random_state=0, n_jobs=1)),
+    CompiledForest(lgb.LGBMClassifier(n_estimators=3, n_jobs=1, verbose=-1)),
+    CompiledForest(lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1)),
 ]
 
 
