@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skforge.compiler.forest import Forest
+from skforge.compiler.forest import ZERO_THRESHOLD, Forest
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.lir import (
     F32,
@@ -253,8 +253,8 @@ class PredicateLowering:
         if self.t.nan_is_zero:
             return b.select(b.is_nan(x), b.const(0.0, x.type), x)
         if self.t.zero_is_missing:
-            near = b.compare("le", x, b.const(1e-35, x.type))
-            far = b.compare("ge", x, b.const(-1e-35, x.type))
+            near = b.compare("le", x, b.const(ZERO_THRESHOLD, x.type))
+            far = b.compare("ge", x, b.const(-ZERO_THRESHOLD, x.type))
             tiny = b.binary("and", near, far)
             return b.select(tiny, b.const(float("nan"), x.type), x)
         return x
@@ -406,12 +406,14 @@ class PredicateLowering:
             at = b.binary("add", line, b.mul(i, self.line_bytes))
 
             def outside(x: Value) -> Value:
-                possible = b.binary(
-                    "and",
-                    b.compare("ge", x, b.const(0.0, x.type)),
-                    b.compare("lt", x, b.const(float(1 << 24), x.type)),
-                )
-                safe = b.select(possible, x, b.const(0.0, x.type))
+                positive = above = b.compare("ge", x, b.const(0.0, x.type))
+                below = b.compare("lt", x, b.const(float(1 << 31), x.type))
+                if self.forest.truncate_categories:
+                    above = b.compare("gt", x, b.const(-1.0, x.type))
+                possible = b.binary("and", above, below)
+                # What is cut to category 0 is read as 0.0.
+                counted = b.binary("and", positive, below)
+                safe = b.select(counted, x, b.const(0.0, x.type))
                 code = b.convert(safe, U32)
                 word = b.convert(b.binary("shr", code, 5), I64)
                 inside = b.binary("and", possible, b.compare("lt", word, held))
