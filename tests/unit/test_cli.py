@@ -142,7 +142,7 @@ def test_csv_columns_are_found_by_name(tmp_path, two_columns):
 
 def test_parquet_rows(tmp_path, two_columns):
     pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", exc_type=ImportError)
     path = tmp_path / "x.parquet"
     pandas.DataFrame({"size": [1, 3], "age": [2.5, None]}).to_parquet(path)
     X = load_rows(path, two_columns)
