@@ -13,7 +13,7 @@ import numpy as np
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.representations.predicate_table import NOT_CACHED
-from skforge.compiler.representations.sliced_layout import MAX_DEPTH
+from skforge.compiler.representations.sliced_layout import fits_bits
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -51,10 +51,6 @@ PREDICATE_BLOCK = 512
 
 #: Bytes of the table of predicates above which rows are walked instead.
 TABLE_LIMIT = 1 << 28
-
-#: Nodes that complete trees may have, as a multiple of the forest's own.
-COMPLETE_LIMIT = 8.0
-
 
 @dataclass(frozen=True, slots=True)
 class ForestShape:
@@ -140,19 +136,13 @@ def bitsliced_schedule() -> Schedule:
 
 
 def _shares_predicates(forest: Forest) -> bool:
-    """Whether trees are shallow and bushy enough to be evaluated whole, as bits."""
-    depth = forest.tree_depths().astype(np.int64)
-    if not len(depth) or depth.max() > MAX_DEPTH:
-        return False
-    complete = float((2 << depth).sum())
+    """Whether trees are small enough to be evaluated whole, as bits."""
     table = forest.n_predicates * PREDICATE_BLOCK // 8
-    missing_kinds = len(np.unique(forest.missing))
     return (
-        complete <= COMPLETE_LIMIT * forest.n_nodes
+        forest.n_predicates > 0
+        and fits_bits(forest)
         and table <= TABLE_LIMIT
-        and missing_kinds <= 1
-        and not np.isin(forest.comparison, NOT_CACHED).any()
-        and depth.max() > 0
+        and len(np.unique(forest.missing)) == 1
     )
 
 

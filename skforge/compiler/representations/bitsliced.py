@@ -25,7 +25,7 @@ from skforge.compiler.representations.predicate_table import (
     PredicateTable,
     plan_predicates,
 )
-from skforge.compiler.representations.sliced_layout import slice_trees
+from skforge.compiler.representations.sliced_layout import check_trees, slice_trees
 from skforge.compiler.representations.sliced_trees import GROUP, BitslicedLowering
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -56,7 +56,9 @@ class BitslicedLayout(BlockLayout):
         self.table: PredicateTable = plan_predicates(
             forest, hir.comparison, self._lanes, levels
         )
-        self._trees = slice_trees(forest, self.table.line_of, hir.tiles.tree_order)
+        self._trees = slice_trees(
+            forest, self.table.line_of, hir.tiles.tree_order, self.table.n_lines
+        )
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
         """Fill the table of lines for one block of rows."""
@@ -84,8 +86,10 @@ class BitslicedLayout(BlockLayout):
         self._model = model
         self._input.scratch()
         self._sliced.scratch()
-        size = b.const(self.table.n_lines * self._block // 8)
+        size = b.const(self._trees.n_lines * self._block // 8)
         self._lines = b.alloc("lines", U8, size, alignment=64)
+        if any(kind == "list" for kind, _ in self._trees.shapes):
+            self._sliced.constants(self._lines)
         self._input.evaluate(rows, self._lines)
 
     def start(self, b: Builder, sums: Buffer) -> None:
@@ -135,9 +139,9 @@ class Bitsliced(Representation):
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of node numbers and leaf tables, about."""
-        depth = hir.forest.tree_depths().astype(np.int64)
-        leaves = int((1 << np.minimum(depth, 40)).sum())
-        return leaves * (4 + hir.forest.leaf_value.itemsize * hir.forest.n_outputs)
+        forest = hir.forest
+        per_code = 4 + forest.leaf_value.itemsize * forest.n_outputs
+        return forest.n_leaves * 4 * per_code + 16 * forest.n_nodes
 
     def check(self, hir: PredictEnsemble) -> None:
         """Refuse what the bit logic cannot express."""
@@ -150,11 +154,12 @@ class Bitsliced(Representation):
             raise ScheduleError(
                 'represent("bitsliced") evaluates single nodes; leave out tile_nodes.'
             )
-        slice_trees(
-            hir.forest,
-            np.zeros(hir.forest.n_predicates, np.int32),
-            hir.tiles.tree_order,
-        )
+        if not hir.forest.n_predicates:
+            raise ScheduleError(
+                'represent("bitsliced") evaluates predicates, and this forest of '
+                'single leaves has none; use represent("sparse").'
+            )
+        check_trees(hir.forest)
         super().check(hir)
 
     def lay_out_blocks(

@@ -1,98 +1,233 @@
 """The bit-sliced representation: a tree is the numbers of its predicates' lines.
 
-A node of a complete tree of depth d stands at its heap place; the leaf a row reaches is
-the number whose bits are the answers on the way, the root's highest (a set bit went
-right). Shallower leaves are repeated below dummy nodes, whose answer does not matter.
+A bushy tree is *folded*: a node of the complete tree of depth d stands at its heap
+place; the leaf a row reaches is the number whose bits are the answers on the way, the
+root's highest (a set bit went right). Shallower leaves are repeated below dummy nodes,
+whose answer does not matter. Any other tree is a *list* of bit operations
+(``encode_trees.py``), whose last results are the bits of the leaf's code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import Forest
+from skforge.compiler.representations.encode_trees import (
+    Encoding,
+    Tree,
+    code_table,
+    encode,
+    leaf,
+    node,
+)
 from skforge.exceptions import ScheduleError
 
-#: Bodies of code a kernel has for trees of different depth.
+#: Bits of a code: the 256 entries that byte look-ups reach.
+MAX_BITS = 8
+
+#: Bodies of code a kernel has for folded trees of different depth.
 MAX_CLASSES = 3
 
-#: Deepest complete tree; 256 leaves are what byte look-ups reach.
-MAX_DEPTH = 8
+#: A folded node costs an eighth of an operation of a list, which leaves cost 1.3 each.
+FOLD_LIMIT = 10
+
+Shape = tuple[Literal["fold", "list"], int]  # and the bits of a leaf's number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlicedTrees:
-    """Complete trees of the depth each needs, in walking order."""
+    """Every tree as it is walked in bits, by position.
 
-    depth: NDArray[np.uint8]  # (n_trees,)
-    node_offset: NDArray[np.int32]  # (n_trees,) into lines
-    lines: NDArray[np.int32]  # line of each heap node; 0 for dummies
+    A folded tree's ``lines`` are those of its heap nodes, a list's those of its code.
+    """
+
+    shapes: tuple[Shape, ...]  # that occur
+    shape_of: NDArray[np.uint8]  # (n_trees,) into shapes
+    line_offset: NDArray[np.int32]  # (n_trees,) into lines
+    lines: NDArray[np.int32]
+    op_offset: NDArray[np.int32]  # (n_trees + 1,) into ops
+    ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
     leaf_offset: NDArray[np.int32]  # (n_trees,) into leaf_row
-    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each leaf number
-    depths: tuple[int, ...]  # that occur
+    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each code
+    constants: tuple[int, int]  # the lines of no and of all bits
+    n_lines: int  # predicates, constants and temporaries
+
+    @property
+    def bits(self) -> NDArray[np.int64]:
+        """Bits of each tree's leaf numbers."""
+        return np.array([bits for _, bits in self.shapes], np.int64)[self.shape_of]
 
 
-def slice_trees(
-    forest: Forest, line_of: NDArray[np.int32], order: NDArray[np.int32]
-) -> SlicedTrees:
-    """Lay every tree out as a heap of lines, level by level, all trees at once.
+def folds(forest: Forest) -> NDArray[np.bool_]:
+    """Return which trees are bushy enough to be folded."""
+    depth = forest.tree_depths().astype(np.int64)
+    complete = 1 << np.minimum(depth, MAX_BITS + 1)
+    return (depth <= MAX_BITS) & (complete <= FOLD_LIMIT * _leaves(forest))
 
-    Parameters
-    ----------
-    forest : Forest
-        Normalised, no tree deeper than :data:`MAX_DEPTH`.
-    line_of : ndarray of int32, shape (n_predicates,)
-        The line of each predicate.
-    order : ndarray of int32, shape (n_trees,)
-        The tree at each position of the walking order.
+
+def _leaves(forest: Forest) -> NDArray[np.int64]:
+    """Return the number of leaves of each tree."""
+    count = np.concatenate([[0], np.cumsum(forest.leaf >= 0)])
+    ends = count[forest.tree_offset]
+    leaves: NDArray[np.int64] = np.diff(ends)
+    return leaves
+
+
+def fits_bits(forest: Forest) -> bool:
+    """Whether every tree can be folded or has few enough leaves for a code."""
+    return bool((folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)).all())
+
+
+def check_trees(forest: Forest) -> None:
+    """Refuse trees that have too many leaves for a code.
 
     Raises
     ------
     ScheduleError
-        If a tree is deeper.
+        If a tree that cannot be folded has more than 256 leaves.
     """
-    depth = forest.tree_depths()[order].astype(np.int64)
-    if depth.max(initial=0) > MAX_DEPTH:
+    leaves = _leaves(forest)
+    too_many = ~folds(forest) & (leaves > 1 << MAX_BITS)
+    if too_many.any():
+        tree = int(np.argmax(too_many))
         raise ScheduleError(
-            f'represent("bitsliced") takes trees of at most {MAX_DEPTH} levels; this '
-            f'forest has {int(depth.max())}. Use represent("sparse").'
+            f'represent("bitsliced") takes trees of at most {1 << MAX_BITS} leaves; '
+            f"tree {tree} has {int(leaves[tree])}. Use represent(\"sparse\")."
         )
-    depth = _classes(depth)
-    n_nodes, n_leaves = (1 << depth) - 1, 1 << depth
-    node_offset = np.cumsum(n_nodes) - n_nodes
-    leaf_offset = np.cumsum(n_leaves) - n_leaves
-    lines = np.zeros(int(n_nodes.sum()), np.int32)
-    leaf_row = np.zeros(int(n_leaves.sum()), np.int32)
-    # Every item is (position, heap place, forest node); a leaf above the bottom goes
-    # on to both children of a dummy.
-    position = np.arange(len(order))
-    place = np.zeros(len(order), np.int64)
-    node = forest.tree_offset[:-1][order].astype(np.int64)
-    for level in range(int(depth.max(initial=0)) + 1):
-        bottom = depth[position] == level
-        number = place[bottom] - (1 << level) + 1
-        leaf_row[leaf_offset[position[bottom]] + number] = forest.leaf[node[bottom]]
-        position, place, node = position[~bottom], place[~bottom], node[~bottom]
-        predicate = forest.predicate[node]
-        inner = predicate >= 0
-        at = node_offset[position] + place
-        lines[at[inner]] = line_of[predicate[inner]]
-        left = np.where(inner, forest.left[node], node)
-        right = np.where(inner, forest.right[node], node)
-        position = np.concatenate([position, position])
-        place = np.concatenate([2 * place + 1, 2 * place + 2])
-        node = np.concatenate([left, right])
+
+
+def slice_trees(
+    forest: Forest, line_of: NDArray[np.int32], order: NDArray[np.int32], n_lines: int
+) -> SlicedTrees:
+    """Lay every tree out in bits.
+
+    Parameters
+    ----------
+    forest : Forest
+        Normalised; see :func:`check_trees`.
+    line_of : ndarray of int32, shape (n_predicates,)
+        The line of each predicate.
+    order : ndarray of int32, shape (n_trees,)
+        The tree at each position of the walking order.
+    n_lines : int
+        Lines of the predicates; constants and temporaries follow.
+    """
+    check_trees(forest)
+    folded = folds(forest)[order]
+    depth = forest.tree_depths()[order].astype(np.int64)
+    bits = np.zeros(len(order), np.int64)
+    bits[folded] = _classes(depth[folded])
+    zero, one, first = n_lines, n_lines + 1, n_lines + 2
+    lists = {
+        int(p): _list(forest, int(order[p]), line_of, Encoding(zero, one, first))
+        for p in np.flatnonzero(~folded)
+    }
+    for position, made in lists.items():
+        bits[position] = len(made.lines)
+    shapes = sorted({("fold" if f else "list", int(n)) for f, n in zip(folded, bits)})
+    number = {shape: k for k, shape in enumerate(shapes)}
+    shape_of = [number["fold" if f else "list", int(n)] for f, n in zip(folded, bits)]
+    n_own = np.where(folded, (1 << bits) - 1, bits)
+    line_offset = np.cumsum(n_own) - n_own
+    leaf_offset = np.cumsum(1 << bits) - (1 << bits)
+    lines = np.zeros(int(n_own.sum()) + 1, np.int32)
+    leaf_row = np.zeros(int((1 << bits).sum()), np.int32)
+    _fold(forest, order, line_of, folded, bits, line_offset, leaf_offset, lines, leaf_row)
+    op_count = np.zeros(len(order), np.int64)
+    for position, made in lists.items():
+        at, to = line_offset[position], leaf_offset[position]
+        lines[at : at + len(made.lines)] = made.lines
+        leaf_row[to : to + len(made.table)] = made.table
+        op_count[position] = len(made.ops)
+    ops = [made.ops for made in lists.values() if len(made.ops)]
     return SlicedTrees(
-        depth=depth.astype(np.uint8),
-        node_offset=node_offset.astype(np.int32),
+        shapes=tuple(shapes),  # type: ignore[arg-type]
+        shape_of=np.asarray(shape_of, np.uint8),
+        line_offset=line_offset.astype(np.int32),
         lines=lines,
+        op_offset=np.concatenate([[0], np.cumsum(op_count)]).astype(np.int32),
+        ops=np.concatenate([*ops, np.zeros((1, 4), np.int32)]),
         leaf_offset=leaf_offset.astype(np.int32),
         leaf_row=leaf_row,
-        depths=tuple(sorted(set(depth.tolist()))),
+        constants=(zero, one),
+        n_lines=first + int(op_count.max(initial=0)),
     )
+
+
+def _fold(
+    forest: Forest,
+    order: NDArray[np.int32],
+    line_of: NDArray[np.int32],
+    folded: NDArray[np.bool_],
+    bits: NDArray[np.int64],
+    line_offset: NDArray[np.int64],
+    leaf_offset: NDArray[np.int64],
+    lines: NDArray[np.int32],
+    leaf_row: NDArray[np.int32],
+) -> None:
+    """Fill in the heaps of folded trees, level by level, all trees at once."""
+    # Every item is (position, heap place, forest node); a leaf above the bottom goes
+    # on to both children of a dummy.
+    position = np.flatnonzero(folded)
+    place = np.zeros(len(position), np.int64)
+    at_node = forest.tree_offset[:-1][order[position]].astype(np.int64)
+    for level in range(int(bits[folded].max(initial=0)) + 1):
+        bottom = bits[position] == level
+        code = place[bottom] - (1 << level) + 1
+        leaf_row[leaf_offset[position[bottom]] + code] = forest.leaf[at_node[bottom]]
+        position, place = position[~bottom], place[~bottom]
+        at_node = at_node[~bottom]
+        predicate = forest.predicate[at_node]
+        inner = predicate >= 0
+        at = line_offset[position] + place
+        lines[at[inner]] = line_of[predicate[inner]]
+        left = np.where(inner, forest.left[at_node], at_node)
+        right = np.where(inner, forest.right[at_node], at_node)
+        position = np.concatenate([position, position])
+        place = np.concatenate([2 * place + 1, 2 * place + 2])
+        at_node = np.concatenate([left, right])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _List:
+    lines: list[int]
+    ops: NDArray[np.int32]
+    table: NDArray[np.int32]
+
+
+def _list(
+    forest: Forest, tree: int, line_of: NDArray[np.int32], into: Encoding
+) -> _List:
+    """Encode one tree as operations, with one bit to spare where a byte has it."""
+    first, last = forest.tree_offset[tree], forest.tree_offset[tree + 1]
+    predicate = forest.predicate[first:last].tolist()
+    left = (forest.left[first:last] - first).tolist()
+    right = (forest.right[first:last] - first).tolist()
+    leaves = forest.leaf[first:last].tolist()
+    made: list[Tree | None] = [None] * (last - first)
+    pending = [0]
+    while pending:  # no recursion: trees may be deeper than Python's stack
+        at = pending[-1]
+        if leaves[at] >= 0:
+            made[at] = leaf(leaves[at])
+            pending.pop()
+            continue
+        one, two = made[left[at]], made[right[at]]
+        if one is None or two is None:
+            pending += [left[at], right[at]]
+            continue
+        made[at] = node(int(line_of[predicate[at]]), one, two)
+        pending.pop()
+    whole = made[0]
+    assert whole is not None
+    bits = min(MAX_BITS, (whole.leaves - 1).bit_length() + 1)
+    lines, cubes = encode(whole, bits, into)
+    ops = np.array(into.ops, np.int32).reshape(-1, 4)
+    return _List(lines, ops, code_table(cubes, len(lines)))
 
 
 def _classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:

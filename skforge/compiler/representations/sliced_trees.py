@@ -52,9 +52,11 @@ class BitslicedLowering:
         self.plane_rows, self.byte_lookup = plane_rows, byte_lookup
         self.sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self.width = forest.leaf_value.shape[1]
-        self.depth = model("tree_depth", trees.depth)
-        self.node_offset = model("node_offset", trees.node_offset)
-        self.lines_of = model("node_lines", trees.lines)
+        self.shape_of = model("tree_shape", trees.shape_of)
+        self.line_offset = model("line_offset", trees.line_offset)
+        self.lines_of = model("tree_lines", trees.lines)
+        self.op_offset = model("op_offset", trees.op_offset)
+        self.ops = model("tree_ops", trees.ops.reshape(-1))
         self.leaf_offset = model("leaf_offset", self._value_offsets())
         self.values = model("leaf_tables", self._value_tables())
         self.output = model("tree_outputs", forest.tree_output[order])
@@ -67,7 +69,7 @@ class BitslicedLowering:
         return max(GROUP, 1 << depth) if self.byte_lookup else 1 << depth
 
     def _value_offsets(self) -> NDArray[np.int32]:
-        sizes = np.array([self._entries(d) for d in self.t.depth.tolist()], np.int64)
+        sizes = np.array([self._entries(d) for d in self.t.bits.tolist()], np.int64)
         sizes *= self.width * (self.sum.bytes if self.byte_lookup else 1)
         return (np.cumsum(sizes) - sizes).astype(np.int32)
 
@@ -75,7 +77,7 @@ class BitslicedLowering:
         """Return the tables of all trees; vector leaves have one an output."""
         tables = []
         leaf = self.forest.leaf_value
-        for t, depth in enumerate(self.t.depth.tolist()):
+        for t, depth in enumerate(self.t.bits.tolist()):
             first = self.t.leaf_offset[t]
             rows = self.t.leaf_row[first : first + (1 << depth)]
             values = leaf[rows].T  # (outputs, leaves)
@@ -113,33 +115,72 @@ class BitslicedLowering:
         def table(buffer: Buffer) -> Value:
             return b.convert(b.load(buffer, tree), I64)
 
-        nodes, leaves = table(self.node_offset), table(self.leaf_offset)
+        own, leaves = table(self.line_offset), table(self.leaf_offset)
         output: Value = b.const(0)
         if self.width == 1 and self.forest.n_outputs > 1:
             output = b.mul(table(self.output), self.block)
+
+        def folded(depth: int) -> None:
+            self._fold(depth, own, lines)
+            self._look_up(depth, leaves, output, sums)
+
+        def listed(bits: int) -> None:
+            self._run(bits, tree, own, lines)
+            self._look_up(bits, leaves, output, sums)
+
         cases = [
-            lambda d=depth: self._tree(d, nodes, leaves, output, lines, sums)
-            for depth in self.t.depths
+            lambda kind=kind, bits=bits: (folded if kind == "fold" else listed)(bits)
+            for kind, bits in self.t.shapes
         ]
         if len(cases) == 1:
             cases[0]()
-            return
-        case_of = np.zeros(16, np.uint8)
-        case_of[list(self.t.depths)] = np.arange(len(cases))
-        which = b.load(self.model("depth_case", case_of), table(self.depth))
-        b.switch(b.convert(which, I64), cases)
+        else:
+            b.switch(table(self.shape_of), cases)
 
-    def _tree(
-        self,
-        depth: int,
-        nodes: Value,
-        leaves: Value,
-        output: Value,
-        lines: Buffer,
-        sums: Buffer,
-    ) -> None:
-        self._fold(depth, nodes, lines)
-        self._look_up(depth, leaves, output, sums)
+    def _run(self, bits: int, tree: Value, own: Value, lines: Buffer) -> None:
+        """Run a tree's operations; copy the planes of its code together."""
+        b, rows = self.b, self.plane_rows
+        plane, parts = Plane(rows), self.block // rows
+        first = b.convert(b.load(self.op_offset, tree), I64)
+        last = b.convert(b.load(self.op_offset, b.add(tree, 1)), I64)
+
+        def sub_block(part: Value, _: tuple[Value, ...]) -> None:
+            def number(buffer: Buffer, at: Value) -> Value:
+                index = b.convert(b.load(buffer, at), I64)
+                return b.binary("add", b.mul(index, parts), part) if parts > 1 else index
+
+            def line(buffer: Buffer, at: Value) -> Value:
+                return b.let(lir.LoadPlane(lines, number(buffer, at)), plane, "line")
+
+            def operation(op: Value, _: tuple[Value, ...]) -> None:
+                at = b.mul(op, 4)
+                select, one, two = (line(self.ops, b.add(at, k)) for k in (1, 2, 3))
+                mux = b.let(lir.PlaneMux(select, one, two), plane, "plane")
+                b.emit(lir.StorePlane(lines, number(self.ops, at), mux))
+
+            b.for_(first, last, b.const(1), operation, hint="op")
+            for k in range(bits):
+                index: Value = b.const(k * parts)
+                if parts > 1:
+                    index = b.binary("add", index, part)
+                found = line(self.lines_of, b.add(own, k))
+                b.emit(lir.StorePlane(self.planes, index, found))
+
+        if parts == 1:
+            sub_block(b.const(0), ())
+        else:
+            b.for_(b.const(0), b.const(parts), b.const(1), sub_block, hint="part")
+
+    def constants(self, lines: Buffer) -> None:
+        """Write the lines of no and of all bits, which lists read."""
+        b = self.b
+        words = self.block // 64
+        lanes = min(words, self.plane_rows // 64)
+        for number, bits in zip(self.t.constants, (0, -1), strict=True):
+            value = b.const(bits, Vec(I64, lanes))
+            for word in range(0, words, lanes):
+                at = b.const(8 * (number * words + word))
+                b.store(lines, at, value)
 
     def _fold(self, depth: int, nodes: Value, lines: Buffer) -> None:
         """Store the planes of the leaf numbers, highest bit first."""
