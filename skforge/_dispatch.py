@@ -10,7 +10,6 @@ import numpy as np
 
 from skforge.compiler.default_schedule import BatchRange, default_schedules
 from skforge.compiler.forest import Forest
-from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
@@ -21,7 +20,7 @@ def dispatch_table(
     batch_sizes: Any,
     forest: Forest,
     target: Target,
-    reduction: Reduction,
+    reduction: Any,
 ) -> dict[BatchRange, Schedule]:
     """Return the schedule of each range of batch sizes.
 

@@ -1,8 +1,8 @@
 """Python entry points compiled with the kernels: a call without any wrapper.
 
 ``ctypes`` costs 4 us a call and NumPy's own checks about as much, several times what
-walking a row costs. So the checks, the output array and the transform are compiled too,
-as a C function that Python calls directly (a ``PyCFunction``; no C extension is built)::
+walking a row costs. So the checks, the output array and the transform are compiled
+too, as a C function that Python calls directly (a ``PyCFunction``; no C extension)::
 
     entry(rows):
       if type(rows) is not numpy.ndarray: return None
@@ -159,9 +159,13 @@ class _NumpyApi:
 def _numpy_api() -> _NumpyApi | None:
     """Return NumPy's C functions from its table, or None if it is not as expected."""
     try:
-        from numpy._core import _multiarray_umath as core
+        from numpy._core import (  # type: ignore[attr-defined, unused-ignore]
+            _multiarray_umath as core,
+        )
     except ImportError:  # NumPy 1
-        from numpy.core import _multiarray_umath as core  # type: ignore[no-redef]
+        from numpy.core import (  # type: ignore[attr-defined, no-redef, unused-ignore]
+            _multiarray_umath as core,
+        )
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = (
         ctypes.c_void_p,
@@ -378,7 +382,7 @@ none:
         return 2 if self.k.output == "both_classes" else self.k.n_outputs
 
     def _pick_range(self) -> str:
-        """``base``: three words of the table for each range that ends below n."""
+        """Count three words of the table for each range that ends below n."""
         lines, total = [], "0"
         for i, last in enumerate(self.k.last_rows[:-1]):
             lines.append(f"  %past{i} = icmp sgt i64 %n, {last}")
@@ -463,7 +467,7 @@ scan.end:
   %bad.{name} = or i1 {bad}, %any.{name}"""
 
     def _scratch(self) -> str:
-        """``sums``: the output itself, or the stack where the shape changes."""
+        """Put the sums in the output, or on the stack where the shape changes."""
         if self.in_place:
             return "  %sums = getelementptr i8, ptr %data, i64 0"
         return (
@@ -522,7 +526,7 @@ scan.end:
         return "transform:\n" + self._loop("transform", "%count", body, "finish")
 
     def _softmax(self) -> str:
-        """float exponentials of x - max, their float64 sum in order, a division."""
+        """Float exponentials of x - max, their float64 sum in order, a division."""
         t, k = self.sum, self.k.n_outputs
         suffix = "f" if t == "float" else ""
         lines = [
@@ -583,7 +587,8 @@ scan.end:
             "row.done",
         )
         lines.append("row.done:")
-        return "transform:\n" + self._loop("transform", "%n", "\n".join(lines), "finish")
+        body = "\n".join(lines)
+        return "transform:\n" + self._loop("transform", "%n", body, "finish")
 
     def _finish(self) -> str:
         t = self.sum

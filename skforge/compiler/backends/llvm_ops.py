@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skforge.compiler._compat import assert_never
 from skforge.compiler.backends import llvm_planes as planes
+from skforge.compiler.backends.llvm_permute import permute
 from skforge.compiler.backends.llvm_types import (
     bits_of,
     element_of,
@@ -19,7 +20,6 @@ from skforge.compiler.backends.llvm_writer import (
     int_of_width,
     memory_element,
 )
-from skforge.compiler.backends.llvm_permute import permute
 from skforge.compiler.ir import lir
 
 _INT: dict[lir.BinaryOp, str] = {

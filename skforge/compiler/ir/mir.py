@@ -262,8 +262,9 @@ class Loop:
 
     ``body`` does ``group`` consecutive iterations at once, ``var`` being the first;
     iterations that do not fill a group run ``remainder`` one by one. ``vector`` loops
-    do their group in SIMD lanes; a ``block`` loop does all its iterations at once, those
-    past a bound included where they do no harm. ``trip_count`` is given where it never varies.
+    do their group in SIMD lanes; a ``block`` loop does all its iterations at once,
+    those past a bound included where they do no harm. ``trip_count`` is given where it
+    never varies.
     """
 
     var: str

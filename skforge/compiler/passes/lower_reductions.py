@@ -67,15 +67,13 @@ class ReductionLowering:
         total: Value | None = None
         for n, dim in enumerate(view.dims):
             index = indices[n] if n < len(indices) else mir.Affine()
-            if isinstance(index, mir.Outputs):
-                value = b.const(0)
-            else:
-                value = k.index(index)
+            all_ = isinstance(index, mir.Outputs)
+            value = b.const(0) if isinstance(index, mir.Outputs) else k.index(index)
             if total is None:
                 total = value
                 continue
             scaled = b.binary("mul", total, dim)
-            is_zero = isinstance(index, mir.Outputs) or index == mir.Affine()
+            is_zero = all_ or index == mir.Affine()
             total = scaled if is_zero else b.binary("add", scaled, value)
         assert total is not None
         return total

@@ -68,7 +68,7 @@ def run(
     lowering = _Lowering(kernel)
     lowering.body(function.body)
     data = kernel.model_data()
-    params = (
+    params: tuple[Value | lir.Buffer, ...] = (
         kernel.rows,
         kernel.n_rows,
         kernel.row_stride,
@@ -253,7 +253,7 @@ class _Lowering:
     # ------------------------------------------------------------ loops
 
     def _loop(self, loop: mir.Loop) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         lo, step = k.size(loop.start), k.size(loop.step)
         hi = k.bound(loop.bounds)
         match loop.kind:
@@ -333,7 +333,7 @@ class _Lowering:
         self._lanes = outer
 
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        """Iterations (or whole groups of them) in parallel, the rest serially."""
+        """Run iterations (or whole groups) in parallel, those left over serially."""
         k, b = self._k, self._k.b
         trips = self._trips(loop, lo, hi, step)
         count = trips if loop.group == 1 else b.binary("div", trips, loop.group)

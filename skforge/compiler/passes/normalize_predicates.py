@@ -45,7 +45,8 @@ def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
         The commoner among the distinct predicates; "lt" for a tie.
     """
     test = forest.comparison
-    swap = np.isin(test, (Comparison.GT, Comparison.GE, Comparison.NE, Comparison.NOT_IN))
+    swapped = (Comparison.GT, Comparison.GE, Comparison.NE, Comparison.NOT_IN)
+    swap = np.isin(test, swapped)
     test = _OPPOSITE[test]
     less = int((test == Comparison.LT).sum())
     at_most = int((test == Comparison.LE).sum())

@@ -202,6 +202,9 @@ class Representation(ABC):
             'not; use represent("bitsliced").'
         )
 
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Refuse blocks that :meth:`lay_out_blocks` cannot lay out."""
+
     def check(self, hir: PredictEnsemble) -> None:
         """Refuse a forest this representation cannot hold, before building it."""
         size = self.size_in_bytes(hir)

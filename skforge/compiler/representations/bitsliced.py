@@ -24,11 +24,15 @@ from skforge.compiler.representations.predicate_lines import PredicateLowering
 from skforge.compiler.representations.predicate_table import (
     PredicateTable,
     plan_predicates,
+    refusal,
 )
 from skforge.compiler.representations.sliced_layout import check_trees, slice_trees
 from skforge.compiler.representations.sliced_trees import GROUP, BitslicedLowering
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+
+#: Bytes of a thread's table of predicates above which a schedule is refused.
+TABLE_BYTES = 1 << 30
 
 
 def search_levels(target: Target, lanes: int, item: int) -> int:
@@ -159,18 +163,31 @@ class Bitsliced(Representation):
                 'represent("bitsliced") evaluates predicates, and this forest of '
                 'single leaves has none; use represent("sparse").'
             )
+        refused = refusal(hir.forest)
+        if refused is not None:
+            raise ScheduleError(refused)
         check_trees(hir.forest)
         super().check(hir)
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> BlockLayout:
-        """Lay predicates and trees out for blocks of ``block`` rows."""
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Refuse blocks that do not fill planes, or whose table is out of bounds."""
         if block % GROUP or block & (block - 1):
             raise ScheduleError(
                 f'represent("bitsliced") takes blocks of {GROUP} rows or a power of '
                 f"two times that; this schedule has blocks of {block}."
             )
+        size = hir.forest.n_predicates * block // 8
+        if size > TABLE_BYTES:
+            raise ScheduleError(
+                f"{hir.forest.n_predicates} predicates of {block} rows take "
+                f"{size >> 20} MiB a thread, over the limit of {TABLE_BYTES >> 20}; "
+                "use smaller blocks."
+            )
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> BlockLayout:
+        """Lay predicates and trees out for blocks of ``block`` rows."""
         return BitslicedLayout(hir, target, block)
 
 

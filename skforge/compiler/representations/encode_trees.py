@@ -213,7 +213,7 @@ def _condition(tree: Tree, path: tuple[int, ...], into: Encoding) -> tuple[int, 
 def _in_order(
     tree: Tree, planes: int, into: Encoding
 ) -> tuple[list[int], list[Cube]]:
-    """Number the leaves from left to right; planes of constants cost nothing."""
+    """Encode by numbering the leaves in order; constant planes cost nothing."""
     cubes: list[Cube] = []
     planes = (tree.leaves - 1).bit_length()
     whole = (1 << planes) - 1

@@ -16,7 +16,7 @@ compares from ten thresholds, eight vectors in lockstep beat one after another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -166,16 +166,16 @@ class PredicateLowering:
         line = b.binary("add", b.mul(field(self.line), self.line_bytes), shift)
         count, offset = field(self.count), field(self.offset)
         kinds = list(self.t.kinds)
-        cases = []
-        for kind in kinds:
+
+
+        def case(kind: int) -> Callable[[], None]:
             if kind == DIRECT:
-                cases.append(lambda: self._direct(column, line, count, offset, lines))
-            elif kind == CATEGORY:
-                cases.append(lambda: self._category(column, line, count, offset, lines))
-            else:
-                cases.append(
-                    lambda k=kind: self._search(k, column, line, count, offset, lines)
-                )
+                return lambda: self._direct(column, line, count, offset, lines)
+            if kind == CATEGORY:
+                return lambda: self._category(column, line, count, offset, lines)
+            return lambda: self._search(kind, column, line, count, offset, lines)
+
+        cases = [case(kind) for kind in kinds]
         if len(cases) == 1:
             cases[0]()
         else:
@@ -273,7 +273,7 @@ class PredicateLowering:
         return self.b.compare(self.op, x, number, unordered=self.t.unordered)
 
     def _store_masks(self, lines: Buffer, line: Value, masks: Sequence[Value]) -> None:
-        """Store the masks of consecutive vectors as the bits of a line from ``line``."""
+        """Store the masks of consecutive vectors as bits, from byte ``line`` on."""
         b, joined = self.b, max(1, 8 // self.lanes)
         for v in range(0, len(masks), joined):
             bits = b.mask_bits(masks[v], self.mask_type)
@@ -373,7 +373,12 @@ class PredicateLowering:
                 b.store(self.steps, at, value)
             groups = b.add(b.binary("div", count, 16), 1)
 
-            def group(h: Value, _: tuple[Value, ...], shift: int = shift) -> None:
+            def group(
+                h: Value,
+                _: tuple[Value, ...],
+                shift: int = shift,
+                low: Sequence[Value] = low,
+            ) -> None:
                 at = b.add(b.mul(h, self.part_bytes), shift)
                 here = b.load(self.steps, at, plane)
                 above = b.load(self.steps, b.add(at, self.part_bytes), plane)
@@ -419,7 +424,8 @@ class PredicateLowering:
                 inside = b.binary("and", possible, b.compare("lt", word, held))
                 where = b.select(inside, b.binary("add", first, word), spare)
                 bits = b.load(table, where)
-                bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
+                place = b.binary("and", code, 31)
+                bit = b.binary("and", b.binary("shr", bits, place), 1)
                 found = b.compare("ne", bit, b.const(0, bit.type))
                 out = b.invert(b.binary("and", inside, found))
                 # A missing value goes by its own rule: not right by itself.
@@ -442,7 +448,7 @@ class PredicateLowering:
         self, j: Value, column: Value, shift: Value, lines: Buffer
     ) -> None:
         """Set the bits of missing values in the job's lines that send them right."""
-        b, n = self.b, self.lanes
+        b = self.b
         offsets = self._model("right_offset", self.t.right_offset)
         right = self._model("right_lines", self.t.right_lines)
         first = b.convert(b.load(offsets, j), I64)
@@ -477,7 +483,13 @@ def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
     """Return ``number >= i`` for i = 0 .. 16 from at most four bits, highest first."""
     ones, zero = b.const(-1, plane), b.const(0, plane)
     q = [zero] * (4 - len(bits)) + list(bits)
-    both, either = (lambda x, y: b.binary("and", x, y)), (lambda x, y: b.binary("or", x, y))
+
+    def both(x: Value, y: Value) -> Value:
+        return b.binary("and", x, y)
+
+    def either(x: Value, y: Value) -> Value:
+        return b.binary("or", x, y)
+
     high = [ones, either(q[0], q[1]), q[0], both(q[0], q[1]), zero]
     low = [ones, either(q[2], q[3]), q[2], both(q[2], q[3])]
     made = []

@@ -69,6 +69,21 @@ class PredicateTable:
     zero_is_missing: bool
 
 
+def refusal(forest: Forest) -> str | None:
+    """Say why a forest's predicates cannot be evaluated as lines, or return None."""
+    if np.isin(forest.comparison, NOT_CACHED).any():
+        return (
+            "the forest tests for equality or for members of sets, which "
+            "cache_predicates does not take; leave it out."
+        )
+    if len(np.unique(forest.missing)) > 1:
+        return (
+            "the forest mixes ways to treat missing values, which cache_predicates "
+            "does not take; leave it out."
+        )
+    return None
+
+
 def plan_predicates(
     forest: Forest, comparison: str, lanes: int, max_levels: int
 ) -> PredicateTable:
@@ -90,17 +105,10 @@ def plan_predicates(
     ScheduleError
         If the missing kinds differ within the forest, or a test is one for equality.
     """
-    if np.isin(forest.comparison, NOT_CACHED).any():
-        raise ScheduleError(
-            "the forest tests for equality or for members of sets, which "
-            "cache_predicates does not take; leave it out."
-        )
+    refused = refusal(forest)
+    if refused is not None:
+        raise ScheduleError(refused)
     kinds_of_missing = set(np.unique(forest.missing).tolist())
-    if len(kinds_of_missing) > 1:
-        raise ScheduleError(
-            "the forest mixes ways to treat missing values, which cache_predicates "
-            "does not take; leave it out."
-        )
     category = forest.comparison == Comparison.IN
     right_when_missing = ~forest.missing_left
     unordered = bool(right_when_missing.all()) and not category.any()
@@ -124,8 +132,8 @@ def plan_predicates(
             at += 1
         tile_jobs.append(len(builder.kind))
     right, offsets = [], [0]
-    for predicates in builder.predicates:
-        chosen = predicates[right_when_missing[predicates]]
+    for part in builder.predicates:
+        chosen = part[right_when_missing[part]]
         right.append(builder.line_of[chosen])
         offsets.append(offsets[-1] + len(chosen))
     return PredicateTable(
@@ -201,7 +209,7 @@ class _Builder:
             if few:
                 self._add(DIRECT, column, part, thresholds)
             else:
-                levels = max(4, int(len(part)).bit_length())
+                levels = max(4, len(part).bit_length())
                 self._add(levels, column, part, self._search_table(thresholds, levels))
 
     def categories(self, column: int, predicates: IntArray) -> None:

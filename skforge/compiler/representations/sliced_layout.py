@@ -10,6 +10,7 @@ whose answer does not matter. Any other tree is a *list* of bit operations
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -66,7 +67,8 @@ def folds(forest: Forest) -> NDArray[np.bool_]:
     """Return which trees are bushy enough to be folded."""
     depth = forest.tree_depths().astype(np.int64)
     complete = 1 << np.minimum(depth, MAX_BITS + 1)
-    return (depth <= MAX_BITS) & (complete <= FOLD_LIMIT * _leaves(forest))
+    bushy: NDArray[np.bool_] = complete <= FOLD_LIMIT * _leaves(forest)
+    return (depth <= MAX_BITS) & bushy
 
 
 def _leaves(forest: Forest) -> NDArray[np.int64]:
@@ -128,15 +130,20 @@ def slice_trees(
     }
     for position, made in lists.items():
         bits[position] = len(made.lines)
-    shapes = sorted({("fold" if f else "list", int(n)) for f, n in zip(folded, bits)})
+    of_tree: list[Shape] = [
+        ("fold" if is_folded else "list", int(n))
+        for is_folded, n in zip(folded, bits, strict=True)
+    ]
+    shapes = sorted(set(of_tree))
     number = {shape: k for k, shape in enumerate(shapes)}
-    shape_of = [number["fold" if f else "list", int(n)] for f, n in zip(folded, bits)]
+    shape_of = [number[shape] for shape in of_tree]
     n_own = np.where(folded, (1 << bits) - 1, bits)
     line_offset = np.cumsum(n_own) - n_own
     leaf_offset = np.cumsum(1 << bits) - (1 << bits)
     lines = np.zeros(int(n_own.sum()) + 1, np.int32)
     leaf_row = np.zeros(int((1 << bits).sum()), np.int32)
-    _fold(forest, order, line_of, folded, bits, line_offset, leaf_offset, lines, leaf_row)
+    heaps = _Heaps(folded, bits, line_offset, leaf_offset, lines, leaf_row)
+    heaps.fill(forest, order, line_of)
     op_count = np.zeros(len(order), np.int64)
     for position, made in lists.items():
         at, to = line_offset[position], leaf_offset[position]
@@ -145,7 +152,7 @@ def slice_trees(
         op_count[position] = len(made.ops)
     ops = [made.ops for made in lists.values() if len(made.ops)]
     return SlicedTrees(
-        shapes=tuple(shapes),  # type: ignore[arg-type]
+        shapes=tuple(shapes),
         shape_of=np.asarray(shape_of, np.uint8),
         line_offset=line_offset.astype(np.int32),
         lines=lines,
@@ -158,38 +165,41 @@ def slice_trees(
     )
 
 
-def _fold(
-    forest: Forest,
-    order: NDArray[np.int32],
-    line_of: NDArray[np.int32],
-    folded: NDArray[np.bool_],
-    bits: NDArray[np.int64],
-    line_offset: NDArray[np.int64],
-    leaf_offset: NDArray[np.int64],
-    lines: NDArray[np.int32],
-    leaf_row: NDArray[np.int32],
-) -> None:
-    """Fill in the heaps of folded trees, level by level, all trees at once."""
-    # Every item is (position, heap place, forest node); a leaf above the bottom goes
-    # on to both children of a dummy.
-    position = np.flatnonzero(folded)
-    place = np.zeros(len(position), np.int64)
-    at_node = forest.tree_offset[:-1][order[position]].astype(np.int64)
-    for level in range(int(bits[folded].max(initial=0)) + 1):
-        bottom = bits[position] == level
-        code = place[bottom] - (1 << level) + 1
-        leaf_row[leaf_offset[position[bottom]] + code] = forest.leaf[at_node[bottom]]
-        position, place = position[~bottom], place[~bottom]
-        at_node = at_node[~bottom]
-        predicate = forest.predicate[at_node]
-        inner = predicate >= 0
-        at = line_offset[position] + place
-        lines[at[inner]] = line_of[predicate[inner]]
-        left = np.where(inner, forest.left[at_node], at_node)
-        right = np.where(inner, forest.right[at_node], at_node)
-        position = np.concatenate([position, position])
-        place = np.concatenate([2 * place + 1, 2 * place + 2])
-        at_node = np.concatenate([left, right])
+@dataclass(frozen=True, slots=True, eq=False)
+class _Heaps:
+    """Arrays of which the folded trees own a part each."""
+
+    folded: NDArray[np.bool_]
+    bits: NDArray[np.int64]
+    line_offset: NDArray[np.int64]
+    leaf_offset: NDArray[np.int64]
+    lines: NDArray[np.int32]
+    leaf_row: NDArray[np.int32]
+
+    def fill(
+        self, forest: Forest, order: NDArray[np.int32], line_of: NDArray[np.int32]
+    ) -> None:
+        """Write lines and leaves level by level, all trees at once."""
+        # Every item is (position, heap place, forest node); a leaf above the bottom
+        # goes on to both children of a dummy.
+        position = np.flatnonzero(self.folded)
+        place = np.zeros(len(position), np.int64)
+        node = forest.tree_offset[:-1][order[position]].astype(np.int64)
+        for level in range(int(self.bits[self.folded].max(initial=0)) + 1):
+            bottom = self.bits[position] == level
+            code = place[bottom] - (1 << level) + 1
+            at = self.leaf_offset[position[bottom]] + code
+            self.leaf_row[at] = forest.leaf[node[bottom]]
+            position, place, node = position[~bottom], place[~bottom], node[~bottom]
+            predicate = forest.predicate[node]
+            inner = predicate >= 0
+            at = self.line_offset[position] + place
+            self.lines[at[inner]] = line_of[predicate[inner]]
+            left = np.where(inner, forest.left[node], node)
+            right = np.where(inner, forest.right[node], node)
+            position = np.concatenate([position, position])
+            place = np.concatenate([2 * place + 1, 2 * place + 2])
+            node = np.concatenate([left, right])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,10 +247,13 @@ def _classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     kept, counts = np.unique(depth, return_counts=True)
     classes = dict(zip(kept.tolist(), counts.tolist(), strict=True))
-    made = depth.copy()
+    made: NDArray[np.int64] = depth.copy()
     while len(classes) > MAX_CLASSES:
         order = sorted(classes)
-        added = [classes[d] * ((1 << e) - (1 << d)) for d, e in zip(order, order[1:])]
+        added = [
+            classes[d] * ((1 << e) - (1 << d))
+            for d, e in pairwise(order)
+        ]
         k = int(np.argmin(added))
         low, high = order[k], order[k + 1]
         made[made == low] = high

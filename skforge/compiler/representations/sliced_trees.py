@@ -147,7 +147,9 @@ class BitslicedLowering:
         def sub_block(part: Value, _: tuple[Value, ...]) -> None:
             def number(buffer: Buffer, at: Value) -> Value:
                 index = b.convert(b.load(buffer, at), I64)
-                return b.binary("add", b.mul(index, parts), part) if parts > 1 else index
+                if parts == 1:
+                    return index
+                return b.binary("add", b.mul(index, parts), part)
 
             def line(buffer: Buffer, at: Value) -> Value:
                 return b.let(lir.LoadPlane(lines, number(buffer, at)), plane, "line")
