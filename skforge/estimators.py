@@ -53,9 +53,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : estimator, Booster, path or Forest
-        A forest of scikit-learn or XGBoost, fitted or not; an ``xgboost.Booster``; or
-        the path of a saved model. What cannot be trained is taken as it is.
+    estimator : estimator, Booster, path, ModelProto or Forest
+        A forest of scikit-learn, XGBoost or LightGBM, fitted or not; a Booster; an
+        ONNX model; or the path of a saved model. What cannot be trained is taken as
+        it is.
     prefit : {"auto", True, False}, default="auto"
         Whether ``estimator`` is used as it is fitted. "auto": if it is fitted, and
         else a clone is trained. A fitted one is never changed. ``clone`` (and so

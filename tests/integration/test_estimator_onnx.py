@@ -1,0 +1,116 @@
+"""CompiledForest of ONNX models: what onnxruntime gives, labels included."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+
+from skforge import CompiledForest, InvalidInputError
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+X[0, 1], X[1, 1] = 0.25, np.nan
+
+
+def model(op, **leaves):
+    """Return a stump on feature 1 and 0.25."""
+    helper, kinds = onnx.helper, onnx.TensorProto
+    node = helper.make_node(
+        op,
+        ["X"],
+        ["label", "scores"] if op == "TreeEnsembleClassifier" else ["target"],
+        domain="ai.onnx.ml",
+        nodes_treeids=[0, 0, 0],
+        nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[1, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_values=[0.25, 0.0, 0.0],
+        nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0],
+        **leaves,
+    )
+    kind = kinds.STRING if "classlabels_strings" in leaves else kinds.FLOAT
+    graph = helper.make_graph(
+        [node],
+        "stump",
+        [helper.make_tensor_value_info("X", kinds.FLOAT, [None, 3])],
+        [helper.make_tensor_value_info(node.output[0], kind, None)]
+        + [helper.make_tensor_value_info("scores", kinds.FLOAT, None)]
+        * (len(node.output) - 1),
+    )
+    opsets = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+CLASSIFIER = model(
+    "TreeEnsembleClassifier",
+    class_treeids=[0] * 6,
+    class_nodeids=[1, 1, 1, 2, 2, 2],
+    class_ids=[0, 1, 2, 0, 1, 2],
+    class_weights=[0.5, 0.25, 1.5, -1.0, 2.0, 0.125],
+    classlabels_strings=["no", "maybe", "yes"],
+    post_transform="SOFTMAX",
+)
+REGRESSOR = model(
+    "TreeEnsembleRegressor",
+    n_targets=1,
+    target_treeids=[0, 0],
+    target_nodeids=[1, 2],
+    target_ids=[0, 0],
+    target_weights=[0.5, -3.0],
+)
+
+
+def run(source):
+    session = onnxruntime.InferenceSession(
+        source.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {"X": X})
+
+
+@pytest.mark.parametrize("kind", ["model", "file", "clone", "pickle"])
+def test_classifiers_give_labels_and_scores(kind, tmp_path):
+    source = CLASSIFIER
+    if kind == "file":
+        source = tmp_path / "model.onnx"
+        onnx.save(CLASSIFIER, source)
+    compiled = CompiledForest(source)
+    assert is_classifier(compiled)
+    if kind == "clone":
+        compiled = clone(compiled)
+    compiled.fit(X)
+    if kind == "pickle":
+        compiled = pickle.loads(pickle.dumps(compiled))
+    label, scores = run(CLASSIFIER)
+    assert compiled.predict(X).tolist() == label.tolist()
+    assert np.array_equal(compiled.predict_proba(X), scores)
+    assert compiled.classes_.tolist() == ["no", "maybe", "yes"]
+    assert compiled.score(X, label) == 1
+
+
+def test_regressors_give_targets():
+    compiled = CompiledForest(REGRESSOR)
+    assert is_regressor(compiled)
+    assert np.array_equal(compiled.fit(X).predict(X), run(REGRESSOR)[0][:, 0])
+    assert not hasattr(compiled, "predict_proba")
+    assert not hasattr(compiled, "classes_")
+
+
+def test_rows_are_checked():
+    compiled = CompiledForest(REGRESSOR).fit(X)
+    with pytest.raises(InvalidInputError) as error:
+        compiled.predict(X[:, :2])
+    assert str(error.value) == (
+        f"the forest was trained on {compiled.n_features_in_} features, but the rows "
+        "have 2 columns."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        compiled.predict(X, threads=1)
+    assert str(error.value) == (
+        "predict of a model file takes rows and nothing else; got threads."
+    )
