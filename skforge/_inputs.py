@@ -322,7 +322,12 @@ class ForestSource:
                     f"but the rows have {X.shape[1]} columns."
                 )
             return X
-        if hasattr(X, "iloc") and hasattr(X, "columns") and names is not None:
+        frame = hasattr(X, "iloc") and hasattr(X, "columns")
+        if frame and self._forest.source == "lightgbm":
+            from skforge._inputs_lightgbm import numbers_of_frame
+
+            return numbers_of_frame(X, self._forest)
+        if frame and names is not None:
             given = [str(name) for name in X.columns]
             if given != list(names):
                 raise InvalidInputError(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import Forest
+from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
 
@@ -104,6 +105,50 @@ class LightGBMSource(LightGBMBoosterSource):
         names = [n for n in ("predict", "predict_proba") if hasattr(self._model, n)]
         return {name: getattr(self._model, name)(X) for name in names}
 
+
+def numbers_of_frame(X: Any, forest: Forest) -> Array:
+    """Return a data frame's numbers for a model file, categories by their names.
+
+    Parameters
+    ----------
+    X : pandas.DataFrame
+        Columns count by position, as LightGBM has it.
+    forest : Forest
+        Of a LightGBM file.
+
+    Returns
+    -------
+    ndarray of float64
+
+    Raises
+    ------
+    InvalidInputError
+        The columns of category dtype are not those of the training frame.
+    """
+    named = {i: names for i, names in enumerate(forest.category_names) if names}
+    given = [i for i, d in enumerate(X.dtypes) if type(d).__name__ == _CATEGORY]
+    if given != list(named):
+        raise InvalidInputError(
+            f"the columns at {given} have category dtype, but those of the training "
+            f"frame known by the model are at {list(named)}; give these the dtype, or "
+            "pass an array of category numbers."
+        )
+    columns = []
+    for i, dtype in enumerate(X.dtypes):
+        column = X.iloc[:, i]
+        if i in named:
+            codes = column.cat.set_categories(list(named[i])).cat.codes
+            column = codes.astype(np.float64).replace(-1.0, np.nan)
+        elif not _is_plain(dtype):
+            raise InvalidInputError(
+                f"column {X.columns[i]!r} has the dtype {dtype}, which holds no plain "
+                "numbers; convert it to float64."
+            )
+        columns.append(np.asarray(column, np.float64))
+    return np.stack(columns, axis=1) if columns else np.empty((len(X), 0))
+
+
+_CATEGORY = "CategoricalDtype"
 
 #: How ``predict`` is asked for what is no method of its own.
 _ASKING = {"predict_raw": {"raw_score": True}, "apply": {"pred_leaf": True}}
