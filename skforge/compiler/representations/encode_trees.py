@@ -97,6 +97,8 @@ def encode(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cub
     """
     if tree.leaf >= 0:
         return [], [(tree.leaf, 0, 0)]
+    if tree.leaves - 1 <= planes:
+        return _own_planes(tree)
     best = _best_subtree(tree, planes)
     if best is None:
         return _in_order(tree, planes, into)
@@ -119,6 +121,32 @@ def encode(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cub
     cubes = [_moved(cube, places_one, width, inside) for cube in one[1]]
     cubes += [_moved(cube, places_two, width, not inside) for cube in two[1]]
     return lines, cubes
+
+
+def _own_planes(tree: Tree) -> tuple[list[int], list[Cube]]:
+    """Encode a small tree without operations: a plane for each of its tests."""
+    lines: list[int] = []
+    found: list[tuple[int, list[tuple[int, int]]]] = []  # leaf, (place, bit) on its way
+    pending: list[tuple[Tree, list[tuple[int, int]]]] = [(tree, [])]
+    while pending:
+        at, way = pending.pop()
+        if at.leaf >= 0:
+            found.append((at.leaf, way))
+            continue
+        assert at.left is not None and at.right is not None
+        place = len(lines)
+        lines.append(at.line)
+        pending.append((at.left, [*way, (place, 0)]))
+        pending.append((at.right, [*way, (place, 1)]))
+    top = len(lines) - 1
+    return lines, [
+        (
+            number,
+            sum(1 << (top - place) for place, _ in way),
+            sum(bit << (top - place) for place, bit in way),
+        )
+        for number, way in found
+    ]
 
 
 def _moved(cube: Cube, places: Sequence[int], width: int, is_set: bool) -> Cube:
@@ -150,30 +178,29 @@ def _best_subtree(tree: Tree, planes: int) -> tuple[tuple[int, ...], Tree] | Non
     """Return the subtree whose cutting is estimated to cost the fewest operations."""
     most, room = 1 << (planes - 1), planes - 1
     total = tree.leaves
+    least = max(1, total - most)
     best: tuple[float, tuple[int, ...], Tree] | None = None
     pending: list[tuple[Tree, tuple[int, ...]]] = [(tree, ())]
     while pending:
         at, path = pending.pop()
-        if path:
+        if path and at.leaves <= most:
             a, b = at.leaves, total - at.leaves
-            if b <= most:
-                if a <= most:
-                    rest = tree.height
-                    if len(path) == 1:
-                        assert tree.left is not None and tree.right is not None
-                        rest = (tree.left if path[0] else tree.right).height
-                    shared = min(a - 1, room) + min(b - 1, room) - room
-                    score = len(path) - 1.0 + max(0, shared)
-                    score += _estimate(a, at.height, room)
-                    score += _estimate(b, rest, room)
-                    if best is None or score < best[0]:
-                        best = (score, path, at)
-            else:
-                continue  # subtrees of it leave even more outside
+            height = tree.height
+            if len(path) == 1:
+                assert tree.left is not None and tree.right is not None
+                height = (tree.left if path[0] else tree.right).height
+            shared = min(a - 1, room) + min(b - 1, room) - room
+            score = len(path) - 1.0 + max(0, shared)
+            score += _estimate(a, at.height, room) + _estimate(b, height, room)
+            if best is None or score < best[0]:
+                best = (score, path, at)
         if at.leaf < 0 and len(path) < SEARCH_DEPTH:
             assert at.left is not None and at.right is not None
-            pending.append((at.left, (*path, 0)))
-            pending.append((at.right, (*path, 1)))
+            # A part must be big enough that the rest is not too big.
+            if at.left.leaves >= least:
+                pending.append((at.left, (*path, 0)))
+            if at.right.leaves >= least:
+                pending.append((at.right, (*path, 1)))
     return None if best is None else best[1:]
 
 
