@@ -12,7 +12,7 @@ import numpy as np
 
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.representations.predicate_table import NOT_CACHED
+from skforge.compiler.representations.predicate_table import refusal
 from skforge.compiler.representations.sliced_layout import fits_bits
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
@@ -142,7 +142,7 @@ def _shares_predicates(forest: Forest) -> bool:
         forest.n_predicates > 0
         and fits_bits(forest)
         and table <= TABLE_LIMIT
-        and len(np.unique(forest.missing)) == 1
+        and refusal(forest) is None
     )
 
 

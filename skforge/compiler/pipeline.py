@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from skforge._config import dump_levels, verify_every_pass
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir import lir, mir
-from skforge.compiler.ir.hir import PredictEnsemble, Reduction
+from skforge.compiler.ir.hir import PredictEnsemble, Reduction, TiledForest
 from skforge.compiler.ir.mir import Element
+from skforge.compiler.ir.mir_tools import loops_in
 from skforge.compiler.ir.printer import print_lir
 from skforge.compiler.ir.printer_hir import print_hir
 from skforge.compiler.ir.printer_mir import print_mir
 from skforge.compiler.ir.verifier import verify_lir
 from skforge.compiler.ir.verifier_hir import verify as verify_hir
 from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.loop_nest import BoundLoop
+from skforge.compiler.loop_nest import BoundLoop, TileKind
 from skforge.compiler.loop_nest_bind import bind
 from skforge.compiler.passes import (
     evaluate_predicates,
@@ -42,10 +42,14 @@ from skforge.compiler.passes import (
 )
 from skforge.compiler.passes.lower_to_lir import LoweredKernel
 from skforge.compiler.representations import base as representations
-from skforge.compiler.representations.base import BlockLayout, Layout
+from skforge.compiler.representations.base import (
+    BlockLayout,
+    Layout,
+    Representation,
+)
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError
+from skforge.exceptions import CompilerError, ScheduleError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,6 +135,8 @@ def build_hir(
     if representation.by_blocks and not _caches_predicates(nest.loops):
         representation.lay_out(hir)  # says what is missing
     representation.check(hir)
+    if _caches_predicates(nest.loops):
+        _check_blocks(hir, representation)
     if verify_every_pass():
         _verified("hir", lambda: verify_hir(hir))
     _dump("hir", lambda: print_hir(hir))
@@ -141,17 +147,17 @@ class HirCache:
     """Normalised and tiled forms of one forest, shared by its schedules."""
 
     def __init__(self) -> None:
-        self._normal: dict[int, tuple[Forest, object]] = {}
-        self._tiles: dict[tuple[int, int, str], object] = {}
+        self._normal: dict[int, tuple[Forest, Literal["lt", "le"]]] = {}
+        self._tiles: dict[tuple[int, int, str], TiledForest] = {}
 
-    def normalize(self, forest: Forest):  # type: ignore[no-untyped-def]
+    def normalize(self, forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
         """Return the forest with one comparison."""
         key = id(forest)
         if key not in self._normal:
             self._normal[key] = normalize_predicates.run(forest)
         return self._normal[key]
 
-    def tile(self, forest: Forest, size: int, kind: str):  # type: ignore[no-untyped-def]
+    def tile(self, forest: Forest, size: int, kind: TileKind) -> TiledForest:
         """Return the forest's trees of tiles."""
         key = (id(forest), size, kind)
         if key not in self._tiles:
@@ -223,12 +229,37 @@ def _caches_predicates(loops: tuple[BoundLoop, ...]) -> bool:
     )
 
 
+def _check_blocks(hir: PredictEnsemble, representation: Representation) -> None:
+    """Refuse a nest around blocks of rows that the passes below would refuse.
+
+    Those passes run here, on nothing but the loops, so that the rules are only theirs.
+    """
+    function = lower_to_mir.run(hir, "accumulator")
+    stage = Stage(hir, vector_lanes=2)
+    for step in MIR_PASSES:
+        function = step.run(function, stage)
+        if step.name == "evaluate-predicates":
+            break
+    block = _block_rows(function.body)
+    assert block is not None
+    representation.check_block(hir, block)
+
+
 def _block_rows(body: mir.Body) -> int | None:
     """Return the rows of a block whose predicates are evaluated, if any are."""
-    for loop in loops_in(body):
-        if any(isinstance(stmt, mir.EvaluatePredicates) for stmt in loop.body):
-            assert isinstance(loop.step, int)
-            return loop.step
+    sizes = {
+        loop.step
+        for loop in loops_in(body)
+        if any(isinstance(stmt, mir.EvaluatePredicates) for stmt in loop.body)
+    }
+    if len(sizes) > 1:
+        raise ScheduleError(
+            "cache_predicates takes blocks of one size; this schedule has blocks of "
+            f"{' and '.join(map(str, sorted(sizes, key=str)))} rows."
+        )
+    for size in sizes:
+        assert isinstance(size, int)
+        return size
     return None
 
 

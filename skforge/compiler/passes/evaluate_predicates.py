@@ -29,12 +29,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skforge.compiler.ir.mir import (
-    RESULT,
     Affine,
     AllocArray,
     Array,
     Body,
     Bound,
+    CacheTrees,
     EvaluatePredicates,
     Fill,
     Function,
@@ -42,6 +42,7 @@ from skforge.compiler.ir.mir import (
     Loop,
     Range,
     Reduce,
+    ReduceDimension,
     Stmt,
     StoreRows,
     WalkDecisionTree,
@@ -61,16 +62,41 @@ def run(function: Function) -> Function:
             return loop
         return _rewrite(loop, function.n_trees)
 
-    return replace(function, body=map_loops(function.body, change))
+    made = replace(function, body=map_loops(function.body, change))
+    if made.body != function.body:
+        _check_whole(made.body)
+    return made
+
+
+def _check_whole(body: Body) -> None:
+    """Refuse what walks single rows, or prefetches for such walks."""
+    inside = loops_in(body)
+    for stmt in [*body, *(s for loop in inside for s in (*loop.body, *loop.remainder))]:
+        match stmt:
+            case Let(op=WalkDecisionTree(using=None)):
+                raise ScheduleError(
+                    "cache_predicates is for all rows or none; mark the loop over "
+                    "blocks of every part of the batch."
+                )
+            case CacheTrees():
+                raise ScheduleError(
+                    "cache prefetches the nodes of walks, of which cache_predicates "
+                    "leaves none; leave the cache of trees out."
+                )
+            case _:
+                pass
 
 
 def _rewrite(loop: Loop, n_trees: int) -> Loop:
     block = _block_loop(loop, n_trees)
     fills = [stmt for stmt in loop.body if isinstance(stmt, Fill)]
-    if len(fills) != 1:
+    # Trees in another order store their leaves, to be added in the model's.
+    stores = any(isinstance(stmt, ReduceDimension) for stmt in loop.body)
+    if len(fills) != 1 or stores:
         raise ScheduleError(
-            f'cache_predicates("{loop.var}") needs sums in the order of the model, with '
-            'exact or fast reduction; leave out parallel tree loops and reorder_trees.'
+            f'cache_predicates("{loop.var}") needs sums in the order of the model, '
+            "with exact or fast reduction; leave out parallel tree loops and "
+            "reorder_trees."
         )
     (fill,) = fills
     assert isinstance(loop.step, int)

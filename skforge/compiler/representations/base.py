@@ -197,13 +197,18 @@ class Representation(ABC):
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
         """Build the layout for blocks of ``block`` rows."""
-        raise ScheduleError(
+        raise self._walks_rows()
+
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Refuse blocks of rows that cannot be laid out, before building anything."""
+        if not self.by_blocks:
+            raise self._walks_rows()
+
+    def _walks_rows(self) -> ScheduleError:
+        return ScheduleError(
             f'represent("{self.name}") walks single rows, which cache_predicates does '
             'not; use represent("bitsliced").'
         )
-
-    def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Refuse blocks that :meth:`lay_out_blocks` cannot lay out."""
 
     def check(self, hir: PredictEnsemble) -> None:
         """Refuse a forest this representation cannot hold, before building it."""

@@ -1,0 +1,250 @@
+"""What cannot be evaluated in blocks is refused when compiling, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from skforge.compiler.default_schedule import default_schedules
+from skforge.compiler.forest import Comparison, Forest, Missing
+from skforge.compiler.module import compile_forest
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+from tests.exactness.checks import assert_same_bits, raw_of
+from tests.exactness.forests import drawn, forest, forest_of, tree
+from tests.exactness.sliced import rows_of, sliced
+
+SHAPE = (
+    'cache_predicates("b0") needs serial tree loops over all trees inside it and one '
+    "vectorised loop over the block's rows inside those."
+)
+ORDER = (
+    'cache_predicates("b0") needs sums in the order of the model, with exact or fast '
+    "reduction; leave out parallel tree loops and reorder_trees."
+)
+BLOCKS = Schedule().tile("batch", "b0", "b1", 64)
+
+
+def end(schedule: Schedule) -> Schedule:
+    return schedule.cache_predicates("b0").vectorize("b1").represent("bitsliced")
+
+
+def parts(first: int, second: int) -> Schedule:
+    """Two parts of the batch, each in blocks of its own size."""
+    made = Schedule().split("batch", "p0", "p1", 128)
+    made = made.tile("p0", "b0", "b1", first).tile("p1", "c0", "c1", second)
+    made = made.reorder("b0", "tree", "b1").reorder("c0", "tree", "c1")
+    return end(made).cache_predicates("c0").vectorize("c1")
+
+
+def size_text(n: int) -> str:
+    return (
+        'represent("bitsliced") takes blocks of 64 rows or a power of two times that; '
+        f"this schedule has blocks of {n}."
+    )
+
+
+def walks_rows(name: str) -> str:
+    return (
+        f'represent("{name}") walks single rows, which cache_predicates does not; use '
+        'represent("bitsliced").'
+    )
+
+
+WALKED = (
+    'represent("bitsliced") evaluates blocks of rows; mark their loop with '
+    "cache_predicates."
+)
+TILES = BLOCKS.tile("tree", "t0", "t1", 2)
+NEST = BLOCKS.reorder("b0", "tree", "b1")
+
+#: name -> schedule, reduction, the first line of the message
+SCHEDULES: dict[str, tuple[Schedule, str, str]] = {
+    "reproducible": (
+        sliced(64),
+        "reproducible",
+        'represent("bitsliced") sums floats in model order; use reduction="exact" or '
+        "another representation.",
+    ),
+    "node tiles": (
+        sliced(64).tile_nodes(4),
+        "exact",
+        'vectorize("b1") walks one node at a time in each lane, but tile_nodes(4) '
+        "groups nodes; leave one of the two out.",
+    ),
+    **{f"blocks of {n}": (sliced(n), "exact", size_text(n)) for n in (1, 32, 96, 192)},
+    "sparse": (
+        NEST.cache_predicates("b0").vectorize("b1"),
+        "exact",
+        walks_rows("sparse"),
+    ),
+    "array": (
+        NEST.cache_predicates("b0").vectorize("b1").represent("array"),
+        "exact",
+        walks_rows("array"),
+    ),
+    "walks in blocks": (NEST.vectorize("b1").represent("bitsliced"), "exact", WALKED),
+    "plain walks": (Schedule().represent("bitsliced"), "exact", WALKED),
+    "tree tiles outside": (end(TILES.reorder("t0", "b0", "t1", "b1")), "exact", SHAPE),
+    "tree tiles outside and in": (
+        end(
+            BLOCKS.tile("tree", "t0", "t1", 4)
+            .tile("t1", "t2", "t3", 2)
+            .reorder("t0", "b0", "t2", "t3", "b1")
+        ),
+        "exact",
+        ORDER,
+    ),
+    "trees out of order": (end(TILES.reorder("b0", "t1", "t0", "b1")), "exact", ORDER),
+    "trees in parallel": (end(NEST.parallel("tree")), "fast", SHAPE),
+    "tree tiles in parallel": (
+        end(TILES.reorder("b0", "t0", "t1", "b1").parallel("t0")),
+        "exact",
+        SHAPE,
+    ),
+    "atomic sums": (
+        end(NEST.parallel("tree").atomic_reduce("tree")),
+        "fast",
+        SHAPE,
+    ),
+    "split trees": (end(NEST.split("tree", "s0", "s1", 3)), "exact", SHAPE),
+    "reordered trees": (sliced(64).reorder_trees(), "exact", ORDER),
+    "rows in two loops": (
+        Schedule()
+        .tile("batch", "b0", "b1", 128)
+        .tile("b1", "b2", "b3", 64)
+        .reorder("b0", "tree", "b2", "b3")
+        .cache_predicates("b0")
+        .vectorize("b3")
+        .represent("bitsliced"),
+        "exact",
+        SHAPE,
+    ),
+    "cached trees": (
+        sliced(64).cache("tree"),
+        "exact",
+        "cache prefetches the nodes of walks, of which cache_predicates leaves none; "
+        "leave the cache of trees out.",
+    ),
+    "half of the batch": (
+        end(
+            Schedule()
+            .split("batch", "p0", "p1", 128)
+            .tile("p0", "b0", "b1", 64)
+            .reorder("b0", "tree", "b1")
+        ),
+        "exact",
+        "cache_predicates is for all rows or none; mark the loop over blocks of every "
+        "part of the batch.",
+    ),
+    "two sizes": (
+        parts(64, 128),
+        "exact",
+        "cache_predicates takes blocks of one size; this schedule has blocks of 128 "
+        "and 64 rows.",
+    ),
+    "out of bounds": (
+        sliced(1 << 28),
+        "exact",
+        "102 predicates of 268435456 rows take 3264 MiB a thread, over the limit of "
+        "1024; use smaller blocks.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_are_refused_when_compiling(name: str) -> None:
+    schedule, reduction, message = SCHEDULES[name]
+    with pytest.raises(ScheduleError) as error:
+        compile_forest(forest("multiclass"), schedule, reduction=reduction)
+    # binding draws the loops below the sentence
+    assert str(error.value).split("\n  for ")[0] == message
+
+
+def leaves_of(n: int) -> Forest:
+    """A chain of n leaves beside two stumps."""
+    random = np.random.default_rng(0)
+    shapes = [("full", 1), ("chain", n - 1), ("full", 1)]
+    return forest_of([tree(*shape, random) for shape in shapes])
+
+
+FORESTS: dict[str, tuple[Callable[[], Forest], str]] = {
+    "many leaves": (
+        lambda: leaves_of(257),
+        'represent("bitsliced") takes trees of at most 256 leaves; tree 1 has 257. '
+        'Use represent("sparse").',
+    ),
+    "missing of two kinds": (
+        lambda: drawn(6, 5, missing=(Missing.NAN, Missing.ZERO)),
+        "the forest mixes ways to treat missing values, which cache_predicates does "
+        "not take; leave it out.",
+    ),
+    "equality": (
+        lambda: drawn(6, 5, comparisons=(Comparison.EQ, Comparison.LT)),
+        "the forest tests for equality or for members of sets, which cache_predicates "
+        "does not take; leave it out.",
+    ),
+    "no tests": (
+        lambda: forest("leaves"),
+        'represent("bitsliced") evaluates predicates, and this forest of single leaves '
+        'has none; use represent("sparse").',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_forests_are_refused_when_compiling(name: str) -> None:
+    make, message = FORESTS[name]
+    with pytest.raises(ScheduleError) as error:
+        compile_forest(make(), sliced(64))
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_defaults_walk_forests_that_are_refused(name: str) -> None:
+    made = FORESTS[name][0]()
+    for schedule in default_schedules(made, Target.host()).values():
+        assert "cache_predicates" not in repr(schedule)
+    compile_forest(made).predict_raw(rows_of(made, 200))
+
+
+def test_defaults_walk_for_reproducible_sums() -> None:
+    made = forest("scalar")
+    chosen = default_schedules(made, Target.host(), "reproducible")
+    assert not any("cache_predicates" in repr(s) for s in chosen.values())
+
+
+ALLOWED = {
+    "tree tiles": end(TILES.reorder("b0", "t0", "t1", "b1")),
+    "negative tree tiles": end(
+        BLOCKS.tile("tree", "t0", "t1", -2).reorder("b0", "t0", "t1", "b1")
+    ),
+    "specialized": sliced(64).specialize("tree"),
+    "unrolled trees": sliced(64).unroll("tree"),
+    "cached rows": sliced(64).cache("b0"),
+    "padded": sliced(64).pad_trees(),
+    "two parts": parts(64, 64),
+    "two levels of blocks": Schedule()
+    .tile("batch", "b0", "b1", 192)
+    .tile("b1", "b2", "b3", 128)
+    .reorder("b0", "b2", "tree", "b3")
+    .parallel("b0")
+    .cache_predicates("b2")
+    .vectorize("b3")
+    .represent("bitsliced"),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+@pytest.mark.parametrize("kind", ["multiclass", "mixed trees", "vector 3"])
+def test_what_else_goes_with_it_is_exact(name: str, kind: str) -> None:
+    made = forest(kind)
+    rows = rows_of(made, 500)
+    module = compile_forest(made, ALLOWED[name])
+    for n in (1, 64, 130, 500):
+        wanted = reference_raw(made, rows[:n])
+        assert_same_bits(raw_of(module, rows[:n]), wanted, (name, kind, n))
