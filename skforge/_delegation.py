@@ -23,6 +23,7 @@ from skforge.compiler import transforms_onnx
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
+from skforge.compiler.transforms_sklearn import has_method
 from skforge.exceptions import InvalidInputError
 
 #: Attributes of a fitted model whose names do not end in an underscore.
@@ -109,8 +110,10 @@ def tags_of(model: Any, forest: Forest | None) -> Tags:
         tags.estimator_type = "classifier"
         tags.classifier_tags = ClassifierTags(multi_label=task == "multilabel")
     elif task is not None:
-        tags.estimator_type = "regressor" if task == "regression" else "ranker"
-        tags.regressor_tags = RegressorTags()
+        kinds = {"regression": "regressor", "outlier": "outlier_detector"}
+        tags.estimator_type = kinds.get(task, "ranker")
+        if task != "outlier":
+            tags.regressor_tags = RegressorTags()
     tags.input_tags.allow_nan = tags.input_tags.sparse = True
     return tags
 
@@ -138,6 +141,9 @@ def offered(name: str) -> Callable[[Method], Method]:
             forest = self.__dict__.get("forest_")
             task = forest.task if forest is not None else task_of(model)
             return task in _CLASSIFICATION
+        if name in ("decision_function", "score_samples"):
+            forest = self.__dict__.get("forest_", model)
+            return isinstance(forest, Forest) and has_method(forest, name)
         return name in ("predict", "apply", "score")
 
     decorate: Callable[[Method], Method] = available_if(check)

@@ -101,7 +101,7 @@ class Forest:
     base: FloatArray  # (n_outputs,) where sums start, in the accumulator's dtype
     divisor: int = 1  # raw scores are sums / divisor (averages)
     transform: PostTransform = PostTransform()
-    task: str = "regression"  # regression | binary | multiclass | multilabel | ranking
+    task: str = "regression"  # or binary, multiclass, multilabel, ranking, outlier
     source: str = "unknown"  # xgboost | sklearn | lightgbm | onnx | ...
     missing_value: float = float("nan")  # rows' own marker of a missing value
     feature_names: tuple[str, ...] | None = None

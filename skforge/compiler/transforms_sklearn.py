@@ -116,7 +116,7 @@ def decision_function(forest: Forest, raw: Array) -> Array:
         return _samme_decision(forest, raw)
     if kind == "path_length":
         return score_samples(forest, raw) - forest.transform.cutoff
-    if kind in KINDS and kind != "hist_exp":
+    if has_method(forest, "decision_function"):
         return raw.reshape(-1) if forest.n_outputs == 1 else raw
     raise _unknown(forest)
 
@@ -145,6 +145,26 @@ def score_samples(forest: Forest, raw: Array) -> Array:
     )
     scores: Array = -(2 ** (-relative))
     return scores
+
+
+def has_method(forest: Forest, name: str) -> bool:
+    """Tell whether a forest has a function here, as its source has the method.
+
+    Parameters
+    ----------
+    forest : Forest
+        From any source.
+    name : {"decision_function", "score_samples"}
+        Name of the function.
+
+    Returns
+    -------
+    bool
+    """
+    kind = forest.transform.kind
+    if name == "score_samples":
+        return kind == "path_length"
+    return kind in KINDS and kind != "hist_exp"
 
 
 def _unknown(forest: Forest) -> UnsupportedModelError:

@@ -17,6 +17,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     IsolationForest,
 )
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 
 from skforge import CompiledForest
@@ -216,6 +217,25 @@ def test_verification_sees_a_wrong_leaf(name):
     )
     with pytest.raises(VerificationError):
         verify(Predictor(compile_forest(forest), model), X, False)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_forest_without_its_model(name):
+    """As loaded where scikit-learn's estimator is not at hand."""
+    model, fast, X = fitted(name)
+    bare = CompiledForest(fast.forest_).fit(X)
+    kind = get_tags(model).estimator_type
+    assert get_tags(bare).estimator_type == kind
+    for method in ("predict_proba", "decision_function", "score_samples"):
+        if method == "decision_function" or kind != "classifier":
+            assert hasattr(bare, method) == hasattr(model, method), method
+        if hasattr(model, method):
+            expected = outcome(getattr(model, method), X)
+            assert outcome(getattr(bare, method), X) == expected
+    expected = model.predict(X)
+    if kind == "classifier":
+        expected = np.searchsorted(model.classes_, expected)
+    np.testing.assert_array_equal(bare.predict(X), expected)
 
 
 def failing(estimator):

@@ -190,12 +190,6 @@ def test_a_subclass_that_changes_nothing_is_read():
             UnsupportedModelError,
             "Louder overrides predict, so its predictions cannot be reproduced.",
         ),
-        (
-            lambda X, y: ensemble.IsolationForest(n_estimators=2).fit(X),
-            UnsupportedModelError,
-            "No frontend reads sklearn.ensemble._iforest.IsolationForest; give a "
-            "fitted model of one of: sklearn, xgboost.",
-        ),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(make_model, error, message):

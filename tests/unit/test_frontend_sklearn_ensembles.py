@@ -162,8 +162,11 @@ def test_refusals():
     voting = VotingClassifier([("a", DecisionTreeClassifier())])
     with pytest.raises(UnsupportedModelError) as error:
         load_forest(voting)
-    assert str(error.value).startswith(
-        "No frontend reads sklearn.ensemble._voting.VotingClassifier; "
+    assert str(error.value) == (
+        "No frontend reads sklearn.ensemble._voting.VotingClassifier; give a fitted "
+        "model of one of: lightgbm, onnx, sklearn, sklearn Bagging and AdaBoost, "
+        "sklearn GradientBoosting, sklearn HistGradientBoosting, sklearn "
+        "IsolationForest, xgboost."
     )
     with pytest.raises(InvalidModelError) as invalid:
         load_forest(BaggingRegressor())

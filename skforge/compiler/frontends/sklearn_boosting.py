@@ -108,4 +108,4 @@ def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
     return first
 
 
-register(Frontend("sklearn_boosting", (), detect, load))
+register(Frontend("sklearn GradientBoosting", (), detect, load))

@@ -164,4 +164,4 @@ def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
     return votes
 
 
-register(Frontend("sklearn_ensembles", (), detect, load))
+register(Frontend("sklearn Bagging and AdaBoost", (), detect, load))

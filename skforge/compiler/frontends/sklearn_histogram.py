@@ -266,4 +266,4 @@ def _value_words(values: list[int]) -> NDArray[np.uint32]:
     return words
 
 
-register(Frontend("sklearn_histogram", (), detect, load))
+register(Frontend("sklearn HistGradientBoosting", (), detect, load))

@@ -87,4 +87,4 @@ def _average_path(model: Any) -> float:
     return float(length[0, 0])
 
 
-register(Frontend("sklearn_isolation", (), detect, load))
+register(Frontend("sklearn IsolationForest", (), detect, load))
