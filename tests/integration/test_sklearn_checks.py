@@ -37,10 +37,6 @@ EXPECTED = {
         "check_classifiers_multilabel_output_format_predict": OWN,
         "check_fit2d_1sample": LABELS,
         "check_fit2d_1feature": LABELS,
-        "check_classifiers_one_label_sample_weights": (
-            "the frontend must clamp base_score as XGBoost does: labels that are all "
-            "1 give it an infinite margin, which verification refuses"
-        ),
     },
     "LGBMClassifier": {"check_all_zero_sample_weights_error": OWN},
     "LGBMRegressor": {

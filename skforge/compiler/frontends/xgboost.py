@@ -230,7 +230,10 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
     one = np.float32(1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if link == "logit":
-            return np.array([-_logf(one / s - one) for s in score], dtype=np.float32)
+            # XGBoost keeps probabilities this far from 0 and 1.
+            edge = np.float32(1e-6)
+            inside = np.clip(score, edge, one - edge)
+            return np.array([-_logf(one / s - one) for s in inside], dtype=np.float32)
         if link == "log":
             return np.array([_logf(s) for s in score], dtype=np.float32)
     return score
