@@ -27,6 +27,13 @@ def sliced(block: int = 512, *, parallel: bool = True) -> Schedule:
     return made.cache_predicates("b0").vectorize("b1").represent("bitsliced")
 
 
+def _mixed() -> Forest:
+    random = np.random.default_rng(3)
+    made = [tree("full", 6, random), grown(100, random), tree("full", 0, random)]
+    made += [tree("random", 7, random), _chain(30, 1), tree("chain", 12, random)]
+    return forest_of([*made, *made[::-1]], seed=3)
+
+
 def counted(
     counts: Sequence[int],
     *,
@@ -92,6 +99,40 @@ def _depths(*depths: int) -> Forest:
     )
 
 
+def grown(leaves: int, random: np.random.Generator) -> tuple:
+    """Return a tree grown leaf by leaf, lopsided: late leaves split more often."""
+    left, right = [-1], [-1]
+    open_ = [0]
+    for _ in range(leaves - 1):
+        pick = int(len(open_) * random.random() ** 0.3)
+        node = open_.pop(pick)
+        left[node], right[node] = len(left), len(left) + 1
+        open_ += [left[node], right[node]]
+        left += [-1, -1]
+        right += [-1, -1]
+    return np.array(left), np.array(right)
+
+
+def _grown(*leaves: int, **kind: object) -> Forest:
+    random = np.random.default_rng(6)
+    trees = [grown(n, random) for n in leaves]
+    return forest_of(trees, seed=6, **kind)  # type: ignore[arg-type]
+
+
+def _chain(leaves: int, side: int) -> tuple:
+    """Return a tree whose inner nodes are all left, or all right, children."""
+    n = leaves - 1
+    nodes = np.arange(2 * n + 1)
+    inner, leaf = np.full(2 * n + 1, -1), np.full(2 * n + 1, -1)
+    inner[:n], leaf[:n] = nodes[1 : n + 1], nodes[n + 1 :]
+    inner[n - 1] = n
+    return (inner, leaf) if side == 0 else (leaf, inner)
+
+
+def _chains(*leaves: int) -> Forest:
+    return forest_of([_chain(n, k % 2) for k, n in enumerate(leaves)], seed=8)
+
+
 def _sides(side: bool, **kind: object) -> Forest:
     made = drawn(8, 6, **kind)  # type: ignore[arg-type]
     return replace(made, missing_left=np.full(made.n_predicates, side))
@@ -145,6 +186,16 @@ MAKERS: dict[str, Callable[[], Forest]] = {
     "depths 0 and 8": lambda: _depths(8, 0, 8, 0),
     "one stump": lambda: _depths(1),
     "one tree": lambda: drawn(1, 8),
+    "lists of 31": lambda: _grown(*[31] * 20, n_features=20),
+    "lists of 2 to 256": lambda: _grown(2, 3, 4, 5, 7, 8, 9, 17, 33, 65, 127, 128, 256),
+    "lists of 255": lambda: _grown(255, 256, 200, comparisons=SKLEARN, **DOUBLE),
+    "lists, multiclass": lambda: _grown(*[20] * 9, n_outputs=3),
+    "lists, vector": lambda: _grown(40, 1, 31, 2, n_outputs=4, vector=True),
+    "lists, categories": lambda: _grown(
+        *[31] * 6, category_words=3, comparisons=SKLEARN, missing=(Missing.ZERO,)
+    ),
+    "lists and folds": lambda: _mixed(),
+    "chains": lambda: _chains(3, 4, 9, 10, 64, 65, 200, 256, 255),
     "counts": lambda: counted(COUNTS),
     "counts, le": lambda: counted(COUNTS, comparison=Comparison.LE, sides="right"),
     "counts, lt right": lambda: counted(COUNTS, sides="right"),

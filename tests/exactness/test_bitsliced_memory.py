@@ -1,0 +1,165 @@
+"""The bit-sliced schedule stays within rows, result, model arrays and scratch."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skforge.compiler.module import compile_forest
+from skforge.compiler.target import Target
+from tests.exactness.checks import assert_same_bits, interpreted, levels, raw_of
+from tests.exactness.sliced import MAKERS, case, sliced
+
+ROOT = Path(__file__).parents[2]
+TARGETS = {
+    "v2": Target.x86_64("v2"),
+    "v3": Target.x86_64("v3"),
+    "v4": Target.x86_64("v4"),
+    "aarch64": Target.aarch64(),
+    "cpu": Target.host(),
+}
+#: Each takes some turns: forest k is interpreted for target k, k + 1, ...
+NAMES = [name for name in MAKERS if "features" not in name or "1" in name[:2]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_interpreted(name: str) -> None:
+    """The interpreter stops at any access out of bounds of any buffer."""
+    made, rows, raw = case(name)
+    # the caller makes the source's marker of missing values NaN
+    rows = np.where(rows == made.input_dtype.type(made.missing_value), np.nan, rows)
+    at = NAMES.index(name)
+    target = list(TARGETS.values())[at % len(TARGETS)]
+    for n, extra in ((1, 0), (64 + at % 7, at % 3)):
+        got = interpreted(
+            made, sliced(64), rows[:n], target=target, extra_stride=extra, shuffle=n
+        )
+        assert_same_bits(got, raw[:n], (name, target.cpu, n))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_interpreted_in_larger_blocks(target: str) -> None:
+    made, rows, raw = case("17 features")
+    got = interpreted(made, sliced(128), rows[:130], target=TARGETS[target])
+    assert_same_bits(got, raw[:130], target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_interpreted_for_every_target(name: str, target: str) -> None:
+    made, rows, raw = case(name)
+    rows = np.where(rows == made.input_dtype.type(made.missing_value), np.nan, rows)
+    for n, block in ((1, 64), (65, 64), (130, 128)):
+        got = interpreted(made, sliced(block), rows[:n], target=TARGETS[target])
+        assert_same_bits(got, raw[:n], (name, target, n))
+
+
+def _guarded(argument: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.exactness.guarded_rows", argument],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects pages by mprotect")
+def test_a_guarded_page_stops_the_program() -> None:
+    done = _guarded("touch")
+    assert done.stdout == "reading past the end\n"
+    assert done.returncode == -signal.SIGSEGV
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects pages by mprotect")
+@pytest.mark.parametrize("level", ["cpu", "v2", "v3", "v4"])
+def test_rows_between_guarded_pages(level: str) -> None:
+    if level != "cpu" and level not in levels():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    done = _guarded(level)
+    last = (done.stdout.splitlines() or [""])[-1]
+    assert (last, done.returncode) == ("all read within bounds", 0), done.stderr
+
+
+@pytest.mark.parametrize("name", ["lt", "double", "501 features", "categories"])
+def test_rows_however_they_lie(name: str) -> None:
+    made, rows, raw = case(name)
+    module = compile_forest(made, sliced(64))
+    n = 150
+    wide = np.full((n, rows.shape[1] + 5), np.nan, rows.dtype)
+    wide[:, 2:-3] = rows[:n]
+    ways = {
+        "stride": wide[:, 2:-3],
+        "backwards": np.ascontiguousarray(rows[:n][::-1])[::-1],
+        "every second": np.repeat(rows[:n], 2, axis=0)[::2],
+        "the same row": np.broadcast_to(rows[:1], rows[:n].shape),
+        "Fortran": np.asfortranarray(rows[:n]),
+        "one row": rows[:1],
+        "unaligned": _unaligned(rows[:n]),
+        "read only": _read_only(rows[:n]),
+    }
+    for way, x in ways.items():
+        wanted = raw[: len(x)] if way != "the same row" else np.repeat(raw[:1], n, 0)
+        before = x.tobytes()
+        assert_same_bits(raw_of(module, x), wanted, (name, way))
+        assert x.tobytes() == before
+
+
+def _unaligned(rows: np.ndarray) -> np.ndarray:
+    raw = np.empty(rows.nbytes + 1, np.uint8)[1:]
+    made = raw.view(rows.dtype).reshape(rows.shape)
+    made[:] = rows
+    return made
+
+
+def _read_only(rows: np.ndarray) -> np.ndarray:
+    made = rows.copy()
+    made.flags.writeable = False
+    return made
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 8])
+@pytest.mark.parametrize("name", ["lt", "vector 3", "lists and folds", "501 features"])
+def test_threads(name: str, n_jobs: int) -> None:
+    made, rows, raw = case(name)
+    module = compile_forest(made, sliced(64))
+    for n in (1, 64, 65, 513, 1537):
+        for _ in range(2):
+            assert_same_bits(raw_of(module, rows[:n], n_jobs), raw[:n], (name, n))
+
+
+# ------------------------------------------------------------ scratch
+
+
+@pytest.mark.parametrize(
+    "name", ["counts", "vector 10", "2000 features", "lists of 31"]
+)
+def test_scratch_is_allocated_once_a_thread_and_call(name: str) -> None:
+    made, _, _ = case(name)
+    module = compile_forest(made, sliced(512))
+    text = module.inspect("llvm")
+    functions = re.split(r"^(?=define )", text, flags=re.MULTILINE)
+    calls = 0
+    for function in functions:
+        for block in re.split(r"^(?=\S+:)", function, flags=re.MULTILINE)[1:]:
+            found = block.count("call ptr @aligned_alloc")
+            calls += found
+            # only in the entry block, before any branch
+            assert not found or block.startswith(('"$entry":', "entry:")), block
+    frees = text.count("call void @free")
+    assert calls == frees >= 1
+    assert re.findall(r"alloca \[.*?\], i64 %", text) == []
+
+
+def test_scratch_does_not_grow_with_the_batch() -> None:
+    for name in ("lt", "vector 10", "lists and folds"):
+        module = compile_forest(case(name)[0], sliced(512))
+        module.compile_all()
+        (kernel,) = module._compiler._kernels.values()
+        assert kernel.most_rows is None
