@@ -108,11 +108,11 @@ def _based(forest: Forest, raw: Array) -> Array:
 def _both_of_one(scores: Array, post: str, bound: float) -> Array:
     """Return both classes' scores: complements of positive weights, else opposites."""
     score = scores[:, 0]
-    if bound > 0:
-        return np.stack((1 - score, score), axis=1)
     if post == "logistic":
         narrow = score.astype(np.float32)
         return np.stack((_logistic(-narrow), _logistic(narrow)), axis=1)
+    if bound > 0:
+        return np.stack((1 - score, score), axis=1)
     return np.stack((-score, score), axis=1)
 
 

@@ -25,7 +25,7 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]
 
-_MAX_WORDS = 1 << 26  # of all sets; a small file could ask for terabytes
+_MAX_WORDS = 1 << 24  # of all sets; a small file could ask for terabytes
 _MAX_MEMBER = 1 << 31
 
 
@@ -198,7 +198,8 @@ def _predicates(
 ) -> tuple[dict[str, Any], NDArray[np.int32]]:
     """Return the distinct predicates of the tests and each test's number."""
     comparison = graph.comparison[test].copy()
-    value = graph.value[test].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        value = graph.value[test].astype(np.float64)
     tracks = graph.tracks[test]
     unequal = comparison == Comparison.NE
     equal = (comparison == Comparison.EQ) | unequal
@@ -318,7 +319,8 @@ def leaf_values(
         tree_output = np.zeros(n_trees, np.int32)
         tree_output[key // n_outputs] = key % n_outputs
         return Leaves(single, tree_output, always, never)
-    if len(first) * n_outputs > 1 << 30:
+    # a small file could ask for terabytes
+    if len(first) * n_outputs > max(1 << 26, 16 * len(weights.value)):
         raise UnsupportedModelError(
             f"{len(first)} leaves with {n_outputs} numbers each do not fit in memory."
         )

@@ -1,0 +1,541 @@
+"""ONNX tree ensembles give the bits that onnxruntime gives on one thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from skforge import Schedule, compile_forest, load_forest
+from skforge.compiler.forest import Comparison
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.transforms_onnx import labels
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.onnx_models import MODES, POSTS, RandomTrees, make_model, onnx, run, tensor
+
+CONVERTED = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
+BLOCKED = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
+SCHEDULES = (
+    None,
+    BLOCKED,
+    BLOCKED.vectorize("b1"),
+    BLOCKED.tile_nodes(4, "uniform").interleave("b1", 4),
+)
+
+
+def assert_same_bits(found: Any, expected: Any) -> None:
+    """Equal values, signs of zeros included, in the same dtype and shape."""
+    assert found.dtype == expected.dtype
+    assert_array_equal(found, expected)
+    zero = found == 0
+    assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
+
+
+def check(model: Any, rows: np.ndarray, compiled: bool = False) -> Any:
+    """Compare the forest with onnxruntime: outputs, labels, and each row alone."""
+    forest = load_forest(model)
+    outputs = run(model, rows)
+    scores = outputs[-1]
+    if isinstance(scores, list):  # ZipMap
+        scores = np.array([list(row.values()) for row in scores], np.float32)
+    raw = reference_raw(forest, rows)
+    if forest.task == "regression":
+        flat = scores[:, 0] if scores.shape[1] == 1 else scores
+        assert_same_bits(apply_transform(forest, raw), flat)
+    else:
+        assert_same_bits(predict_proba(forest, raw), scores)
+        assert_array_equal(labels(forest, decide(forest, raw)), outputs[0])
+    for schedule in SCHEDULES if compiled else ():
+        module = compile_forest(forest, schedule=schedule)
+        assert_same_bits(module.predict_raw(rows).reshape(raw.shape), raw)
+    return forest
+
+
+# ------------------------------------------------------------------ whole files
+
+
+def test_airline(shared_models):
+    path = shared_models / "airline.onnx"
+    rows = np.loadtxt(shared_models / "airline_rows.csv", np.float32, delimiter=",")
+    rows = np.ascontiguousarray(rows[:, :13])
+    model = onnx.load(path)
+    forest = check(model, rows, compiled=True)
+    module = compile_forest(load_forest(path))
+    expected = run(model, rows)[0][:, 0]
+    assert_same_bits(module.predict(rows), expected)
+    ones = [module.predict(rows[i : i + 1]) for i in range(50)]
+    assert_same_bits(np.concatenate(ones), expected[:50])
+    assert repr(forest) == (
+        "<Forest onnx regression: 100 trees, 50942 nodes, 1387 distinct predicates, "
+        "depth 5..8, 13 features, 1 outputs, float32 rows, float32 sums>"
+    )
+
+
+@pytest.mark.parametrize("path", CONVERTED, ids=lambda path: path.stem)
+def test_converted_models(path):
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(300, 5)).astype(np.float32)
+    rows[:, 3] = random.integers(-1, 7, 300) + random.choice([0, 0, 0.5], 300)
+    rows[random.random(rows.shape) < 0.05] = np.nan
+    check(onnx.load(path), rows, compiled=True)
+
+
+def test_chains_of_equality_become_sets():
+    path = next(path for path in CONVERTED if path.stem == "lgb_sets")
+    forest = load_forest(path)
+    assert (forest.comparison == Comparison.MEMBER).any()
+
+
+# ------------------------------------------------------------------ random models
+
+
+def regressor(
+    trees: RandomTrees, n_targets: int, base: bool = True, **attributes: Any
+) -> dict[str, Any]:
+    weights = trees.weights("target", lambda tree: range(n_targets))
+    values = trees.random.normal(size=n_targets).tolist() if base else []
+    return {
+        **trees.table(),
+        **weights,
+        "n_targets": n_targets,
+        "base_values": values,
+        **attributes,
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_with_and_without_missing_tracks(mode, dtype):
+    for seed, tracks in enumerate([False, True]):
+        trees = RandomTrees(seed, modes=(mode,), tracks=tracks, dtype=dtype)
+        model = make_model("TreeEnsembleRegressor", regressor(trees, 1), 4, dtype, 1)
+        check(model, trees.rows(300, missing=0.2), compiled=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n_targets", [1, 3])
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE"])
+@pytest.mark.parametrize("post", POSTS)
+def test_regressors(post, aggregate, n_targets, dtype):
+    trees = RandomTrees(7, modes=MODES, dtype=dtype)
+    attributes = regressor(
+        trees, n_targets, post_transform=post, aggregate_function=aggregate
+    )
+    if post == "PROBIT":  # of numbers between 0 and 1
+        attributes["target_weights"] = (
+            np.abs(attributes["target_weights"]) / 20
+        ).tolist()
+        attributes["base_values"] = np.abs(attributes["base_values"]).tolist()
+    model = make_model("TreeEnsembleRegressor", attributes, 4, dtype, 1)
+    check(model, trees.rows(200))
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_targets_of_some_trees_only(base):
+    trees = RandomTrees(3, n_trees=9, modes=MODES)
+    attributes = regressor(trees, 4, base)
+    attributes |= trees.weights("target", lambda tree: [tree % 3])  # never target 3
+    model = make_model("TreeEnsembleRegressor", attributes, 4)
+    forest = check(model, trees.rows(200), compiled=True)
+    assert forest.leaf_value.shape[1] == 1
+    attributes |= trees.weights("target", lambda tree: [0, 1 + tree % 2])
+    model = make_model("TreeEnsembleRegressor", attributes, 4)
+    forest = check(model, trees.rows(200), compiled=True)
+    assert forest.leaf_value.shape[1] == 4
+
+
+def test_double_attributes_as_tensors():
+    trees = RandomTrees(5, modes=MODES, dtype="float64")
+    attributes = regressor(trees, 2)
+    for name in ("nodes_values", "target_weights", "base_values"):
+        exact = np.array(attributes.pop(name)) * (1 + 1e-12)
+        attributes[f"{name}_as_tensor"] = tensor(exact)
+    model = make_model("TreeEnsembleRegressor", attributes, 4, "float64", 3)
+    rows = trees.rows(200)
+    rows[::2] *= 1 + 1e-12
+    forest = check(model, rows, compiled=True)
+    assert forest.threshold.astype(np.float32).astype(np.float64).tolist() != (
+        forest.threshold.tolist()
+    )
+
+
+def test_only_the_first_weight_of_a_leaf_counts_with_one_target():
+    trees = RandomTrees(2, n_trees=3)
+    attributes = regressor(trees, 1)
+    for name in ("treeids", "nodeids", "ids"):
+        attributes[f"target_{name}"] = attributes[f"target_{name}"] * 2
+    attributes["target_weights"] += [100.0] * len(attributes["target_weights"])
+    check(make_model("TreeEnsembleRegressor", attributes, 4), trees.rows(100))
+
+
+def test_a_leaf_without_weight_adds_its_node_value_to_one_target():
+    trees = RandomTrees(2, n_trees=3)
+    attributes = regressor(trees, 1)
+    for name in ("treeids", "nodeids", "ids", "weights"):
+        del attributes[f"target_{name}"][::2]
+    values = np.array(attributes["nodes_values"])
+    leaf = np.array(attributes["nodes_modes"]) == "LEAF"
+    values[leaf] = trees.random.normal(size=leaf.sum())
+    attributes["nodes_values"] = values.tolist()
+    check(make_model("TreeEnsembleRegressor", attributes, 4), trees.rows(100))
+
+
+@pytest.mark.parametrize("function", ["MIN", "MAX"])
+def test_one_tree_has_any_aggregate(function):
+    trees = RandomTrees(2, n_trees=1)
+    attributes = regressor(trees, 2, aggregate_function=function)
+    check(make_model("TreeEnsembleRegressor", attributes, 4), trees.rows(100))
+
+
+LABELS: dict[str, tuple[Any, ...]] = {
+    "numbers": (5, -3, 8),
+    "words": ("one", "two", "drei"),
+}
+
+
+@pytest.mark.parametrize("post", POSTS)
+@pytest.mark.parametrize("n_base", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["numbers", "words"])
+def test_binary_classifiers(kind, n_base, post):
+    seen = 0
+    for seed, (scored, positive) in enumerate(
+        (s, p) for s in ([0], [1], [0, 1]) for p in (False, True)
+    ):
+        trees = RandomTrees(seed, n_trees=4, modes=MODES, depth=3)
+        weights = trees.weights("class", lambda tree, s=scored: s)
+        if positive:
+            weights["class_weights"] = np.abs(weights["class_weights"]).tolist()
+        key = "classlabels_strings" if kind == "words" else "classlabels_int64s"
+        base = trees.random.normal(size=n_base).tolist()
+        attributes = {
+            **trees.table(),
+            **weights,
+            key: list(LABELS[kind][:2]),
+            "base_values": base,
+            "post_transform": post,
+        }
+        model = make_model("TreeEnsembleClassifier", attributes, 4)
+        if (scored == [0] and n_base < 2 and post == "PROBIT") or (
+            scored == [1] and n_base == 2
+        ):
+            with pytest.raises(UnsupportedModelError):
+                load_forest(model)
+            continue
+        check(model, trees.rows(100))
+        seen += 1
+    assert seen >= 4
+
+
+@pytest.mark.parametrize("post", POSTS)
+@pytest.mark.parametrize("base", [False, True])
+@pytest.mark.parametrize("kind", ["numbers", "words"])
+def test_multiclass_classifiers(kind, base, post):
+    # every class, one class a tree, and never the last class
+    for seed, scored in enumerate(([0, 1, 2], None, [0, 1])):
+        trees = RandomTrees(seed, n_trees=6, modes=MODES)
+        weights = trees.weights(
+            "class", lambda tree, s=scored: [tree % 3] if s is None else s
+        )
+        if scored == [0, 1]:
+            weights["class_weights"] = (-np.abs(weights["class_weights"])).tolist()
+        key = "classlabels_strings" if kind == "words" else "classlabels_int64s"
+        attributes = {
+            **trees.table(),
+            **weights,
+            key: list(LABELS[kind]),
+            "base_values": [0.25, -0.5, 0.125] if base else [],
+            "post_transform": post,
+        }
+        model = make_model("TreeEnsembleClassifier", attributes, 4)
+        check(model, trees.rows(150), compiled=seed == 1 and post == "NONE")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int32"])
+def test_classifiers_of_other_rows(dtype):
+    trees = RandomTrees(4, modes=MODES, dtype=dtype)
+    weights = trees.weights("class", lambda tree: range(3))
+    attributes = {**trees.table(), **weights, "classlabels_int64s": [0, 1, 2]}
+    rows = trees.rows(200)
+    if dtype != "float64":
+        rows = np.nan_to_num(rows, posinf=9, neginf=-9).clip(-99, 99).astype(dtype)
+    if dtype == "int64":
+        rows[:5] = [[2**24 + 1, -(2**60) - 1, 2**31, 1]] * 5
+    model = make_model("TreeEnsembleClassifier", attributes, 4, dtype)
+    forest = check(model, rows, compiled=True)
+    assert forest.input_dtype == (np.float64 if dtype == "float64" else np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("post", range(5))
+def test_tree_ensemble_5(post, dtype):
+    for seed, n_targets in enumerate([1, 3]):
+        trees = RandomTrees(seed, modes=MODES, dtype=dtype)
+        attributes = trees.lists(n_targets, member=0.3)
+        attributes["post_transform"] = post
+        attributes["aggregate_function"] = seed
+        check(make_model("TreeEnsemble", attributes, 4, dtype, 5), trees.rows(300))
+
+
+def one_set(members: list[float], tracks: int, dtype: str) -> Any:
+    attributes = {
+        "nodes_featureids": [0],
+        "nodes_splits": tensor(np.zeros(1, dtype)),
+        "nodes_modes": tensor(np.array([6], np.uint8)),
+        "nodes_truenodeids": [0],
+        "nodes_trueleafs": [1],
+        "nodes_falsenodeids": [1],
+        "nodes_falseleafs": [1],
+        "nodes_missing_value_tracks_true": [tracks],
+        "membership_values": tensor(np.array(members, dtype)),
+        "tree_roots": [0],
+        "leaf_targetids": [0, 0],
+        "leaf_weights": tensor(np.array([1, 2], dtype)),
+        "n_targets": 1,
+    }
+    return make_model("TreeEnsemble", attributes, 1, dtype, 5)
+
+
+VALUES = (
+    *(0, 1, 1.5, 2, 2.5, 3, 5, 5.5, 30, 30.5, 31, 32, 33.9, 100, 2**24 + 2),
+    *(-0.0, -0.5, -0.9, -1, -1.5, -5, 2**31, 2**32 + 5, 1e30, -1e30),
+    *(np.inf, -np.inf, np.nan),
+)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tracks", [0, 1])
+@pytest.mark.parametrize(
+    "members",
+    [[1, 2], [0], [0, 2, 5], [30, 1], [31, 1], [100, 5, 0], [*range(31)], [2**24 + 2]],
+    ids=str,
+)
+def test_members_of_sets(members, tracks, dtype):
+    rows = np.array(VALUES, dtype)[:, np.newaxis]
+    check(one_set(members, tracks, dtype), rows, compiled=True)
+
+
+def test_small_and_big_sets_in_one_forest():
+    trees = RandomTrees(11, n_trees=20, modes=("BRANCH_LEQ", "BRANCH_EQ"))
+    attributes = trees.lists(2, member=0.6)
+    model = make_model("TreeEnsemble", attributes, 4, "float32", 5)
+    forest = check(model, trees.rows(400), compiled=True)
+    kinds = set(forest.comparison.tolist())
+    assert kinds >= {Comparison.IN, Comparison.MEMBER, Comparison.EQ, Comparison.LE}
+
+
+def test_a_tree_of_one_leaf():
+    lone = {
+        "nodes_featureids": [0, 0],
+        "nodes_splits": tensor(np.zeros(2, np.float32)),
+        "nodes_modes": tensor(np.zeros(2, np.uint8)),
+        "nodes_truenodeids": [1, 0],
+        "nodes_trueleafs": [1, 1],
+        "nodes_falsenodeids": [1, 2],
+        "nodes_falseleafs": [1, 1],
+        "tree_roots": [0, 1],
+        "leaf_targetids": [0, 0, 0],
+        "leaf_weights": tensor(np.array([1, 2, 4], np.float32)),
+        "n_targets": 1,
+    }
+    model = make_model("TreeEnsemble", lone, 1, "float32", 5)
+    forest = check(model, np.array([[-1], [1]], np.float32), compiled=True)
+    assert forest.tree_depths().tolist() == [0, 1]
+    trees = RandomTrees(0, depth=0)
+    model = make_model("TreeEnsembleRegressor", regressor(trees, 1), 4)
+    check(model, trees.rows(9), compiled=True)
+
+
+# ------------------------------------------------------------------ odd trees
+
+
+def table(*rows: tuple[Any, ...], weights: Any = None) -> dict[str, Any]:
+    """One tree from (id, mode, value, true, false, tracks); leaves weigh 1, 2, .."""
+    leaves = [row[0] for row in rows if row[1] == "LEAF"]
+    return {
+        "nodes_treeids": [0] * len(rows),
+        "nodes_nodeids": [r[0] for r in rows],
+        "nodes_featureids": [0] * len(rows),
+        "nodes_modes": [r[1] if r[1] == "LEAF" else f"BRANCH_{r[1]}" for r in rows],
+        "nodes_values": [float(r[2]) for r in rows],
+        "nodes_truenodeids": [r[3] for r in rows],
+        "nodes_falsenodeids": [r[4] for r in rows],
+        "nodes_missing_value_tracks_true": [r[5] for r in rows],
+        "target_treeids": [0] * len(leaves),
+        "target_nodeids": leaves,
+        "target_ids": [0] * len(leaves),
+        "target_weights": [float(i + 1) for i in range(len(leaves))],
+        "n_targets": 1,
+    }
+
+
+def leaf(number: int) -> tuple[Any, ...]:
+    return (number, "LEAF", 0, 0, 0, 0)
+
+
+ODD_ROWS = np.array(
+    [0, -0.0, 0.5, 1, 2, 2.5, 3, 33, 33.5, np.nan, np.inf, -np.inf], np.float32
+)[:, np.newaxis]
+
+
+@pytest.mark.parametrize("tracks", [0, 1])
+@pytest.mark.parametrize("values", [(1, 2), (0, 33), (3, 2, 1), (0.5, 2)], ids=str)
+def test_equality_chains_share_their_true_leaf(values, tracks):
+    n = len(values)
+    rows = [(i, "EQ", v, n, i + 1, tracks) for i, v in enumerate(values)]
+    rows[-1] = (*rows[-1][:4], n + 1, tracks)
+    attributes = table(*rows, leaf(n), leaf(n + 1))
+    check(make_model("TreeEnsembleRegressor", attributes, 1), ODD_ROWS, compiled=True)
+
+
+def test_equality_chains_share_a_true_subtree():
+    attributes = table(
+        (0, "EQ", 1, 2, 1, 0),
+        (1, "EQ", 3, 2, 3, 0),
+        (2, "LT", 2, 4, 5, 1),
+        leaf(3),
+        leaf(4),
+        leaf(5),
+    )
+    model = make_model("TreeEnsembleRegressor", attributes, 1)
+    forest = check(model, ODD_ROWS, compiled=True)
+    assert forest.n_nodes == 5
+
+
+@pytest.mark.parametrize("mode", ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, -0.0])
+def test_odd_thresholds(mode, value):
+    for tracks in (0, 1):
+        attributes = table((0, mode, value, 1, 2, tracks), leaf(1), leaf(2))
+        check(make_model("TreeEnsembleRegressor", attributes, 1), ODD_ROWS)
+
+
+def test_the_first_node_is_the_root_and_unreached_nodes_do_no_harm():
+    attributes = table((4, "LEQ", 1, 2, 3, 0), leaf(2), leaf(3), leaf(0), leaf(1))
+    forest = check(make_model("TreeEnsembleRegressor", attributes, 1), ODD_ROWS)
+    assert forest.source_node.tolist() == [4, 2, 3]
+
+
+# ------------------------------------------------------------------ graphs
+
+
+def node(op: str, source: str, output: str, **attributes: Any) -> Any:
+    return onnx.helper.make_node(op, [source], [output], **attributes)
+
+
+def simple(**options: Any) -> tuple[Any, RandomTrees]:
+    trees = RandomTrees(1, modes=MODES, dtype=options.get("dtype", "float32"))
+    return make_model("TreeEnsembleRegressor", regressor(trees, 1), 4, **options), trees
+
+
+@pytest.mark.parametrize(
+    ("graph_dtype", "dtype", "rows"),
+    [
+        ("float64", "float32", "float32"),
+        ("float32", "float64", "float32"),
+        ("int64", "float64", "float64"),
+        ("int32", "float32", "float32"),
+    ],
+)
+def test_casts_of_the_rows(graph_dtype, dtype, rows):
+    to = {"float32": 1, "float64": 11}[dtype]
+    cast = node("Cast", "X", "cast", to=to)
+    model, trees = simple(dtype=dtype, graph_dtype=graph_dtype, before=(cast,))
+    data = trees.rows(300)
+    if graph_dtype.startswith("int"):
+        data = np.nan_to_num(data, posinf=9, neginf=-9).clip(-99, 99)
+    forest = check(model, data.astype(graph_dtype))
+    assert forest.input_dtype == rows
+
+
+def test_a_cast_through_float_loses_bits_as_there():
+    casts = (node("Cast", "X", "a", to=1), node("Cast", "a", "b", to=11))
+    model, trees = simple(dtype="float64", graph_dtype="float64", before=casts)
+    rows = trees.rows(300)
+    rows[::2] *= 1 + 1e-12
+    assert check(model, rows).input_dtype == np.float32
+
+
+def test_nodes_that_pass_values_on():
+    shape = onnx.numpy_helper.from_array(np.array([-1, 4]), "shape")
+    before = (
+        node("Identity", "X", "a"),
+        onnx.helper.make_node("Reshape", ["a", "shape"], ["b"]),
+    )
+    after = (node("Identity", "scores", "Y"),)
+    output = onnx.helper.make_tensor_value_info("Y", 1, [None, None])
+    model, trees = simple(
+        before=before, after=after, outputs=(output,), initializers=(shape,)
+    )
+    check(model, trees.rows(50))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [("Abs", {}), ("Cast", {"to": 7}), ("Softmax", {})],
+    ids=["Abs", "Cast", "Softmax"],
+)
+def test_nodes_before_that_do_more_are_named(op, attributes):
+    model, _ = simple(before=(node(op, "X", "out", name="mine", **attributes),))
+    with pytest.raises(UnsupportedModelError) as error:
+        load_forest(model)
+    assert str(error.value) == (
+        f"The node 'mine' ({op}) is no part of a tree ensemble, so the model cannot be "
+        "compiled as one; export the trees alone."
+    )
+
+
+def test_nodes_after_that_do_more_are_named():
+    output = onnx.helper.make_tensor_value_info("Y", 1, [None, None])
+    exp = node("Exp", "scores", "Y", name="to_rate")
+    model, _ = simple(after=(exp,), outputs=(output,))
+    with pytest.raises(UnsupportedModelError, match=r"^The node 'to_rate' \(Exp\) is"):
+        load_forest(model)
+
+
+def test_features_come_from_the_shape_or_from_the_tests():
+    trees = RandomTrees(1, n_features=3)
+    attributes = regressor(trees, 1)
+    used = 1 + max(
+        f
+        for f, mode in zip(
+            attributes["nodes_featureids"], attributes["nodes_modes"], strict=True
+        )
+        if mode != "LEAF"
+    )
+    model = make_model("TreeEnsembleRegressor", attributes, 9)
+    assert load_forest(model).n_features == 9
+    model = make_model("TreeEnsembleRegressor", attributes, None)
+    assert load_forest(model).n_features == used
+
+
+def test_rounds_are_refused():
+    model, _ = simple()
+    with pytest.raises(UnsupportedModelError) as error:
+        load_forest(model, iteration_range=(0, 1))
+    assert str(error.value) == "An ONNX model has no boosting rounds to choose from."
+
+
+def test_several_ensembles_are_refused():
+    model, _ = simple()
+    model.graph.node.append(model.graph.node[0])
+    with pytest.raises(UnsupportedModelError) as error:
+        load_forest(model)
+    assert str(error.value) == (
+        "The model has several tree ensembles; split it into one model for each."
+    )
+
+
+def test_a_graph_without_trees():
+    model, _ = simple()
+    del model.graph.node[:]
+    with pytest.raises(InvalidModelError) as error:
+        load_forest(model)
+    assert str(error.value) == (
+        "The graph has no node TreeEnsembleRegressor, TreeEnsembleClassifier or "
+        "TreeEnsemble, so there are no trees to read; the file is damaged or another "
+        "kind of model."
+    )

@@ -1,0 +1,482 @@
+"""Damaged, hostile and unsupported ONNX models end in our exceptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skforge import load_forest
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.onnx_models import MODES, RandomTrees, make_model, onnx, tensor
+
+DAMAGED = "the model is damaged, export it again."
+
+
+def stump(**changes: Any) -> dict[str, Any]:
+    """Attributes of a regressor of one test and two leaves."""
+    return {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [1, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_values": [0.5, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "target_treeids": [0, 0],
+        "target_nodeids": [1, 2],
+        "target_ids": [0, 0],
+        "target_weights": [1.0, 2.0],
+        "n_targets": 1,
+        **changes,
+    }
+
+
+def classifier(**changes: Any) -> dict[str, Any]:
+    """Attributes of a classifier of two classes."""
+    attributes = stump()
+    result = {k: v for k, v in attributes.items() if k.startswith("nodes")}
+    for name in ("treeids", "nodeids", "ids", "weights"):
+        result[f"class_{name}"] = attributes[f"target_{name}"]
+    return {**result, "classlabels_int64s": [0, 1], **changes}
+
+
+def ensemble(**changes: Any) -> dict[str, Any]:
+    """Attributes of a ``TreeEnsemble`` of one test and two leaves."""
+    return {
+        "nodes_featureids": [1],
+        "nodes_splits": tensor(np.array([0.5], np.float32)),
+        "nodes_modes": tensor(np.array([0], np.uint8)),
+        "nodes_truenodeids": [0],
+        "nodes_trueleafs": [1],
+        "nodes_falsenodeids": [1],
+        "nodes_falseleafs": [1],
+        "tree_roots": [0],
+        "leaf_targetids": [0, 0],
+        "leaf_weights": tensor(np.array([1, 2], np.float32)),
+        "n_targets": 1,
+        **changes,
+    }
+
+
+def by_number(value: Any) -> str | None:
+    """Name parameter sets by number: their texts are long."""
+    return "" if isinstance(value, str) else None
+
+
+def refusal(kind: type[Exception], model: Any) -> str:
+    with pytest.raises(kind) as error:
+        load_forest(model)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"nodes_treeids": [0, 0]},
+            "nodes_treeids has 2 entries, nodes_nodeids has 3; ",
+        ),
+        ({"nodes_values": [0.5]}, "nodes_values has 1 entries, nodes_nodeids has 3; "),
+        (
+            {"nodes_missing_value_tracks_true": [1]},
+            "nodes_missing_value_tracks_true has 1 entries, nodes_nodeids has 3; ",
+        ),
+        ({"target_ids": [0]}, "target_nodeids has 2 entries, target_ids has 1; "),
+        (
+            {"target_weights": [1.0]},
+            "target_weights has 1 entries, target_ids has 2; ",
+        ),
+        (
+            {"nodes_truenodeids": [7, 0, 0]},
+            "nodes_truenodeids[0] = 7 is no node of tree 0; ",
+        ),
+        (
+            {"nodes_falsenodeids": [-1, 0, 0]},
+            "nodes_falsenodeids[0] = -1 is no node of tree 0; ",
+        ),
+        ({"nodes_nodeids": [0, 1, 1]}, "node 1 of tree 0 is given twice; "),
+        (
+            {"nodes_nodeids": [0, 1, 2**31]},
+            f"nodes_nodeids[2] = {2**31} is outside 0..{2**31 - 1}; ",
+        ),
+        (
+            {"nodes_treeids": [-1, -1, -1]},
+            f"nodes_treeids[0] = -1 is outside 0..{2**31 - 1}; ",
+        ),
+        (
+            {"nodes_treeids": [0, 1, 0], "nodes_truenodeids": [2, 0, 0]},
+            "the nodes of tree 0 are not next to each other; ",
+        ),
+        (
+            {
+                "nodes_modes": ["BRANCH_LT", "BRANCH_LT", "LEAF"],
+                "nodes_truenodeids": [1, 0, 0],
+                "nodes_falsenodeids": [2, 2, 0],
+            },
+            "node 0 is reached in more than one way, so its tree is none; ",
+        ),
+        (
+            {"nodes_featureids": [4, 0, 0]},
+            "nodes_featureids holds 4, the input has 2 features; ",
+        ),
+        ({"nodes_featureids": [-2, 0, 0]}, "nodes_featureids holds -2; "),
+        (
+            {"target_nodeids": [1, 5]},
+            "target_nodeids[1] = 5 is no node of tree 0; ",
+        ),
+        ({"target_ids": [0, 1]}, "target_ids[1] = 1 is outside 0..0; "),
+        (
+            {"n_targets": 0},
+            "The model has 0 outputs, which is outside 1..1048576; ",
+        ),
+        (
+            {"n_targets": 2**40},
+            f"The model has {2**40} outputs, which is outside 1..1048576; ",
+        ),
+        ({"base_values": [1.0, 2.0]}, "base_values has 2 entries for 1 outputs; "),
+        ({"n_targets": [1, 2]}, "n_targets is not an integer; "),
+        ({"nodes_values": [1, 2, 3]}, "nodes_values is not a list of floats; "),
+    ],
+    ids=by_number,
+)
+def test_damaged_tables(changes, text):
+    model = make_model("TreeEnsembleRegressor", stump(**changes), 2)
+    assert refusal(InvalidModelError, model) == text + DAMAGED
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"nodes_truenodeids": [2]}, "nodes_truenodeids[0] = 2 is no leaf; "),
+        (
+            {"nodes_truenodeids": [1], "nodes_trueleafs": [0]},
+            "nodes_truenodeids[0] = 1 is no node; ",
+        ),
+        (
+            {"nodes_falsenodeids": [0], "nodes_falseleafs": [0]},
+            "node 0 is reached in more than one way, so its tree is none; ",
+        ),
+        ({"tree_roots": [1]}, "tree_roots names no node or none at all; "),
+        (
+            {"tree_roots": [0, 0]},
+            "node 0 is reached in more than one way, so its tree is none; ",
+        ),
+        (
+            {"nodes_falseleafs": [1, 1]},
+            "nodes_falseleafs has 2 entries, nodes_featureids has 1; ",
+        ),
+        (
+            {"leaf_targetids": [0]},
+            "leaf_weights has 2 entries, leaf_targetids has 1; ",
+        ),
+        (
+            {"nodes_modes": tensor(np.array([0.0], np.float32))},
+            "nodes_modes holds float32 numbers; ",
+        ),
+        (
+            {"nodes_modes": tensor(np.array([6], np.uint8))},
+            "membership_values has no numbers; ",
+        ),
+        (
+            {
+                "nodes_modes": tensor(np.array([6], np.uint8)),
+                "membership_values": tensor(np.array([np.nan], np.float32)),
+            },
+            "membership_values has no set for node 0; ",
+        ),
+        (
+            {"leaf_weights": tensor(np.array([[1, 2]], np.float32))},
+            "leaf_weights is no list of float, double or uint8 numbers (data type 1, "
+            "2 dimensions); ",
+        ),
+    ],
+    ids=by_number,
+)
+def test_damaged_lists(changes, text):
+    model = make_model("TreeEnsemble", ensemble(**changes), 2, version=5)
+    assert refusal(InvalidModelError, model) == text + DAMAGED
+
+
+def test_tensors_shorter_than_they_say():
+    model = make_model("TreeEnsemble", ensemble(), 2, version=5)
+    for attribute in model.graph.node[0].attribute:
+        if attribute.name == "leaf_weights":
+            attribute.t.raw_data = attribute.t.raw_data[:-1]
+    assert refusal(InvalidModelError, model) == (
+        f"leaf_weights holds 1 numbers and says 2; {DAMAGED}"
+    )
+
+
+def test_an_attribute_given_twice():
+    model = make_model("TreeEnsembleRegressor", stump(), 2)
+    model.graph.node[0].attribute.append(model.graph.node[0].attribute[0])
+    name = model.graph.node[0].attribute[0].name
+    assert refusal(InvalidModelError, model) == f"{name} is given twice; {DAMAGED}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"aggregate_function": "MIN"},
+            "The aggregate function MIN is not supported, only SUM and AVERAGE (and "
+            "any for a single tree).",
+        ),
+        (
+            {"aggregate_function": "MEDIAN"},
+            "aggregate_function is the unknown 'MEDIAN'; known are AVERAGE, SUM, MIN, "
+            "MAX.",
+        ),
+        (
+            {"post_transform": "EXP"},
+            "post_transform is the unknown 'EXP'; known are NONE, SOFTMAX, LOGISTIC, "
+            "SOFTMAX_ZERO, PROBIT.",
+        ),
+        (
+            {"nodes_modes": ["BRANCH_MEMBER", *["LEAF"] * 2] * 2},
+            "nodes_modes[0] is the unknown mode 'BRANCH_MEMBER'.",
+        ),
+        (
+            {"nodes_speed": 3},
+            "TreeEnsembleRegressor has the unknown attribute 'nodes_speed'; it may "
+            "change predictions, so the model is refused.",
+        ),
+        (
+            {"n_targets": 2, "target_ids": [0, 0, 0, 1], "base_values": [0.0, 1.0]},
+            "Target 1 has a base value and leaves for some rows only, to which alone "
+            "onnxruntime adds it.",
+        ),
+        (
+            {"n_targets": 2, "target_nodeids": [1, 1, 1, 2]},
+            "A leaf has several weights for one target or class, which onnxruntime "
+            "adds one by one; add them up when exporting the model.",
+        ),
+    ],
+    ids=by_number,
+)
+def test_unsupported_regressors(changes, text):
+    two = {k: v * 2 for k, v in stump().items() if k != "n_targets"}
+    two["nodes_treeids"] = [0, 0, 0, 1, 1, 1]
+    two["target_treeids"] = [0, 0, 1, 1]
+    two["n_targets"] = 1
+    model = make_model("TreeEnsembleRegressor", {**two, **changes}, 2)
+    assert refusal(UnsupportedModelError, model) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"classlabels_int64s": [4]},
+            "The classifier has 1 class label(s); onnxruntime gives no defined output "
+            "for fewer than two.",
+        ),
+        (
+            {"post_transform": "PROBIT"},
+            "PROBIT of a classifier with one score column leaves the second column "
+            "undefined in onnxruntime.",
+        ),
+        (
+            {"class_ids": [0, 1]},
+            "Class 0 has a score for some rows only, and onnxruntime treats these rows "
+            "by other rules; give every leaf a weight for that class.",
+        ),
+        (
+            {"class_ids": [0, 1], "classlabels_int64s": [1, 2, 3]},
+            "Class 0 has a score for some rows only; onnxruntime chooses labels among "
+            "the classes with a score, which differ from row to row here. Give every "
+            "leaf a weight for every class.",
+        ),
+        (
+            {"class_ids": [1, 1], "base_values": [0.5, 0.5]},
+            "Two base_values with weights for the second class alone: onnxruntime "
+            "ignores the trees of such a model.",
+        ),
+    ],
+    ids=by_number,
+)
+def test_unsupported_classifiers(changes, text):
+    model = make_model("TreeEnsembleClassifier", classifier(**changes), 2)
+    assert refusal(UnsupportedModelError, model) == text
+
+
+def test_chains_of_several_tracks_are_refused():
+    attributes = stump(
+        nodes_treeids=[0] * 4,
+        nodes_nodeids=[0, 1, 2, 3],
+        nodes_featureids=[0] * 4,
+        nodes_modes=["BRANCH_EQ", "BRANCH_EQ", "LEAF", "LEAF"],
+        nodes_values=[1.0, 2.0, 0.0, 0.0],
+        nodes_truenodeids=[2, 2, 0, 0],
+        nodes_falsenodeids=[1, 3, 0, 0],
+        nodes_missing_value_tracks_true=[0, 1, 0, 0],
+        target_nodeids=[2, 3],
+    )
+    model = make_model("TreeEnsembleRegressor", attributes, 2)
+    assert refusal(UnsupportedModelError, model) == (
+        "node 0 starts a chain of equality tests with different "
+        "nodes_missing_value_tracks_true; onnxruntime treats it as one test."
+    )
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        (
+            [1.5, 2],
+            "node 0 tests membership of a set with 1.5; only whole numbers from 0 to "
+            "2147483647 are supported in sets.",
+        ),
+        (
+            [3, -4],
+            "node 0 tests membership of a set with -4.0; only whole numbers from 0 to "
+            "2147483647 are supported in sets.",
+        ),
+        (
+            [2.0**30, 3],
+            "The sets of the model's membership tests take more than 16777216 words of "
+            "32 bits; use smaller category numbers.",
+        ),
+    ],
+)
+def test_unsupported_sets(members, text):
+    attributes = ensemble(
+        nodes_modes=tensor(np.array([6], np.uint8)),
+        membership_values=tensor(np.array(members, np.float32)),
+    )
+    model = make_model("TreeEnsemble", attributes, 2, version=5)
+    assert refusal(UnsupportedModelError, model) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"nodes_modes": tensor(np.array([7], np.uint8))},
+            "nodes_modes[0] is the unknown mode 7.",
+        ),
+        ({"post_transform": 5}, "post_transform is the unknown number 5."),
+        ({"aggregate_function": -1}, "aggregate_function is the unknown number -1."),
+        (
+            {"leaf_weights": tensor(np.array([1, 2], np.float64))},
+            "leaf_weights holds float64 numbers where the input asks for float32; "
+            "onnxruntime refuses such a model.",
+        ),
+        (
+            {"nodes_splits": tensor(np.array([1], np.float16))},
+            "nodes_splits holds float16 numbers where the input asks for float32; "
+            "onnxruntime refuses such a model.",
+        ),
+    ],
+)
+def test_unsupported_lists(changes, text):
+    model = make_model("TreeEnsemble", ensemble(**changes), 2, version=5)
+    assert refusal(UnsupportedModelError, model) == text
+
+
+def test_float16_rows_are_refused():
+    model = make_model("TreeEnsembleRegressor", stump(), 2)
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    assert refusal(UnsupportedModelError, model) == (
+        "The input 'X' holds float16 values; onnxruntime has tree kernels for float, "
+        "double, int32 and int64."
+    )
+
+
+def test_integer_rows_of_a_regressor_are_refused():
+    model = make_model("TreeEnsembleRegressor", stump(), 2, "int64")
+    assert refusal(UnsupportedModelError, model) == (
+        "TreeEnsembleRegressor of integer rows has no kernel in onnxruntime; export "
+        "the model with float input."
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "version"),
+    [("TreeEnsembleRegressor", 5), ("TreeEnsemble", 3), ("TreeEnsemble", 6)],
+)
+def test_versions_that_onnxruntime_refuses(op, version):
+    attributes = ensemble() if op == "TreeEnsemble" else stump()
+    model = make_model(op, attributes, 2, version=version)
+    assert refusal(UnsupportedModelError, model) == (
+        f"{op} in version {version} of ai.onnx.ml is unknown to onnxruntime; "
+        "TreeEnsembleRegressor and -Classifier are in 1 to 4, TreeEnsemble in 5."
+    )
+
+
+def test_other_shapes_of_rows_are_refused():
+    model = make_model("TreeEnsembleRegressor", stump(), 2)
+    del model.graph.input[0].type.tensor_type.shape.dim[1]
+    assert refusal(UnsupportedModelError, model) == (
+        "The input 'X' has 1 dimensions; rows have two."
+    )
+    model.graph.input.append(model.graph.input[0])
+    assert refusal(UnsupportedModelError, model) == (
+        "The model has 2 inputs; a tree ensemble is read from one input of shape "
+        "(rows, features)."
+    )
+
+
+def test_weights_in_another_file_are_refused():
+    model = make_model("TreeEnsemble", ensemble(), 2, version=5)
+    for attribute in model.graph.node[0].attribute:
+        if attribute.name == "leaf_weights":
+            attribute.t.data_location = onnx.TensorProto.EXTERNAL
+    assert refusal(UnsupportedModelError, model) == (
+        "leaf_weights lies in another file; save the model in one file "
+        "(save_as_external_data=False)."
+    )
+
+
+def test_files_that_are_no_models(tmp_path):
+    path = tmp_path / "a.onnx"
+    path.write_bytes(b"\xff" * 50)
+    text = refusal(InvalidModelError, path)
+    assert text.startswith("a.onnx is no ONNX model (")
+    assert text.endswith("); the file is damaged, save the model again.")
+    path.write_bytes(b"")
+    assert refusal(UnsupportedModelError, path) == (
+        "The model has 0 inputs; a tree ensemble is read from one input of shape "
+        "(rows, features)."
+    )
+
+
+def test_without_onnx_the_error_says_what_to_install(tmp_path, monkeypatch):
+    path = tmp_path / "a.onnx"
+    path.write_bytes(b"")
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    assert refusal(UnsupportedModelError, path) == (
+        "a.onnx: reading ONNX files needs the onnx package; install it with 'pip "
+        "install onnx'."
+    )
+
+
+@pytest.mark.parametrize("op", ["TreeEnsembleRegressor", "TreeEnsemble"])
+def test_random_damage_ends_in_our_exceptions(op, tmp_path):
+    trees = RandomTrees(3, n_trees=3, modes=MODES)
+    if op == "TreeEnsemble":
+        model = make_model(op, trees.lists(2, member=0.3), 4, version=5)
+    else:
+        weights = trees.weights("target", lambda tree: range(2))
+        model = make_model(op, {**trees.table(), **weights, "n_targets": 2}, 4)
+    whole = model.SerializeToString()
+    random = np.random.default_rng(1)
+    path = tmp_path / "damaged.onnx"
+    outcomes = set()
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(int(random.integers(1, 5))):
+            at = int(random.integers(len(data)))
+            if random.random() < 0.3:
+                del data[at : at + int(random.integers(1, 9))]
+            else:
+                data[at] ^= 1 << int(random.integers(8))
+        path.write_bytes(bytes(data))
+        try:
+            load_forest(path)
+            outcomes.add("read")
+        except (InvalidModelError, UnsupportedModelError) as error:
+            outcomes.add(type(error).__name__)
+    assert outcomes >= {"read", "InvalidModelError"}
