@@ -225,8 +225,8 @@ DAMAGED = "; the model is damaged, export it again."
             "feature[0] = -1 of predicate 0 (first used in tree 0) is outside 0..2",
         ),
         (
-            with_entry("comparison", 1, 8),
-            "comparison[1] = 8 of predicate 1 (first used in tree 0) is outside 0..7",
+            with_entry("comparison", 1, 9),
+            "comparison[1] = 9 of predicate 1 (first used in tree 0) is outside 0..8",
         ),
         (
             with_entry("missing", 1, 3),

@@ -394,25 +394,15 @@ def fitted(model):
             object,
             UnsupportedModelError,
             "No frontend reads builtins.object; give a fitted model of one of: "
-            "sklearn, xgboost.",
-        ),
-        (
-            lambda: "model.txt",
-            UnsupportedModelError,
-            "model.txt: there is no frontend for LightGBM text files yet; "
-            "files that can be read end in .json, .ubj.",
-        ),
-        (
-            lambda: "some/model.onnx",
-            UnsupportedModelError,
-            "model.onnx: there is no frontend for ONNX files yet; "
-            "files that can be read end in .json, .ubj.",
+            "lightgbm, onnx, sklearn, sklearn Bagging and AdaBoost, "
+            "sklearn GradientBoosting, sklearn HistGradientBoosting, "
+            "sklearn IsolationForest, xgboost.",
         ),
         (
             lambda: "model.bin",
             UnsupportedModelError,
             "model.bin: files ending in '.bin' are not read; "
-            "save the model in a file ending in .json or .ubj.",
+            "save the model in a file ending in .json or .onnx or .txt or .ubj.",
         ),
         (
             lambda: "absent.json",

@@ -284,7 +284,6 @@ AT_BIND = {
     ),
     "quantize": (blocks().quantize("b0"), None),
     "quantize-on-gpu": (gpu().quantize("b0"), None),
-    "cache_predicates": (predicates(), None),
     "cache_predicates-no-rows": (
         Schedule().cache_predicates("batch"),
         None,

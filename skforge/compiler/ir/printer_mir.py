@@ -355,7 +355,7 @@ def _directives(loop: mir.Loop) -> list[str]:
     for name in ("interleave", "unroll_walk", "peel_walk"):
         if getattr(asked, name) is not None:
             words.append(f"{name} {getattr(asked, name)}")
-    for name in ("atomic_reduce", "shared_reduce"):
+    for name in ("cache_predicates", "atomic_reduce", "shared_reduce"):
         if getattr(asked, name):
             words.append(name)
     if asked.vector_reduce is not None:
