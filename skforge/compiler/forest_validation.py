@@ -155,6 +155,12 @@ def _check_sizes(forest: Forest) -> None:
             f"output_sizes {forest.output_sizes} do not add up to "
             f"{len(forest.base)} outputs"
         )
+    for name, values, wanted in (
+        ("transform.offsets", forest.transform.offsets, len(forest.base)),
+        ("class_labels", forest.class_labels, max(2, len(forest.base))),
+    ):
+        if len(values) not in (0, wanted):
+            _fail(f"{name} has length {len(values)} where {wanted} was expected")
     offset = forest.tree_offset
     if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
         _fail(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from skforge import load_forest
+from skforge.compiler.forest import PostTransform
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.onnx_models import MODES, RandomTrees, make_model, onnx, tensor
 
@@ -480,3 +482,28 @@ def test_random_damage_ends_in_our_exceptions(op, tmp_path):
         except (InvalidModelError, UnsupportedModelError) as error:
             outcomes.add(type(error).__name__)
     assert outcomes >= {"read", "InvalidModelError"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {
+                "transform": PostTransform(
+                    "onnx:target:none:float32", offsets=(0.0, 1.0)
+                )
+            },
+            "transform.offsets has length 2 where 1 was expected; ",
+        ),
+        (
+            {"class_labels": ("a", "b", "c")},
+            "class_labels has length 3 where 2 was expected; ",
+        ),
+    ],
+    ids=by_number,
+)
+def test_damaged_outputs_of_a_forest(changes, text):
+    forest = load_forest(make_model("TreeEnsembleRegressor", stump(), 2))
+    with pytest.raises(InvalidModelError) as error:
+        replace(forest, **changes).validate()
+    assert str(error.value) == text + DAMAGED

@@ -22,8 +22,6 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 __all__ = ["Frontend", "load_forest", "register"]
 
-_NOT_YET = {".onnx": "ONNX"}
-
 
 def load_forest(
     model: object, *, iteration_range: tuple[int, int] | None = None
@@ -32,10 +30,11 @@ def load_forest(
 
     Parameters
     ----------
-    model : path, Booster or estimator
+    model : path, Booster, ModelProto or estimator
         A ``.json`` or ``.ubj`` file saved by XGBoost or a ``.txt`` file or string by
-        LightGBM (neither library is needed), a ``Booster`` or wrapper of theirs, or
-        a fitted scikit-learn forest or tree.
+        LightGBM (neither library is needed), a ``Booster`` or wrapper of theirs, a
+        ``.onnx`` file (which needs onnx) or ``ModelProto`` of a tree ensemble, or a
+        fitted scikit-learn forest or tree.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as XGBoost's ``predict`` takes them.
         By default what the source itself would use: every round for a ``Booster`` of
@@ -97,11 +96,6 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
                     f"{path} cannot be read: {error.strerror or error}."
                 ) from error
     known = sorted(s for f in registered() for s in f.suffixes)
-    if suffix in _NOT_YET:
-        raise UnsupportedModelError(
-            f"{path.name}: there is no frontend for {_NOT_YET[suffix]} files yet; "
-            f"files that can be read end in {', '.join(known)}."
-        )
     raise UnsupportedModelError(
         f"{path.name}: files ending in {suffix!r} are not read; "
         f"save the model in a file ending in {' or '.join(known)}."

@@ -69,8 +69,9 @@ class TiledForest:
 class PredictEnsemble:
     """The whole of HIR: a forest, its tiles, and the loops that walk it.
 
-    ``forest`` is normalised: all numeric predicates share ``comparison`` (LT or LE) and
-    category tests are IN. ``n_rows`` is known only at call time.
+    ``forest`` is normalised: all predicates that order share ``comparison`` (LT or LE),
+    tests for equality are EQ, and category tests IN or MEMBER. ``n_rows`` is known
+    only at call time.
     """
 
     forest: Forest
