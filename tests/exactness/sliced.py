@@ -46,9 +46,12 @@ def counted(
     used: Sequence[int] | None = None,
     n_features: int | None = None,
     depth: int = 6,
+    n_trees: int = 1,
     seed: int = 0,
 ) -> Forest:
     """Return a forest whose feature ``used[i]`` has exactly ``counts[i]`` thresholds.
+
+    It has at least ``n_trees`` full trees of one depth.
 
     With ``twice``, every threshold has one test that sends missing values left and
     one that sends them right.
@@ -73,7 +76,8 @@ def counted(
         left = np.concatenate([left, ~left])
     n = len(feature)
     per_tree = (1 << depth) - 1
-    trees = [tree("full", depth, random) for _ in range(-(-n // per_tree))]
+    n_trees = max(n_trees, -(-n // per_tree))
+    trees = [tree("full", depth, random) for _ in range(n_trees)]
     made = forest_of(trees, seed=seed, dtype=dtype, sums="float32")
     inner = made.left >= 0
     predicate = np.full(made.n_nodes, -1, np.int32)

@@ -1,0 +1,186 @@
+"""Bit-sliced code by count: operations a node, no gathers, length free of the model."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from skforge.compiler import pipeline
+from skforge.compiler.forest import Forest
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.lir_walk import statements
+from skforge.compiler.representations.predicate_lines import LOCKSTEP, WIDE_PART
+from skforge.compiler.target import Target
+from tests.exactness.checks import emitted
+from tests.exactness.forests import drawn, forest_of, tree
+from tests.exactness.sliced import counted, grown, sliced
+
+V4 = Target.x86_64("v4")
+LEVELS = ("v2", "v3", "v4")
+
+
+def lowered(made: Forest, block: int = 512, target: Target = V4) -> lir.Function:
+    hir = pipeline.build_hir(made, sliced(block), "exact")
+    return pipeline.lower(hir, target).kernel.function
+
+
+def lets(body: lir.Body, kind: type) -> list:
+    return [
+        (s.value, s.op)
+        for s in statements(body)
+        if isinstance(s, lir.Let) and isinstance(s.op, kind)
+    ]
+
+
+def loops(function: lir.Function, hint: str) -> list[lir.For]:
+    found = [s for s in statements(function.body) if isinstance(s, lir.For)]
+    return [loop for loop in found if loop.var.name.startswith(f"{hint}.")]
+
+
+def float_compares(body: lir.Body) -> int:
+    return sum(
+        isinstance(op.a.type, lir.Vec) and op.a.type.element.is_float
+        for _, op in lets(body, lir.Compare)
+    )
+
+
+# ------------------------------------------------------------ trees
+
+
+@pytest.mark.parametrize("depth", range(9))
+def test_a_fold_is_one_operation_a_node_below_each_level(depth: int) -> None:
+    """Level l chooses among 2**l lines by 2**l - 1 operations."""
+    made = drawn(3, depth, shape="full") if depth else _stump_and_leaf()
+    function = lowered(made)
+    muxes = len(lets(function.body, lir.PlaneMux))
+    # a leaf joins the class of its neighbour, the stump
+    assert muxes == max(0, (1 << depth) - 1 - depth)
+    (loop,) = loops(function, "part") or [None]
+    inside = function.body if loop is None else loop.body
+    assert len(lets(inside, lir.PlaneMux)) == muxes
+
+
+def _stump_and_leaf() -> Forest:
+    random = np.random.default_rng(0)
+    return forest_of([tree("full", 0, random), tree("full", 1, random)])
+
+
+@pytest.mark.parametrize("depth", [4, 6, 8])
+def test_a_fold_is_one_instruction_a_node_on_avx512(depth: int) -> None:
+    shallow, _ = emitted(counted((5,), depth=3, n_trees=2), sliced(), V4)
+    deep, _ = emitted(counted((5,), depth=depth, n_trees=2), sliced(), V4)
+    more = deep.count("vpternlog") - shallow.count("vpternlog")
+    assert more == (1 << depth) - depth - (1 << 3) + 3
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("depth", [5, 8])
+def test_nothing_is_gathered_and_nothing_called(level: str, depth: int) -> None:
+    made = counted((3, 20, 200), depth=depth, n_trees=4)
+    text, _ = emitted(made, sliced(), Target.x86_64(level))
+    assert "gather" not in text
+    # the parallel loop, its body, and scratch
+    called = Counter(re.findall(r"\tcall\w*\s+([^\s@]+)", text))
+    scratch = {name: called.pop(name, 0) for name in ("aligned_alloc", "free")}
+    assert scratch["aligned_alloc"] == scratch["free"] <= 3
+    assert set(called.values()) == {1}
+    assert sorted(name.split("(")[-1] for name in called) == ["%rsp)", "predict.p1"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_code_does_not_grow_with_the_forest(level: str) -> None:
+    target = Target.x86_64(level)
+
+    def lines(**kind: object) -> int:
+        made = counted((3, 20, 200), **kind)  # type: ignore[arg-type]
+        return len(emitted(made, sliced(), target)[0].splitlines())
+
+    few, many = lines(n_trees=4), lines(n_trees=300)
+    # a larger constant may be encoded differently
+    assert abs(few - many) <= 4
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_code_does_not_grow_with_the_predicates(level: str) -> None:
+    target = Target.x86_64(level)
+
+    def lines(*counts: int) -> int:
+        used = [5 * k for k in range(len(counts))]  # in several tiles of columns
+        made = counted(counts, used=used, n_features=40)
+        return len(emitted(made, sliced(), target)[0].splitlines())
+
+    # the same kinds of search, in one vector register or two
+    assert abs(lines(2, 155, 248, 155) - lines(9, 248, 155, 496, 248, 3, 7)) <= 4
+
+
+def test_code_of_a_list_does_not_grow_with_its_operations() -> None:
+    random = np.random.default_rng(2)
+
+    def lines(*leaves: int) -> int:
+        made = forest_of([grown(n, random) for n in leaves], n_features=3)
+        (loop,) = loops(lowered(made), "tree")
+        assert len(lets(loop.body, lir.PlaneMux)) == 1
+        return len(list(statements(loop.body)))
+
+    assert lines(140, 150) == lines(*[200] * 20)
+
+
+# ------------------------------------------------------------ predicates
+
+
+def test_few_thresholds_compare_directly() -> None:
+    """One splat and a compare for each vector of the block's rows."""
+    function = lowered(counted((9, 1, 4)))
+    (loop,) = loops(function, "threshold")
+    assert float_compares(loop.body) == 512 // 16
+    assert not loops(function, "rows")
+
+
+@pytest.mark.parametrize(
+    ("count", "levels"),
+    [(10, 4), (15, 4), (16, 5), (31, 5), (32, 6), (64, 7), (128, 8), (255, 8)],
+)
+def test_many_thresholds_are_searched(count: int, levels: int) -> None:
+    """As many compares a row as the number of thresholds has bits, not thresholds."""
+    function = lowered(counted((count,)))
+    (loop,) = loops(function, "rows")
+    assert float_compares(loop.body) == LOCKSTEP * levels
+    # the first level has one pivot
+    assert len(lets(loop.body, lir.Permute)) == LOCKSTEP * (levels - 1)
+    assert not loops(function, "threshold")
+
+
+def test_a_search_permutes_registers_on_avx512() -> None:
+    text, _ = emitted(counted((200,)), sliced(), V4)
+    # levels 1 to 4 fit one register, 5 two, 6 four, 7 eight
+    assert len(re.findall(r"\tvperm(?:d|ps)\s", text)) == 4 * LOCKSTEP
+    assert len(re.findall(r"\tvperm[it]2ps\s", text)) == (1 + 2 + 4) * LOCKSTEP
+
+
+def test_without_permutes_every_threshold_is_compared() -> None:
+    function = lowered(counted((200, 3)), target=Target.x86_64("v2"))
+    assert not loops(function, "rows")
+    (loop,) = loops(function, "threshold")
+    assert float_compares(loop.body) == 512 // 4
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_wide_rows_are_fetched_ahead(level: str) -> None:
+    target = Target.x86_64(level)
+    wide, narrow = drawn(9, 6, n_features=501), drawn(9, 6, n_features=500)
+    assert len(re.findall(r"\tprefetch", emitted(wide, sliced(), target)[0])) == 1
+    assert "prefetch" not in emitted(narrow, sliced(), target)[0]
+
+
+def test_wide_rows_are_taken_in_parts() -> None:
+    function = lowered(drawn(9, 6, n_features=501))
+    columns = [
+        s
+        for s in statements(function.body)
+        if isinstance(s, lir.Alloc) and s.buffer.name.startswith("columns")
+    ]
+    sizes = {v.name: op.value for v, op in lets(function.body, lir.Const)}
+    assert [sizes[s.size.name] for s in columns] == [16 * WIDE_PART]
