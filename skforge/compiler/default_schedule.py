@@ -74,7 +74,7 @@ class ForestShape:
             n_features=forest.n_features,
             row_bytes=forest.n_features * forest.input_dtype.itemsize,
             node_bytes=forest.n_nodes * 2 * forest.threshold.dtype.itemsize,
-            min_depth=int(low.min(initial=0)),
+            min_depth=int(low.min()) if len(low) else 0,
             max_depth=deepest,
             padded_nodes=_padded_nodes(forest, deepest),
         )

@@ -1,0 +1,216 @@
+"""Predicates evaluated once for a block, trees as logic over them: the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skforge.compiler.forest import Missing
+from skforge.compiler.module import compile_forest
+from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+from tests.exactness.checks import (
+    assert_same_bits,
+    check_exact,
+    expected,
+    interpreted,
+    levels,
+    raw_of,
+    rounding_bound,
+)
+from tests.exactness.forests import MAKERS, forest
+from tests.strategies_forest import edge_rows, random_forest
+
+
+def blocks(size: int) -> Schedule:
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", size)
+        .reorder("b0", "tree", "b1")
+        .cache_predicates("b0")
+        .vectorize("b1")
+        .represent("bitsliced")
+    )
+
+
+SCHEDULES = {
+    "64": blocks(64),
+    "128": blocks(128),
+    "256": blocks(256),
+    "512": blocks(512).parallel("b0"),
+    "1024": blocks(1024),
+    "tiles of trees": Schedule()
+    .tile("batch", "b0", "b1", 64)
+    .tile("tree", "t0", "t1", 3)
+    .reorder("b0", "t0", "t1", "b1")
+    .cache_predicates("b0")
+    .vectorize("b1")
+    .represent("bitsliced"),
+    "specialized": blocks(128).specialize("tree"),
+}
+#: All but forests of leaves and of several kinds of missing values.
+SLICED = [
+    name
+    for name in MAKERS
+    if name
+    not in (
+        "leaves",
+        "one leaf",
+        "no trees",
+        "double extremes",
+        "any missing",
+        "categories",
+    )
+]
+EDGES = (0, 1, 63, 64, 65, 127, 129, 511, 513, 1000)
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_forests(name: str) -> None:
+    sizes = (0, 1, 3) if name == "wide records" else EDGES
+    check_exact(name, SCHEDULES["512"], batches=sizes, n_jobs=2, apply=True)
+    check_exact(name, SCHEDULES["64"], batches=sizes)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules(schedule: str) -> None:
+    for name in ("multiclass", "extremes", "double categories", "vector 3"):
+        check_exact(name, SCHEDULES[schedule], batches=EDGES)
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize(
+    "name", ["extremes", "double categories", "zero missing", "vector 10", "double"]
+)
+def test_x86_64_levels(level: str, name: str) -> None:
+    if level not in levels():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    for schedule in ("128", "512"):
+        target = levels()[level]
+        check_exact(name, SCHEDULES[schedule], target=target, batches=(1, 65, 513))
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64"])
+@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 2", "extremes"])
+def test_nothing_is_read_or_written_out_of_bounds(level: str, name: str) -> None:
+    target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
+    rows, raw, _ = expected(name)
+    for n in (0, 1, 65, 70):
+        got = interpreted(
+            forest(name), SCHEDULES["64"], rows[:n], target=target, extra_stride=n % 3
+        )
+        assert_same_bits(got, raw[:n], (level, n))
+
+
+def test_fast_sums_are_within_their_bound() -> None:
+    for name in ("multiclass", "vector 3", "averaged"):
+        module = compile_forest(forest(name), SCHEDULES["128"], reduction="fast")
+        rows, raw, _ = expected(name)
+        error = np.abs(raw_of(module, rows).astype(np.float64) - raw)
+        assert (error <= rounding_bound(forest(name), rows)).all()
+
+
+ORDER = (
+    'cache_predicates("b0") needs sums in the order of the model, with exact or fast '
+    "reduction; leave out parallel tree loops and reorder_trees."
+)
+REFUSED = {
+    "sums in another order": ("scalar", blocks(64).reorder_trees(), "exact", ORDER),
+    "fixed-point sums": (
+        "scalar",
+        blocks(64),
+        "reproducible",
+        'represent("bitsliced") sums floats in model order; use reduction="exact" or '
+        "another representation.",
+    ),
+    "leaves alone": (
+        "leaves",
+        blocks(64),
+        "exact",
+        'represent("bitsliced") evaluates predicates, and this forest of single leaves '
+        'has none; use represent("sparse").',
+    ),
+    "no trees": (
+        "no trees",
+        blocks(64),
+        "exact",
+        'represent("bitsliced") evaluates predicates, and this forest of single leaves '
+        'has none; use represent("sparse").',
+    ),
+    "two kinds of missing values": (
+        "any missing",
+        blocks(64),
+        "exact",
+        "the forest mixes ways to treat missing values, which cache_predicates does "
+        "not take; leave it out.",
+    ),
+    "small blocks": (
+        "scalar",
+        blocks(32),
+        "exact",
+        'represent("bitsliced") takes blocks of 64 rows or a power of two times that; '
+        "this schedule has blocks of 32.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_bit_logic_cannot_express_is_refused(case: str) -> None:
+    name, schedule, reduction, message = REFUSED[case]
+    with pytest.raises(ScheduleError) as error:
+        compile_forest(forest(name), schedule, reduction=reduction).compile_all()
+    assert str(error.value) == message
+
+
+quick = settings(
+    max_examples=30,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+
+
+def check_random(data: st.DataObject, target: str | Target) -> None:
+    missing = data.draw(st.sampled_from(list(Missing)))
+    made = data.draw(random_forest(max_trees=9, max_depth=4, missing=(missing,)))
+    if not made.n_predicates:
+        return
+    schedule = SCHEDULES[data.draw(st.sampled_from(list(SCHEDULES)))]
+    n = data.draw(st.integers(0, 700))
+    try:
+        module = compile_forest(made, schedule, target)
+        raw = raw_of(module, edge_rows(made, n, seed=3))
+    except ScheduleError as error:
+        assert "leave it out" in str(error) or "tree loops" in str(error)
+        return
+    rows = edge_rows(made, n, seed=3)
+    assert_same_bits(raw, reference_raw(made, rows), n)
+    leaves = made.source_node[reference_leaves(made, rows)]
+    assert_same_bits(module.apply(rows), leaves, "apply")
+
+
+@quick
+@given(st.data())
+def test_random_forests(data: st.DataObject) -> None:
+    check_random(data, "cpu")
+
+
+@quick
+@given(st.data())
+def test_random_forests_on_older_machines(data: st.DataObject) -> None:
+    level = data.draw(st.sampled_from(sorted(levels())))
+    check_random(data, levels()[level])
+
+
+@pytest.mark.slow
+@settings(quick, max_examples=1500)
+@given(st.data())
+def test_random_forests_often(data: st.DataObject) -> None:
+    level = data.draw(st.sampled_from(["", *sorted(levels())]))
+    check_random(data, levels()[level] if level else "cpu")

@@ -1,0 +1,120 @@
+"""Default schedules: each range has one, it fits the forest, and suits its shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from skforge.compiler import default_schedule, pipeline
+from skforge.compiler.default_schedule import (
+    BATCH_RANGES,
+    UNROLL_LIMIT,
+    ForestShape,
+    default_schedules,
+    walking_schedules,
+)
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
+
+V3 = Target.x86_64("v3")
+
+
+def test_ranges_cover_every_batch_size_once() -> None:
+    """They start as DESIGN says: 1, 2-15, 16-127, 128-2048 and above."""
+    assert BATCH_RANGES == ((1, 1), (2, 15), (16, 127), (128, 2048), (2049, None))
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
+    target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
+    table = default_schedules(forest(name), target)
+    assert tuple(table) == BATCH_RANGES
+    if name == "wide records" and level != "v3":
+        return  # large; its schedules are those of the others
+    for schedule in set(table.values()):
+        hir = pipeline.build_hir(forest(name), schedule, "exact")
+        assert pipeline.lower(hir, target).kernel.data
+
+
+@pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])
+def test_reproducible_forests_get_schedules_that_take_them(name: str) -> None:
+    for schedule in set(default_schedules(forest(name), V3, "reproducible").values()):
+        pipeline.build_hir(forest(name), schedule, "reproducible")
+
+
+def test_a_single_row_walks_trees_together_and_a_batch_walks_rows() -> None:
+    table = walking_schedules(drawn(100, 6), V3)
+    assert '.interleave("tree", ' in repr(table[1, 1])
+    assert "parallel" not in repr(table[1, 1])
+    for batch in BATCH_RANGES[2:]:
+        assert '.interleave("b1", ' in repr(table[batch])
+        assert '.parallel("b0")' in repr(table[batch])
+
+
+@pytest.mark.parametrize("n_trees", [0, 1, 2, 9, 100])
+def test_no_more_trees_in_flight_than_there_are(n_trees: int) -> None:
+    (first, *_) = walking_schedules(drawn(n_trees, 3, shape="full"), V3).values()
+    in_flight = first.loop_nest(n_trees).loops[0].body[0].interleave
+    at_most = min(n_trees, default_schedule.TREES_IN_FLIGHT)
+    assert in_flight == (at_most if at_most > 1 else None)
+
+
+def test_equal_depths_need_no_leaf_check_and_deep_trees_keep_theirs() -> None:
+    assert ".unroll_walk(" in repr(walking_schedules(drawn(20, 5, shape="full"), V3))
+    chains = walking_schedules(drawn(20, UNROLL_LIMIT + 1, shape="chain"), V3)
+    assert ".unroll_walk(" not in repr(chains)
+    # all leaves of a chain but one lie higher: only the first hop is certain
+    assert '.peel_walk("tree", 1)' in repr(chains[1, 1])
+    mixed = walking_schedules(forest("mixed trees"), V3)  # there are single leaves
+    assert "_walk(" not in repr(mixed)
+
+
+def test_padding_is_estimated_by_what_it_adds() -> None:
+    random = np.random.default_rng(0)
+    full = ForestShape.of(forest_of([tree("full", 4, random)]))
+    assert (full.min_depth, full.max_depth, full.padded_nodes) == (4, 4, 1.0)
+    # a stump beside: two leaves, three levels short each, two nodes a level
+    stump = ForestShape.of(
+        forest_of([tree("full", 4, random), tree("full", 1, random)])
+    )
+    assert stump.padded_nodes == 1 + 2 * (2 * 3) / (31 + 3)
+
+
+def test_blocks_of_wide_rows_stay_in_cache() -> None:
+    def block(n_features: int) -> int:
+        made = replace(drawn(50, 5, shape="full"), n_features=n_features)
+        schedule = walking_schedules(made, V3)[2049, None]
+        (outer,) = schedule.loop_nest(50).loops
+        return outer.step
+
+    widths = [block(n) for n in (5, 1000, 20_000, 1_000_000)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > widths[-1] >= default_schedule.ROWS_IN_FLIGHT
+
+
+def test_rows_are_fetched_ahead_where_they_do_not_fit_a_cache() -> None:
+    narrow = walking_schedules(drawn(50, 5), V3)[2049, None]
+    wide = walking_schedules(drawn(50, 5, n_features=2000), V3)[2049, None]
+    assert "cache" not in repr(narrow)
+    assert '.cache("b0")' in repr(wide)
+
+
+def test_shared_predicates_are_evaluated_once_for_big_batches() -> None:
+    table = default_schedules(drawn(100, 5, shape="full"), V3)
+    assert "cache_predicates" in repr(table[2049, None])
+    assert "cache_predicates" not in repr(table[1, 1])
+    # not where missing values are treated in several ways
+    mixed = default_schedules(forest("any missing"), V3)
+    assert "cache_predicates" not in repr(mixed)
+
+
+def test_equal_choices_are_equal_values() -> None:
+    table = default_schedules(drawn(100, 5, shape="full"), V3)
+    again = default_schedules(drawn(100, 5, shape="full"), V3)
+    assert table == again
+    assert all(isinstance(schedule, Schedule) for schedule in table.values())
+    assert len(set(table.values())) < len(table)
