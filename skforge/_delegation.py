@@ -7,9 +7,10 @@ import os
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from functools import lru_cache
+from functools import lru_cache, update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MethodType
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, _fit_context, clone
@@ -146,8 +147,33 @@ def offered(name: str) -> Callable[[Method], Method]:
             return isinstance(forest, Forest) and has_method(forest, name)
         return name in ("predict", "apply", "score")
 
-    decorate: Callable[[Method], Method] = available_if(check)
+    def decorate(method: Method) -> Method:
+        return cast(Method, _Offered(method, name, available_if(check)(method)))
+
     return decorate
+
+
+class _Offered:
+    """Scikit-learn's ``available_if``, remembering what a fitted model offers.
+
+    Asking the model costs more than predicting a row. What it offers does not change
+    once it is compiled: the compiled predictor keeps the names found to be there.
+    """
+
+    def __init__(self, method: Any, name: str, checked: Any) -> None:
+        self._method, self._name, self._checked = method, name, checked
+        update_wrapper(cast(Any, self), method)
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        if obj is None:
+            return self._checked.__get__(obj, owner)
+        predictor = obj.__dict__.get("_predictor")
+        if predictor is not None and self._name in predictor.offered:
+            return MethodType(self._method, obj)
+        found = self._checked.__get__(obj, owner)
+        if predictor is not None:
+            predictor.offered.add(self._name)
+        return found
 
 
 def visual_block(model: Any, compiled: str | None) -> Any:

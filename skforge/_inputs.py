@@ -121,6 +121,13 @@ class SklearnSource:
             return self.estimator._validate_X_predict(X, check_input=True)
         return self.estimator._validate_X_predict(X)
 
+    @property
+    def declines(self) -> str | None:
+        """Values it refuses; None where it warns that names are missing."""
+        if self._warns:
+            return None
+        return "infinite" if self._nan_is_fine else "not_finite"
+
     def plain(self, X: Array) -> bool:
         """Refuse 0 rows, infinities, and names that are missing."""
         if self._warns or not len(X):
@@ -231,6 +238,8 @@ class XGBoostSource(_XGBoostRows):
         """Take numbers; everything else is the wrapper's business."""
         return self._dense(X, method, strict=method == "apply")
 
+    declines = "nothing"
+
     def plain(self, X: Array) -> bool:
         """Accept everything but 0 rows, whose results have their own shapes."""
         return len(X) > 0
@@ -266,6 +275,8 @@ class BoosterSource(_XGBoostRows):
         if isinstance(rows, np.ndarray) and not self.plain(rows):
             return None
         return rows
+
+    declines = "infinite"
 
     def plain(self, X: Array) -> bool:
         """Refuse 0 rows and infinities, as ``DMatrix`` does."""
@@ -335,6 +346,8 @@ class ForestSource:
                     f"{list(names)}; pass X[names] with the columns in that order."
                 )
         return X
+
+    declines = "nothing"
 
     def plain(self, X: Array) -> bool:
         """Accept everything."""

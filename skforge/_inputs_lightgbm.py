@@ -57,6 +57,11 @@ class LightGBMBoosterSource:
         dtype = np.result_type(*X.dtypes, np.float32)
         return None if dtype.itemsize > 8 else np.asarray(X.to_numpy(dtype))
 
+    @property
+    def declines(self) -> str | None:
+        """Return "nothing", or None where it warns that names are missing."""
+        return None if self._warns else "nothing"
+
     def plain(self, X: Array) -> bool:
         """Accept all but 0 rows, and rows whose lack of names makes it warn."""
         return len(X) > 0 and not self._warns

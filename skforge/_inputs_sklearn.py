@@ -46,6 +46,15 @@ class EnsembleSource:
         """Run the estimator's own validation."""
         raise NotImplementedError
 
+    @property
+    def declines(self) -> str | None:
+        """Values it refuses; None where it warns that names are missing."""
+        if self._warns:
+            return None
+        if self._nan_is_fine:
+            return "nothing" if self._infinity_is_fine else "infinite"
+        return "not_finite"
+
     def plain(self, X: Array) -> bool:
         """Refuse 0 rows, names that are missing, and values the source refuses."""
         if self._warns or not len(X):
@@ -164,6 +173,11 @@ class HistGradientBoostingSource(EnsembleSource):
                 values[known] = table[codes[known].astype(np.intp)]
             rows[:, column.feature] = values
         return rows
+
+    @property
+    def declines(self) -> str | None:
+        """As for any histogram model, but None where an encoder comes before."""
+        return None if self._named or self._coded else super().declines
 
     def plain(self, X: Array) -> bool:
         """Refuse, besides, what only the encoder can read or will not."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._entries import Entry, build_entry
 from skforge._inputs import Source, dense_blocks, source_of
 from skforge.compiler import transforms_onnx
 from skforge.compiler.forest import Forest
@@ -17,6 +18,13 @@ from skforge.compiler.transforms_sklearn import decision_function, score_samples
 Array = NDArray[Any]
 
 CLASSIFICATION = ("binary", "multiclass", "multilabel")
+
+
+def _untried(X: Any) -> None:
+    """Decline: no entry has been sought yet."""
+
+
+_UNTRIED: Entry = _untried
 
 
 class Predictor:
@@ -30,7 +38,19 @@ class Predictor:
         The source model, or the path it was read from.
     """
 
-    __slots__ = ("_classes", "_dtype", "_width", "forest", "module", "source")
+    __slots__ = (
+        "_classes",
+        "_dtype",
+        "_width",
+        "fast_jobs",
+        "fast_predict",
+        "fast_predict_proba",
+        "fast_predict_raw",
+        "forest",
+        "module",
+        "offered",
+        "source",
+    )
 
     def __init__(self, module: CompiledModule, estimator: Any) -> None:
         self.module = module
@@ -41,9 +61,19 @@ class Predictor:
         # XGBoost's wrappers have no labels but 0, 1, and so on.
         named = self.forest.source in ("sklearn", "lightgbm")
         self._classes = getattr(estimator, "classes_", None) if named else None
+        #: Methods known to be there; see ``_delegation.offered``.
+        self.offered: set[str] = set()
+        #: Compiled calls, each a function of one argument that declines with None
+        #: what it is not for; sought on the first ordinary call.
+        self.fast_predict: Entry | None = _UNTRIED
+        self.fast_predict_proba: Entry | None = _UNTRIED
+        self.fast_predict_raw: Entry | None = _UNTRIED
+        self.fast_jobs: int | None = None
 
     def predict(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return labels, targets or scores, as the source's ``predict`` does."""
+        if self.fast_predict is _UNTRIED:
+            self._find_entry("predict", n_jobs)
         raw = self._raw(X, "predict", n_jobs)
         if raw is None:
             return self.source.call("predict", X)
@@ -53,6 +83,8 @@ class Predictor:
 
     def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return class probabilities; a list for several targets of scikit-learn."""
+        if self.fast_predict_proba is _UNTRIED:
+            self._find_entry("predict_proba", n_jobs)
         raw = self._raw(X, "predict_proba", n_jobs)
         if raw is None:
             return self.source.call("predict_proba", X)
@@ -76,8 +108,21 @@ class Predictor:
 
     def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return raw scores."""
+        if self.fast_predict_raw is _UNTRIED:
+            self._find_entry("predict_raw", n_jobs)
         raw = self._raw(X, "predict_raw", n_jobs)
         return self.source.call("predict_raw", X) if raw is None else raw
+
+    def _find_entry(self, method: str, n_jobs: int | None) -> None:
+        """Compile a method's entry; a method without one keeps the ordinary path."""
+        setattr(self, f"fast_{method}", None)  # while the two are compared
+
+        def ordinary(rows: Array) -> Any:
+            return getattr(self, method)(rows)
+
+        entry = build_entry(self.module, self.source, method, ordinary, n_jobs)
+        setattr(self, f"fast_{method}", entry)
+        self.fast_jobs = n_jobs
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""

@@ -257,6 +257,11 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
             return predictor.source.call("predict", X, **params)
+        entry = predictor.fast_predict
+        if entry is not None and predictor.fast_jobs == self.n_jobs:
+            found = entry(X)
+            if found is not None:
+                return found
         return predictor.predict(X, self.n_jobs)
 
     @offered("predict_proba")
@@ -278,6 +283,11 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
             return predictor.source.call("predict_proba", X, **params)
+        entry = predictor.fast_predict_proba
+        if entry is not None and predictor.fast_jobs == self.n_jobs:
+            found = entry(X)
+            if found is not None:
+                return found
         return predictor.predict_proba(X, self.n_jobs)
 
     @offered("predict_log_proba")
@@ -360,6 +370,11 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             In the dtype in which the source sums.
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
+        entry = predictor.fast_predict_raw
+        if entry is not None and predictor.fast_jobs == self.n_jobs:
+            found = entry(X)
+            if found is not None:
+                return found
         return predictor.predict_raw(X, self.n_jobs)
 
     @offered("score")

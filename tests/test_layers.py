@@ -51,6 +51,7 @@ LAYERS = (
         "skforge._delegation",
         "skforge._dispatch",
         "skforge._inputs*",
+        "skforge._entries",
         "skforge._predictor",
         "skforge._verification",
     ),

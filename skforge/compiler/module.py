@@ -174,7 +174,11 @@ class CompiledModule:
     # ------------------------------------------------------------ fast calls
 
     def entry(
-        self, output: entries.Output = "raw", refused: entries.Refused = "nothing"
+        self,
+        output: entries.Output = "raw",
+        refused: entries.Refused = "nothing",
+        *,
+        n_jobs: int | None = None,
     ) -> Any:
         """Return a compiled function of one argument, or None where there is none.
 
@@ -191,6 +195,9 @@ class CompiledModule:
             binary model with one output; numbers of the predicted classes.
         refused : {"nothing", "infinite", "not_finite"}
             Values in the rows that the entry declines.
+        n_jobs : int or None
+            Threads other calls may use: the entry itself runs on its caller's thread,
+            and leaves batches worth more than one to them.
 
         Returns
         -------
@@ -205,7 +212,7 @@ class CompiledModule:
                 if element == "accumulator":
                     self._publish(index, kernel)
         work = max(1, int(self._levels))
-        jobs = self.n_jobs in (None, 1)
+        jobs = (self.n_jobs if n_jobs is None else n_jobs) in (None, 1)
         kind = entries.EntryKind(
             n_features=forest.n_features,
             n_outputs=forest.n_outputs,

@@ -616,22 +616,22 @@ scan.end:
         body = f"""  %l.row = mul i64 %i.finish, {k}
   %l.at = getelementptr {t}, ptr %sums, i64 %l.row
   %l.first = load {t}, ptr %l.at
-  br label %arg
-arg:
-  %arg.j = phi i64 [ 0, %finish.loop ], [ %arg.j.n, %arg ]
-  %arg.b = phi i64 [ 0, %finish.loop ], [ %arg.b.n, %arg ]
-  %arg.v = phi {t} [ %l.first, %finish.loop ], [ %arg.v.n, %arg ]
-  %arg.at = getelementptr {t}, ptr %l.at, i64 %arg.j
-  %arg.x = load {t}, ptr %arg.at
-  %arg.g = fcmp ogt {t} %arg.x, %arg.v
-  %arg.b.n = select i1 %arg.g, i64 %arg.j, i64 %arg.b
-  %arg.v.n = select i1 %arg.g, {t} %arg.x, {t} %arg.v
-  %arg.j.n = add i64 %arg.j, 1
-  %arg.m = icmp slt i64 %arg.j.n, {k}
-  br i1 %arg.m, label %arg, label %arg.end
-arg.end:
+  br label %best
+best:
+  %best.j = phi i64 [ 0, %finish.loop ], [ %best.j.n, %best ]
+  %best.b = phi i64 [ 0, %finish.loop ], [ %best.b.n, %best ]
+  %best.v = phi {t} [ %l.first, %finish.loop ], [ %best.v.n, %best ]
+  %best.at = getelementptr {t}, ptr %l.at, i64 %best.j
+  %best.x = load {t}, ptr %best.at
+  %best.g = fcmp ogt {t} %best.x, %best.v
+  %best.b.n = select i1 %best.g, i64 %best.j, i64 %best.b
+  %best.v.n = select i1 %best.g, {t} %best.x, {t} %best.v
+  %best.j.n = add i64 %best.j, 1
+  %best.m = icmp slt i64 %best.j.n, {k}
+  br i1 %best.m, label %best, label %best.end
+best.end:
   %l.to = getelementptr i64, ptr %data, i64 %i.finish
-  store i64 %arg.b.n, ptr %l.to"""
+  store i64 %best.b.n, ptr %l.to"""
         return "finish:\n" + self._loop("finish", "%n", body, "return")
 
 

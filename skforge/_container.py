@@ -1,0 +1,288 @@
+"""The ``.skforge`` container: a stored zip of one JSON manifest and ``.npy`` arrays.
+
+::
+
+    manifest.json          {"format": "skforge", "format_version": 1, ..., "arrays":
+                            {"left": {"dtype": "<i4", "shape": [7], "sha256": ...}}}
+    arrays/left.npy        NumPy's own format, read without pickle
+    (comment)              skforge <sha256 of manifest.json>
+
+The comment vouches for the manifest and the manifest for the arrays, so that damage
+anywhere ends in an error. Digests detect damage, not forgery: what is read is checked
+again by whoever gives it a meaning. Nothing is compressed and every size is compared
+with that of the file before memory is taken, so a small file cannot become a big one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import secrets
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+Array: TypeAlias = NDArray[Any]
+
+FORMAT_VERSION = 1
+
+#: Most bytes of a manifest, of one array's header, of all arrays; most arrays.
+MANIFEST_BYTES = 64 << 20
+HEADER_BYTES = 1 << 12
+ARRAY_BYTES = 1 << 40
+MOST_ARRAYS = 4096
+
+_MANIFEST = "manifest.json"
+_COMMENT = b"skforge "
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
+
+# What zipfile raises on damage, besides its own error.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    KeyError,
+    IndexError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,  # "encrypted"
+    ValueError,  # negative seeks, names that are no text
+)
+
+
+def write_container(
+    path: str | os.PathLike[str],
+    manifest: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+) -> None:
+    """Write a container; whatever happens, the file is the old one or the new one.
+
+    Parameters
+    ----------
+    path : path
+        Replaced in one step, once everything is on the disk.
+    manifest : mapping
+        What JSON can hold, without NaN; ``format``, ``format_version`` and ``arrays``
+        are added.
+    arrays : mapping of str to ndarray
+        Of numbers, booleans or text.
+    """
+    described: dict[str, dict[str, Any]] = {}
+    payloads: dict[str, bytes] = {}
+    for name, array in arrays.items():
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        buffer = io.BytesIO()
+        npy.write_array(buffer, little.reshape(array.shape), allow_pickle=False)
+        payloads[name] = buffer.getvalue()
+        described[name] = {
+            "dtype": little.dtype.str,
+            "shape": list(array.shape),
+            "sha256": hashlib.sha256(payloads[name]).hexdigest(),
+        }
+    whole = {
+        "format": "skforge",
+        "format_version": FORMAT_VERSION,
+        **manifest,
+        "arrays": described,
+    }
+    text = json.dumps(whole, indent=1, allow_nan=False).encode()
+    with _replacing(Path(os.path.realpath(path))) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), text)
+            for name, payload in payloads.items():
+                archive.writestr(zipfile.ZipInfo(_member(name), _EPOCH), payload)
+            archive.comment = _COMMENT + hashlib.sha256(text).hexdigest().encode()
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a new file beside ``path``, which takes its place when all went well."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    # os.open, so that the umask decides who may read it; a temporary file is private
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(beside, flags, 0o666)
+    try:
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+    # The name is on the disk only once its directory is; some systems cannot do that.
+    with contextlib.suppress(OSError):
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def read_container(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return a container's manifest and arrays, every byte of them checked.
+
+    Parameters
+    ----------
+    path : path
+        A file that :func:`write_container` wrote.
+
+    Returns
+    -------
+    manifest : dict
+    arrays : dict of str to ndarray
+        Read-only, in this machine's byte order.
+
+    Raises
+    ------
+    InvalidModelError
+        If the file cannot be read, is no container, or is damaged.
+    UnsupportedModelError
+        If a later release wrote it.
+    """
+    name = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                with zipfile.ZipFile(file) as archive:
+                    return _read(archive, size)
+            except _DAMAGE as error:
+                if isinstance(error, (InvalidModelError, UnsupportedModelError)):
+                    raise
+                raise InvalidModelError(f"it is damaged ({error})") from error
+    except (InvalidModelError, UnsupportedModelError) as error:
+        advice = "Save the model again."
+        if isinstance(error, UnsupportedModelError):
+            advice = "Update skforge."
+        raise type(error)(f"{name} cannot be loaded: {error}. {advice}") from error
+    except OSError as error:
+        raise InvalidModelError(
+            f"{name} cannot be read: {error.strerror or error}."
+        ) from error
+
+
+def _read(
+    archive: zipfile.ZipFile, size: int
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    members = {info.filename: info for info in archive.infolist()}
+    if _MANIFEST not in members:
+        raise InvalidModelError(f"it has no {_MANIFEST}, so skforge did not write it")
+    if len(members) != len(archive.infolist()) or len(members) > MOST_ARRAYS + 1:
+        raise InvalidModelError("its directory lists entries twice, or too many")
+    for info in members.values():
+        # Stored, and no longer than the file: nothing grows while it is read.
+        stored = info.compress_type == zipfile.ZIP_STORED
+        if not stored or info.compress_size != info.file_size or info.file_size > size:
+            raise InvalidModelError(
+                f"the size of its entry {info.filename!r} is not what is stored"
+            )
+    if members[_MANIFEST].file_size > MANIFEST_BYTES:
+        raise InvalidModelError(f"its {_MANIFEST} is larger than any model's")
+    text = archive.read(_MANIFEST)
+    digest = hashlib.sha256(text).hexdigest().encode()
+    if archive.comment != _COMMENT + digest:
+        raise InvalidModelError(f"its {_MANIFEST} is not the one that was written")
+    manifest = _parse(text)
+    described = manifest["arrays"]
+    if members.keys() != {_MANIFEST, *map(_member, described)}:
+        raise InvalidModelError("its entries are not those of its manifest")
+    arrays = {}
+    for name, facts in described.items():
+        arrays[name] = _read_array(archive, members[_member(name)], name, facts)
+    return manifest, arrays
+
+
+def _member(name: str) -> str:
+    return f"arrays/{name}.npy"
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    try:
+        manifest = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidModelError(f"its {_MANIFEST} is no JSON") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != "skforge":
+        raise InvalidModelError(f"its {_MANIFEST} is not skforge's")
+    version = manifest.get("format_version")
+    if type(version) is not int or version < 1:
+        raise InvalidModelError(f"its format version is {version!r}")
+    if version > FORMAT_VERSION:
+        raise UnsupportedModelError(
+            f"it has format version {version}, and this release of skforge reads "
+            f"versions up to {FORMAT_VERSION}"
+        )
+    described = manifest.get("arrays")
+    if not isinstance(described, dict):
+        raise InvalidModelError(f"its {_MANIFEST} lists no arrays")
+    total = 0
+    for name, facts in described.items():
+        total += _bytes_of(name, facts)
+    if total > ARRAY_BYTES:
+        raise InvalidModelError("its arrays are larger than any model's")
+    return manifest
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _bytes_of(name: str, facts: Any) -> int:
+    """Return the bytes of an array's data, after checking its description."""
+    if isinstance(facts, dict) and facts.keys() == {"dtype", "shape", "sha256"}:
+        dtype, shape = _dtype(facts["dtype"]), facts["shape"]
+        whole = isinstance(shape, list) and len(shape) <= 8
+        if dtype is not None and whole and isinstance(facts["sha256"], str):
+            if all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
+                return prod(shape) * dtype.itemsize
+    raise InvalidModelError(f"its array {name!r} is described wrongly")
+
+
+def _dtype(text: Any) -> np.dtype[Any] | None:
+    """Return a dtype of plain values, None for every other text."""
+    if not isinstance(text, str) or len(text) > 12:
+        return None
+    try:
+        dtype = np.dtype(text)
+    except (TypeError, ValueError, SyntaxError):
+        return None
+    plain = dtype.kind in "biufSU" and dtype.str == text and dtype.itemsize > 0
+    return dtype if plain else None
+
+
+def _read_array(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, facts: dict[str, Any]
+) -> Array:
+    n_bytes = _bytes_of(name, facts)
+    if not n_bytes < info.file_size <= n_bytes + HEADER_BYTES:
+        raise InvalidModelError(f"the size of its array {name!r} is not as described")
+    payload = archive.read(info.filename)
+    if hashlib.sha256(payload).hexdigest() != facts["sha256"]:
+        raise InvalidModelError(f"its array {name!r} is damaged")
+    dtype, shape = np.dtype(facts["dtype"]), tuple(facts["shape"])
+    header = io.BytesIO(payload[:HEADER_BYTES])
+    if npy.read_magic(header) != (1, 0):
+        raise InvalidModelError(f"its array {name!r} has an unknown header")
+    found = npy.read_array_header_1_0(header)
+    if found != (shape, False, dtype) or header.tell() + n_bytes != len(payload):
+        raise InvalidModelError(f"its array {name!r} is not as described")
+    array = np.frombuffer(payload, dtype, offset=header.tell()).reshape(shape)
+    return array.astype(dtype.newbyteorder("="), copy=False)

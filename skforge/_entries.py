@@ -1,0 +1,86 @@
+"""Compiled calls under the estimator's methods: no validation, no NumPy transforms.
+
+A compiled entry point takes an array that the source would take without a word, and
+answers in the source's values; anything else it declines, and the ordinary path, which
+warns and raises as the source does, goes on. An entry is used only after it has given
+the ordinary path's own bits on rows drawn around the forest's thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.backends.entry import Output
+from skforge.compiler.module import CompiledModule
+from skforge.compiler.reference import draw_rows
+
+Entry = Callable[[Any], Any]
+
+#: Rows on which an entry has to agree with the ordinary path, alone and together.
+CHECKED_ROWS = 24
+
+
+def build_entry(
+    module: CompiledModule,
+    source: Any,
+    method: str,
+    ordinary: Entry,
+    n_jobs: int | None,
+) -> Entry | None:
+    """Return a compiled call for a method, or None where there is none.
+
+    Parameters
+    ----------
+    module : CompiledModule
+        The compiled forest.
+    source : Source
+        Its ``declines`` says which values the source refuses; None: it has something
+        to say about every array.
+    method : {"predict", "predict_proba", "predict_raw"}
+        What is called.
+    ordinary : callable
+        The method without an entry.
+    n_jobs : int or None
+        Threads the ordinary path may use for more rows than are worth it here.
+    """
+    refused = getattr(source, "declines", None)
+    output = _output(module, method)
+    if refused is None or output is None:
+        return None
+    entry = module.entry(output, refused, n_jobs=n_jobs)
+    if entry is None:
+        return None
+    forest = module.forest
+    with np.errstate(all="ignore"):
+        rows = draw_rows(forest, CHECKED_ROWS, 0).astype(forest.input_dtype)
+    if refused != "nothing":
+        rows = np.nan_to_num(rows)
+    for part in (rows[:1], rows):
+        wanted, found = ordinary(part), entry(part)
+        if not (
+            isinstance(wanted, np.ndarray)
+            and isinstance(found, np.ndarray)
+            and wanted.dtype == found.dtype
+            and np.array_equal(wanted, found)
+        ):
+            return None
+    made: Entry = entry
+    return made
+
+
+def _output(module: CompiledModule, method: str) -> Output | None:
+    """Return what an entry has to compute for a method, if one can."""
+    forest = module.forest
+    classifies = forest.task in ("binary", "multiclass", "multilabel")
+    if method == "predict_raw":
+        return "raw"
+    if method == "predict":
+        if not classifies:
+            return "transformed"
+        return None if len(forest.output_sizes) > 1 else "labels"
+    if forest.n_outputs == 1:
+        return "both_classes"
+    return None if len(forest.output_sizes) > 1 else "transformed"
