@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingClassifier,
@@ -19,6 +21,7 @@ from sklearn.ensemble import (
 )
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
+from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from skforge._predictor import Predictor
@@ -56,6 +59,13 @@ MODELS = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """On a busy machine, threads that wait for each other cost seconds."""
+    with threadpool_limits(1):
+        yield
+
+
 def data():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 4)).round(2)
@@ -63,6 +73,7 @@ def data():
     return X, rng
 
 
+@cache
 def fitted(name):
     X, rng = data()
     y = np.exp(rng.normal(size=N)) + X[:, 1] % 7
@@ -70,7 +81,7 @@ def fitted(name):
         y = np.array(["no", "yes"])[rng.integers(0, 2, N)]
     if name.endswith("three"):
         y = rng.integers(0, 3, N) * 2
-    model = MODELS[name].fit(X, y)
+    model = clone(MODELS[name]).fit(X, y)
     return model, CompiledForest(model).fit(X), X
 
 
@@ -148,7 +159,7 @@ def test_every_input_ends_as_the_source_says(name):
 def test_frames_by_name(name):
     X, rng = data()
     frame = pandas.DataFrame(X, columns=list("abcd"))
-    model = MODELS[name].fit(frame, rng.integers(0, 3, N))
+    model = clone(MODELS[name]).fit(frame, rng.integers(0, 3, N))
     fast = CompiledForest(model).fit(frame)
     single = frame.astype(np.float32)
     for rows in (frame, single, frame[list("dcba")], X, X.astype(np.float32)):
@@ -175,6 +186,7 @@ def test_categories_by_name():
     assert np.isfinite(fast.predict(unknown)).all()
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero encountered in log")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_kernels_are_what_answers(name, monkeypatch):
     """Not the source, which every check above compares with."""
@@ -251,5 +263,5 @@ CHECKED = ["gb", "gb two", "hist", "hist two", "isolation", "bag three", "ada tw
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKED)
 def test_nothing_fails_that_the_model_passes(name):
-    model = MODELS[name].set_params(random_state=0)
+    model = clone(MODELS[name]).set_params(random_state=0)
     assert failing(CompiledForest(model)) <= failing(model)

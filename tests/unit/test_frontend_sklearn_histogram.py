@@ -8,6 +8,7 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
 )
+from threadpoolctl import threadpool_limits
 
 from skforge.compiler.forest import Comparison
 from skforge.compiler.frontends import load_forest
@@ -26,6 +27,13 @@ CATEGORIES = [
     *(-1.0, -0.5, -3.0, 0.5, 2.5, 3.5, 1e10, -1e10, 2.0**31, 2.0**32 + 3, np.nan),
     *(np.nextafter(3.0, 9), np.nextafter(3.0, 0), 5e-324),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """On a busy machine, threads that wait for each other cost seconds."""
+    with threadpool_limits(1):
+        yield
 
 
 def data(missing=0.1):
