@@ -108,8 +108,8 @@ def test_code_does_not_grow_with_the_predicates(level: str) -> None:
     target = Target.x86_64(level)
 
     def lines(*counts: int) -> int:
-        used = [5 * k for k in range(len(counts))]  # in several tiles of columns
-        made = counted(counts, used=used, n_features=40)
+        used = [10 * k for k in range(len(counts))]  # in several tiles of columns
+        made = counted(counts, used=used, n_features=80)
         return len(emitted(made, sliced(), target)[0].splitlines())
 
     # the same kinds of search, in one vector register or two

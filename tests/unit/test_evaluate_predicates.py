@@ -1,0 +1,145 @@
+"""``evaluate-predicates``: the MIR it makes, that it keeps the meaning, inspection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from skforge.compiler import pipeline
+from skforge.compiler.default_schedule import bitsliced_schedule
+from skforge.compiler.interpreter_mir import interpret_mir
+from skforge.compiler.ir import mir
+from skforge.compiler.ir.mir_tools import loops_in
+from skforge.compiler.ir.printer_mir import print_mir
+from skforge.compiler.ir.verifier_mir import verify_mir
+from skforge.compiler.module import compile_forest
+from skforge.compiler.passes import evaluate_predicates
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError
+from tests.exactness.checks import assert_same_bits
+from tests.exactness.forests import drawn
+from tests.exactness.sliced import case, sliced
+from tests.mir_stages import stages_of, statements
+
+BEFORE, AFTER = "legalize-reductions", "evaluate-predicates"
+TREE_TILES = (
+    Schedule()
+    .tile("batch", "b0", "b1", 64)
+    .tile("tree", "t0", "t1", 4)
+    .reorder("b0", "t0", "t1", "b1")
+    .cache_predicates("b0")
+    .vectorize("b1")
+    .represent("bitsliced")
+)
+SCHEDULES = {
+    "default": bitsliced_schedule(),
+    "serial": sliced(64, parallel=False),
+    "tree-tiles": TREE_TILES,
+    "cached-rows": sliced(64).cache("b0"),
+}
+
+
+def stages(name: str, schedule: Schedule) -> tuple[dict, pipeline.PredictEnsemble]:
+    hir = pipeline.build_hir(case(name)[0], schedule, "exact")
+    return stages_of(hir), hir
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_loops_before_and_after(
+    name: str, golden: Callable[[str, str], None]
+) -> None:
+    hir = pipeline.build_hir(drawn(9, 4), SCHEDULES[name], "exact")
+    made = stages_of(hir)
+    text = f"{print_mir(made[BEFORE])}\nafter {AFTER}:\n\n{print_mir(made[AFTER])}"
+    golden(text, "mir")
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("forest", ["multiclass", "vector 3", "lists and folds"])
+def test_every_stage_computes_the_same(forest: str, name: str) -> None:
+    _, rows, raw = case(forest)
+    made, hir = stages(forest, SCHEDULES[name])
+    assert hir.forest.divisor == 1
+    for n in (0, 1, 70):
+        for stage, function in made.items():
+            legal = stage not in ("lower-to-mir", "insert-caches")
+            verify_mir(function, legal=legal, final=stage == "expand-walks")
+            got = interpret_mir(function, hir, rows[:n], seed=n)
+            assert_same_bits(got, raw[:n], (forest, name, stage, n))
+
+
+def test_later_passes_leave_blocks_alone() -> None:
+    made, _ = stages("lt", sliced(64))
+    assert made["expand-walks"] == made[AFTER]
+
+
+def test_other_functions_are_not_touched() -> None:
+    made, _ = stages_of_walk()
+    assert evaluate_predicates.run(made[BEFORE]) is not None
+    assert evaluate_predicates.run(made[BEFORE]) == made[BEFORE]
+
+
+def stages_of_walk() -> tuple[dict, pipeline.PredictEnsemble]:
+    schedule = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+    return stages("lt", schedule)
+
+
+def test_what_a_block_holds() -> None:
+    made, hir = stages("vector 3", sliced(64))
+    blocks = [loop for loop in loops_in(made[AFTER].body) if loop.var == "b0"]
+    (block,) = blocks
+    kinds = [type(stmt) for stmt in block.body]
+    assert kinds[0] is mir.EvaluatePredicates
+    assert kinds[-1] is mir.StoreRows
+    (alloc,) = [s for s in block.body if isinstance(s, mir.AllocArray)]
+    # rows of the block by outputs: what a thread sums in, whatever the batch
+    assert alloc.array.dims == (64, None)
+    inner = [loop for loop in loops_in(block.body) if loop.kind == "block"]
+    assert [loop.var for loop in inner] == ["b1"]
+    walks = [
+        s.op
+        for s in statements(made[AFTER].body)
+        if isinstance(s, mir.Let) and isinstance(s.op, mir.WalkDecisionTree)
+    ]
+    assert {walk.using for walk in walks} == {evaluate_predicates.PREDICATES}
+    assert hir.forest.n_outputs == 3
+
+
+def test_a_walk_of_single_rows_has_no_code() -> None:
+    """A compiler's error, should a pass ever leave one beside blocks."""
+    made, hir = stages_of_walk()
+    representation = pipeline.representations.get("bitsliced")
+    layout = representation.lay_out_blocks(hir, Target.host(), 64)
+    with pytest.raises(CompilerError):
+        pipeline.lower_to_lir.run(
+            made["expand-walks"], hir, layout, vector_bits=Target.host().vector_bits
+        )
+
+
+LEVELS = ("schedule", "loops", "hir", "mir", "lir", "llvm", "asm", BEFORE, AFTER)
+
+
+def test_every_level_can_be_inspected() -> None:
+    module = compile_forest(drawn(9, 6), sliced(64))
+    text = {level: module.inspect(level) for level in LEVELS}
+    assert text["schedule"] == repr(sliced(64))
+    assert "cache_predicates" in text["loops"]
+    assert "evaluate_predicates" in text["mir"]
+    assert text["mir"] == text[AFTER]
+    assert "evaluate_predicates" not in text[BEFORE]
+    assert "load_plane" in text["lir"]
+    assert "define" in text["llvm"]
+    assert "predict:" in text["asm"]
+
+
+def test_defaults_evaluate_predicates_from_128_rows_on() -> None:
+    module = compile_forest(drawn(20, 6))
+    for n in (1, 16, 127):
+        assert "cache_predicates" not in module.inspect("schedule", n_rows=n)
+    for n in (128, 512, 100_000):
+        assert module.inspect("schedule", n_rows=n) == repr(bitsliced_schedule())
+    rows = np.zeros((200, 5), np.float32)
+    assert module.apply(rows).shape == (200, 20)
