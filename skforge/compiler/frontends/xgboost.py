@@ -233,6 +233,7 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
             # XGBoost keeps probabilities this far from 0 and 1.
             edge = np.float32(1e-6)
             inside = np.clip(score, edge, one - edge)
+            inside[(score < 0) | (score > one)] = np.nan  # no probability: refused
             return np.array([-_logf(one / s - one) for s in inside], dtype=np.float32)
         if link == "log":
             return np.array([_logf(s) for s in score], dtype=np.float32)
