@@ -1,0 +1,236 @@
+"""The table of predicates: every predicate a line, searches that find every code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skforge.compiler.forest import Comparison, Forest, Missing
+from skforge.compiler.passes import normalize_predicates
+from skforge.compiler.reference import evaluate_predicates
+from skforge.compiler.representations import predicate_table
+from skforge.compiler.representations.predicate_table import (
+    CATEGORY,
+    DIRECT,
+    DIRECT_LIMIT,
+    SPARE_LINES,
+    PredicateTable,
+    plan_predicates,
+    refusal,
+)
+from skforge.exceptions import ScheduleError
+from tests.exactness.forests import drawn
+from tests.exactness.sliced import COUNTS, counted
+from tests.strategies_forest import edge_rows, random_forest
+
+#: lanes and levels as targets have them: AVX-512, AVX2, SSE; float32 and float64
+MACHINES = ((16, 8), (8, 6), (8, 5), (4, 0), (2, 0))
+
+
+def evaluate(
+    table: PredicateTable, forest: Forest, comparison: str, lanes: int, rows: np.ndarray
+) -> np.ndarray:
+    """Return each predicate's line for the rows, from the table's data alone."""
+    lines = np.zeros((table.n_lines, len(rows)), bool)
+    sets = np.flatnonzero(forest.comparison == Comparison.IN)
+    jobs = table.jobs
+    for tile, start in enumerate(table.tile_start.tolist()):
+        for j in range(table.tile_jobs[tile], table.tile_jobs[tile + 1]):
+            column = jobs.column[j]
+            assert 0 <= column < lanes
+            x = _clean(table, rows[:, start + column].copy())
+            first, count, at = jobs.line[j], jobs.count[j], jobs.offset[j]
+            assert at % lanes == 0
+            if jobs.kind[j] == DIRECT:
+                for i in range(count):
+                    lines[first + i] = _right(
+                        table, comparison, x, table.numbers[at + i]
+                    )
+            elif jobs.kind[j] == CATEGORY:
+                for i in range(count):
+                    p = sets[int(table.numbers[at + i])]
+                    lines[first + i] = ~_inside(forest, p, x) & ~np.isnan(x)
+            else:
+                levels = int(jobs.kind[j])
+                code = _search(table, comparison, lanes, levels, at, x)
+                for i in range(count):
+                    lines[first + i] = code > i
+            right = table.right_lines[table.right_offset[j] : table.right_offset[j + 1]]
+            assert set(right.tolist()) <= set(range(first, first + count))
+            if not table.unordered:
+                lines[right] |= np.isnan(x)
+    return lines[table.line_of]
+
+
+def _clean(table: PredicateTable, x: np.ndarray) -> np.ndarray:
+    if table.nan_is_zero:
+        x[np.isnan(x)] = 0
+    if table.zero_is_missing:
+        x[np.abs(x) <= np.float32(1e-35)] = np.nan
+    return x
+
+
+def _right(table: PredicateTable, comparison: str, x, number) -> np.ndarray:
+    right = x >= number if comparison == "lt" else x > number
+    return right | np.isnan(x) if table.unordered else right
+
+
+def _search(table, comparison, lanes, levels, at, x) -> np.ndarray:
+    """Look the pivots up level by level, as the kernel does in registers."""
+    index = np.zeros(len(x), np.int64)
+    code = np.zeros(len(x), np.int64)
+    for j in range(levels):
+        entries = max(lanes, 1 << j)
+        pivot = table.numbers[at : at + entries][index % entries]
+        right = _right(table, comparison, x, pivot)
+        index |= right.astype(np.int64) << j
+        code |= right.astype(np.int64) << (levels - 1 - j)
+        at += entries
+    return code
+
+
+def _inside(forest: Forest, predicate: int, x: np.ndarray) -> np.ndarray:
+    first, last = forest.category_offset[predicate : predicate + 2]
+    bits = np.unpackbits(
+        forest.category_words[first:last].view(np.uint8), bitorder="little"
+    )
+    above = x > -1 if forest.truncate_categories else x >= 0
+    possible = above & (x < len(bits))
+    number = np.where(possible, x, 0).astype(np.int64)
+    return possible & (bits[number] != 0)
+
+
+def check(forest: Forest, lanes: int, levels: int, n: int = 200) -> PredicateTable:
+    normal, comparison = normalize_predicates.run(forest)
+    table = plan_predicates(normal, comparison, lanes, levels)
+    rows = edge_rows(normal, n, seed=5)
+    with np.errstate(invalid="ignore"):
+        got = evaluate(table, normal, comparison, lanes, rows)
+    for p in range(normal.n_predicates):
+        value = rows[:, normal.feature[p]]
+        left = evaluate_predicates(normal, np.full(n, p), value)
+        np.testing.assert_array_equal(got[p], ~left, err_msg=f"predicate {p}")
+    # every predicate has a line of its own; the spare ones come last
+    assert sorted(table.line_of.tolist()) == list(range(normal.n_predicates))
+    assert table.n_lines == normal.n_predicates + SPARE_LINES
+    assert table.numbers.dtype == normal.threshold.dtype
+    assert table.jobs.count.sum() == normal.n_predicates
+    return table
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_random_forests(data: st.DataObject) -> None:
+    missing = data.draw(st.sampled_from(list(Missing)))
+    forest = data.draw(random_forest(max_depth=5, max_features=9, missing=(missing,)))
+    if forest.n_predicates:
+        check(forest, *data.draw(st.sampled_from(MACHINES)))
+
+
+@pytest.mark.parametrize(("lanes", "levels"), MACHINES)
+@pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
+@pytest.mark.parametrize("sides", ["left", "right", "mixed"])
+def test_every_number_of_thresholds(
+    lanes: int, levels: int, comparison: Comparison, sides: str
+) -> None:
+    check(
+        counted(COUNTS, comparison=comparison, sides=sides, infinite=True),
+        lanes,
+        levels,
+    )
+
+
+@pytest.mark.parametrize(("lanes", "levels"), MACHINES)
+def test_the_same_threshold_for_both_sides_of_missing(lanes: int, levels: int) -> None:
+    check(counted((5, 20, 130), twice=True), lanes, levels)
+
+
+def kinds(counts: tuple[int, ...], lanes: int, levels: int) -> list[int]:
+    table = plan_predicates(counted(counts), "lt", lanes, levels)
+    return table.jobs.kind.tolist()
+
+
+@pytest.mark.parametrize(
+    ("count", "wanted"),
+    [
+        (1, [DIRECT]),
+        (DIRECT_LIMIT, [DIRECT]),
+        (DIRECT_LIMIT + 1, [4]),
+        (15, [4]),
+        (16, [5]),
+        (255, [8]),
+        (256, [8, DIRECT]),
+        (265, [8, 4]),
+        (600, [8, 8, 7]),
+    ],
+)
+def test_how_a_feature_is_evaluated(count: int, wanted: list[int]) -> None:
+    assert kinds((count,), 16, 8) == wanted
+
+
+def test_searches_take_no_more_levels_than_registers_allow() -> None:
+    assert kinds((32,), 8, 5) == [5, DIRECT]
+    assert kinds((200,), 4, 0) == [DIRECT]
+
+
+@pytest.mark.parametrize("n_features", [1, 5, 15, 16, 17, 31, 40])
+def test_tiles_cover_used_features_and_stay_within_rows(n_features: int) -> None:
+    for used in ((0,), (n_features - 1,), (0, n_features // 2, n_features - 1)):
+        used = tuple(sorted(set(used)))
+        made = counted([3] * len(used), used=used, n_features=n_features)
+        table = plan_predicates(made, "lt", 16, 8)
+        for tile, start in enumerate(table.tile_start.tolist()):
+            assert 0 <= start <= max(0, n_features - 16)
+            jobs = slice(table.tile_jobs[tile], table.tile_jobs[tile + 1])
+            assert jobs.stop > jobs.start
+            assert (start + table.jobs.column[jobs] < n_features).all()
+        assert table.tile_jobs[-1] == len(used)
+
+
+def test_unused_features_are_in_no_tile() -> None:
+    made = counted((3, 3), used=(2, 900), n_features=1000)
+    assert plan_predicates(made, "lt", 16, 8).tile_start.tolist() == [0, 896]
+
+
+def test_missing_values_cost_nothing_where_they_go_one_way() -> None:
+    right = plan_predicates(counted((3, 20), sides="right"), "lt", 16, 8)
+    assert right.unordered
+    left = plan_predicates(counted((3, 20), sides="left"), "lt", 16, 8)
+    assert not left.unordered
+    assert left.right_offset.tolist() == [0, 0, 0]
+    never = plan_predicates(counted((3, 20), missing=Missing.NEVER), "lt", 16, 8)
+    assert never.nan_is_zero and not never.zero_is_missing
+    zero = plan_predicates(counted((3, 20), missing=Missing.ZERO), "lt", 16, 8)
+    assert zero.zero_is_missing and not zero.nan_is_zero
+
+
+def test_refused() -> None:
+    made = drawn(6, 5)
+    mixed = made.missing.copy()
+    mixed[0] = Missing.ZERO
+    equal = made.comparison.copy()
+    equal[0] = Comparison.EQ
+    refused = {
+        "missing": replace(made, missing=mixed),
+        "comparison": replace(made, comparison=equal),
+    }
+    texts = {
+        "missing": "the forest mixes ways to treat missing values, which "
+        "cache_predicates does not take; leave it out.",
+        "comparison": "the forest tests for equality or for members of sets, which "
+        "cache_predicates does not take; leave it out.",
+    }
+    assert refusal(made) is None
+    for what, forest in refused.items():
+        assert refusal(forest) == texts[what]
+        with pytest.raises(ScheduleError) as error:
+            plan_predicates(forest, "lt", 16, 8)
+        assert str(error.value) == texts[what]
+
+
+def test_no_kind_of_search_is_that_of_categories() -> None:
+    assert predicate_table.CATEGORY > 8
