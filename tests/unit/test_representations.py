@@ -7,13 +7,18 @@ import pytest
 
 from skforge.compiler import pipeline
 from skforge.compiler.forest import Missing
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.lir_walk import statements
 from skforge.compiler.module import compile_forest
 from skforge.compiler.passes import normalize_predicates
 from skforge.compiler.representations import base as representations
 from skforge.compiler.representations import encoding as encodings
+from skforge.compiler.representations import records
 from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests import toy_representation
+from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import drawn, forest
 
 assert toy_representation.Toy.name in representations.names()
@@ -112,6 +117,30 @@ def test_reorg_interleaves_the_trees() -> None:
     layout = representations.get("array").lay_out(hir)
     roots = layout.item_of()[hir.tiles.item_offset[:-1]]
     assert roots.tolist() == list(range(0, 31 * 9, 31))
+
+
+@pytest.mark.parametrize("name", ["array", "sparse", "reorg"])
+def test_lanes_number_words_of_big_forests_in_64_bits(name: str, monkeypatch) -> None:
+    """2**31 words and more: a record's number fits 32 bits, its first word does not."""
+    schedule = Schedule().reorder("tree", "batch").vectorize("batch").represent(name)
+
+    def word_types() -> set[str]:
+        hir = pipeline.build_hir(forest("scalar"), schedule, "exact")
+        function = pipeline.lower(hir, Target.x86_64("v3")).kernel.function
+        return {
+            stmt.op.index.type.element.name
+            for stmt in statements(function.body)
+            if isinstance(stmt, lir.Let)
+            and isinstance(stmt.op, lir.Gather)
+            and stmt.op.buffer.name == "nodes"
+        }
+
+    assert word_types() == {"i32"}
+    monkeypatch.setattr(records, "WIDE_OFFSETS", 1)
+    assert word_types() == {"i64"}
+    rows, raw, _ = expected("scalar")
+    module = compile_forest(forest("scalar"), schedule)
+    assert_same_bits(raw_of(module, rows), raw, name)
 
 
 # ------------------------------------------------------------------------ encoding

@@ -26,6 +26,9 @@ from skforge.compiler.representations.encoding import TestEncoding
 
 CACHE_LINE = 64
 
+#: Words from which on a lane's 32-bit node number times a record's words overflows.
+WIDE_OFFSETS = 1 << 31
+
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
@@ -67,6 +70,7 @@ class RecordLayout(Layout):
         self.threshold_type: Scalar = scalar_of(hir.forest.threshold.dtype)
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
         self._data: tuple[BufferData, ...] = ()
+        self._wide_offsets = False
 
     # ------------------------------------------------------------ filling
 
@@ -86,6 +90,7 @@ class RecordLayout(Layout):
         first feature word of leaves.
         """
         tiles, shape, nt = hir.tiles, self.shape, self.shape.tile_size
+        self._wide_offsets = n_records * shape.words >= WIDE_OFFSETS
         words = np.zeros((n_records, shape.words), np.uint32)
         thresholds = self.encoding.thresholds(hir.forest, tiles.predicate)
         features = self.encoding.encode(hir.forest, tiles.predicate)
@@ -123,7 +128,10 @@ class RecordLayout(Layout):
 
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
         """Read the feature word (tile size 1); bigger tiles are read as vectors."""
-        base = b.mul(self.record_of(b, tree, node), self.shape.words)
+        record = self.record_of(b, tree, node)
+        if self._wide_offsets:
+            record = b.convert(record, I64)
+        base = b.mul(record, self.shape.words)
         if self.shape.tile_size > 1:
             return Cursor(tree, node, (base,))
         word = b.load(self.nodes, b.add(base, self.shape.feature_at))
@@ -140,9 +148,7 @@ class RecordLayout(Layout):
         base = at.words[0]
         if self.shape.tile_size == 1:
             return b.load(self.nodes, base, self.threshold_type)
-        return b.load(
-            self.nodes, base, Vec(self.threshold_type, self.shape.tile_size)
-        )
+        return b.load(self.nodes, base, Vec(self.threshold_type, self.shape.tile_size))
 
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
         """Return the feature number(s) as u32."""
