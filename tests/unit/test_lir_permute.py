@@ -1,0 +1,226 @@
+"""Permute and Shuffle: every width, element and number of tables, on every target."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from skforge.compiler.backends.llvm_jit import emit_assembly
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, U16, U32, Plane, Scalar, Vec
+from skforge.compiler.ir.printer import print_type
+from skforge.compiler.ir.verifier import verify_lir
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError
+from tests.llvm_kernels import DTYPES, buffers, check, kernel, targets
+
+#: The index has unsigned or i64 numbers as wide as the elements.
+INDEX = {U8: U8, U16: U16, U32: U32, I32: U32, F32: U32, I64: I64, F64: I64}
+
+
+def permuting(element: Scalar, lanes: int, n_tables: int) -> lir.Function:
+    index = INDEX[element]
+
+    def write(b: Builder, **p: lir.Buffer) -> None:
+        tables = [
+            b.load(p["table"], b.const(k * lanes), Vec(element, lanes))
+            for k in range(n_tables)
+        ]
+        for n in range(2):  # the tables are used twice
+            at = b.const(n * lanes)
+            found = b.permute(tables, b.load(p["index"], at, Vec(index, lanes)))
+            b.store(p["out"], at, found)
+
+    params = buffers(table=element, index=index, out=element)
+    return kernel(params, write)
+
+
+def numbers(element: Scalar, n: int, seed: int) -> np.ndarray:
+    """Return numbers whose bytes all differ somewhere."""
+    random = np.random.default_rng(seed)
+    dtype = np.dtype(DTYPES[element])
+    if dtype.kind == "f":
+        return random.standard_normal(n).astype(dtype)
+    return random.integers(0, 256, n * dtype.itemsize).astype(np.uint8).view(dtype)
+
+
+@pytest.mark.parametrize("n_tables", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("element", list(INDEX), ids=lambda e: e.name)
+def test_permute(element: Scalar, bits: int, n_tables: int) -> None:
+    lanes = bits // (8 * element.bytes)
+    size = n_tables * lanes
+    if element == U8 and size > 256:
+        return  # more entries than a byte counts
+    function = permuting(element, lanes, n_tables)
+    table = numbers(element, size, 1)
+    # any number: taken modulo the length of the tables
+    index = numbers(INDEX[element], 2 * lanes, 2)
+    index[:2] = (size - 1) % 256, 0
+    args = {"table": table, "index": index, "out": np.zeros(2 * lanes, table.dtype)}
+    with np.errstate(over="ignore"):
+        wanted = table[index.astype(np.int64) % size]
+    check(function, args, {"out": wanted})
+
+
+@pytest.mark.parametrize("a_lanes", [2, 4, 8, 16, 64])
+@pytest.mark.parametrize("element", [U8, F32, I64], ids=lambda e: e.name)
+def test_shuffle(element: Scalar, a_lanes: int) -> None:
+    random = np.random.default_rng(a_lanes)
+    for lanes in (a_lanes, a_lanes // 2, 2 * a_lanes):
+        chosen = random.integers(0, 2 * a_lanes, lanes).tolist()
+
+        def write(b: Builder, chosen: list[int] = chosen, **p: lir.Buffer) -> None:
+            type_ = Vec(element, a_lanes)
+            one = b.load(p["x"], b.const(0), type_)
+            two = b.load(p["x"], b.const(a_lanes), type_)
+            if len(chosen) > 1:
+                b.store(p["out"], b.const(0), b.shuffle(one, two, chosen))
+
+        x = numbers(element, 2 * a_lanes, 3)
+        out = np.zeros(lanes, x.dtype)
+        wanted = x[chosen] if lanes > 1 else out
+        params = buffers(x=element, out=element)
+        check(kernel(params, write), {"x": x, "out": out}, {"out": wanted})
+
+
+def assembly(element: Scalar, bits: int, n_tables: int, level: str) -> str:
+    lanes = bits // (8 * element.bytes)
+    return emit_assembly(permuting(element, lanes, n_tables), Target.x86_64(level))
+
+
+@pytest.mark.parametrize(
+    ("element", "n_tables", "one", "two"),
+    [(F32, 1, 2, 0), (F32, 2, 0, 2), (F32, 8, 0, 8), (F64, 4, 0, 4), (U16, 2, 0, 2)],
+    ids=str,
+)
+def test_avx512_permutes_in_registers(
+    element: Scalar, n_tables: int, one: int, two: int
+) -> None:
+    text = assembly(element, 512, n_tables, "v4")
+    assert len(re.findall(r"\tvperm(?:ps|d|pd|q|w)\s", text)) == one
+    assert len(re.findall(r"\tvperm[it]2(?:ps|d|pd|q|w)\s", text)) == two
+    assert "rsp" not in text
+
+
+def test_avx2_permutes_floats_in_registers() -> None:
+    text = assembly(F32, 256, 4, "v3")
+    assert len(re.findall(r"\tvperm(?:ps|d)\s", text)) == 2 * 4
+    assert "rsp" not in text
+
+
+def test_bytes_permute_where_the_target_has_it() -> None:
+    host = targets()["host"]
+    if not host.has("avx512vbmi"):
+        pytest.skip("this machine has no AVX-512 VBMI")
+    text = emit_assembly(permuting(U8, 64, 4), host)
+    assert len(re.findall(r"\tvperm[it]2b\s", text)) == 2 * 2
+    assert "vpermi2b" not in assembly(U8, 512, 4, "v4")
+
+
+# ------------------------------------------------------------ planes
+
+
+@pytest.mark.parametrize("rows", [32, 64, 128, 256, 512])
+def test_mux_takes_a_where_the_selector_is_set(rows: int) -> None:
+    def write(b: Builder, x: lir.Buffer, out: lir.Buffer) -> None:
+        select, one, two = (
+            b.let(lir.LoadPlane(x, b.const(k)), Plane(rows), "p") for k in range(3)
+        )
+        mux = b.let(lir.PlaneMux(select, one, two), Plane(rows), "mux")
+        b.emit(lir.StorePlane(out, b.const(0), mux))
+
+    x = numbers(U8, 3 * rows // 8, 4)
+    select, one, two = x.reshape(3, -1)
+    wanted = (select & one) | (~select & two)
+    args = {"x": x, "out": np.zeros(rows // 8, np.uint8)}
+    check(kernel(buffers(x=U8, out=U8), write), args, {"out": wanted})
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_planes_to_index_has_the_first_plane_highest(bits: int) -> None:
+    def write(b: Builder, x: lir.Buffer, out: lir.Buffer) -> None:
+        planes = tuple(
+            b.let(lir.LoadPlane(x, b.const(k)), Plane(64), "p") for k in range(bits)
+        )
+        index = b.let(lir.PlanesToIndex(planes), Vec(U8, 64), "index")
+        b.store(out, b.const(0), index)
+
+    x = numbers(U8, 8 * bits, 5)
+    rows = np.unpackbits(x.reshape(bits, 8), axis=1, bitorder="little")
+    weights = 1 << np.arange(bits)[::-1]
+    wanted = (rows * weights[:, None]).sum(axis=0).astype(np.uint8)
+    args = {"x": x, "out": np.zeros(64, np.uint8)}
+    check(kernel(buffers(x=U8, out=U8), write), args, {"out": wanted})
+
+
+# ------------------------------------------------------------ refusals
+
+
+def refused(*body: lir.Stmt, params: tuple[lir.Value, ...]) -> str:
+    with pytest.raises(CompilerError) as info:
+        verify_lir(lir.Function("f", params, body))
+    return str(info.value)
+
+
+X, Y = lir.Value("x", Vec(F32, 8)), lir.Value("y", Vec(F32, 4))
+I8, I4 = lir.Value("i", Vec(U32, 8)), lir.Value("j", Vec(U32, 4))
+D8 = lir.Value("k", Vec(I64, 8))
+
+
+@pytest.mark.parametrize(
+    ("op", "type_", "why"),
+    [
+        (lir.Permute((X, X, X), I8), X.type, "3 tables of 8 lanes"),
+        (lir.Permute((), I8), X.type, "0 tables of 8 lanes"),
+        (lir.Permute((X, Y), I8), X.type, "table %y is no vec<f32, 8>"),
+        (lir.Permute((X,), I4), X.type, "an index of vec<u32, 4> for vec<f32, 8>"),
+        (lir.Permute((X,), D8), X.type, "an index of vec<i64, 8> for vec<f32, 8>"),
+        (lir.Permute((X,), I8), Y.type, "table %x is no vec<f32, 4>"),
+        (lir.Permute((X,), X), X.type, "an index of vec<f32, 8> for vec<f32, 8>"),
+        (
+            lir.Shuffle(X, Y, (0, 1)),
+            Vec(F32, 2),
+            "shuffle of vec<f32, 8> and vec<f32, 4>",
+        ),
+        (lir.Shuffle(X, X, (0, 16)), Vec(F32, 2), "a lane is not among 16"),
+        (lir.Shuffle(X, X, (0, -1)), Vec(F32, 2), "a lane is not among 16"),
+        (lir.Shuffle(X, X, (0, 1)), Vec(F32, 4), "2 lanes give no vec<f32, 4>"),
+    ],
+    ids=range(11),
+)
+def test_what_the_verifier_refuses(op: lir.Op, type_: lir.Type, why: str) -> None:
+    names = {v.name for v in _operands(op)}
+    values = [
+        lir.Let(value, lir.Const(0))
+        for value in (X, Y, I8, I4, D8)
+        if value.name in names
+    ]
+    text = refused(*values, lir.Let(lir.Value("v", type_), op), params=())
+    statement = f"%v: {print_type(type_)} = {_text(op)}"
+    assert text == f"{why}, in '{statement}' of f."
+
+
+def _text(op: lir.Op) -> str:
+    match op:
+        case lir.Permute(tables=tables, index=index):
+            return (
+                f"permute [{', '.join(f'%{t.name}' for t in tables)}] by %{index.name}"
+            )
+        case lir.Shuffle(a=a, b=b, lanes=lanes):
+            return f"shuffle %{a.name}, %{b.name} <{', '.join(map(str, lanes))}>"
+        case _:
+            raise AssertionError(op)
+
+
+def _operands(op: lir.Op) -> tuple[lir.Value, ...]:
+    match op:
+        case lir.Permute(tables=tables, index=index):
+            return (*tables, index)
+        case lir.Shuffle(a=a, b=b):
+            return (a, b)
+        case _:
+            raise AssertionError(op)
