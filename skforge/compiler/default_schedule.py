@@ -12,6 +12,7 @@ import numpy as np
 
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.hir import Reduction
+from skforge.compiler.representations.predicate_lines import WIDE
 from skforge.compiler.representations.predicate_table import refusal
 from skforge.compiler.representations.sliced_layout import fits_bits
 from skforge.compiler.schedule import Schedule
@@ -45,9 +46,14 @@ PADDING_LIMIT = 2.0
 UNROLL_LIMIT = 10
 
 
-#: Rows of a block whose predicates are evaluated at once: 64 to 256 rows cost 1.1 to 4
-#: times as much a row, 1024 as much; the table of 512 fits where that of 1024 does not.
-PREDICATE_BLOCK = 512
+#: Rows of a block whose predicates are evaluated at once, for a batch and for few
+#: rows: a block costs about the same however many of its rows are real (airline: 28, 30
+#: and 38 us for 128, 256 and 512 rows, where walking 64, 128 and 512 takes 34, 60 and
+#: 217). Wide rows gain nothing from more than 256: reading them binds.
+PREDICATE_BLOCK, SMALL_BLOCK, WIDE_BLOCK = 512, 128, 256
+
+#: Batches from which a small block beats walking; with wide rows, a wide block.
+SMALL_BATCH, WIDE_BATCH = 64, 128
 
 #: Bytes of the table of predicates above which rows are walked instead.
 TABLE_LIMIT = 1 << 28
@@ -111,14 +117,25 @@ def default_schedules(
     walks = walking_schedules(forest, target)
     if reduction == "reproducible" or not _shares_predicates(forest):
         return walks
-    sliced = bitsliced_schedule()
+    few, some, small = (walks[batch] for batch in BATCH_RANGES[:3])
+    if forest.n_features > WIDE:
+        wide = bitsliced_schedule(WIDE_BLOCK)
+        return {
+            (1, 1): few,
+            (2, 15): some,
+            (16, WIDE_BATCH - 1): small,
+            (WIDE_BATCH, None): wide,
+        }
     return {
-        (first, last): sliced if first >= 128 else walk
-        for (first, last), walk in walks.items()
+        (1, 1): few,
+        (2, 15): some,
+        (16, SMALL_BATCH - 1): small,
+        (SMALL_BATCH, SMALL_BLOCK): bitsliced_schedule(SMALL_BLOCK),
+        (SMALL_BLOCK + 1, None): bitsliced_schedule(),
     }
 
 
-def bitsliced_schedule() -> Schedule:
+def bitsliced_schedule(rows: int = PREDICATE_BLOCK) -> Schedule:
     """Return the schedule that evaluates predicates once for a block of rows.
 
     100 trees of depth 8 take 0.03 to 0.07 us a row where the best walk takes 0.39
@@ -126,7 +143,7 @@ def bitsliced_schedule() -> Schedule:
     """
     return (
         Schedule()
-        .tile("batch", "b0", "b1", PREDICATE_BLOCK)
+        .tile("batch", "b0", "b1", rows)
         .reorder("b0", "tree", "b1")
         .parallel("b0")
         .cache_predicates("b0")

@@ -32,12 +32,25 @@ def test_ranges_cover_every_batch_size_once() -> None:
 def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
     target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
     table = default_schedules(forest(name), target)
-    assert tuple(table) == BATCH_RANGES
+    firsts, lasts = zip(*table, strict=True)
+    assert firsts == (1, *(last + 1 for last in lasts[:-1]))  # no gap, no overlap
+    assert lasts[-1] is None
     if name == "wide records" and level != "v3":
         return  # large; its schedules are those of the others
     for schedule in set(table.values()):
         hir = pipeline.build_hir(forest(name), schedule, "exact")
         assert pipeline.lower(hir, target).kernel.data
+
+
+def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
+    narrow = default_schedules(drawn(100, 6), V3)
+    blocks = {
+        first: table.loop_nest(100).loops[0].step for (first, _), table in narrow.items()
+    }
+    assert blocks == {1: 1, 2: 1, 16: 64, 64: 128, 129: 512}
+    wide = default_schedules(forest("wide rows"), V3)
+    assert [first for first, _ in wide] == [1, 2, 16, 128]
+    assert ".cache_predicates(" in repr(wide[128, None])
 
 
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])

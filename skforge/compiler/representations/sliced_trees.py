@@ -68,10 +68,10 @@ class BitslicedLowering:
         """Entries of a value table: as many as leaves, at least one look-up."""
         return max(GROUP, 1 << depth) if self.byte_lookup else 1 << depth
 
-    def _value_offsets(self) -> NDArray[np.int32]:
+    def _value_offsets(self) -> NDArray[np.int64]:
         sizes = np.array([self._entries(d) for d in self.t.bits.tolist()], np.int64)
         sizes *= self.width * (self.sum.bytes if self.byte_lookup else 1)
-        return (np.cumsum(sizes) - sizes).astype(np.int32)
+        return np.cumsum(sizes) - sizes  # may pass 2**31: vector leaves of many outputs
 
     def _value_tables(self) -> NDArray[Any]:
         """Return the tables of all trees; vector leaves have one an output."""
