@@ -30,7 +30,7 @@ def sliced(block: int = 512, *, parallel: bool = True) -> Schedule:
 def _mixed() -> Forest:
     random = np.random.default_rng(3)
     made = [tree("full", 6, random), grown(100, random), tree("full", 0, random)]
-    made += [tree("random", 7, random), _chain(30, 1), tree("chain", 12, random)]
+    made += [tree("random", 7, random), chain(30, 1), tree("chain", 12, random)]
     return forest_of([*made, *made[::-1]], seed=3)
 
 
@@ -103,12 +103,12 @@ def _depths(*depths: int) -> Forest:
     )
 
 
-def grown(leaves: int, random: np.random.Generator) -> tuple:
-    """Return a tree grown leaf by leaf, lopsided: late leaves split more often."""
+def grown(leaves: int, random: np.random.Generator, power: float = 0.3) -> tuple:
+    """Return a tree grown leaf by leaf; below a power of 1 late leaves split more."""
     left, right = [-1], [-1]
     open_ = [0]
     for _ in range(leaves - 1):
-        pick = int(len(open_) * random.random() ** 0.3)
+        pick = int(len(open_) * random.random() ** power)
         node = open_.pop(pick)
         left[node], right[node] = len(left), len(left) + 1
         open_ += [left[node], right[node]]
@@ -123,7 +123,7 @@ def _grown(*leaves: int, **kind: object) -> Forest:
     return forest_of(trees, seed=6, **kind)  # type: ignore[arg-type]
 
 
-def _chain(leaves: int, side: int) -> tuple:
+def chain(leaves: int, side: int) -> tuple:
     """Return a tree whose inner nodes are all left, or all right, children."""
     n = leaves - 1
     nodes = np.arange(2 * n + 1)
@@ -134,7 +134,7 @@ def _chain(leaves: int, side: int) -> tuple:
 
 
 def _chains(*leaves: int) -> Forest:
-    return forest_of([_chain(n, k % 2) for k, n in enumerate(leaves)], seed=8)
+    return forest_of([chain(n, k % 2) for k, n in enumerate(leaves)], seed=8)
 
 
 def _sides(side: bool, **kind: object) -> Forest:

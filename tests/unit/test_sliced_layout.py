@@ -1,0 +1,192 @@
+"""Trees in bits: heaps and lists of operations reach the leaves that walks reach."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skforge.compiler import pipeline
+from skforge.compiler.forest import Forest
+from skforge.compiler.representations.sliced_layout import (
+    FOLD_LIMIT,
+    MAX_BITS,
+    MAX_CLASSES,
+    SlicedTrees,
+    byte_planes,
+    check_trees,
+    fits_bits,
+    folds,
+    slice_trees,
+)
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+from tests.exactness.forests import drawn, forest_of, tree
+from tests.exactness.sliced import MAKERS, chain, forest, grown, sliced
+from tests.strategies_forest import random_forest
+
+ROWS = 96
+
+
+def layout(made: Forest, order: np.ndarray | None = None, seed: int = 0) -> SlicedTrees:
+    """Slice a forest's trees over shuffled lines; check the answers of random tests."""
+    random = np.random.default_rng(seed)
+    order = np.arange(made.n_trees, dtype=np.int32) if order is None else order
+    n_lines = made.n_predicates + 3
+    line_of = random.permutation(n_lines)[: made.n_predicates].astype(np.int32)
+    trees = slice_trees(made, line_of, order, n_lines)
+    right = random.random((made.n_predicates, ROWS)) < random.random(
+        (made.n_predicates, 1)
+    )
+    lines = random.random((trees.n_lines, ROWS)) < 0.5  # garbage where none is
+    lines[line_of] = right
+    zero, one = trees.constants
+    lines[zero], lines[one] = False, True
+    assert {zero, one} == {n_lines, n_lines + 1}
+    for position, t in enumerate(order.tolist()):
+        np.testing.assert_array_equal(
+            _in_bits(trees, position, lines), _walked(made, t, right), err_msg=str(t)
+        )
+    return trees
+
+
+def _in_bits(trees: SlicedTrees, position: int, lines: np.ndarray) -> np.ndarray:
+    """Return the leaves of one tree as the generated code finds them."""
+    kind, bits = trees.shapes[trees.shape_of[position]]
+    own = trees.lines[trees.line_offset[position] :]
+    planes = []
+    if kind == "fold":
+        at = np.zeros(ROWS, np.int64)
+        for _ in range(bits):
+            plane = lines[own[at], np.arange(ROWS)]
+            planes.append(plane)
+            at = 2 * at + 1 + plane
+    else:
+        first, last = trees.op_offset[position : position + 2]
+        written = set()
+        for target, select, a, b in trees.ops[first:last].tolist():
+            # only predicates, constants and what this tree has computed are read
+            for source in (select, a, b):
+                assert source in written or source <= trees.constants[1]
+            assert target > trees.constants[1]
+            lines[target] = np.where(lines[select], lines[a], lines[b])
+            written.add(target)
+        planes = [lines[line] for line in own[:bits]]
+    code = np.zeros(ROWS, np.int64)
+    for plane in planes:
+        code = 2 * code + plane
+    return trees.leaf_row[trees.leaf_offset[position] + code]
+
+
+def _walked(made: Forest, t: int, right: np.ndarray) -> np.ndarray:
+    at = np.full(ROWS, made.tree_offset[t])
+    row = np.arange(ROWS)
+    while (made.left[at] >= 0).any():
+        inner = made.left[at] >= 0
+        goes_right = right[made.predicate[at], row]
+        child = np.where(goes_right, made.right[at], made.left[at])
+        at = np.where(inner, child, at)
+    return made.leaf[at]
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_random_forests(data: st.DataObject) -> None:
+    made = data.draw(random_forest(max_trees=8, max_depth=8))
+    order = np.array(data.draw(st.permutations(range(made.n_trees))), np.int32)
+    if fits_bits(made):
+        layout(made, order)
+    else:
+        with pytest.raises(ScheduleError):
+            layout(made, order)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_named_forests(name: str) -> None:
+    layout(forest(name))
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("leaves", [2, 3, 17, 128, 255, 256])
+def test_chains(leaves: int, side: int) -> None:
+    layout(forest_of([chain(leaves, side)]))
+
+
+@pytest.mark.parametrize("leaves", [2, 5, 31, 63, 127, 200, 255, 256])
+def test_trees_grown_leaf_by_leaf(leaves: int) -> None:
+    random = np.random.default_rng(leaves)
+    layout(forest_of([grown(leaves, random) for _ in range(6)], n_features=50))
+
+
+@pytest.mark.parametrize(("leaves", "most"), [(31, 1.0), (63, 1.25), (127, 1.35)])
+def test_a_list_costs_few_operations_a_node(leaves: int, most: float) -> None:
+    """Numbering the leaves in order would cost 2.8 a node."""
+    random = np.random.default_rng(1)
+    trees = [grown(leaves, random, power=1.0) for _ in range(20)]
+    made = layout(forest_of(trees, n_features=500))
+    assert {kind for kind, _ in made.shapes} == {"list"}
+    assert made.op_offset[-1] <= most * 20 * (leaves - 1)
+
+
+def test_few_depths_have_code_of_their_own() -> None:
+    random = np.random.default_rng(0)
+    depths = [1, 2, 3, 4, 5, 6, 7, 8] * 3
+    made = layout(forest_of([tree("full", d, random) for d in depths]))
+    assert len(made.shapes) <= MAX_CLASSES
+    assert max(bits for _, bits in made.shapes) == MAX_BITS
+    # no tree is laid out shallower than it is
+    assert (made.bits >= depths).all()
+
+
+def test_depths_join_where_that_adds_the_fewest_nodes() -> None:
+    random = np.random.default_rng(0)
+    depths = [1] * 50 + [2] * 50 + [7] * 50 + [8] * 2
+    made = layout(forest_of([tree("full", d, random) for d in depths]))
+    # 50 stumps to depth 2 add 100 nodes; 50 trees of depth 7 to 8, 6400
+    assert [bits for _, bits in made.shapes] == [2, 7, 8]
+
+
+def test_bushy_trees_fold_and_lopsided_ones_are_lists() -> None:
+    random = np.random.default_rng(0)
+    shapes = [tree("full", 8, random), chain(9, 0), chain(10, 0), grown(256, random)]
+    # depth 8 has 256 leaves in full
+    assert folds(forest_of(shapes)).tolist() == [
+        True,
+        FOLD_LIMIT * 9 >= 256,
+        False,
+        False,
+    ]
+
+
+def test_more_leaves_than_codes_are_refused() -> None:
+    random = np.random.default_rng(0)
+    fits = forest_of([chain(256, 0)])
+    assert fits_bits(fits)
+    check_trees(fits)
+    large = forest_of([tree("full", 8, random), chain(257, 0)])
+    assert not fits_bits(large)
+    with pytest.raises(ScheduleError) as error:
+        check_trees(large)
+    assert str(error.value) == (
+        'represent("bitsliced") takes trees of at most 256 leaves; tree 1 has 257. '
+        'Use represent("sparse").'
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_byte_planes(dtype: type) -> None:
+    values = np.random.default_rng(0).standard_normal((3, 20)).astype(dtype)
+    planes = byte_planes(values, 64)
+    item = np.dtype(dtype).itemsize
+    assert planes.shape == (3, item, 64)
+    assert not planes[:, :, 20:].any()
+    whole = np.ascontiguousarray(planes[:, :, :20].transpose(0, 2, 1))
+    np.testing.assert_array_equal(whole.view(dtype)[..., 0], values)
+
+
+def test_offsets_of_values_may_pass_two_gigabytes() -> None:
+    hir = pipeline.build_hir(drawn(3, 4), sliced(64), "exact")
+    data = pipeline.lower(hir, Target.x86_64("v4")).kernel.data
+    (offsets,) = [d.data for d in data if d.buffer.name == "leaf_offset"]
+    assert offsets.dtype == np.int64
