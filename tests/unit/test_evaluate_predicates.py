@@ -135,11 +135,11 @@ def test_every_level_can_be_inspected() -> None:
     assert "predict:" in text["asm"]
 
 
-def test_defaults_evaluate_predicates_from_128_rows_on() -> None:
+def test_defaults_evaluate_predicates_from_64_rows_on() -> None:
     module = compile_forest(drawn(20, 6))
-    for n in (1, 16, 127):
+    for n in (1, 16, 63):
         assert "cache_predicates" not in module.inspect("schedule", n_rows=n)
-    for n in (128, 512, 100_000):
-        assert module.inspect("schedule", n_rows=n) == repr(bitsliced_schedule())
+    for n, block in ((64, 128), (128, 128), (129, 512), (100_000, 512)):
+        assert module.inspect("schedule", n_rows=n) == repr(bitsliced_schedule(block))
     rows = np.zeros((200, 5), np.float32)
     assert module.apply(rows).shape == (200, 20)
