@@ -269,10 +269,14 @@ class Schedule:
     def cache_predicates(self, index: str) -> Schedule:
         """Evaluate each distinct predicate once for the rows of one iteration.
 
+        Trees become bit logic over those answers, which ``represent("bitsliced")``
+        lays out. A thread keeps a bit for each predicate and row of the block.
+
         Parameters
         ----------
         index : str
-            A batch loop around tree loops and, innermost, a vectorised block of rows.
+            A batch loop around serial loops over all trees and, innermost, a vectorised
+            block of 64, 128, 256 ... rows.
         """
         return self._with(CachePredicates(index))
 

@@ -119,14 +119,15 @@ def test_trees_grown_leaf_by_leaf(leaves: int) -> None:
     layout(forest_of([grown(leaves, random) for _ in range(6)], n_features=50))
 
 
-@pytest.mark.parametrize(("leaves", "most"), [(31, 1.0), (63, 1.25), (127, 1.35)])
+@pytest.mark.parametrize(("leaves", "most"), [(31, 1.3), (63, 1.3), (127, 1.4)])
 def test_a_list_costs_few_operations_a_node(leaves: int, most: float) -> None:
     """Numbering the leaves in order would cost 2.8 a node."""
     random = np.random.default_rng(1)
     trees = [grown(leaves, random, power=1.0) for _ in range(20)]
     made = layout(forest_of(trees, n_features=500))
-    assert {kind for kind, _ in made.shapes} == {"list"}
-    assert made.op_offset[-1] <= most * 20 * (leaves - 1)
+    is_list = np.array([kind == "list" for kind, _ in made.shapes])[made.shape_of]
+    assert is_list.sum() >= 15  # one or another is bushy enough to fold
+    assert made.op_offset[-1] <= most * is_list.sum() * (leaves - 1)
 
 
 def test_few_depths_have_code_of_their_own() -> None:
