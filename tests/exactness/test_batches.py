@@ -21,7 +21,7 @@ from tests.exactness.forests import MAKERS, forest
 REPRESENTATIONS = ("array", "sparse", "reorg", toy_representation.Toy.name)
 #: What each family is tried on, in turn; every forest is met with many families.
 TURNS = ("scalar", "multiclass", "vector 3", "double extremes", "categories")
-CORE = ("rows", "trees", "interleave rows", "unroll walk", "vectorize", "node tiles 3")
+CORE = ("rows", "interleave rows", "vectorize", "node tiles 3")
 
 
 def refused_by(schedule: Schedule, representation: str) -> bool:
@@ -43,7 +43,7 @@ def test_forests(name: str, family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families(family: str) -> None:
     at = list(FAMILIES).index(family)
-    for name in ("mixed trees", TURNS[at % len(TURNS)], TURNS[(at + 2) % len(TURNS)]):
+    for name in ("mixed trees", TURNS[at % len(TURNS)]):
         check_exact(name, FAMILIES[family], apply=name == "mixed trees")
 
 
