@@ -30,6 +30,12 @@ def test_every_batch_size(name: str) -> None:
         _check(name, block, "cpu", BATCHES)
 
 
+@pytest.mark.parametrize("block", [2048, 8192])
+@pytest.mark.parametrize("name", ["counts", "lists and folds", "501 features"])
+def test_blocks_larger_than_a_part_of_the_input_stage(name: str, block: int) -> None:
+    _check(name, block, "cpu", (1, 1025, 1537))
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_every_target(name: str, level: str) -> None:

@@ -47,6 +47,9 @@ from skforge.compiler.representations.predicate_table import (
 #: a tile of columns is a cache line a row, a page apart.
 WIDE, WIDE_PART = 500, 128
 
+#: Rows of a part otherwise: compares of a part are unrolled, so code is bounded.
+MAX_PART = 1024
+
 #: Vectors of rows searched together: 1, 2, 4, 8 took 83, 77, 71, 89 ns a row on 90
 #: columns; one waits for its look-ups, eight spill.
 LOCKSTEP = 4
@@ -88,7 +91,7 @@ class PredicateLowering:
         # Wide rows are taken in parts of a block, so that the cache lines a tile of
         # columns touches stay in the first cache.
         self.wide = forest.n_features > WIDE
-        self.part = min(block, WIDE_PART) if self.wide else block
+        self.part = min(block, WIDE_PART if self.wide else MAX_PART)
         self.part_bytes = self.part // 8
         self.words = self.part // 64
 
