@@ -29,6 +29,7 @@ PureOp: TypeAlias = (
     | lir.Splat
     | lir.Iota
     | lir.Extract
+    | lir.Pack
     | lir.Permute
     | lir.Shuffle
     | lir.MaskBits
@@ -170,6 +171,9 @@ def op_lines(
             return [f"{out} = np.arange({lanes}).astype(d_{element.name})"]
         case lir.Extract(a=a, lane=lane):
             return [f"{out} = {scalar_text(element, 0, f'{name(a)}[{lane}]')}"]
+        case lir.Pack(parts=parts):
+            lanes_text = ", ".join(name(part) for part in parts)
+            return [f"{out} = np.array([{lanes_text}], d_{element.name})"]
         case lir.Permute(tables=tables, index=index):
             joined = f"np.concatenate([{', '.join(name(t) for t in tables)}])"
             size = len(tables) * lanes

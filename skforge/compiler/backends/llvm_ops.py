@@ -71,6 +71,12 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             w.bind(value.name, f"<{', '.join(f'{text} {item}' for item in items)}>")
         case lir.Extract(a=a, lane=lane):
             w.bind_value(value, f"extractelement {w.typed(a)}, i64 {lane}")
+        case lir.Pack(parts=parts):
+            text, made = type_text(value.type), "poison"
+            for lane, part in enumerate(parts):
+                one = f"insertelement {text} {made}, {w.typed(part)}, i64 {lane}"
+                made = w.let(one)
+            w.bind(value.name, made)
         case lir.Permute(tables=tables, index=index):
             w.bind(value.name, permute(w, value, tables, index))
         case lir.Shuffle(a=a, b=b, lanes=lanes):

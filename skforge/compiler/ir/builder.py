@@ -190,6 +190,12 @@ class Builder:
             case _:
                 return self.let(lir.Extract(a, lane), BOOL, "lane")
 
+    def pack(self, parts: Sequence[Value]) -> Value:
+        """Return a vector of scalars."""
+        element = parts[0].type
+        assert isinstance(element, Scalar)
+        return self.let(lir.Pack(tuple(parts)), Vec(element, len(parts)), "pack")
+
     def permute(self, tables: Sequence[Value], index: Value) -> Value:
         """Return elements of the tables joined, by a vector of indices."""
         type_ = tables[0].type

@@ -14,7 +14,7 @@ values are explicit::
               | ParallelFor
               | Grid | BlockRegion
     op        = Const | Unary | Binary | Compare | Select | Convert | Bitcast
-              | Splat | Iota | Extract | Permute | Shuffle | MaskBits | AnyTrue
+              | Splat | Iota | Extract | Pack | Permute | Shuffle | MaskBits | AnyTrue
               | Load | Gather
               | CompareToPlane | PlaneBinary | PlaneNot | PlaneMux | LoadPlane
               | FoldTree | PlanesToIndex | Lookup | WarpReduce
@@ -247,6 +247,13 @@ class Extract:
 
 
 @dataclass(frozen=True, slots=True)
+class Pack:
+    """A vector of the given scalars, lane by lane."""
+
+    parts: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Permute:
     """Lane i is element ``index[i]`` of the ``tables`` joined, modulo their length.
 
@@ -410,6 +417,7 @@ Op: TypeAlias = (
     | Splat
     | Iota
     | Extract
+    | Pack
     | Permute
     | Shuffle
     | MaskBits

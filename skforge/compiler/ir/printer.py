@@ -119,6 +119,8 @@ def _op(op: Op) -> str:
             return "iota"
         case lir.Extract(a=a, lane=lane):
             return f"extract %{a.name}, {lane}"
+        case lir.Pack(parts=parts):
+            return f"pack {_names(parts)}"
         case lir.Permute(tables=tables, index=index):
             return f"permute [{_names(tables)}] by %{index.name}"
         case lir.Shuffle(a=a, b=b, lanes=lanes):

@@ -162,6 +162,11 @@ def check_op(op: Op, type_: Type) -> None:
             _check_result(type_, element_of(a.type))
             if not 0 <= lane < lanes_of(a.type):
                 refuse(f"lane {lane} of {print_type(a.type)}")
+        case lir.Pack(parts=parts):
+            if not isinstance(type_, Vec) or len(parts) != type_.lanes:
+                refuse(f"{len(parts)} scalars give no {print_type(type_)}")
+            for part in parts:
+                check_same("lanes", part.type, type_.element)
         case lir.Permute(tables=tables, index=index):
             _check_permute(tables, index, type_)
         case lir.Shuffle(a=a, b=b, lanes=lanes):

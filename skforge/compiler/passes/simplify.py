@@ -36,6 +36,7 @@ _PURE = (
     lir.Splat,
     lir.Iota,
     lir.Extract,
+    lir.Pack,
     lir.Permute,
     lir.Shuffle,
     lir.MaskBits,

@@ -12,7 +12,8 @@ import numpy as np
 
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.hir import PredictEnsemble
-from skforge.compiler.ir.lir import I64, U8, Buffer, Value
+from skforge.compiler.ir.lir import I64, U8, Buffer, Value, Vec
+from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import (
     BlockLayout,
     BlockRows,
@@ -33,6 +34,10 @@ from skforge.exceptions import ScheduleError
 
 #: Bytes of a thread's table of predicates above which a schedule is refused.
 TABLE_BYTES = 1 << 30
+
+
+#: Sums written at once when a block starts; a group is a multiple.
+LANES = 8
 
 
 def search_levels(target: Target, lanes: int, item: int) -> int:
@@ -98,19 +103,20 @@ class BitslicedLayout(BlockLayout):
 
     def start(self, b: Builder, sums: Buffer) -> None:
         """Set the sums of every row to the base, one output after another."""
-        forest, block = self._hir.forest, b.const(self._block)
-        for k, value in enumerate(forest.base.tolist()):
-            base = b.const(value, sums.element)
+        base = self._model("base", self._hir.forest.base)
+        vec = Vec(scalar_of(self._hir.forest.base.dtype), LANES)
 
-            def one(
-                i: Value,
-                _: tuple[Value, ...],
-                base: Value = base,
-                first: int = k * self._block,
-            ) -> None:
-                b.store(sums, b.add(i, first), base)
+        def output(k: Value, _: tuple[Value, ...]) -> None:
+            value = b.splat(b.load(base, k), LANES)
+            first = b.mul(k, self._block)
 
-            b.for_(b.const(0), block, b.const(1), one)
+            def some(i: Value, _: tuple[Value, ...]) -> None:
+                b.store(sums, b.binary("add", first, i), value)
+
+            step = b.const(vec.lanes)
+            b.for_(b.const(0), b.const(self._block), step, some, hint="row")
+
+        b.for_(b.const(0), b.const(self._hir.forest.n_outputs), b.const(1), output)
 
     def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
         """Add the leaves that the block's rows reach in one tree."""
@@ -121,18 +127,33 @@ class BitslicedLayout(BlockLayout):
     ) -> None:
         """Write the sums of ``count`` rows, undoing the order of the look-up."""
         outputs = self._hir.forest.n_outputs
-        order = self._model("row_order", self._sliced.row_order().astype(np.int32))
+        places = self._sliced.row_order().tolist()
+        order = self._model("row_order", np.asarray(places, np.int32))
+        whole = b.mul(b.binary("div", count, GROUP), GROUP)
 
-        def row(i: Value, _: tuple[Value, ...]) -> None:
-            group = b.mul(b.binary("div", i, GROUP), GROUP)
-            place = b.convert(b.load(order, b.binary("and", i, GROUP - 1)), I64)
-            at = b.binary("add", group, place)
-            to = b.mul(b.binary("add", first, i), outputs)
-            for k in range(outputs):
-                value = b.load(sums, b.add(at, k * self._block))
-                b.store(result, b.add(to, k), value)
+        def output(k: Value, _: tuple[Value, ...]) -> None:
+            own = b.mul(k, self._block)
 
-        b.for_(b.const(0), count, b.const(1), row, hint="row")
+            def at(row: Value) -> Value:
+                return b.binary("add", b.mul(b.binary("add", first, row), outputs), k)
+
+            def group(row: Value, _: tuple[Value, ...]) -> None:
+                # The order is fixed: whole groups are plain moves.
+                here, to = b.binary("add", own, row), at(row)
+                for i, place in enumerate(places):
+                    value = b.load(sums, b.add(here, place))
+                    b.store(result, b.add(to, i * outputs), value)
+
+            def one(row: Value, _: tuple[Value, ...]) -> None:
+                place = b.load(order, b.binary("and", row, GROUP - 1))
+                base = b.binary("and", row, -GROUP)
+                here = b.binary("add", base, b.convert(place, I64))
+                b.store(result, at(row), b.load(sums, b.binary("add", own, here)))
+
+            b.for_(b.const(0), whole, b.const(GROUP), group, hint="group")
+            b.for_(whole, count, b.const(1), one, hint="row")
+
+        b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
 
 
 class Bitsliced(Representation):

@@ -30,6 +30,9 @@ from skforge.compiler.representations.sliced_layout import SlicedTrees, byte_pla
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
 
+#: Rows whose leaf values are loaded together where nothing permutes bytes.
+LOADED_ROWS = 8
+
 #: Rows whose leaf numbers fill one look-up.
 GROUP = 64
 
@@ -302,19 +305,22 @@ class BitslicedLowering:
     def _add_loads(
         self, depth: int, leaves: Value, first: Value, sums: Buffer
     ) -> None:
-        """Load leaf values one by one: rows of a group are unrolled by eight."""
-        b = self.b
+        """Load leaf values one by one, add them eight rows at a time."""
+        b, vec = self.b, Vec(self.sum, LOADED_ROWS)
 
         def rows(r: Value, _: tuple[Value, ...]) -> None:
-            for i in range(8):
+            places = []
+            for i in range(LOADED_ROWS):
                 number = b.load(self.numbers, b.add(r, i))
-                at = b.binary("add", leaves, b.convert(number, I64))
-                for k in range(self.width):
-                    value = b.load(self.values, b.add(at, k << depth))
-                    to = b.binary("add", first, b.add(r, k * self.block + i))
-                    b.store(sums, to, b.binary("add", b.load(sums, to), value))
+                places.append(b.binary("add", leaves, b.convert(number, I64)))
+            for k in range(self.width):
+                values = [b.load(self.values, b.add(at, k << depth)) for at in places]
+                to = b.binary("add", first, b.add(r, k * self.block))
+                total = b.binary("add", b.load(sums, to, vec), b.pack(values))
+                b.store(sums, to, total)
 
-        b.for_(b.const(0), b.const(GROUP), b.const(8), rows, hint="row")
+        step = b.const(LOADED_ROWS)
+        b.for_(b.const(0), b.const(GROUP), step, rows, hint="row")
 
 
 def _unpack_lanes(lanes: int, high: bool) -> list[int]:
