@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 from skforge.exceptions import (
     CompilerError,
+    InconsistentVersionWarning,
     InvalidInputError,
     InvalidModelError,
     ScheduleError,
     SkforgeError,
+    SourceNeededError,
     TargetError,
     UnsupportedModelError,
     VerificationError,
 )
 
 if TYPE_CHECKING:
+    from skforge._persistence import load, save
     from skforge.compiler.frontends import load_forest
     from skforge.compiler.module import compile_forest
     from skforge.compiler.schedule import Schedule
@@ -31,24 +34,30 @@ _HOME = {
     "Schedule": "skforge.compiler.schedule",
     "Target": "skforge.compiler.target",
     "compile_forest": "skforge.compiler.module",
+    "load": "skforge._persistence",
     "load_forest": "skforge.compiler.frontends",
+    "save": "skforge._persistence",
 }
 
 __all__ = [
     "CompiledForest",
     "CompilerError",
+    "InconsistentVersionWarning",
     "InvalidInputError",
     "InvalidModelError",
     "Schedule",
     "ScheduleError",
     "SkforgeError",
+    "SourceNeededError",
     "Target",
     "TargetError",
     "UnsupportedModelError",
     "VerificationError",
     "__version__",
     "compile_forest",
+    "load",
     "load_forest",
+    "save",
 ]
 
 

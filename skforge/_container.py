@@ -101,12 +101,14 @@ def write_container(
         "arrays": described,
     }
     text = json.dumps(whole, indent=1, allow_nan=False).encode()
-    with _replacing(Path(os.path.realpath(path))) as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), text)
-            for name, payload in payloads.items():
-                archive.writestr(zipfile.ZipInfo(_member(name), _EPOCH), payload)
-            archive.comment = _COMMENT + hashlib.sha256(text).hexdigest().encode()
+    with (
+        _replacing(Path(os.path.realpath(path))) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+    ):
+        archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), text)
+        for name, payload in payloads.items():
+            archive.writestr(zipfile.ZipInfo(_member(name), _EPOCH), payload)
+        archive.comment = _COMMENT + hashlib.sha256(text).hexdigest().encode()
 
 
 @contextlib.contextmanager
@@ -249,10 +251,13 @@ def _bytes_of(name: str, facts: Any) -> int:
     """Return the bytes of an array's data, after checking its description."""
     if isinstance(facts, dict) and facts.keys() == {"dtype", "shape", "sha256"}:
         dtype, shape = _dtype(facts["dtype"]), facts["shape"]
-        whole = isinstance(shape, list) and len(shape) <= 8
+        whole = (
+            isinstance(shape, list)
+            and len(shape) <= 8
+            and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
+        )
         if dtype is not None and whole and isinstance(facts["sha256"], str):
-            if all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
-                return prod(shape) * dtype.itemsize
+            return prod(shape) * dtype.itemsize
     raise InvalidModelError(f"its array {name!r} is described wrongly")
 
 

@@ -20,6 +20,7 @@ from sklearn.utils.metadata_routing import _routing_enabled, process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from skforge._stored import StoredModel
 from skforge.compiler import transforms_onnx
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
@@ -45,6 +46,12 @@ def is_frozen(estimator: Any) -> bool:
     return "sklearn.frozen._frozen.FrozenEstimator" in class_names(estimator)
 
 
+def model_of(wrapper: Any) -> Any:
+    """Return the model of a wrapper: fitted, kept as data, or as it was given."""
+    state = wrapper.__dict__
+    return state.get("estimator_", state.get("_stored", state.get("estimator")))
+
+
 def is_estimator(model: Any) -> bool:
     """Tell an estimator, which may be trained, from a Booster, a file or a forest."""
     return hasattr(model, "fit") and hasattr(model, "get_params")
@@ -63,6 +70,8 @@ def is_fitted(estimator: Any) -> bool:
 
 def task_of(model: Any) -> str | None:
     """Return what a Booster, a file or a forest predicts, without compiling it."""
+    if isinstance(model, StoredModel):
+        model = model.forest
     if isinstance(model, Forest):
         return model.task
     if isinstance(model, (str, os.PathLike)):
@@ -103,6 +112,8 @@ def classes_of(forest: Forest) -> Any:
 
 def tags_of(model: Any, forest: Forest | None) -> Tags:
     """Return tags like the model's own."""
+    if isinstance(model, StoredModel):
+        return model.sklearn_tags()
     if is_estimator(model):
         return deepcopy(get_tags(model))
     tags = get_tags(BaseEstimator())
@@ -134,7 +145,9 @@ def offered(name: str) -> Callable[[Method], Method]:
     """
 
     def check(self: Any) -> bool:
-        model = unwrap(self.__dict__.get("estimator_", self.estimator))
+        model = unwrap(model_of(self))
+        if isinstance(model, StoredModel):
+            return model.offers(name)
         if is_estimator(model):
             getattr(model, name)  # its own AttributeError, with its own text
             return True

@@ -18,6 +18,7 @@ from sklearn import config_context, get_config
 from sklearn.utils import get_tags
 
 from skforge._inputs_sklearn import ensemble_source
+from skforge._stored import StoredModel
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
@@ -69,6 +70,10 @@ def source_of(estimator: Any, forest: Forest) -> Source:
     """Return the adapter of a fitted model that ``load_forest`` could read."""
     from skforge._inputs_lightgbm import LightGBMBoosterSource, LightGBMSource
 
+    if isinstance(estimator, StoredModel):
+        from skforge._inputs_stored import stored_source
+
+        return stored_source(estimator, forest)
     names = class_names(estimator)
     if "xgboost.sklearn.XGBModel" in names:
         return XGBoostSource(estimator, forest)
@@ -372,6 +377,8 @@ class ForestSource:
 
 def read_model(model: Any) -> Forest:
     """Return the forest of whatever ``CompiledForest`` accepts."""
+    if isinstance(model, StoredModel):
+        return model.forest
     return model if isinstance(model, Forest) else load_forest(model)
 
 

@@ -29,6 +29,7 @@ from skforge._delegation import (
     classes_of,
     fitted_model,
     is_estimator,
+    model_of,
     offered,
     tags_of,
     unwrap,
@@ -38,12 +39,14 @@ from skforge._delegation import (
 from skforge._dispatch import dispatch_table
 from skforge._inputs import read_model
 from skforge._predictor import Predictor
+from skforge._stored import StoredModel
 from skforge._verification import verify
 from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule, compile_forest
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.exceptions import InconsistentVersionWarning
 
 __all__ = ["CompiledForest"]
 
@@ -95,7 +98,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target
-        What was compiled for.
+        What was compiled for; after loading, the CPU found.
+    fitted_target_ : Target
+        What the schedules were chosen for.
     tuning_result_ : None
         The search's table; there is no search yet.
     compile_time_ : float
@@ -210,10 +215,15 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         seconds = time.perf_counter() - start
         predictor = Predictor(module, model)
         verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
-        self.estimator_ = model
+        if isinstance(model, StoredModel):
+            self._stored = model
+            self.__dict__.pop("estimator_", None)
+        else:
+            self.estimator_ = model
+            self.__dict__.pop("_stored", None)
         self.forest_ = forest
         self.schedule_ = dict(module.schedules)
-        self.target_ = target
+        self.target_ = self.fitted_target_ = target
         self.tuning_result_ = None
         self.compile_time_ = seconds
         self._asked = asked
@@ -395,7 +405,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         float
         """
         check_is_fitted(self)
-        model = self.estimator_
+        model = model_of(self)
         own = getattr(type(model), "score", None)
         if own is None or own.__module__ == "sklearn.base":
             measure = {True: accuracy_score, False: r2_score}[is_classifier(self)]
@@ -420,6 +430,37 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         return predictor.module.inspect(level, n_rows=n_rows)
 
+    def drop_estimator(self) -> CompiledForest:
+        """Return a copy that keeps the forest and not the model it was read from.
+
+        The copy is smaller, and unpickles where the source library is not installed.
+        Its predictions are the same; the class labels, the fitted attributes and the
+        rules for rows are kept as plain data, as in a ``.skforge`` file.
+
+        Returns
+        -------
+        CompiledForest
+            Without ``estimator_``. What only the model could answer, such as further
+            arguments of its ``predict``, raises ``SourceNeededError``.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If rows of this model cannot be taken without it: categories of
+            HistGradientBoosting, labels that are no plain values.
+        """
+        from skforge._inputs_stored import store
+
+        check_is_fitted(self)
+        model = store(self, model_of(self), self.__sklearn_tags__())
+        params = {**self.get_params(deep=False), "estimator": model}
+        copy = type(self)(**params)
+        kept = dict(self.__dict__)
+        for name in (*params, "estimator_", "_predictor"):
+            kept.pop(name, None)
+        copy.__dict__.update(kept, _stored=model)
+        return copy
+
     # ------------------------------------------------------ the meta-estimator
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -428,16 +469,18 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags of the model."""
-        model = self.__dict__.get("estimator_", self.estimator)
-        return tags_of(unwrap(model), self.__dict__.get("forest_"))
+        return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
 
     def __getattr__(self, name: str) -> Any:
         """Return a fitted attribute of the model, such as ``classes_``."""
         state = self.__dict__
         fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
-        if fitted and "estimator_" in state:
-            if hasattr(state["estimator_"], name):
-                return getattr(state["estimator_"], name)
+        if fitted and "forest_" in state:
+            model = model_of(self)
+            if name == "estimator_":
+                model.refuse(name)
+            if hasattr(model, name):
+                return getattr(model, name)
             found = _forest_attribute(state["forest_"], name)
             if found is not None:
                 return found
@@ -456,7 +499,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             lines = "\n".join(
                 [f"target: {self.target_.cpu}", *(f"{n}: {s!r}" for n, s in named)]
             )
-        return visual_block(self.__dict__.get("estimator_", self.estimator), lines)
+        return visual_block(model_of(self), lines)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata goes: to the model's ``fit`` and ``score``.
@@ -488,6 +531,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
                 f"This CompiledForest was saved by skforge {written} and is loaded by "
                 f"{_version()}; predictions are only promised for the same version. "
                 "Fit it again.",
+                InconsistentVersionWarning,
                 stacklevel=2,
             )
         super().__setstate__(state)
@@ -499,7 +543,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         forest = self.forest_.validate()
         module = self._compile(forest, self.schedule_, self.target_, self._asked)
-        made = Predictor(module, self.estimator_)
+        made = Predictor(module, model_of(self))
         # of several threads that come here at once, all go on with the same one
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)
         return predictor

@@ -27,6 +27,17 @@ class VerificationError(SkforgeError, AssertionError):
     """Compiled predictions differ from the source model's on the sample rows."""
 
 
+class SourceNeededError(SkforgeError, ValueError, AttributeError):
+    """Only the source model could answer, and it was not kept.
+
+    Raised by models loaded from a ``.skforge`` file or made by ``drop_estimator``.
+    """
+
+
+class InconsistentVersionWarning(UserWarning):
+    """What is loaded was saved by another release of skforge."""
+
+
 class CompilerError(SkforgeError, RuntimeError):
     """An internal error of the compiler: a pass produced IR its verifier refuses."""
 

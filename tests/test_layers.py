@@ -52,6 +52,9 @@ LAYERS = (
         "skforge._dispatch",
         "skforge._inputs*",
         "skforge._entries",
+        "skforge._stored",
+        "skforge._container",
+        "skforge._persistence",
         "skforge._predictor",
         "skforge._verification",
     ),
@@ -64,6 +67,7 @@ EXCEPTIONS = {
     ("skforge.compiler.schedule", "skforge.compiler.presets"),
     # Pickles carry the version, which the build reads from the package's own file.
     ("skforge.estimators", "skforge"),
+    ("skforge._persistence", "skforge"),
 }
 
 
