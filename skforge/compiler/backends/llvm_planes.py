@@ -78,9 +78,7 @@ def mux(w: Writer, type_: lir.Type, select: str, a: str, b: str) -> str:
     """
     text = type_text(type_)
     bits = type_.rows if isinstance(type_, lir.Plane) else 0
-    target = w.module.target
-    shorter = bits in (128, 256) and target.has("avx512vl")
-    if target.has_mask_registers and (bits == 512 or shorter):
+    if w.module.target.has_mask_registers and bits in (128, 256, 512):
         ternary = f"@llvm.x86.avx512.pternlog.q.{bits}"
         return w.let(
             f"call {text} {ternary}({text} {select}, {text} {a}, {text} {b}, i32 202)"
