@@ -29,6 +29,7 @@ def build_entry(
     method: str,
     ordinary: Entry,
     n_jobs: int | None,
+    classes: Any = None,
 ) -> Entry | None:
     """Return a compiled call for a method, or None where there is none.
 
@@ -45,6 +46,8 @@ def build_entry(
         The method without an entry.
     n_jobs : int or None
         Threads the ordinary path may use for more rows than are worth it here.
+    classes : ndarray, list of ndarray or None
+        The labels that ``predict`` returns; None for 0, 1, and so on.
     """
     refused = getattr(source, "declines", None)
     output = _output(module, method)
@@ -53,6 +56,8 @@ def build_entry(
     entry = module.entry(output, refused, n_jobs=n_jobs)
     if entry is None:
         return None
+    if method == "predict" and output == "labels":
+        entry = _labelled(entry, classes)
     forest = module.forest
     with np.errstate(all="ignore"):
         rows = draw_rows(forest, CHECKED_ROWS, 0).astype(forest.input_dtype)
@@ -71,6 +76,21 @@ def build_entry(
     return made
 
 
+def _labelled(entry: Entry, classes: Any) -> Entry:
+    """Return an entry that answers with labels instead of their positions."""
+    if not isinstance(classes, np.ndarray):
+        return entry
+    if classes.dtype == np.int64 and np.array_equal(classes, np.arange(len(classes))):
+        return entry  # a label is its position
+    take = classes.take
+
+    def labelled(rows: Any) -> Any:
+        positions = entry(rows)
+        return None if positions is None else take(positions)
+
+    return labelled
+
+
 def _output(module: CompiledModule, method: str) -> Output | None:
     """Return what an entry has to compute for a method, if one can."""
     forest = module.forest
@@ -80,7 +100,11 @@ def _output(module: CompiledModule, method: str) -> Output | None:
     if method == "predict":
         if not classifies:
             return "transformed"
-        return None if len(forest.output_sizes) > 1 else "labels"
-    if forest.n_outputs == 1:
-        return "both_classes"
-    return None if len(forest.output_sizes) > 1 else "transformed"
+        return "labels"
+    if len(forest.output_sizes) > 1:
+        return None
+    # a forest of scikit-learn votes: its averages are probabilities already
+    votes = forest.source == "sklearn" and forest.transform.kind == "identity"
+    if votes:
+        return "raw" if forest.n_outputs > 1 else None
+    return "both_classes" if forest.n_outputs == 1 else "transformed"

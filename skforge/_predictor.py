@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,10 @@ class Predictor:
 
     def predict(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return labels, targets or scores, as the source's ``predict`` does."""
-        if self.fast_predict is _UNTRIED:
-            self._find_entry("predict", n_jobs)
+        self._seek_entry("predict", n_jobs)
+        return self._predict(X, n_jobs)
+
+    def _predict(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict", n_jobs)
         if raw is None:
             return self.source.call("predict", X)
@@ -83,8 +86,10 @@ class Predictor:
 
     def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return class probabilities; a list for several targets of scikit-learn."""
-        if self.fast_predict_proba is _UNTRIED:
-            self._find_entry("predict_proba", n_jobs)
+        self._seek_entry("predict_proba", n_jobs)
+        return self._predict_proba(X, n_jobs)
+
+    def _predict_proba(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict_proba", n_jobs)
         if raw is None:
             return self.source.call("predict_proba", X)
@@ -108,21 +113,30 @@ class Predictor:
 
     def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return raw scores."""
-        if self.fast_predict_raw is _UNTRIED:
-            self._find_entry("predict_raw", n_jobs)
+        self._seek_entry("predict_raw", n_jobs)
+        return self._predict_raw(X, n_jobs)
+
+    def _predict_raw(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict_raw", n_jobs)
         return self.source.call("predict_raw", X) if raw is None else raw
 
-    def _find_entry(self, method: str, n_jobs: int | None) -> None:
-        """Compile a method's entry; a method without one keeps the ordinary path."""
-        setattr(self, f"fast_{method}", None)  # while the two are compared
+    def _seek_entry(self, method: str, n_jobs: int | None) -> None:
+        """Compile a method's entry; a method without one keeps the ordinary path.
 
-        def ordinary(rows: Array) -> Any:
-            return getattr(self, method)(rows)
-
-        entry = build_entry(self.module, self.source, method, ordinary, n_jobs)
-        setattr(self, f"fast_{method}", entry)
-        self.fast_jobs = n_jobs
+        Entries know how many threads other calls may have: another number makes all
+        of them anew, each when its method is next called.
+        """
+        if n_jobs != self.fast_jobs:
+            self.fast_predict = self.fast_predict_proba = _UNTRIED
+            self.fast_predict_raw = _UNTRIED
+            self.fast_jobs = n_jobs
+        if getattr(self, f"fast_{method}") is _UNTRIED:
+            setattr(self, f"fast_{method}", None)  # for other threads meanwhile
+            ordinary = partial(getattr(self, f"_{method}"), n_jobs=1)
+            entry = build_entry(
+                self.module, self.source, method, ordinary, n_jobs, self._classes
+            )
+            setattr(self, f"fast_{method}", entry)
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""
@@ -135,7 +149,8 @@ class Predictor:
 
     def transformed(self, X: Any) -> Any:
         """Return raw scores after the source's transform, as a Booster gives them."""
-        return apply_transform(self.forest, np.asarray(self.predict_raw(X)))
+        raw = self._predict_raw(X, None)
+        return apply_transform(self.forest, np.asarray(raw))
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return leaf numbers in the source's dtype and shape."""

@@ -74,7 +74,7 @@ class CompiledModule:
         self._ranges = sorted(schedules.items())
         self._first_rows = [first for (first, _), _ in self._ranges]
         self._ready: dict[tuple[int, Element], Kernel] = {}
-        self._table: entries.KernelTable | None = None
+        self._table = entries.KernelTable(len(self._ranges))
         self._raw_entry: Any = None
         self._small_calls = 0
         self._compiler = KernelCache(forest, target, reduction)
@@ -178,8 +178,8 @@ class CompiledModule:
     def compile_all(self) -> float:
         """Compile every schedule's kernel now; return the seconds it took."""
         start = time.perf_counter()
-        for schedule in dict.fromkeys(self.schedules.values()):
-            self._compiler.kernel(schedule, "accumulator")
+        for first in self._first_rows:
+            self._kernel(first, "accumulator")
         return time.perf_counter() - start
 
     def _threads(self, n_rows: int, n_jobs: int | None) -> int:
@@ -209,11 +209,12 @@ class CompiledModule:
     ) -> Any:
         """Return a compiled function of one argument, or None where there is none.
 
-        It takes a C-contiguous array in the forest's input dtype and returns the
-        predictions in a new array, or None for any argument it leaves to the
-        ordinary path (:meth:`predict_raw` and the like), which is slower by some
-        microseconds. One row of 100 trees costs well under a microsecond more than
-        its walk.
+        It takes an array of float32 or float64 whose rows lie anywhere and whose
+        columns lie side by side, and returns predictions in a new array; or None for
+        any argument that it leaves to the ordinary path (:meth:`predict_raw` and the
+        like), which is slower by some microseconds and says what is wrong. It
+        compiles nothing: sizes whose kernel was not needed yet are left too, and
+        :meth:`compile_all` makes all of them.
 
         Parameters
         ----------
@@ -229,36 +230,47 @@ class CompiledModule:
         Returns
         -------
         builtin function or None
+            None for a forest whose output is not computed by the C library's scalar
+            functions (scikit-learn's softmax, ONNX), for a marker of missing values
+            other than NaN, and where Python is not CPython with a GIL.
+
+        Raises
+        ------
+        InvalidInputError
+            If an argument is none of those above.
         """
+        if output not in entries.OUTPUTS or refused not in entries.REFUSED:
+            raise InvalidInputError(
+                f"output must be one of {', '.join(entries.OUTPUTS)} and refused one "
+                f"of {', '.join(entries.REFUSED)}. Got {output!r} and {refused!r}."
+            )
+        _check_n_jobs(n_jobs)
         forest = self.forest
-        if not entries.supports(forest) or not forest.n_trees:
+        steps = entries.steps(forest, output)
+        if steps is None or not entries.supports(forest):
             return None
-        if self._table is None:
-            self._table = entries.KernelTable(len(self._ranges))
-            for (index, element), kernel in list(self._ready.items()):
-                if element == "accumulator":
-                    self._publish(index, kernel)
         work = max(1, int(self._levels))
-        jobs = (self.n_jobs if n_jobs is None else n_jobs) in (None, 1)
+        widest = max(forest.n_features, forest.n_outputs)
+        most_rows = max(1, entries.MAX_VALUES // widest)
+        if (self.n_jobs if n_jobs is None else n_jobs) not in (None, 1):
+            most_rows = min(most_rows, max(1, 2 * WORK_PER_THREAD // work))
         kind = entries.EntryKind(
             n_features=forest.n_features,
             n_outputs=forest.n_outputs,
             row_dtype=forest.input_dtype.name,
             sum_dtype=forest.accumulator_dtype.name,
-            divisor=forest.divisor,
-            transform=forest.transform.kind,
-            output=output,
+            steps=steps,
             refused=refused,
-            last_rows=tuple(last or 1 << 62 for (_, last), _ in self._ranges),
-            serial_rows=1 << 40 if jobs else max(1, 2 * WORK_PER_THREAD // work),
-            gil_rows=max(2, entries.GIL_WORK // work),
+            last_rows=tuple(first - 1 for first in self._first_rows[1:]),
+            most_rows=most_rows,
+            gil_rows=max(1, entries.GIL_WORK // work),
         )
         return entries.build_entry(kind, self._table, self.target)
 
     def _publish(self, index: int, kernel: Kernel) -> None:
         # An entry runs whole batches: not for kernels that take parts of one.
         fits = len(kernel.slots) <= 8 * entries.MAX_SLOTS and kernel.most_rows is None
-        if self._table is not None and fits:
+        if fits:
             self._table.fill(index, kernel.address, kernel.slots, kernel)
 
     # ------------------------------------------------------------ inspection
