@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
@@ -16,9 +15,8 @@ from skforge.compiler.ir.printer_mir import print_mir
 from skforge.compiler.ir.verifier_mir import verify_mir
 from skforge.compiler.module import compile_forest
 from skforge.compiler.passes import evaluate_predicates
+from skforge.compiler.reference import draw_rows, reference_leaves
 from skforge.compiler.schedule import Schedule
-from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import case, sliced
@@ -108,17 +106,6 @@ def test_what_a_block_holds() -> None:
     assert hir.forest.n_outputs == 3
 
 
-def test_a_walk_of_single_rows_has_no_code() -> None:
-    """A compiler's error, should a pass ever leave one beside blocks."""
-    made, hir = stages_of_walk()
-    representation = pipeline.representations.get("bitsliced")
-    layout = representation.lay_out_blocks(hir, Target.host(), 64)
-    with pytest.raises(CompilerError):
-        pipeline.lower_to_lir.run(
-            made["expand-walks"], hir, layout, vector_bits=Target.host().vector_bits
-        )
-
-
 LEVELS = ("schedule", "loops", "hir", "mir", "lir", "llvm", "asm", BEFORE, AFTER)
 
 
@@ -135,11 +122,12 @@ def test_every_level_can_be_inspected() -> None:
     assert "predict:" in text["asm"]
 
 
-def test_defaults_evaluate_predicates_from_64_rows_on() -> None:
-    module = compile_forest(drawn(20, 6))
-    for n in (1, 16, 63):
-        assert "cache_predicates" not in module.inspect("schedule", n_rows=n)
-    for n, block in ((64, 128), (128, 128), (129, 512), (100_000, 512)):
-        assert module.inspect("schedule", n_rows=n) == repr(bitsliced_schedule(block))
-    rows = np.zeros((200, 5), np.float32)
-    assert module.apply(rows).shape == (200, 20)
+def test_large_batches_evaluate_predicates_and_apply_walks() -> None:
+    made = drawn(20, 6)
+    module = compile_forest(made)
+    assert "cache_predicates" not in module.inspect("schedule", n_rows=1)
+    for n in (1000, 100_000):
+        assert module.inspect("schedule", n_rows=n) == repr(bitsliced_schedule())
+    rows = draw_rows(made, 1000, 0, missing=0.1)
+    wanted = made.source_node[reference_leaves(made, rows)]
+    assert_same_bits(module.apply(rows), wanted, "apply")
