@@ -1,0 +1,713 @@
+"""Compiled entries: the ordinary path's bits for what they take, None for the rest."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skforge.compiler.backends import entry as entries
+from skforge.compiler.backends.entry_code import MAX_SCRATCH
+from skforge.compiler.backends.entry_steps import expit_is_libm, steps
+from skforge.compiler.forest import Comparison, Forest, PostTransform
+from skforge.compiler.module import CompiledModule, compile_forest
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.exceptions import InvalidInputError
+
+SIZES = (1, 2, 63, 64, 65, 600)
+WIDTH = 5
+
+
+def forest_of(
+    n_outputs: int = 1,
+    transform: str = "identity",
+    row_dtype: str = "float32",
+    sum_dtype: str = "float32",
+    n_trees: int = 10,
+    n_features: int = WIDTH,
+    seed: int = 0,
+    **fields: Any,
+) -> Forest:
+    """Return trees of two levels with drawn thresholds and leaves."""
+    random = np.random.default_rng(seed)
+    first = 7 * np.arange(n_trees)[:, np.newaxis]
+    left = np.tile([1, 3, 5, -1, -1, -1, -1], (n_trees, 1))
+    inner = left >= 0
+    n_tests, n_leaves = 3 * n_trees, 4 * n_trees
+    predicate = np.full(left.shape, -1)
+    predicate[inner] = np.arange(n_tests)
+    leaf = np.full(left.shape, -1)
+    leaf[~inner] = np.arange(n_leaves)
+    task = "regression"
+    if transform not in ("exp", "signed_square", "log1p_exp"):
+        task = "binary" if n_outputs == 1 else "multiclass"
+    parts: dict[str, Any] = {
+        "tree_offset": 7 * np.arange(n_trees + 1),
+        "tree_output": np.arange(n_trees) % n_outputs,
+        "predicate": predicate.reshape(-1),
+        "left": np.where(inner, left + first, -1).reshape(-1),
+        "right": np.where(inner, left + 1 + first, -1).reshape(-1),
+        "leaf": leaf.reshape(-1),
+        "source_node": np.tile(np.arange(7), n_trees),
+        "cover": np.zeros(0),
+        "leaf_value": random.standard_normal((n_leaves, 1)).astype(sum_dtype),
+        "feature": random.integers(n_features, size=n_tests),
+        "comparison": np.full(n_tests, Comparison.LT),
+        "threshold": random.standard_normal(n_tests).astype(row_dtype),
+        "missing": np.zeros(n_tests, np.uint8),
+        "missing_left": random.random(n_tests) < 0.5,
+        "category_offset": np.zeros(n_tests + 1, np.int64),
+        "category_words": np.zeros(0, np.uint32),
+        "n_features": n_features,
+        "base": random.standard_normal(n_outputs).astype(sum_dtype),
+        "transform": PostTransform(transform),
+        "task": task,
+        "source": "xgboost",
+    }
+    return Forest(**{**parts, **fields}).validate()
+
+
+def rows_of(forest: Forest, n: int, seed: int = 1) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    rows = random.standard_normal((n, forest.n_features)).astype(forest.input_dtype)
+    rows[random.random(rows.shape) < 0.1] = np.nan
+    return rows
+
+
+def wanted(module: CompiledModule, output: str, rows: np.ndarray) -> np.ndarray:
+    """Return what the ordinary path gives."""
+    raw = module.predict_raw(rows, n_jobs=1)  # n_jobs: never through an entry
+    if output == "raw":
+        return raw
+    functions = {
+        "transformed": apply_transform,
+        "both_classes": predict_proba,
+        "labels": decide,
+    }
+    return np.asarray(functions[output](module.forest, raw))
+
+
+def assert_equal(found: Any, expected: np.ndarray) -> None:
+    assert type(found) is np.ndarray
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert np.ascontiguousarray(found).tobytes() == expected.tobytes()
+    assert found.flags.owndata and found.flags.writeable and found.flags.c_contiguous
+
+
+def compiled(forest: Forest, **options: Any) -> CompiledModule:
+    """Return a module with all kernels; three ranges, compiled in milliseconds."""
+    schedule = Schedule()
+    if "schedule" not in options:
+        options["schedule"] = {
+            (1, 1): schedule,
+            (2, 64): schedule.tile("batch", "b0", "b1", 4),
+            (65, None): schedule.tile("batch", "b0", "b1", 8).reorder(
+                "b0", "tree", "b1"
+            ),
+        }
+    module = compile_forest(forest, **options)
+    module.compile_all()
+    return module
+
+
+# ---------------------------------------------------------------- the same bits
+
+#: Transforms with numbers of outputs, precisions of rows and of sums.
+KINDS = [
+    (transform, n_outputs, row_dtype, sum_dtype)
+    for transform, counts in {
+        "identity": (1, 3),
+        "sigmoid": (1, 2, 3, 10),
+        "exp": (1, 3),
+        "hinge": (1,),
+        "softmax": (2, 3, 10),
+    }.items()
+    for n_outputs in counts
+    for row_dtype, sum_dtype in (
+        ("float32", "float32"),
+        ("float32", "float64"),
+        ("float64", "float64"),
+    )
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind)))
+def test_every_output_has_the_ordinary_bits(kind):
+    transform, n_outputs, row_dtype, sum_dtype = kind
+    number = KINDS.index(kind)
+    check_all_outputs(
+        forest_of(
+            n_outputs,
+            transform,
+            row_dtype,
+            sum_dtype,
+            seed=number,
+            divisor=(1, 10)[number % 2],
+        )
+    )
+
+
+@pytest.mark.parametrize("divisor", [1, 7])
+@pytest.mark.parametrize(
+    "transform, n_outputs, task",
+    [
+        ("logistic", 1, "binary"),
+        ("logistic", 3, "multiclass"),
+        ("softmax", 3, "multiclass"),
+        ("identity", 1, "regression"),
+        ("signed_square", 1, "regression"),
+        ("log1p_exp", 1, "regression"),
+    ],
+)
+def test_lightgbms_outputs(transform, n_outputs, task, divisor):
+    check_all_outputs(
+        forest_of(
+            n_outputs,
+            row_dtype="float64",
+            sum_dtype="float64",
+            source="lightgbm",
+            task=task,
+            transform=PostTransform(transform, parameter=1.7, divisor=divisor),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "transform", ["gb_logistic", "gb_exponential", "hist_logistic"]
+)
+def test_binary_boosting_of_scikit_learn(transform):
+    assert expit_is_libm()  # or it has no entry for probabilities here
+    forest = forest_of(
+        1, transform, "float64", "float64", source="sklearn", task="binary"
+    )
+    assert check_all_outputs(forest) == {"raw", "both_classes", "labels"}
+
+
+@pytest.mark.parametrize("transform", ["gb_softmax", "hist_softmax"])
+def test_multiclass_boosting_of_scikit_learn_has_no_compiled_softmax(transform):
+    forest = forest_of(
+        3, transform, "float64", "float64", source="sklearn", task="multiclass"
+    )
+    assert check_all_outputs(forest) == {"raw", "labels"}
+
+
+def test_a_raw_score_of_zero_is_cut_as_each_source_cuts_it():
+    base, leaves = np.zeros(1), np.zeros((40, 1))
+    for transform, label in {
+        "gb_logistic": 1,
+        "gb_exponential": 1,
+        "hist_logistic": 0,
+        "sigmoid": 0,
+    }.items():
+        source = "xgboost" if transform == "sigmoid" else "sklearn"
+        forest = forest_of(
+            1, transform, "float64", "float64", source=source, task="binary"
+        )
+        module = compiled(replace(forest, base=base, leaf_value=leaves))
+        assert module.entry("labels")(np.zeros((1, WIDTH))).tolist() == [label]
+        assert wanted(module, "labels", np.zeros((1, WIDTH))).tolist() == [label]
+
+
+def test_labels_of_several_yes_or_no_questions_are_float64():
+    forest = forest_of(3, "sigmoid", task="multilabel")
+    module = compiled(forest)
+    found = module.entry("labels")(rows_of(forest, 4))
+    assert found.dtype == np.float64 and found.shape == (4, 3)
+    check_all_outputs(forest)
+
+
+@pytest.mark.parametrize("n_outputs", [2, 3])
+def test_votes_of_scikit_learns_forests(n_outputs):
+    forest = forest_of(n_outputs, source="sklearn", sum_dtype="float64", divisor=10)
+    assert check_all_outputs(forest) == {"raw", "transformed", "labels"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(88.7, 89.0), (-88.8, -88.7), (np.inf, 1.0), (-np.inf, -np.inf), (3e38, 3e38)],
+)
+def test_extreme_scores(values):
+    """Sums that overflow, are infinite or NaN go through transforms as ever."""
+    for n_outputs, transform in ((1, "sigmoid"), (1, "exp"), (2, "softmax")):
+        forest = forest_of(n_outputs, transform)
+        leaves = np.resize(np.float32(values), (40, 1))
+        with np.errstate(all="ignore"):
+            check_all_outputs(replace(forest, leaf_value=leaves), sizes=(2, 65))
+    forest = forest_of(3, "softmax", base=np.float32([-np.inf, np.inf, 0.0]))
+    with np.errstate(all="ignore"):
+        check_all_outputs(forest, sizes=(2,))
+
+
+def check_all_outputs(forest: Forest, sizes: tuple[int, ...] = SIZES) -> set[str]:
+    """Compare all entries with the ordinary path; return those there are."""
+    module = compiled(forest)
+    other = {"float32": np.float64, "float64": np.float32}[forest.input_dtype.name]
+    there = set()
+    for output in entries.OUTPUTS:
+        entry = module.entry(output)
+        assert (entry is not None) == (steps(forest, output) is not None)
+        if entry is None:
+            continue
+        there.add(output)
+        for n in sizes:
+            rows = rows_of(forest, n, seed=n)
+            found = entry(rows)
+            changes_shape = output in ("both_classes", "labels")
+            if changes_shape and n * forest.n_outputs > MAX_SCRATCH:
+                assert found is None
+                continue
+            assert_equal(found, wanted(module, output, rows))
+            cast = entry(rows.astype(other))
+            if n * forest.n_features > MAX_SCRATCH:
+                assert cast is None
+            else:
+                same = wanted(module, output, rows.astype(other))
+                assert_equal(cast, same)
+    return there
+
+
+def test_outputs_a_forest_does_not_have_are_none():
+    regressor = compiled(forest_of(1, "exp"))
+    assert regressor.entry("labels") is None
+    assert regressor.entry("both_classes") is None
+    assert compiled(forest_of(3, "softmax")).entry("both_classes") is None
+    onnx = replace(forest_of(1), transform=PostTransform("onnx:target:NONE:float32"))
+    assert compiled(onnx).entry("transformed") is None
+    assert compiled(onnx).entry("raw") is not None
+    marked = compiled(replace(forest_of(1), missing_value=-999.0))
+    assert marked.entry("raw") is None
+
+
+@pytest.mark.parametrize(
+    "arguments, given",
+    [(("proba",), "'proba' and 'nothing'"), (("raw", "inf"), "'raw' and 'inf'")],
+)
+def test_unknown_arguments_are_refused(arguments, given):
+    with pytest.raises(InvalidInputError) as error:
+        compile_forest(forest_of()).entry(*arguments)
+    assert str(error.value) == (
+        "output must be one of raw, transformed, both_classes, labels and refused one "
+        f"of nothing, infinite, not_finite. Got {given}."
+    )
+
+
+# ---------------------------------------------------------------- batch ranges
+
+
+def test_a_size_is_declined_until_its_kernel_is_compiled():
+    schedule = Schedule().tile("batch", "b0", "b1", 4)
+    module = compile_forest(forest_of(), {(1, 1): Schedule(), (2, 64): schedule})
+    entry = module.entry()
+    one, some = rows_of(module.forest, 1), rows_of(module.forest, 5)
+    assert entry(one) is None and entry(some) is None
+    expected = module.predict_raw(some, n_jobs=1)
+    assert_equal(entry(some), expected)
+    assert entry(one) is None
+    assert module.compile_all() >= 0
+    assert_equal(entry(one), module.predict_raw(one, n_jobs=1))
+
+
+def test_sizes_between_ranges_take_the_range_below():
+    """Reduction "fast" makes the schedule that ran visible in the bits."""
+    forest = forest_of(n_trees=64, seed=3)
+    split = Schedule().tile("tree", "t0", "t1", 8).reorder("t1", "t0", "batch")
+    table = {(2, 3): Schedule(), (10, 20): split, (40, None): Schedule()}
+    module = compiled(forest, schedule=table, reduction="fast")
+    entry = module.entry()
+    rows = rows_of(forest, 60)
+    different = 0
+    for n in (1, 2, 3, 4, 9, 10, 20, 21, 39, 40, 60):
+        assert_equal(entry(rows[:n]), module.predict_raw(rows[:n], n_jobs=1))
+        plain = compile_forest(forest, Schedule(), reduction="fast")
+        different += not np.array_equal(entry(rows[:n]), plain.predict_raw(rows[:n]))
+    assert different  # else the schedules cannot be told apart
+
+
+def test_two_threads_that_compile_first_publish_one_kernel():
+    table = entries.KernelTable(1)
+    first, second = object(), object()
+    table.fill(0, 8, b"a" * 8, first)
+    before = bytes((ctypes.c_char * 24).from_address(table.address))
+    table.fill(0, 16, b"b" * 8, second)
+    assert bytes((ctypes.c_char * 24).from_address(table.address)) == before
+    assert np.frombuffer(before, np.int64)[[0, 2]].tolist() == [8, 8]
+
+
+def test_batches_worth_several_threads_are_left_to_them():
+    module = compiled(forest_of(n_trees=500))
+    serial, threaded = module.entry(), module.entry(n_jobs=2)
+    rows = rows_of(module.forest, 200)
+    assert serial(rows) is not None and threaded(rows) is None
+    assert_equal(threaded(rows[:10]), serial(rows[:10]))
+
+
+def test_huge_batches_are_left_to_the_ordinary_path():
+    module = compiled(forest_of(n_trees=1))
+    most = entries.MAX_VALUES // WIDTH
+    entry = module.entry()
+    rows = np.zeros((most + 1, WIDTH), np.float32)
+    assert entry(rows) is None
+    assert_equal(entry(rows[:most]), module.predict_raw(rows[:most], n_jobs=1))
+
+
+# ---------------------------------------------------------------- what is declined
+
+MODULE = compiled(forest_of(1, "sigmoid"))
+ROWS = rows_of(MODULE.forest, 12)
+
+
+class Rows(np.ndarray):
+    """A subclass that may mean anything."""
+
+
+def _unaligned() -> np.ndarray:
+    raw = np.zeros(ROWS.nbytes + 1, np.uint8)[1:]
+    rows = raw.view(np.float32).reshape(ROWS.shape)
+    assert not rows.flags.aligned
+    return rows
+
+
+def _records() -> np.ndarray:
+    return np.zeros(12, dtype=[("x", "f4", (WIDTH,)), ("y", "u1")])["x"]
+
+
+def _frame() -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(ROWS)
+
+
+DECLINED: dict[str, Callable[[], Any]] = {
+    "float16": lambda: ROWS.astype(np.float16),
+    "longdouble": lambda: ROWS.astype(np.longdouble),
+    "complex": lambda: ROWS.astype(np.complex64),
+    "int32": lambda: np.ones(ROWS.shape, np.int32),
+    "int64": lambda: np.ones(ROWS.shape, np.int64),
+    "bool": lambda: ROWS > 0,
+    "big-endian": lambda: ROWS.astype(">f4"),
+    "big-endian double": lambda: ROWS.astype(">f8"),
+    "objects": lambda: ROWS.astype(object),
+    "strings": lambda: ROWS.astype("U8"),
+    "dates": lambda: np.zeros(ROWS.shape, "M8[s]"),
+    "records": lambda: np.zeros(ROWS.shape, [("x", "f4")]),
+    "rows of records": _records,
+    "Fortran order": lambda: np.asfortranarray(ROWS),
+    "columns backwards": lambda: ROWS[:, ::-1],
+    "every other column": lambda: np.repeat(ROWS, 2, axis=1)[:, ::2],
+    "one column repeated": lambda: np.broadcast_to(ROWS[:, :1], ROWS.shape),
+    "unaligned": _unaligned,
+    "0 rows": lambda: ROWS[:0],
+    "1-D": lambda: ROWS[0],
+    "0-D": lambda: np.array(1.0, np.float32),
+    "3-D": lambda: ROWS[np.newaxis],
+    "too narrow": lambda: ROWS[:, :-1],
+    "too wide": lambda: np.zeros((2, WIDTH + 1), np.float32),
+    "no columns": lambda: ROWS[:, :0],
+    "too large for float32": lambda: np.full((1, WIDTH), 1e39),
+    "float64 infinity": lambda: np.full((1, WIDTH), -np.inf),
+    "list": lambda: ROWS.tolist(),
+    "None": lambda: None,
+    "number": lambda: 1.0,
+    "NumPy scalar": lambda: np.float32(1.0),
+    "matrix": lambda: np.asmatrix(ROWS),
+    "masked array": lambda: np.ma.masked_array(ROWS),
+    "subclass": lambda: ROWS.view(Rows),
+    "memoryview": lambda: memoryview(ROWS),
+    "bytes": lambda: ROWS.tobytes(),
+    "data frame": _frame,
+    "the type itself": lambda: np.ndarray,
+}
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_declined_without_a_trace(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # np.matrix
+        given = DECLINED[name]()
+    entry = MODULE.entry("raw")
+    before, nones = sys.getrefcount(given), sys.getrefcount(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(1000):
+            assert entry(given) is None
+    assert sys.exc_info() == (None, None, None)
+    assert abs(sys.getrefcount(given) - before) < 100
+    assert abs(sys.getrefcount(None) - nones) < 100
+
+
+def test_it_takes_one_argument():
+    entry = MODULE.entry()
+    for arguments in ((), (ROWS, ROWS)):
+        with pytest.raises(TypeError):
+            entry(*arguments)
+    with pytest.raises(TypeError):
+        entry(X=ROWS)
+
+
+def _far_apart() -> np.ndarray:
+    wide = np.full((1000, 40), np.nan, np.float32)
+    wide[::90, 7:12] = ROWS
+    return wide[::90, 7:12]
+
+
+def _read_only() -> np.ndarray:
+    rows = ROWS.copy()
+    rows.flags.writeable = False
+    return rows
+
+
+TAKEN: dict[str, Callable[[], np.ndarray]] = {
+    "contiguous": lambda: ROWS,
+    "read-only": _read_only,
+    "backwards": lambda: ROWS[::-1],
+    "far apart": _far_apart,
+    "every third": lambda: ROWS[::3],
+    "one row repeated": lambda: np.broadcast_to(ROWS[0], (7, WIDTH)),
+    "one row of Fortran order": lambda: np.asfortranarray(ROWS[:1]),
+    "one row of a longer stride": lambda: ROWS[3:4],
+    "float64": lambda: ROWS.astype(np.float64) + 1e-12,
+    "float64 backwards": lambda: ROWS.astype(np.float64)[::-2],
+    "float64 between two floats": lambda: np.full((1, WIDTH), 1 + 2**-24 + 2**-40),
+    "denormal": lambda: np.full((1, WIDTH), 1e-42, np.float32),
+    "denormal only as float32": lambda: np.full((1, WIDTH), 1e-42),
+    "zero as float32": lambda: np.full((1, WIDTH), -1e-60),
+    "infinite": lambda: np.full((2, WIDTH), -np.inf, np.float32),
+    "not a number": lambda: np.full((2, WIDTH), np.nan),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_taken_as_the_ordinary_path_takes_it(name):
+    rows = TAKEN[name]()
+    kept = rows.tobytes()
+    for output in entries.OUTPUTS:
+        assert_equal(MODULE.entry(output)(rows), wanted(MODULE, output, rows))
+    assert rows.tobytes() == kept
+
+
+# ---------------------------------------------------------------- refused values
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("refused", ["infinite", "not_finite"])
+@pytest.mark.parametrize("n_features", [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40])
+def test_a_refused_value_is_found_in_every_column_of_every_row(
+    refused, dtype, n_features
+):
+    forest = forest_of(1, row_dtype=dtype, n_features=n_features, n_trees=2)
+    module = compiled(forest, schedule=Schedule())
+    entry, free = module.entry("raw", refused), module.entry("raw")
+    wide = np.full((3, n_features + 2), np.inf, dtype)  # beside the rows: no matter
+    rows = wide[:, 1:-1]
+    limits = np.finfo(dtype)
+    rows[:] = np.resize([limits.max, -limits.max, limits.tiny, -0.0, 1.0], rows.shape)
+    good = module.predict_raw(rows, n_jobs=1)
+    assert_equal(entry(rows), good)
+    bad = (np.inf, -np.inf, np.nan, -np.nan)
+    for row in range(3):
+        for column in range(n_features):
+            kept = rows[row, column]
+            for value in bad:
+                rows[row, column] = value
+                declined = refused == "not_finite" or np.isinf(value)
+                assert (entry(rows) is None) == declined, (row, column, value)
+                assert free(rows) is not None
+            rows[row, column] = kept
+    assert_equal(entry(rows), good)
+
+
+def test_refused_values_are_found_after_the_cast():
+    entry = compiled(forest_of()).entry("raw", "not_finite")
+    rows = np.zeros((2, WIDTH))
+    assert entry(rows) is not None
+    for value in (np.nan, np.inf, 1e39, -3.5e38):
+        rows[1, 4] = value
+        assert entry(rows) is None
+    rows[1, 4] = 3.4e38
+    assert entry(rows) is not None
+
+
+# ---------------------------------------------------------------- memory and threads
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+needs_proc = pytest.mark.skipif(
+    not os.path.exists("/proc/self/statm"), reason="memory is read from /proc"
+)
+
+
+@needs_proc
+@pytest.mark.parametrize("output", entries.OUTPUTS)
+def test_nothing_is_leaked_by_calls(output):
+    entry = MODULE.entry(output, "infinite")
+    rows = ROWS[:8]
+    double, bad = rows.astype(np.float64), np.full((1, WIDTH), np.inf, np.float32)
+    for _ in range(1000):
+        entry(rows), entry(double), entry(bad), entry(rows.copy())
+    gc.collect()
+    before, own = _resident(), [sys.getrefcount(x) for x in (rows, double, bad, entry)]
+    nones = sys.getrefcount(None)
+    kinds = sys.getrefcount(np.dtype(entry(rows).dtype))
+    for _ in range(100_000):
+        entry(rows)
+    for _ in range(20_000):
+        entry(double), entry(bad), entry(rows.copy()), entry(None)
+    assert [sys.getrefcount(x) for x in (rows, double, bad, entry)] == own
+    assert abs(sys.getrefcount(None) - nones) < 100
+    assert abs(sys.getrefcount(np.dtype(entry(rows).dtype)) - kinds) < 100
+    assert _resident() - before < 1 << 20
+
+
+def test_results_are_their_own_memory():
+    entry = MODULE.entry()
+    first = entry(ROWS)
+    kept = first.copy()
+    second = entry(ROWS)
+    second[:] = 0
+    assert np.array_equal(first, kept)
+    assert first.base is None and sys.getrefcount(first) == 2
+
+
+def test_an_entry_outlives_its_module():
+    module = compiled(forest_of(seed=9))
+    rows = rows_of(module.forest, 3)
+    expected = module.predict_raw(rows, n_jobs=1)
+    entry = module.entry()
+    gone = weakref.ref(module)
+    del module
+    gc.collect()
+    assert gone() is None
+    for _ in range(1000):
+        assert_equal(entry(rows), expected)
+
+
+@needs_proc
+def test_modules_and_entries_are_freed():
+    forest = forest_of(n_trees=2000)
+
+    def once() -> None:
+        module = compiled(forest, schedule=Schedule())
+        kernel = weakref.ref(module._ready[0, "accumulator"])
+        entry = module.entry("labels", "infinite")
+        assert entry(np.zeros((1, WIDTH), np.float32)) is not None
+        holder = weakref.ref(entry.__self__)
+        del module, entry
+        gc.collect()
+        assert kernel() is None and holder() is None
+
+    for _ in range(3):
+        once()
+    before = _resident()
+    for _ in range(20):
+        once()
+    assert _resident() - before < 4 << 20
+
+
+def test_other_threads_run_during_long_work():
+    module = compiled(forest_of(n_trees=1000), schedule=Schedule())
+    entry = module.entry()
+    rows = rows_of(module.forest, 20_000)
+    ticks: list[float] = []
+    calls: list[tuple[float, float]] = []
+    stop = threading.Event()
+
+    def tick() -> None:
+        while not stop.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.001)
+
+    ticking = threading.Thread(target=tick)
+    ticking.start()
+    try:
+        for _ in range(5):
+            start = time.perf_counter()
+            entry(rows)
+            calls.append((start, time.perf_counter()))
+    finally:
+        stop.set()
+        ticking.join()
+    assert max(end - start for start, end in calls) > 0.02  # else nothing is shown
+    inside = [
+        sum(start + 0.002 < t < end - 0.002 for t in ticks) for start, end in calls
+    ]
+    assert max(inside) > 2, inside
+
+
+def test_sixteen_threads():
+    module = compiled(forest_of(3, "softmax", n_trees=300))
+    rows = rows_of(module.forest, 200)
+    found = {
+        output: module.entry(output) for output in ("raw", "transformed", "labels")
+    }
+    expected = {output: wanted(module, output, rows) for output in found}
+    wrong: list[Any] = []
+    gate = threading.Barrier(16)
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        gate.wait()
+        for _ in range(200):
+            first = int(random.integers(199))
+            last = int(random.integers(first + 1, 201))
+            for output, entry in found.items():
+                if not np.array_equal(
+                    entry(rows[first:last]), expected[output][first:last]
+                ):
+                    wrong.append((seed, output, first, last))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_calls_and_makes_entries():
+    entry, expected = MODULE.entry(), MODULE.predict_raw(ROWS, n_jobs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of other tests
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            made = MODULE.entry("labels")
+            same = np.array_equal(entry(ROWS), expected)
+            code = 0 if same and len(made(ROWS)) == len(ROWS) else 2
+        finally:
+            os._exit(code)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        raise AssertionError("the child hangs")
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_it_is_a_builtin_function_without_a_wrapper():
+    entry = MODULE.entry()
+    assert type(entry).__name__ == "builtin_function_or_method"
+    assert entry.__name__ == "predict"
