@@ -47,13 +47,13 @@ UNROLL_LIMIT = 10
 
 
 #: Rows of a block whose predicates are evaluated at once, for a batch and for few
-#: rows: a block costs about the same however many of its rows are real (airline: 28, 30
-#: and 38 us for 128, 256 and 512 rows, where walking 64, 128 and 512 takes 34, 60 and
-#: 217). Wide rows gain nothing from more than 256: reading them binds.
-PREDICATE_BLOCK, SMALL_BLOCK, WIDE_BLOCK = 512, 128, 256
+#: rows: a block costs about the same however many of its rows are real (airline: 7, 10
+#: and 15 us for 128, 256 and 512 rows, where walking 16, 32, 128 and 512 takes 7, 13, 51
+#: and 204). Wide rows gain 5 % from more than 128: reading them binds.
+PREDICATE_BLOCK, SMALL_BLOCK, WIDE_BLOCK = 512, 128, 128
 
 #: Batches from which a small block beats walking; with wide rows, a wide block.
-SMALL_BATCH, WIDE_BATCH = 64, 128
+SMALL_BATCH, WIDE_BATCH = 32, 96
 
 #: Bytes of the table of predicates above which rows are walked instead.
 TABLE_LIMIT = 1 << 28

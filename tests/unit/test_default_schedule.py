@@ -45,11 +45,11 @@ def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
 def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
     narrow = default_schedules(drawn(100, 6), V3)
     steps = [table.loop_nest(100).loops[0].step for table in narrow.values()]
-    assert [first for first, _ in narrow] == [1, 2, 16, 64, 129]
+    assert [first for first, _ in narrow] == [1, 2, 16, 32, 129]
     assert steps == [1, 1, 64, 128, 512]
     wide = default_schedules(forest("wide rows"), V3)
-    assert [first for first, _ in wide] == [1, 2, 16, 128]
-    assert ".cache_predicates(" in repr(wide[128, None])
+    assert [first for first, _ in wide] == [1, 2, 16, 96]
+    assert ".cache_predicates(" in repr(wide[96, None])
 
 
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])

@@ -32,6 +32,7 @@ from skforge.compiler.backends.llvm_ops import (
     emit_scatter,
     emit_store,
 )
+from skforge.compiler.backends.llvm_pools import pool_function, pool_text
 from skforge.compiler.backends.llvm_types import is_signed, quoted, type_text
 from skforge.compiler.backends.llvm_writer import (
     STACK_BYTES,
@@ -80,6 +81,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
         *sorted(module.declarations),
         "\n".join(kernel),
         *module.outlined,
+        *pool_text(module.kernel, module.pools),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -194,14 +196,7 @@ class _Emitter(Writer):
         )
         align = max(align, _HEAP_ALIGNMENT)
         if count is not None:
-            # Once a call and thread, not once an iteration: big blocks are fresh pages.
-            n_bytes = -(-n_bytes // align) * align
-            name = own_name(buffer)
-            self.allocas.append(
-                f"  {name} = call ptr @aligned_alloc(i64 {align}, i64 {n_bytes})"
-            )
-            self.frees.append(name)
-            self.bind("@" + buffer.name, name)
+            self._pooled(buffer, -(-n_bytes // align) * align)
             return
         # A whole number of alignments, and never 0, whatever the size.
         wanted = self.let(f"mul i64 {self.index(size)}, {width}")
@@ -214,10 +209,27 @@ class _Emitter(Writer):
         self.bind("@" + buffer.name, pointer)
         self._heap[-1].append(pointer)
 
+    def _pooled(self, buffer: lir.Buffer, n_bytes: int) -> None:
+        """Place scratch in the block that the function takes from its pool."""
+        if self.pool is None:
+            self.pool = len(self.module.pools)
+            self.module.pools.append(0)
+            take = pool_function(self.module.kernel, "take", self.pool)
+            self.allocas.append(f"  %$scratch = call ptr {take}()")
+        name = own_name(buffer)
+        self.allocas.append(
+            f"  {name} = getelementptr inbounds i8, ptr %$scratch, i64 "
+            f"{self.heap_bytes}"
+        )
+        self.heap_bytes += n_bytes
+        self.module.pools[self.pool] = self.heap_bytes
+        self.bind("@" + buffer.name, name)
+
     def free_scratch(self) -> None:
-        """Free what the function's entry allocated."""
-        for pointer in self.frees:
-            self.line(f"call void @free(ptr {pointer})")
+        """Give the block that the function's entry took back."""
+        if self.pool is not None:
+            give = pool_function(self.module.kernel, "give", self.pool)
+            self.line(f"call void {give}(ptr %$scratch)")
 
     # ------------------------------------------------------------ control
 

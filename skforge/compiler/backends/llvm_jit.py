@@ -13,12 +13,15 @@ import os
 import re
 import struct
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+from skforge.compiler.backends import object_cache
 from skforge.compiler.backends.llvm import emit_llvm
+from skforge.compiler.backends.llvm_pools import RELEASE
 from skforge.compiler.backends.llvm_types import element_of
 from skforge.compiler.ir import lir
 from skforge.compiler.target import Target
@@ -71,23 +74,29 @@ def _target_machine(target: Target) -> Any:
     binding = _binding()
     # No middle-end passes: on interleaved walks they cost 30-130 ms and gained nothing
     # (0-4 %, at times -25 %), and SLP vectorisation made the walks 3 times slower.
-    features = target.features
-    if target.arch == "x86_64" and target.has_gather:
-        # LLVM takes AVX2's gathers to be slow and writes branches for masked ones: a
-        # vector walk took 1.18 µs a row and 69 ms to compile, against 0.89 and 14 so.
-        features += ",+fast-gather"
     try:
         return binding.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu,
-            features=features,
-            opt=2,
-            reloc="pic",
-            codemodel="small",
+            **_machine_options(target)
         )
     except RuntimeError as error:
         raise CompilerError(
             f"LLVM cannot compile for {target.triple}: {error}; choose another target."
         ) from error
+
+
+def _machine_options(target: Target) -> dict[str, Any]:
+    features = target.features
+    if target.arch == "x86_64" and target.has_gather:
+        # LLVM takes AVX2's gathers to be slow and writes branches for masked ones: a
+        # vector walk took 1.18 µs a row and 69 ms to compile, against 0.89 and 14 so.
+        features += ",+fast-gather"
+    return {
+        "cpu": target.cpu,
+        "features": features,
+        "opt": 2,
+        "reloc": "pic",
+        "codemodel": "small",
+    }
 
 
 def _names(text: str) -> list[str]:
@@ -101,15 +110,29 @@ def _slot_codes(function: lir.Function) -> str:
     )
 
 
-def _parse(
+def _texts(
     sources: Sequence[str | lir.Function], target: Target
-) -> tuple[Any, dict[str, str | None]]:
-    """Return one verified module of all sources, and its kernels' slot codes."""
-    binding, machine = _binding(), _target_machine(target)
-    whole: Any = None
+) -> tuple[tuple[str, ...], dict[str, str | None]]:
+    """Return the sources as LLVM text, and the slot codes of their kernels."""
+    texts = []
     kernels: dict[str, str | None] = {}
     for source in sources:
         text = source if isinstance(source, str) else emit_llvm(source, target)
+        texts.append(text)
+        names = _names(text)
+        if isinstance(source, str):
+            kernels |= dict.fromkeys(names)
+        else:
+            kernels[source.name] = _slot_codes(source)
+            kernels |= {name: "" for name in names if name.endswith(RELEASE)}
+    return tuple(texts), kernels
+
+
+def _parse(texts: Sequence[str], target: Target) -> Any:
+    """Return one verified module of all texts; use under the lock."""
+    binding, machine = _binding(), _target_machine(target)
+    whole: Any = None
+    for text in texts:
         names = _names(text)
         try:
             module = binding.parse_assembly(text)
@@ -125,13 +148,38 @@ def _parse(
                 f"LLVM refuses {', '.join(map(repr, names)) or 'a module'}: "
                 f"{str(error).strip()}"
             ) from error
-        if isinstance(source, str):
-            kernels |= dict.fromkeys(names)
-        else:
-            kernels[source.name] = _slot_codes(source)
     if whole is None:
         raise CompilerError("There is no function to compile.")
-    return whole, kernels
+    return whole
+
+
+def _object_key(texts: Sequence[str], target: Target) -> str:
+    """Return a digest of everything that machine code depends on."""
+    from skforge import __version__
+
+    binding = _binding()
+    facts = (
+        __version__,
+        ".".join(map(str, binding.llvm_version_info)),
+        target.triple,
+        *(f"{name}={value}" for name, value in _machine_options(target).items()),
+    )
+    return object_cache.key_of((*facts, *texts))
+
+
+def _object(texts: Sequence[str], target: Target) -> bytes:
+    """Return the relocatable object of some texts; use under the lock."""
+    return bytes(_target_machine(target).emit_object(_parse(texts, target)))
+
+
+_RELEASE_PROTOTYPE = ctypes.CFUNCTYPE(None)
+
+
+def _release(functions: Sequence[Any], loaded: Any) -> None:
+    """Free the scratch a module's kernels keep."""
+    for function in functions:
+        function()
+    del loaded
 
 
 class JitModule:
@@ -149,17 +197,26 @@ class JitModule:
         self,
         target: Target,
         slot_codes: Mapping[str, str | None],
-        ir: str,
+        texts: Sequence[str],
         binary: bytes,
         loaded: Any,
     ) -> None:
-        self.names = tuple(slot_codes)
+        self.names = tuple(n for n in slot_codes if not n.endswith(RELEASE))
         self.target = target
-        self._ir = ir
+        self._texts = tuple(texts)
         self._object = binary
         self._loaded = loaded  # LLVM's resource tracker; the code goes with it
         self._slot_codes = dict(slot_codes)
         self._functions: dict[str, Any] = {}
+        releases = [
+            _RELEASE_PROTOTYPE(int(loaded[name]))
+            for name in slot_codes
+            if name.endswith(RELEASE)
+        ]
+        if releases:
+            # The code that frees the scratch has to be there until it has done so.
+            end = weakref.finalize(self, _release, releases, loaded)
+            end.atexit = False
 
     def address(self, name: str) -> int:
         """Return the address of a kernel."""
@@ -185,7 +242,8 @@ class JitModule:
 
     def llvm_ir(self) -> str:
         """Return the IR that was compiled."""
-        return self._ir
+        with _llvm():
+            return str(_parse(self._texts, self.target))
 
     def object_bytes(self) -> bytes:
         """Return the relocatable object that was loaded."""
@@ -193,7 +251,9 @@ class JitModule:
 
     def assembly(self) -> str:
         """Return the assembly; it is compiled anew."""
-        return emit_assembly(self._ir, self.target)
+        with _llvm():
+            module = _parse(self._texts, self.target)
+            return str(_target_machine(self.target).emit_assembly(module))
 
 
 @lru_cache(maxsize=1)
@@ -220,17 +280,24 @@ def compile_functions(
         process.
     """
     target.check_runs_here()
+    texts, names = _texts(sources, target)
     with _llvm() as binding:
-        module, names = _parse(sources, target)
-        binary = _target_machine(target).emit_object(module)
-        return _load(binding, target, names, str(module), binary, symbols or {})
+        if symbols is None:
+            key = _object_key(texts, target)
+            binary = object_cache.find(key)
+            if binary is None:
+                binary = _object(texts, target)
+                object_cache.store(key, binary)
+        else:  # addresses of this process: no other has a use for it
+            binary = _object(texts, target)
+        return _load(binding, target, names, texts, binary, symbols or {})
 
 
 def _load(
     binding: Any,
     target: Target,
     names: Mapping[str, str | None],
-    ir: str,
+    texts: Sequence[str],
     binary: bytes,
     symbols: Mapping[str, int],
 ) -> JitModule:
@@ -246,19 +313,20 @@ def _load(
         raise CompilerError(
             f"LLVM cannot load {', '.join(map(repr, names))}: {str(error).strip()}"
         ) from error
-    return JitModule(target, names, ir, binary, loaded)
+    return JitModule(target, names, texts, binary, loaded)
 
 
 def emit_object(source: str | lir.Function, target: Target) -> bytes:
     """Return a relocatable object for any CPU target."""
     with _llvm():
-        return bytes(_target_machine(target).emit_object(_parse([source], target)[0]))
+        return _object(_texts([source], target)[0], target)
 
 
 def emit_assembly(source: str | lir.Function, target: Target) -> str:
     """Return assembly text for any CPU target."""
     with _llvm():
-        return str(_target_machine(target).emit_assembly(_parse([source], target)[0]))
+        module = _parse(_texts([source], target)[0], target)
+        return str(_target_machine(target).emit_assembly(module))
 
 
 # ------------------------------------------------------------ calls

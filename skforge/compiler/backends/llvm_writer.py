@@ -32,6 +32,7 @@ class ModuleText:
     declarations: set[str] = field(default_factory=set)
     outlined: list[str] = field(default_factory=list)
     regions: int = 0
+    pools: list[int] = field(default_factory=list)  # bytes of each; see llvm_pools
 
     def fail(self, why: str) -> CompilerError:
         """Return an error that names the kernel."""
@@ -60,7 +61,8 @@ class Writer:
         self.lines: list[str] = []
         self.allocas: list[str] = []  # and what else stands in the entry block
         self.stack_bytes = 0
-        self.frees: list[str] = []  # heap scratch of the whole function
+        self.pool: int | None = None  # of the function's heap scratch
+        self.heap_bytes = 0
         self.block = "$entry"
         self.captures: dict[str, Capture] = {}
         self._all_lanes: dict[int, str] = {}

@@ -196,7 +196,8 @@ class PredicateLowering:
 
         Whole groups of rows are read as vectors; the last rows of the batch, and rows
         closer together than they are wide, one number at a time, so that nothing past
-        the end is read. Rows past the last repeat it.
+        the end is read. Groups past the last row stay as they are: whatever is in
+        their columns, nobody asks for their sums.
         """
         b, n = self.b, self.lanes
         wide = rows.n_features >= n
@@ -205,6 +206,7 @@ class PredicateLowering:
         last = b.sub(rows.n_rows, 1)
         apart = b.compare("ge", rows.stride, rows.n_features)
         limit = b.sub(rows.n_rows, n + slack)
+        left = b.binary("min", b.binary("sub", rows.n_rows, rows.first), self.part)
 
         def group(r: Value, _: tuple[Value, ...]) -> None:
             row = b.binary("add", rows.first, r)
@@ -215,7 +217,7 @@ class PredicateLowering:
                 lambda: self._transpose_slow(rows, start, row, r, last),
             )
 
-        b.for_(b.const(0), b.const(self.part), b.const(n), group, hint="group")
+        b.for_(b.const(0), left, b.const(n), group, hint="group")
 
     def _transpose_fast(
         self, rows: BlockRows, start: Value, row: Value, r: Value
