@@ -48,8 +48,8 @@ UNROLL_LIMIT = 10
 
 #: Rows of a block whose predicates are evaluated at once, for a batch and for few
 #: rows: a block costs about the same however many of its rows are real (airline: 7, 10
-#: and 15 us for 128, 256 and 512 rows, where walking 16, 32, 128 and 512 takes 7, 13, 51
-#: and 204). Wide rows gain 5 % from more than 128: reading them binds.
+#: and 15 us for 128, 256 and 512 rows, where walking 16, 32, 128 and 512 takes 7, 13,
+#: 51 and 204). Wide rows gain 5 % from more than 128: reading them binds.
 PREDICATE_BLOCK, SMALL_BLOCK, WIDE_BLOCK = 512, 128, 128
 
 #: Batches from which a small block beats walking; with wide rows, a wide block.
