@@ -100,7 +100,7 @@ def write_container(
         **manifest,
         "arrays": described,
     }
-    text = json.dumps(whole, indent=1, allow_nan=False).encode()
+    text = json.dumps(whole, allow_nan=False).encode()
     with (
         _replacing(Path(os.path.realpath(path))) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,

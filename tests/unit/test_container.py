@@ -1,0 +1,390 @@
+"""The file format: what is written is read, and nothing else is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import struct
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from skforge import InvalidModelError, UnsupportedModelError, _container
+from skforge._container import read_container, write_container
+
+ARRAYS = {
+    "int": np.arange(7, dtype=np.int32),
+    "big": np.arange(5, dtype=">f8"),
+    "flag": np.array([True, False]),
+    "text": np.array(["a", "späte"]),
+    "none": np.zeros((0, 3), np.float32),
+    "scalar": np.array(2.5),
+    "strided": np.arange(24.0).reshape(4, 6).T[::2],
+    "nan": np.array([np.nan, -0.0, np.inf, 5e-324]),
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "a.skforge"
+    write_container(path, {"kind": "test", "n": [1, None, "x"]}, ARRAYS)
+    return path
+
+
+def refusal(path, kind=InvalidModelError):
+    with pytest.raises(kind) as error:
+        read_container(path)
+    assert type(error.value) is kind
+    return str(error.value).replace(os.fspath(path), "FILE")
+
+
+def test_what_is_written_is_read(file):
+    manifest, arrays = read_container(file)
+    assert manifest["kind"] == "test"
+    assert manifest["n"] == [1, None, "x"]
+    assert arrays.keys() == ARRAYS.keys()
+    for name, expected in ARRAYS.items():
+        found = arrays[name]
+        assert found.dtype == expected.dtype.newbyteorder("=")
+        assert found.shape == expected.shape
+        assert found.tobytes() == expected.astype(found.dtype).tobytes()
+
+
+def test_equal_contents_are_equal_files(file, tmp_path):
+    other = tmp_path / "b.skforge"
+    write_container(other, {"kind": "test", "n": [1, None, "x"]}, ARRAYS)
+    assert other.read_bytes() == file.read_bytes()
+
+
+def test_any_zip_tool_and_numpy_read_it(file):
+    with zipfile.ZipFile(file) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist()[0] == "manifest.json"
+        payload = archive.read("arrays/strided.npy")
+        manifest = json.loads(archive.read("manifest.json"))
+    assert np.array_equal(np.load(io.BytesIO(payload)), ARRAYS["strided"])
+    digest = manifest["arrays"]["strided"]["sha256"]
+    assert digest == hashlib.sha256(payload).hexdigest()
+
+
+def test_objects_are_never_written(tmp_path):
+    with pytest.raises(ValueError):
+        write_container(tmp_path / "a", {}, {"x": np.array([object()])})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_truncation_is_noticed(file):
+    whole = file.read_bytes()
+    for size in range(len(whole)):
+        file.write_bytes(whole[:size])
+        with pytest.raises(InvalidModelError):
+            read_container(file)
+
+
+def test_files_that_are_none(tmp_path):
+    missing = tmp_path / "missing"
+    assert refusal(missing) == "FILE cannot be read: No such file or directory."
+    assert refusal(tmp_path) == "FILE cannot be read: Is a directory."
+    text = tmp_path / "text"
+    text.write_text("tree\nversion=v4\n")
+    assert refusal(text) == (
+        "FILE cannot be loaded: it is damaged (File is not a zip file). "
+        "Save the model again."
+    )
+
+
+# ------------------------------------------------------------ other people's zips
+
+
+def forge(path, manifest, members=None, compression=zipfile.ZIP_STORED, comment=None):
+    """Write a container that vouches for whatever manifest it has."""
+    text = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("manifest.json", text)
+        for name, payload in (members or {}).items():
+            archive.writestr(name, payload)
+        digest = hashlib.sha256(text).hexdigest().encode()
+        archive.comment = b"skforge " + digest if comment is None else comment
+    return path
+
+
+def npy(array, **options):
+    buffer = io.BytesIO()
+    np.save(buffer, array, **options)
+    return buffer.getvalue()
+
+
+def described(payload, dtype="<i8", shape=(3,)):
+    digest = hashlib.sha256(payload).hexdigest()
+    return {"dtype": dtype, "shape": list(shape), "sha256": digest}
+
+
+GOOD = npy(np.arange(3))
+HEAD = {"format": "skforge", "format_version": 1}
+
+
+def test_a_forged_file_that_is_right_loads(tmp_path):
+    manifest = {**HEAD, "arrays": {"x": described(GOOD)}}
+    path = forge(tmp_path / "a", manifest, {"arrays/x.npy": GOOD})
+    assert read_container(path)[1]["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (b"{", "its manifest.json is no JSON"),
+        (b"\xff", "its manifest.json is no JSON"),
+        (b"[" * 100_000, "its manifest.json is no JSON"),
+        (b'{"format": NaN}', "its manifest.json is no JSON"),
+        (b"[]", "its manifest.json is not skforge's"),
+        ({"format": "other"}, "its manifest.json is not skforge's"),
+        ({"format": "skforge"}, "its format version is None"),
+        ({**HEAD, "format_version": True}, "its format version is True"),
+        ({**HEAD, "format_version": "1"}, "its format version is '1'"),
+        ({**HEAD, "format_version": 0}, "its format version is 0"),
+        (HEAD, "its manifest.json lists no arrays"),
+        ({**HEAD, "arrays": []}, "its manifest.json lists no arrays"),
+    ],
+)
+def test_manifests_that_are_none(tmp_path, manifest, reason):
+    path = forge(tmp_path / "a", manifest)
+    text = f"FILE cannot be loaded: {reason}. Save the model again."
+    assert refusal(path) == text
+
+
+def test_a_later_format_is_named(tmp_path):
+    path = forge(tmp_path / "a", {**HEAD, "format_version": 2, "news": {}})
+    assert refusal(path, UnsupportedModelError) == (
+        "FILE cannot be loaded: it has format version 2, and this release of skforge "
+        "reads versions up to 1. Update skforge."
+    )
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        None,
+        [],
+        {},
+        {**described(GOOD), "more": 1},
+        {**described(GOOD), "sha256": 1},
+        described(GOOD, dtype=8),
+        described(GOOD, dtype="|O"),
+        described(GOOD, dtype="<M8[s]"),
+        described(GOOD, dtype="<i8,<i8"),
+        described(GOOD, dtype="i8"),
+        described(GOOD, dtype="|V8"),
+        described(GOOD, dtype="|S0"),
+        {**described(GOOD), "shape": 3},
+        {**described(GOOD), "shape": [True]},
+        {**described(GOOD), "shape": [-3]},
+        {**described(GOOD), "shape": [3.0]},
+        {**described(GOOD), "shape": [1 << 48]},
+        {**described(GOOD), "shape": [1] * 9},
+    ],
+    ids=repr,
+)
+def test_descriptions_that_are_none(tmp_path, facts):
+    manifest = {**HEAD, "arrays": {"x": facts}}
+    path = forge(tmp_path / "a", manifest, {"arrays/x.npy": GOOD})
+    assert refusal(path) == (
+        "FILE cannot be loaded: its array 'x' is described wrongly. "
+        "Save the model again."
+    )
+
+
+@pytest.mark.parametrize(
+    ("payload", "facts", "reason"),
+    [
+        (GOOD, {"sha256": "0" * 64}, "its array 'x' is damaged"),
+        (GOOD, {"shape": [4]}, "its array 'x' is not as described"),
+        (GOOD, {"shape": [3, 1]}, "its array 'x' is not as described"),
+        (GOOD, {"dtype": "<f8"}, "its array 'x' is not as described"),
+        (GOOD, {"shape": [1000]}, "the size of its array 'x' is not as described"),
+        (GOOD, {"shape": [1 << 30]}, "the size of its array 'x' is not as described"),
+        (npy(np.arange(1000)), {}, "the size of its array 'x' is not as described"),
+        (GOOD + b"more", {}, "its array 'x' is not as described"),
+        (
+            npy(np.array([[1, 2], [3, 4]], order="F")),
+            {"shape": [2, 2]},
+            "its array 'x' is not as described",
+        ),
+        (
+            npy(np.array([1, None, "x"], object), allow_pickle=True),
+            {},
+            "its array 'x' is not as described",
+        ),
+        (b"\x93NUMPY\x02\x00" + GOOD[8:], {}, "its array 'x' has an unknown header"),
+    ],
+)
+def test_arrays_that_are_not_as_described(tmp_path, payload, facts, reason):
+    manifest = {**HEAD, "arrays": {"x": {**described(payload), **facts}}}
+    path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})
+    text = refusal(path)
+    assert text == f"FILE cannot be loaded: {reason}. Save the model again."
+
+
+def test_arrays_beyond_any_memory(tmp_path):
+    huge = described(GOOD, shape=(1 << 45,))
+    path = forge(tmp_path / "a", {**HEAD, "arrays": {"x": huge}})
+    assert refusal(path) == (
+        "FILE cannot be loaded: its arrays are larger than any model's. "
+        "Save the model again."
+    )
+
+
+@pytest.mark.parametrize(
+    "members", [{}, {"arrays/y.npy": GOOD}, {"arrays/x.npy": GOOD, "../x": b""}]
+)
+def test_entries_are_those_of_the_manifest(tmp_path, members):
+    manifest = {**HEAD, "arrays": {"x": described(GOOD)}}
+    path = forge(tmp_path / "a", manifest, members)
+    assert refusal(path) == (
+        "FILE cannot be loaded: its entries are not those of its manifest. "
+        "Save the model again."
+    )
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_zip_of_something_else(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a", "w") as archive:
+        archive.writestr("letter.txt", "dear")
+    assert refusal(tmp_path / "a") == (
+        "FILE cannot be loaded: it has no manifest.json, so skforge did not write "
+        "it. Save the model again."
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_entry_twice(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a", "w") as archive:
+        archive.writestr("manifest.json", "{}")
+        archive.writestr("manifest.json", "{}")
+    assert refusal(tmp_path / "a") == (
+        "FILE cannot be loaded: its directory lists entries twice, or too many. "
+        "Save the model again."
+    )
+
+
+@pytest.mark.parametrize("comment", [b"", b"skforge ", b"skforge " + b"0" * 64])
+def test_the_comment_vouches_for_the_manifest(tmp_path, comment):
+    path = forge(tmp_path / "a", {**HEAD, "arrays": {}}, comment=comment)
+    assert refusal(path) == (
+        "FILE cannot be loaded: its manifest.json is not the one that was written. "
+        "Save the model again."
+    )
+
+
+# ------------------------------------------------------------ bombs
+
+BOMB = (
+    "FILE cannot be loaded: the size of its entry {!r} is not what is stored. "
+    "Save the model again."
+)
+
+
+def test_nothing_compressed_is_read(tmp_path):
+    zeros = npy(np.zeros(1 << 20, np.int64))
+    manifest = {**HEAD, "arrays": {"x": described(zeros, shape=(1 << 20,))}}
+    members = {"arrays/x.npy": zeros}
+    path = forge(tmp_path / "a", manifest, members, zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 20_000
+    assert refusal(path) == BOMB.format("manifest.json")
+
+
+def test_sizes_are_compared_with_the_file(tmp_path):
+    manifest = {**HEAD, "arrays": {"x": described(GOOD)}}
+    path = forge(tmp_path / "a", manifest, {"arrays/x.npy": GOOD})
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"PK\x01\x02")  # of the last entry in the directory
+    struct.pack_into("<II", content, entry + 20, 1 << 31, 1 << 31)
+    path.write_bytes(content)
+    assert refusal(path) == BOMB.format("arrays/x.npy")
+
+
+def test_a_manifest_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(_container, "MANIFEST_BYTES", 100)
+    path = forge(tmp_path / "a", {**HEAD, "arrays": {}, "x": "x" * 100})
+    assert refusal(path) == (
+        "FILE cannot be loaded: its manifest.json is larger than any model's. "
+        "Save the model again."
+    )
+
+
+# ------------------------------------------------------------ writing in one step
+
+
+class Killed(BaseException):
+    """What no handler of errors catches."""
+
+
+@pytest.mark.parametrize("step", ["open", "fsync", "replace"])
+def test_an_interruption_leaves_the_old_file(file, monkeypatch, step):
+    before = file.read_bytes()
+
+    def killed(*_args, **_options):
+        raise Killed
+
+    monkeypatch.setattr(os, step, killed)
+    with pytest.raises(Killed):
+        write_container(file, {}, {})
+    monkeypatch.undo()
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_full_disk_leaves_the_old_file(file, monkeypatch):
+    before = file.read_bytes()
+
+    def full(*_args, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", full)
+    with pytest.raises(OSError) as error:
+        write_container(file, {}, {})
+    assert str(error.value) == "[Errno 28] No space left on device"
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_all_is_on_the_disk_before_the_name_is(file, monkeypatch):
+    done = []
+    real_sync, real_replace = os.fsync, os.replace
+
+    def sync(descriptor):
+        kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        done.append(f"sync {kind} of {os.fstat(descriptor).st_size > 0}")
+        real_sync(descriptor)
+
+    def replace(old, new):
+        assert os.path.getsize(old) > 0
+        done.append("replace")
+        real_replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", replace)
+    write_container(file, {}, {})
+    assert done[:2] == ["sync file of True", "replace"]
+    assert [re.sub(" of .*", "", step) for step in done[2:]] == ["sync directory"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such permissions")
+def test_permissions_are_those_of_any_new_file(file, tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"")
+    assert file.stat().st_mode == plain.stat().st_mode
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege")
+def test_a_link_stays_a_link(file, tmp_path):
+    link = tmp_path / "latest"
+    link.symlink_to(file)
+    write_container(link, {"kind": "new"}, {})
+    assert link.is_symlink()
+    assert read_container(file)[0]["kind"] == "new"
