@@ -619,6 +619,7 @@ def test_the_state_has_no_machine_code():
         "forest_",
         "schedule_",
         "target_",
+        "fitted_target_",
         "tuning_result_",
         "compile_time_",
         "_asked",
