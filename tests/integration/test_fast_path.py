@@ -1,0 +1,497 @@
+"""Single rows through CompiledForest: the source's answers, by compiled entries."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import config_context, ensemble, tree
+from sklearn.base import clone
+from threadpoolctl import threadpool_limits
+
+from skforge import CompiledForest
+from skforge._predictor import Predictor
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal((300, 5)).astype(np.float32)
+TWO = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
+THREE = np.digitize(X[:, 0] - 0.3 * X[:, 1], [-0.5, 0.5])
+NAMES = np.array(["no", "yes"])[TWO]
+REAL = X[:, 0] * X[:, 1]
+COUNTS = np.abs(REAL).round()
+LABELS = np.stack([TWO, X[:, 2] > 0], axis=1).astype(int)
+SMALL: dict[str, Any] = {"n_estimators": 12, "random_state": 0}
+SERIAL: dict[str, Any] = {**SMALL, "n_jobs": 1}
+
+METHODS = ("predict", "predict_proba", "predict_raw")
+
+
+def _xgboost(name: str, target: Any, **params: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        xgboost = pytest.importorskip("xgboost")
+        fit: dict[str, Any] = {}
+        if "early_stopping_rounds" in params:
+            fit = {"eval_set": [(X[200:], target[200:])], "verbose": False}
+        return getattr(xgboost, name)(**{**SERIAL, **params}).fit(X, target, **fit)
+
+    return make
+
+
+def _booster(target: Any) -> Any:
+    return _xgboost("XGBClassifier", target)().get_booster()
+
+
+def _lightgbm(name: str, target: Any, **params: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        lightgbm = pytest.importorskip("lightgbm")
+        return getattr(lightgbm, name)(**{**SERIAL, "verbose": -1, **params}).fit(
+            X, target
+        )
+
+    return make
+
+
+def _sklearn(name: str, target: Any, **params: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        kind = getattr(ensemble, name, None) or getattr(tree, name)
+        if not params and hasattr(kind(), "n_estimators"):
+            return kind(**SMALL).fit(X, target)
+        return kind(**params).fit(X, target)
+
+    return make
+
+
+ALL = frozenset(METHODS)
+VALUES = frozenset({"predict", "predict_raw"})
+
+#: A source, and the methods that are compiled entries.
+SOURCES: dict[str, tuple[Callable[[], Any], frozenset[str]]] = {
+    "XGBClassifier": (_xgboost("XGBClassifier", TWO), ALL),
+    "XGBClassifier of three": (_xgboost("XGBClassifier", THREE), ALL),
+    "XGBClassifier of two labels": (_xgboost("XGBClassifier", LABELS), ALL),
+    "XGBClassifier stopped early": (
+        _xgboost("XGBClassifier", TWO, early_stopping_rounds=2, n_estimators=60),
+        ALL,
+    ),
+    "XGBRegressor": (_xgboost("XGBRegressor", REAL), VALUES),
+    "XGBRegressor of counts": (
+        _xgboost("XGBRegressor", COUNTS, objective="count:poisson"),
+        VALUES,
+    ),
+    "LGBMRegressor": (_lightgbm("LGBMRegressor", REAL), VALUES),
+    "LGBMRegressor of roots": (_lightgbm("LGBMRegressor", REAL, reg_sqrt=True), VALUES),
+    "LGBMRegressor of cross-entropy": (
+        _lightgbm("LGBMRegressor", TWO, objective="cross_entropy_lambda"),
+        VALUES,
+    ),
+    "LGBMClassifier": (_lightgbm("LGBMClassifier", TWO), ALL),
+    "LGBMClassifier of three": (_lightgbm("LGBMClassifier", THREE), ALL),
+    "LGBMClassifier of three, one against all": (
+        _lightgbm("LGBMClassifier", THREE, objective="multiclassova", sigmoid=1.3),
+        ALL,
+    ),
+    "LGBMClassifier of names": (_lightgbm("LGBMClassifier", NAMES), ALL),
+    "LGBMClassifier of averages": (
+        _lightgbm(
+            "LGBMClassifier",
+            TWO,
+            boosting_type="rf",
+            bagging_freq=1,
+            bagging_fraction=0.5,
+        ),
+        ALL,
+    ),
+    "RandomForestClassifier": (_sklearn("RandomForestClassifier", TWO), ALL),
+    "RandomForestClassifier of three": (_sklearn("RandomForestClassifier", THREE), ALL),
+    "RandomForestClassifier of names": (_sklearn("RandomForestClassifier", NAMES), ALL),
+    # two targets: lists of arrays, which entries do not make
+    "RandomForestClassifier of two targets": (
+        _sklearn("RandomForestClassifier", LABELS),
+        frozenset({"predict_raw"}),
+    ),
+    "RandomForestRegressor": (_sklearn("RandomForestRegressor", REAL), VALUES),
+    "RandomForestRegressor of two targets": (
+        _sklearn("RandomForestRegressor", LABELS),
+        VALUES,
+    ),
+    "ExtraTreesClassifier": (_sklearn("ExtraTreesClassifier", TWO), ALL),
+    "ExtraTreesRegressor": (_sklearn("ExtraTreesRegressor", REAL), VALUES),
+    "DecisionTreeClassifier": (_sklearn("DecisionTreeClassifier", NAMES), ALL),
+    "GradientBoostingClassifier": (_sklearn("GradientBoostingClassifier", TWO), ALL),
+    "GradientBoostingClassifier, exponential": (
+        _sklearn("GradientBoostingClassifier", NAMES, **SMALL, loss="exponential"),
+        ALL,
+    ),
+    # probabilities of several classes are NumPy's exp, whose bits are its own
+    "GradientBoostingClassifier of three": (
+        _sklearn("GradientBoostingClassifier", THREE),
+        VALUES,
+    ),
+    "GradientBoostingRegressor": (_sklearn("GradientBoostingRegressor", REAL), VALUES),
+    "HistGradientBoostingClassifier": (
+        _sklearn("HistGradientBoostingClassifier", TWO, max_iter=12),
+        ALL,
+    ),
+    "HistGradientBoostingClassifier of three": (
+        _sklearn("HistGradientBoostingClassifier", THREE, max_iter=12),
+        VALUES,
+    ),
+    "HistGradientBoostingRegressor": (
+        _sklearn("HistGradientBoostingRegressor", REAL, max_iter=12),
+        VALUES,
+    ),
+    "HistGradientBoostingRegressor of counts": (
+        _sklearn("HistGradientBoostingRegressor", COUNTS, max_iter=12, loss="poisson"),
+        frozenset({"predict_raw"}),
+    ),
+    "BaggingClassifier": (_sklearn("BaggingClassifier", TWO), ALL),
+    # powers of 2 and tanh-like votes are NumPy's too
+    "IsolationForest": (_sklearn("IsolationForest", None), frozenset({"predict_raw"})),
+    "AdaBoostClassifier": (
+        _sklearn("AdaBoostClassifier", TWO),
+        frozenset({"predict_raw"}),
+    ),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Keep sources from waking threads for one row, which costs seconds in all."""
+    with threadpool_limits(1):
+        yield
+
+
+@cache
+def source(name: str) -> Any:
+    return SOURCES[name][0]()
+
+
+@cache
+def wrapped(name: str) -> CompiledForest:
+    return CompiledForest(source(name)).fit(X)
+
+
+def entries(model: CompiledForest) -> set[str]:
+    """Return the methods with an entry, after a call of each."""
+    for method in METHODS:
+        if hasattr(model, method):
+            getattr(model, method)(X[:1])
+    predictor = model.__dict__["_predictor"]
+    return {m for m in METHODS if getattr(predictor, f"fast_{m}")(X[:1]) is not None}
+
+
+def entry_calls(model: CompiledForest) -> dict[str, Any]:
+    predictor = model.__dict__["_predictor"]
+    return {method: getattr(predictor, f"fast_{method}") for method in METHODS}
+
+
+@pytest.fixture
+def no_ordinary_path(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what makes every call fail that is not answered by an entry."""
+
+    def close() -> None:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise AssertionError("the ordinary path")
+
+        for method in METHODS:
+            monkeypatch.setattr(Predictor, method, refuse)
+
+    return close
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+        return
+    expected = np.asarray(expected)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    if expected.dtype.kind == "f":
+        assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
+    else:
+        assert np.array_equal(found, expected)
+
+
+def test_an_entry_is_there_for_every_method_that_can_have_one():
+    there = {}
+    for name in SOURCES:
+        model = wrapped(name)
+        predictor = model.__dict__["_predictor"]
+        for method in METHODS:
+            if hasattr(model, method):
+                getattr(model, method)(X[:1])
+        there[name] = {
+            method
+            for method, entry in entry_calls(model).items()
+            if entry is not None
+            and hasattr(model, method)
+            and entry(X[:1].astype(predictor.forest.input_dtype)) is not None
+        }
+    assert there == {name: set(methods) for name, (_, methods) in SOURCES.items()}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_one_row_is_answered_as_the_source_answers(name, no_ordinary_path):
+    model, own = wrapped(name), source(name)
+    compiled = SOURCES[name][1]
+    expected: dict[tuple[str, int, str], Any] = {}
+    for method in ("predict", "predict_proba"):
+        if not hasattr(own, method):
+            continue
+        for row in range(0, 300, 29):
+            for dtype in ("float32", "float64"):
+                one = X[row : row + 1].astype(dtype)
+                expected[method, row, dtype] = getattr(own, method)(one)
+        getattr(model, method)(X[:1])
+    if compiled >= {"predict", "predict_proba"} or (
+        compiled == VALUES and not hasattr(model, "predict_proba")
+    ):
+        no_ordinary_path()
+    for (method, row, dtype), answer in expected.items():
+        one = X[row : row + 1].astype(dtype)
+        assert_same(getattr(model, method)(one), answer)
+
+
+def test_raw_scores_are_the_sources():
+    for name, ask in {
+        "XGBClassifier of three": lambda m, x: m.predict(x, output_margin=True),
+        "LGBMClassifier": lambda m, x: m.predict(x, raw_score=True),
+        "LGBMClassifier of three": lambda m, x: m.predict(x, raw_score=True),
+        "GradientBoostingClassifier": lambda m, x: m.decision_function(x),
+        "HistGradientBoostingClassifier of three": lambda m, x: m.decision_function(x),
+        "RandomForestRegressor": lambda m, x: m.predict(x),
+    }.items():
+        for row in range(10):
+            one = X[row : row + 1]
+            assert_same(wrapped(name).predict_raw(one), ask(source(name), one))
+
+
+def test_boosters_files_and_onnx(tmp_path, shared_models):
+    xgboost = pytest.importorskip("xgboost")
+    booster = _booster(TWO)
+    path = tmp_path / "model.json"
+    booster.save_model(path)
+    one = X[7:8]
+    expected = booster.predict(xgboost.DMatrix(one))
+    for given in (booster, str(path)):
+        model = CompiledForest(given).fit(X)
+        assert entries(model) == set(METHODS)
+        assert_same(model.predict_proba(one)[:, 1], expected)
+        assert_same(model.predict(one), (expected > 0.5).astype(np.int64))
+        margin = booster.predict(xgboost.DMatrix(one), output_margin=True)
+        assert_same(model.predict_raw(one), margin)
+    model = CompiledForest(shared_models / "airline.onnx")
+    rows = np.loadtxt(shared_models / "airline_rows.csv", delimiter=",", max_rows=50)
+    width = model.fit(rows[:, :-1]).n_features_in_
+    rows = rows[:, :width].astype(np.float32)
+    many = model.predict_raw(rows)
+    for row in range(50):
+        assert_same(model.predict_raw(rows[row : row + 1]), many[row : row + 1])
+    assert model.__dict__["_predictor"].fast_predict_raw is not None
+    model.predict(rows[:1])
+    assert model.__dict__["_predictor"].fast_predict is None  # its own post transforms
+
+
+def test_lightgbm_boosters_and_files(tmp_path):
+    pytest.importorskip("lightgbm")
+    booster = source("LGBMClassifier of three").booster_
+    booster.save_model(tmp_path / "model.txt")
+    for given in (booster, tmp_path / "model.txt"):
+        model = CompiledForest(given).fit(X)
+        assert entries(model) == set(METHODS)
+        for row in range(10):
+            one = X[row : row + 1]
+            assert_same(model.predict_proba(one), booster.predict(one))
+            raw = booster.predict(one, raw_score=True)
+            assert_same(model.predict_raw(one), raw)
+            assert_same(model.predict(one), raw.argmax(axis=1))
+
+
+# ------------------------------------------------- what the source says, it still says
+
+REFUSED = {
+    "RandomForestClassifier": (np.inf, -np.inf),
+    "DecisionTreeClassifier": (np.inf,),
+    "GradientBoostingClassifier": (np.inf, np.nan),
+    "AdaBoostClassifier": (np.inf, np.nan),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_values_that_the_source_refuses(name, dtype):
+    model, own = wrapped(name), source(name)
+    model.predict(X[:1])
+    values = (*REFUSED[name], *((1e39,) if dtype == "float64" else ()))
+    for value in values:
+        for column in range(5):
+            row = X[:1].astype(dtype)
+            row[0, column] = value
+            with pytest.raises(ValueError) as expected:
+                own.predict(row)
+            with pytest.raises(ValueError) as found:
+                model.predict(row)
+            assert str(found.value) == str(expected.value)
+
+
+def test_infinity_where_scikit_learn_is_told_that_all_is_finite():
+    model, own = wrapped("RandomForestClassifier"), source("RandomForestClassifier")
+    row = X[:1].copy()
+    row[0, 1] = np.inf
+    with config_context(assume_finite=True):
+        assert_same(model.predict_proba(row), own.predict_proba(row))
+    with pytest.raises(ValueError, match="infinity"):
+        model.predict_proba(row)
+
+
+@pytest.mark.parametrize(
+    "name", ["XGBClassifier", "LGBMClassifier", "RandomForestClassifier"]
+)
+@pytest.mark.parametrize(
+    "shape", ["1-D", "too narrow", "too wide", "3-D", "list", "0 rows"]
+)
+def test_wrong_shapes_after_the_entry_is_there(name, shape):
+    model, own = wrapped(name), source(name)
+    model.predict(X[:1])
+    given: Any = {
+        "1-D": X[0],
+        "too narrow": X[:1, :4],
+        "too wide": np.zeros((1, 6), np.float32),
+        "3-D": X[np.newaxis, :1],
+        "list": X[:1].tolist(),
+        "0 rows": X[:0],
+    }[shape]
+
+    def outcome(predict: Any) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return np.asarray(predict(given)).tolist()
+        except Exception as error:  # noqa: BLE001  whatever the source raises
+            return type(error), str(error)
+
+    assert outcome(model.predict) == outcome(own.predict)
+
+
+@pytest.mark.parametrize("name", ["RandomForestClassifier", "LGBMClassifier"])
+def test_models_with_feature_names_warn_at_every_call(name):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcde"))
+    own = clone(source(name)).fit(frame, TWO)
+    model = CompiledForest(own).fit(frame)
+    for _ in range(3):
+        for method in ("predict", "predict_proba"):
+            with warnings.catch_warnings(record=True) as expected:
+                warnings.simplefilter("always")
+                answer = getattr(own, method)(X[:1])
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                assert_same(getattr(model, method)(X[:1]), answer)
+            texts = [str(w.message) for w in expected]
+            assert [str(w.message) for w in found] == texts and texts
+    assert entry_calls(model)["predict"] is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(model.predict(frame[:1]), own.predict(frame[:1]))
+
+
+# ------------------------------------------------------------------ the estimator
+
+
+def fresh(**params: Any) -> CompiledForest:
+    return CompiledForest(source("RandomForestClassifier of names"), **params).fit(X)
+
+
+def test_copies_have_entries_of_their_own():
+    model = fresh()
+    expected = model.predict_proba(X[:1])
+    assert entries(model) == set(METHODS)
+    before = set(map(id, entry_calls(model).values()))
+    assert "fast_predict" not in repr(model.__getstate__())
+    for copied in (
+        pickle.loads(pickle.dumps(model)),
+        copy.deepcopy(model),
+        copy.copy(model),
+    ):
+        assert_same(copied.predict_proba(X[:1]), expected)
+        assert_same(copied.predict(X[:1]), model.predict(X[:1]))
+        assert entries(copied) == set(METHODS)
+        assert not before & set(map(id, entry_calls(copied).values()))
+    assert "_predictor" not in clone(model).__dict__
+
+
+def test_fitting_again_replaces_entries():
+    model = fresh()
+    entries(model)
+    old = set(map(id, entry_calls(model).values()))
+    kept = list(entry_calls(model).values())  # so that no id is used again
+    model.set_params(estimator=source("RandomForestClassifier of three"))
+    assert_same(
+        model.predict(X[:1]), source("RandomForestClassifier of names").predict(X[:1])
+    )
+    model.fit(X)
+    expected = source("RandomForestClassifier of three").predict_proba(X[:1])
+    assert_same(model.predict_proba(X[:1]), expected)
+    assert entries(model) == set(METHODS)
+    assert not old & set(map(id, entry_calls(model).values())) and kept
+
+
+def test_another_number_of_threads_makes_entries_anew():
+    model = fresh()
+    entries(model)
+    alone = entry_calls(model)
+    many = np.resize(X, (3000, 5))
+    assert alone["predict_raw"](many) is not None
+    expected = model.predict_raw(many)
+    model.set_params(n_jobs=2)
+    for _ in range(2):
+        assert_same(model.predict(X[:1]), alone["predict"](X[:1]))
+        assert_same(model.predict_raw(X[:1]), alone["predict_raw"](X[:1]))
+        assert_same(model.predict_raw(many), expected)
+    threaded = entry_calls(model)
+    assert threaded["predict_raw"](X[:1]) is not None
+    assert threaded["predict_raw"](many) is None  # two threads have them
+    model.set_params(n_jobs=None)
+    assert_same(model.predict_raw(many), expected)
+    assert entry_calls(model)["predict_raw"](many) is not None
+
+
+def test_arguments_of_the_source_go_to_the_source():
+    model, own = wrapped("XGBClassifier"), source("XGBClassifier")
+    model.predict(X[:1])
+    found = model.predict(X[:1], output_margin=True)
+    assert_same(found, own.predict(X[:1], output_margin=True))
+    found = model.predict_proba(X[:1], iteration_range=(0, 3))
+    assert_same(found, own.predict_proba(X[:1], iteration_range=(0, 3)))
+
+
+def test_a_fitted_model_is_freed_with_its_entries():
+    import weakref
+
+    model = fresh()
+    entries(model)
+    holders = [weakref.ref(entry_calls(model)["predict_raw"].__self__)]
+    module = weakref.ref(model.__dict__["_predictor"].module)
+    del model
+    gc.collect()
+    assert module() is None and [h() for h in holders] == [None]
+
+
+def test_the_entry_answers_the_second_call_alone(no_ordinary_path):
+    """No test would notice a fast path that is never taken, but for this."""
+    model = fresh()
+    entries(model)
+    no_ordinary_path()
+    for method in METHODS:
+        getattr(model, method)(X[:1])
+        with pytest.raises(AssertionError, match="the ordinary path"):
+            getattr(model, method)(X[0])
