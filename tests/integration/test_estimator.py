@@ -38,7 +38,7 @@ from skforge import (
     load_forest,
 )
 from skforge._predictor import Predictor
-from skforge.compiler.module import CompiledModule
+from skforge.compiler.module import CompiledModule, compile_forest
 
 xgb = pytest.importorskip("xgboost")
 
@@ -386,11 +386,11 @@ def test_schedules_by_hand():
 
 def test_batch_sizes_make_the_ranges():
     compiled = CompiledForest(FITTED, batch_sizes=[4096, 1, 100]).fit(X)
-    defaults = CompiledForest(FITTED).fit(X).schedule_
+    defaults = compile_forest(compiled.forest_).schedule_for
     assert compiled.schedule_ == {
-        (1, 1): defaults[1, 1],
-        (2, 100): defaults[16, 127],
-        (101, None): defaults[2049, None],
+        (1, 1): defaults(1),
+        (2, 100): defaults(100),
+        (101, None): defaults(4096),
     }
 
 
