@@ -71,24 +71,33 @@ class BitslicedLowering:
         """Entries of a value table: as many as leaves, at least one look-up."""
         return max(GROUP, 1 << depth) if self.byte_lookup else 1 << depth
 
+    def _value_sizes(self) -> NDArray[np.int64]:
+        """Return the elements of each tree's table."""
+        sizes = np.array([self._entries(bits) for _, bits in self.t.shapes], np.int64)
+        sizes = sizes[self.t.shape_of]
+        whole: NDArray[np.int64] = sizes * self.width
+        return whole * self.sum.bytes if self.byte_lookup else whole
+
     def _value_offsets(self) -> NDArray[np.int64]:
-        sizes = np.array([self._entries(d) for d in self.t.bits.tolist()], np.int64)
-        sizes *= self.width * (self.sum.bytes if self.byte_lookup else 1)
+        sizes = self._value_sizes()
         return np.cumsum(sizes) - sizes  # may pass 2**31: vector leaves of many outputs
 
     def _value_tables(self) -> NDArray[Any]:
         """Return the tables of all trees; vector leaves have one an output."""
-        tables = []
-        leaf = self.forest.leaf_value
-        for t, depth in enumerate(self.t.bits.tolist()):
-            first = self.t.leaf_offset[t]
-            rows = self.t.leaf_row[first : first + (1 << depth)]
-            values = leaf[rows].T  # (outputs, leaves)
+        leaf, offsets = self.forest.leaf_value, self._value_offsets()
+        dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
+        made = np.empty(int(self._value_sizes().sum()), dtype)
+        bits_of = self.t.bits
+        for bits in np.unique(bits_of).tolist():  # all trees of a size at once
+            trees = np.flatnonzero(bits_of == bits)
+            codes = self.t.leaf_offset[trees][:, None] + np.arange(1 << bits)
+            values = leaf[self.t.leaf_row[codes]].transpose(0, 2, 1)
+            values = values.reshape(len(trees) * self.width, 1 << bits)
             if self.byte_lookup:
-                tables.append(byte_planes(values, self._entries(depth)).reshape(-1))
-            else:
-                tables.append(np.ascontiguousarray(values).reshape(-1))
-        return np.concatenate(tables)
+                values = byte_planes(values, self._entries(bits))
+            values = values.reshape(len(trees), -1)
+            made[offsets[trees][:, None] + np.arange(values.shape[1])] = values
+        return made
 
     def row_order(self) -> NDArray[np.int64]:
         """Return where row i of a group of 64 lies in the sums."""
