@@ -392,6 +392,8 @@ class _LightGBMBoosterRows(LightGBMBoosterSource):
         """Take numbers, and the categories of frames."""
         if hasattr(X, "iloc") and any(self._forest.category_names):
             return numbers_of_frame(X, self._forest)
+        if isinstance(X, list):
+            X = np.array(X, np.float64)
         return super().rows(X, method)
 
 

@@ -100,12 +100,13 @@ class StoredModel:
         )
 
     def offers(self, name: str) -> bool:
-        """Tell whether a method is kept; say where it went if the source has it."""
-        if name in self.methods:
-            return True
-        if name in self.rules.get("left_out", ()):
+        """Tell whether a method is kept."""
+        return name in self.methods
+
+    def explain(self, name: str) -> None:
+        """Say where an attribute went, if the source has it."""
+        if name == "estimator_" or name in self.rules.get("left_out", ()):
             self.refuse(name)
-        return False
 
     def refuse(self, what: str, why: str = "") -> NoReturn:
         """Raise the one error of whatever needs the source."""
@@ -140,7 +141,10 @@ def tags_from(kept: Mapping[str, Any]) -> Tags:
     known = {one.name for one in fields(Tags)}
     for name, value in kept.items():
         part = _PARTS.get(name)
-        if part is not None and isinstance(value, Mapping):
+        optional = value is None and name not in ("target_tags", "input_tags")
+        if part is not None and not isinstance(value, Mapping) and not optional:
+            raise ValueError(f"{name} is no record")
+        if part is not None and value is not None:
             names = {one.name for one in fields(part)}
             value = {key: one for key, one in value.items() if key in names}
             if name == "target_tags":

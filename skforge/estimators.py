@@ -477,13 +477,13 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
         if fitted and "forest_" in state:
             model = model_of(self)
-            if name == "estimator_":
-                model.refuse(name)
             if hasattr(model, name):
                 return getattr(model, name)
             found = _forest_attribute(state["forest_"], name)
             if found is not None:
                 return found
+        if "_stored" in state:
+            state["_stored"].explain(name)
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )

@@ -1,0 +1,733 @@
+"""Models that travel: pickles, copies, ``.skforge`` files, other processes."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+import zipfile
+from dataclasses import fields, replace
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from joblib.externals.loky.backend.reduction import dumps  # with cloudpickle
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    BaggingRegressor,
+    ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestClassifier,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+import skforge
+from skforge import (
+    CompiledForest,
+    InconsistentVersionWarning,
+    InvalidInputError,
+    InvalidModelError,
+    Schedule,
+    SourceNeededError,
+    Target,
+    UnsupportedModelError,
+    compile_forest,
+    load_forest,
+)
+from skforge._persistence import _CHECKS
+from skforge._stored import METHODS
+from skforge.compiler.forest import Forest
+from skforge.compiler.module import CompiledModule
+
+ROOT = Path(__file__).parents[2]
+X, Y = make_classification(300, 6, n_informative=4, n_classes=3, random_state=0)
+X32 = X.astype(np.float32)
+NAMES = np.array(["oak", "elm", "ash"])
+SCHEDULE = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
+
+
+def random_forest(labels):
+    return RandomForestClassifier(4, max_depth=4, random_state=0).fit(X, labels)
+
+
+SKLEARN = {
+    "int labels": lambda: random_forest(Y),
+    "float labels": lambda: random_forest(Y * 2.0),
+    "str labels": lambda: random_forest(NAMES[Y]),
+    "object labels": lambda: random_forest(NAMES.astype(object)[Y]),
+    "bool labels": lambda: random_forest(Y > 0),
+    "two targets": lambda: random_forest(np.c_[Y, Y > 0]),
+    "one class": lambda: random_forest(np.zeros(300, int)),
+    "extra trees": lambda: ExtraTreesRegressor(4, random_state=0).fit(X, Y),
+    "tree": lambda: DecisionTreeClassifier().fit(X, NAMES[Y]),
+    "boosting": lambda: GradientBoostingClassifier(n_estimators=3).fit(X, NAMES[Y]),
+    "boosted values": lambda: GradientBoostingRegressor(n_estimators=3).fit(X, Y),
+    "histogram": lambda: HistGradientBoostingClassifier(max_iter=3).fit(X, NAMES[Y]),
+    "histogram values": lambda: HistGradientBoostingRegressor(max_iter=3).fit(X, Y),
+    "isolation": lambda: IsolationForest(n_estimators=4, random_state=0).fit(X),
+    "bagging": lambda: BaggingClassifier(n_estimators=3).fit(X, NAMES[Y]),
+    "bagged values": lambda: BaggingRegressor(n_estimators=3).fit(X, Y),
+    "adaboost": lambda: AdaBoostClassifier(n_estimators=3).fit(X, NAMES[Y]),
+}
+
+
+def xgboost_model(kind):
+    xgb = pytest.importorskip("xgboost")
+    if kind == "classes":
+        return xgb.XGBClassifier(n_estimators=3).fit(X, Y)
+    if kind == "missing":
+        return xgb.XGBClassifier(n_estimators=3, missing=-1.0).fit(X, Y > 0)
+    if kind == "values":
+        return xgb.XGBRegressor(n_estimators=3).fit(X, Y)
+    return xgb.XGBClassifier(n_estimators=3).fit(X, Y).get_booster()
+
+
+def lightgbm_model(kind):
+    lgb = pytest.importorskip("lightgbm")
+    if kind == "classes":
+        return lgb.LGBMClassifier(n_estimators=3, verbose=-1).fit(X, NAMES[Y])
+    if kind == "values":
+        return lgb.LGBMRegressor(n_estimators=3, verbose=-1).fit(X, Y)
+    model = lgb.LGBMClassifier(n_estimators=3, verbose=-1).fit(X, Y)
+    return model.booster_
+
+
+SOURCES = {
+    **SKLEARN,
+    **{
+        f"xgboost {kind}": lambda kind=kind: xgboost_model(kind)
+        for kind in ("classes", "missing", "values", "booster")
+    },
+    **{
+        f"lightgbm {kind}": lambda kind=kind: lightgbm_model(kind)
+        for kind in ("classes", "values", "booster")
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Return a function: the compiled model of a name, compiled once."""
+    kept = {}
+
+    def get(name):
+        if name not in kept:
+            # one small kernel: the default schedules would compile for half a second
+            kept[name] = CompiledForest(SOURCES[name](), schedule=SCHEDULE).fit(X)
+        return kept[name]
+
+    return get
+
+
+def equal(found, expected):
+    if isinstance(expected, (list, tuple)):
+        return len(found) == len(expected) and all(map(equal, found, expected))
+    if not isinstance(expected, np.ndarray):
+        return type(found) is type(expected) and found == expected
+    return (
+        isinstance(found, np.ndarray)
+        and found.dtype == expected.dtype
+        and found.shape == expected.shape
+        and np.array_equal(found, expected, equal_nan=expected.dtype.kind == "f")
+    )
+
+
+def answer(model, method, rows):
+    """Return a method's value, or the text of its error."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return getattr(model, method)(rows)
+        except Exception as error:  # noqa: BLE001 - sources raise what they like
+            return str(error)
+
+
+def saved(model, tmp_path):
+    skforge.save(model, tmp_path / "model.skforge")
+    return skforge.load(tmp_path / "model.skforge")
+
+
+def worn(rows):
+    """Return rows with NaN in them."""
+    rows = rows.copy()
+    rows[::3, 1] = np.nan
+    return rows
+
+
+ROWS = {
+    "float64": X,
+    "float32": X32,
+    "one": X32[:1],
+    "list": X[:3].tolist(),
+    "fortran": np.asfortranarray(X32[:50]),
+    "missing": worn(X32[:50]),
+    "infinite": np.full((2, 6), np.inf, np.float32),
+    "none": X32[:0],
+}
+
+
+#: What the source answers in a way of its own, and a loaded model refuses.
+DECLINED = {("boost", "apply", "missing"), ("baggi", "predict_raw", "infinite")}
+DECLINED |= {("bagge", "predict_raw", "infinite")}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_files_and_dropped_estimators_answer_the_same(name, fitted, tmp_path):
+    compiled = fitted(name)
+    loaded = saved(compiled, tmp_path)
+    dropped = compiled.drop_estimator()
+    for other in (loaded, pickle.loads(pickle.dumps(dropped)), dropped):
+        methods = [m for m in (*METHODS, "predict_raw") if hasattr(compiled, m)]
+        for method in set(methods) - {"score"}:
+            if name.startswith("bagging") and method == "predict_log_proba":
+                continue  # a sum of logarithms; see below
+            for kind, rows in ROWS.items():
+                found = answer(other, method, rows)
+                expected = answer(compiled, method, rows)
+                if isinstance(expected, str) and isinstance(found, str):
+                    continue  # each has its own words
+                if (name[:5], method, kind) in DECLINED:
+                    assert " itself, which this CompiledForest was saved" in found
+                    continue
+                assert equal(found, expected), (method, kind)
+        if name != "two targets" and "score" in methods:
+            labels = compiled.predict(X)
+            assert other.score(X, labels) == compiled.score(X, labels) == 1.0
+        for attribute in ("classes_", "n_features_in_", "feature_importances_"):
+            assert hasattr(other, attribute) == hasattr(compiled, attribute)
+            if hasattr(other, attribute):
+                expected = getattr(compiled, attribute)
+                assert equal(getattr(other, attribute), expected)
+        assert other.forest_.content_hash() == compiled.forest_.content_hash()
+        assert other.schedule_ == compiled.schedule_
+        assert other.fitted_target_ == compiled.fitted_target_
+        assert other.__sklearn_tags__() == compiled.__sklearn_tags__()
+        assert not hasattr(other, "estimator_")
+
+
+@pytest.mark.parametrize("name", SKLEARN)
+def test_rows_are_refused_in_the_words_of_scikit_learn(name, fitted, tmp_path):
+    compiled, loaded = fitted(name), saved(fitted(name), tmp_path)
+    for rows in (X[:, :3], X[0], X32[:0], [["a"] * 6], X[:2].astype(complex)):
+        expected = answer(compiled, "predict", rows)
+        assert isinstance(expected, str)
+        found = answer(loaded, "predict", rows)
+        if isinstance(rows, list) and name[:3] in ("bag", "ada"):
+            assert " itself, which this CompiledForest was saved" in found
+        else:
+            assert found == expected
+
+
+def test_frames_are_checked_by_name(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    model = RandomForestClassifier(3, random_state=0).fit(frame, NAMES[Y])
+    compiled = CompiledForest(model).fit(frame)
+    loaded = saved(compiled, tmp_path)
+    assert equal(loaded.predict(frame), compiled.predict(frame))
+    assert equal(loaded.feature_names_in_, compiled.feature_names_in_)
+    wrong = frame[list("badcfe")]
+    assert answer(loaded, "predict", wrong) == answer(compiled, "predict", wrong)
+    with pytest.warns(UserWarning) as expected:
+        compiled.predict(X)
+    with pytest.warns(UserWarning) as found:
+        loaded.predict(X)
+    assert str(found[0].message) == str(expected[0].message)
+
+
+def test_names_of_xgboost_and_warnings_of_lightgbm(tmp_path):
+    pd = pytest.importorskip("pandas")
+    xgb, lgb = pytest.importorskip("xgboost"), pytest.importorskip("lightgbm")
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    for model in (
+        xgb.XGBClassifier(n_estimators=2).fit(frame, Y),
+        lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, Y),
+    ):
+        compiled = CompiledForest(model).fit(frame)
+        loaded = saved(compiled, tmp_path)
+        for rows in (frame, X):
+            with warnings.catch_warnings(record=True) as expected:
+                warnings.simplefilter("always")
+                values = compiled.predict_proba(rows)
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                assert equal(loaded.predict_proba(rows), values)
+            assert [str(w.message) for w in found] == [str(w.message) for w in expected]
+    wrong = frame[list("badcfe")]
+    loaded = saved(CompiledForest(model).fit(frame), tmp_path)  # by position
+    assert equal(loaded.predict_proba(wrong), compiled.predict_proba(wrong))
+
+
+def test_what_needs_the_source_says_so(tmp_path):
+    xgb = pytest.importorskip("xgboost")
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    model = xgb.XGBClassifier(n_estimators=2).fit(frame, Y)
+    loaded = saved(CompiledForest(model).fit(frame), tmp_path)
+    tail = "which this CompiledForest was saved without; use the original model."
+    with pytest.raises(SourceNeededError) as error:
+        loaded.predict(X, iteration_range=(0, 1))
+    assert str(error.value) == (
+        f"predict with iteration_range needs the XGBClassifier itself, {tail}"
+    )
+    with pytest.raises(SourceNeededError) as error:
+        _ = loaded.estimator_
+    assert str(error.value) == f"estimator_ needs the XGBClassifier itself, {tail}"
+    with pytest.raises(SourceNeededError) as error:
+        loaded.predict(frame[list("badcfe")])
+    assert str(error.value) == (
+        "predict of these rows (DataFrame of shape (300, 6)) needs the XGBClassifier "
+        "itself, which this CompiledForest was saved without: what is known of its "
+        "rows is that it takes 6 columns of finite numbers named a, b, c, d, e, f, in "
+        "this order; use the original model."
+    )
+    with pytest.raises(InvalidInputError) as narrow:
+        loaded.predict(X[:, :3])
+    assert str(narrow.value) == (
+        "the model was trained on 6 features, but the rows have 3 columns."
+    )
+    assert pickle.loads(pickle.dumps(error.value)).args == error.value.args
+
+
+def test_what_is_left_out_is_missing(tmp_path):
+    compiled = CompiledForest(BaggingClassifier(n_estimators=2).fit(X, Y)).fit(X)
+    loaded = saved(compiled, tmp_path)
+    assert hasattr(compiled, "predict_log_proba")
+    with pytest.raises(AttributeError) as error:
+        _ = loaded.predict_log_proba
+    assert str(error.value) == (
+        "predict_log_proba needs the BaggingClassifier itself, which this "
+        "CompiledForest was saved without; use the original model."
+    )
+
+
+def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
+    dates = np.array(["2020-01-01", "2021-01-01", "2022-01-01"], "M8[D]").astype(object)
+    model = random_forest(Y)
+    model.classes_ = dates
+    compiled = CompiledForest(model).fit(X)
+    with pytest.raises(UnsupportedModelError) as error:
+        skforge.save(compiled, tmp_path / "model.skforge")
+    assert str(error.value) == (
+        "The classes_ of RandomForestClassifier are no numbers, booleans or strings, "
+        "so they cannot be stored; use joblib.dump."
+    )
+    coded = np.c_[X, Y]
+    model = HistGradientBoostingClassifier(max_iter=2, categorical_features=[6])
+    compiled = CompiledForest(model).fit(coded, Y)
+    with pytest.raises(UnsupportedModelError) as error:
+        compiled.drop_estimator()
+    assert str(error.value) == (
+        "HistGradientBoostingClassifier encodes its categories with an encoder of its "
+        "own, which cannot be stored; use joblib.dump, or "
+        "skforge.save(fast.forest_, path)."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        skforge.save(model, tmp_path / "model.skforge")
+    assert str(error.value) == (
+        "model must be a CompiledForest, a CompiledModule or a Forest. "
+        "Got HistGradientBoostingClassifier instead."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------ what is kept
+
+PARAMS = [
+    {"schedule": SCHEDULE, "n_jobs": 2},
+    {"schedule": {(1, 20): SCHEDULE, (21, None): Schedule()}},
+    {"schedule": "xgboost", "target": Target.host(), "verbose": 1},
+    {"batch_sizes": np.array([1, 50]), "random_state": 3, "tuning_budget": 1.5},
+    {"reduction": "fast", "tuning": "off"},
+]
+
+
+@pytest.mark.parametrize("params", PARAMS, ids=lambda params: "-".join(params))
+def test_parameters_are_kept(params, tmp_path):
+    compiled = CompiledForest(random_forest(Y), **params).fit(X)
+    loaded = saved(compiled, tmp_path)
+    for name, value in compiled.get_params(deep=False).items():
+        if name == "batch_sizes" and value is not None:
+            assert loaded.batch_sizes == value.tolist()
+        elif name != "estimator":
+            assert getattr(loaded, name) == value
+    assert loaded.schedule_ == compiled.schedule_
+    assert loaded.compile_time_ == compiled.compile_time_
+    assert equal(loaded.predict_proba(X), compiled.predict_proba(X))
+
+
+def test_a_loaded_model_can_be_compiled_and_saved_again(tmp_path):
+    compiled = CompiledForest(random_forest(NAMES[Y])).fit(X)
+    loaded = saved(compiled, tmp_path)
+    first = (tmp_path / "model.skforge").read_bytes()
+    assert equal(saved(loaded, tmp_path).predict(X), compiled.predict(X))
+    assert (tmp_path / "model.skforge").read_bytes() == first
+    again = clone(loaded).set_params(schedule=SCHEDULE).fit(X)
+    assert set(again.schedule_.values()) == {SCHEDULE}
+    assert equal(again.predict_proba(X), compiled.predict_proba(X))
+    assert not hasattr(again, "estimator_")
+    assert repr(loaded).startswith("CompiledForest(estimator=<StoredModel of Random")
+    assert "StoredModel" in loaded._repr_html_()
+    step = make_pipeline(StandardScaler().fit(X), loaded)
+    assert equal(step.predict(X), loaded.predict(step[0].transform(X)))
+
+
+def test_forests_keep_every_field(tmp_path):
+    forest = load_forest(random_forest(Y))
+    assert {
+        f.name for f in fields(Forest) if not hasattr(getattr(forest, f.name), "dtype")
+    } == set(_CHECKS)
+    transform = replace(forest.transform, offsets=(0.1, -0.0, 5.0), cutoff=-1e-310)
+    forest = replace(
+        forest,
+        transform=transform,
+        feature_names=tuple("abcdeß"),
+        category_names=((), ("x", "y"), (), (1, 2), (), ()),
+        missing_value=-0.0,
+        truncate_categories=True,
+        class_labels=("a", "b", "c"),
+    ).validate()
+    loaded = saved(forest, tmp_path)
+    assert type(loaded) is Forest
+    assert loaded.content_hash() == forest.content_hash()
+    assert not loaded.left.flags.writeable
+
+
+def test_modules_stay_modules(tmp_path):
+    forest = load_forest(random_forest(Y))
+    module = compile_forest(
+        forest, {(0, 9): SCHEDULE, (10, None): Schedule()}, n_jobs=2
+    )
+    for other in (
+        saved(module, tmp_path),
+        pickle.loads(pickle.dumps(module)),
+        copy.deepcopy(module),
+    ):
+        assert type(other) is CompiledModule
+        assert (other.schedules, other.n_jobs) == (module.schedules, 2)
+        assert other.target == Target.host()
+        for n in (1, 9, 300):
+            assert equal(other.predict_raw(X32[:n]), module.predict_raw(X32[:n]))
+            assert equal(other.apply(X32[:n]), module.apply(X32[:n]))
+
+
+# ------------------------------------------------------------ other machines, versions
+
+
+def test_it_compiles_for_the_cpu_found(tmp_path, monkeypatch):
+    compiled = CompiledForest(random_forest(Y)).fit(X)
+    module = compile_forest(compiled.forest_)
+    states = pickle.dumps(compiled), pickle.dumps(module)
+    skforge.save(compiled, tmp_path / "model.skforge")
+    host = Target.host()
+    other = replace(host, n_cores=host.n_cores + 3)
+    monkeypatch.setattr(Target, "host", classmethod(lambda cls: other))
+    for found in (pickle.loads(states[0]), skforge.load(tmp_path / "model.skforge")):
+        assert found.target_ == other
+        assert found.fitted_target_ == host
+        assert equal(found.predict(X), compiled.predict(X))
+        assert found._predictor.module.target == other
+    assert pickle.loads(states[1]).target == other
+
+
+def test_another_release_warns(tmp_path, monkeypatch):
+    compiled = CompiledForest(random_forest(Y)).fit(X)
+    monkeypatch.setattr(skforge, "__version__", "0.0.9")
+    state = pickle.dumps(compiled)
+    skforge.save(compiled, tmp_path / "model.skforge")
+    monkeypatch.undo()
+    for noun, verb, load in (
+        ("CompiledForest", "Fit", lambda: pickle.loads(state)),
+        ("model", "Save", lambda: skforge.load(tmp_path / "model.skforge")),
+    ):
+        with pytest.warns(InconsistentVersionWarning) as caught:
+            loaded = load()
+        assert [str(w.message) for w in caught] == [
+            f"This {noun} was saved by skforge 0.0.9 and is loaded by "
+            f"{skforge.__version__}; predictions are only promised for the same "
+            f"version. {verb} it again."
+        ]
+        assert equal(loaded.predict(X), compiled.predict(X))
+
+
+def test_no_addresses_in_any_state(fitted):
+    compiled = fitted("str labels")
+    compiled.predict(X32[:1])
+    for model in (compiled, compiled.drop_estimator(), compiled._predictor.module):
+        state = pickle.dumps(model)
+        modules = re.findall(rb"[a-z_]+(?:\.[a-z_]+)+", state)
+        assert not [name for name in modules if b"ctypes" in name or b"llvm" in name]
+        assert not [name for name in modules if b"backends" in name]
+        assert pickle.dumps(pickle.loads(state)) == pickle.dumps(pickle.loads(state))
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "pickle 2": lambda model: pickle.loads(pickle.dumps(model, 2)),
+    "cloudpickle": lambda model: pickle.loads(dumps(model)),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_copies(how, fitted):
+    compiled = fitted("str labels")
+    unfitted = CompiledForest(random_forest(NAMES[Y]), schedule=SCHEDULE)
+    forest = COPIES[how](compiled.forest_)
+    assert forest.content_hash() == compiled.forest_.content_hash()
+    assert not forest.left.flags.writeable
+    for model in (compiled, compiled.drop_estimator(), COPIES[how](unfitted).fit(X)):
+        found = COPIES[how](model)
+        assert "_predictor" not in vars(found)
+        assert equal(found.predict(X), compiled.predict(X))
+        assert vars(found).keys() == vars(model).keys() | {"_predictor"}
+
+
+def test_joblib_files_can_be_mapped(fitted, tmp_path):
+    compiled = fitted("str labels")
+    for compress in (0, 3):
+        path = tmp_path / f"model{compress}.joblib"
+        joblib.dump(compiled, path, compress=compress)
+        mode = None if compress else "r"
+        found = joblib.load(path, mmap_mode=mode)
+        assert equal(found.predict(X), compiled.predict(X))
+
+
+# ------------------------------------------------------------ without the sources
+
+WITHOUT = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {banned}:
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import numpy as np, skforge
+rows = np.load("rows.npy")
+for name in sys.argv[1:]:
+    model = skforge.load(name + ".skforge")
+    np.save(name + ".npy", model.{method}(rows))
+    print(sorted(m for m in sys.modules if m in {banned}), "sklearn.ensemble" in
+          sys.modules)
+"""
+
+
+def run(code, folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+
+
+def test_files_load_where_no_source_is_installed(fitted, tmp_path):
+    names = [n for n in ("xgboost classes", "lightgbm classes", "str labels")]
+    np.save(tmp_path / "rows.npy", X32)
+    for name in names:
+        skforge.save(fitted(name), tmp_path / f"{name}.skforge")
+    code = WITHOUT.format(
+        banned=("xgboost", "lightgbm", "onnx", "pandas"), method="predict_proba"
+    )
+    assert run(code, tmp_path, *names) == "[] False\n" * 3
+    for name in names:
+        found = np.load(tmp_path / f"{name}.npy")
+        assert equal(found, fitted(name).predict_proba(X32))
+
+
+# ------------------------------------------------------------ damage
+
+
+def small_file(tmp_path):
+    rows = X32[:20, :2]
+    tree = DecisionTreeClassifier(max_depth=2).fit(rows, NAMES[Y[:20]])
+    path = tmp_path / "small.skforge"
+    skforge.save(CompiledForest(tree).fit(rows), path)
+    assert equal(skforge.load(path).predict(rows), tree.predict(rows))
+    return path
+
+
+def outcome(path):
+    """Return what can be told of a loaded file without compiling, None if refused."""
+    try:
+        model = skforge.load(path)
+    except InvalidModelError:
+        return None
+    if isinstance(model, Forest):
+        return model.content_hash()
+    facts = model.get_params(deep=False) | {"estimator": repr(model.estimator)}
+    kept = model.forest_.content_hash(), model.schedule_, model.classes_.tolist()
+    return repr(facts), kept, repr(model._stored.rules), model._stored.methods
+
+
+@pytest.mark.parametrize(
+    "kind", ["forest", pytest.param("estimator", marks=pytest.mark.slow)]
+)
+def test_every_damaged_byte_is_noticed_or_harmless(kind, tmp_path):
+    path = small_file(tmp_path)
+    if kind == "forest":
+        skforge.save(skforge.load(path).forest_, path)
+    whole = path.read_bytes()
+    expected = outcome(path)
+    assert expected is not None
+    harmless = 0
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        found = outcome(path)
+        assert found is None or found == expected, at
+        harmless += found is not None
+    # dates, attributes and versions of zip entries: nobody reads them
+    assert 0 < harmless < 0.2 * len(whole)
+
+
+@pytest.mark.parametrize("n_bytes", [4, 64])
+def test_damage_of_many_bytes_is_noticed(tmp_path, n_bytes):
+    path = small_file(tmp_path)
+    whole = path.read_bytes()
+    expected = outcome(path)
+    draw = np.random.default_rng(0)
+    for _ in range(150):
+        damaged = bytearray(whole)
+        at = int(draw.integers(len(whole)))
+        damaged[at : at + n_bytes] = draw.bytes(n_bytes)
+        path.write_bytes(damaged)
+        assert outcome(path) in (None, expected)
+
+
+def rewrite(path, change):
+    """Change the manifest as somebody who recomputes every digest would."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members.pop("manifest.json"))
+    change(manifest)
+    from hashlib import sha256
+
+    text = json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", text)
+        for name, payload in members.items():
+            archive.writestr(name, payload)
+        archive.comment = b"skforge " + sha256(text).hexdigest().encode()
+
+
+def places(record, at=()):
+    """Yield the path of every value in a manifest, but its list of arrays."""
+    items = record.items() if isinstance(record, dict) else enumerate(record)
+    for key, value in items:
+        if (*at, key) != ("arrays",):
+            yield (*at, key)
+            if isinstance(value, (dict, list)):
+                yield from places(value, (*at, key))
+
+
+def test_wrong_types_in_the_manifest_are_refused_or_harmless(tmp_path):
+    path = small_file(tmp_path)
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    tried = refused = 0
+    for place in places(manifest):
+        for wrong in (None, True, -1, 1e300, "x", [], {}, [[]], "remove"):
+            path.write_bytes(whole)
+
+            def change(record, place=place, wrong=wrong):
+                *parents, last = place
+                for key in parents:
+                    record = record[key]
+                if wrong == "remove":
+                    del record[last]
+                else:
+                    record[last] = wrong
+
+            rewrite(path, change)
+            tried += 1
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of another version
+                    model = skforge.load(path)
+            except (InvalidModelError, UnsupportedModelError):
+                refused += 1
+                continue
+            # a text or a number of another value: as if it had been saved with it
+            assert isinstance(model, CompiledForest), (place, wrong)
+            assert model.forest_.n_trees == 1
+    assert refused > 0.6 * tried
+
+
+def test_forged_trees_are_refused(tmp_path):
+    forest = load_forest(random_forest(Y))
+    left = forest.left.copy()
+    left[0] = 10_000_000
+    bad = replace(forest, left=left)
+    skforge.save(bad, tmp_path / "bad.skforge")
+    with pytest.raises(InvalidModelError) as error:
+        skforge.load(tmp_path / "bad.skforge")
+    assert str(error.value) == (
+        f"{tmp_path / 'bad.skforge'} cannot be loaded: left[0] = 10000000 in tree 0 is "
+        f"outside -1..{forest.n_nodes - 1}; the model is damaged, export it again."
+    )
+    state = pickle.dumps(compile_forest(forest)).replace(
+        forest.left.tobytes(), left.tobytes()
+    )
+    with pytest.raises(InvalidModelError):
+        pickle.loads(state)
+
+
+# ------------------------------------------------------------ killed while saving
+
+
+def save_for_ever(path, forest):
+    for n in itertools.count(1):
+        skforge.save(replace(forest, missing_value=float(n)), path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="saves in a forked child")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "a.skforge"
+    forest = load_forest(random_forest(Y))
+    skforge.save(forest, path)
+    numbers = set()
+    for round_ in range(40):
+        child = os.fork()
+        if child == 0:
+            try:
+                save_for_ever(path, forest)
+            finally:
+                os._exit(1)
+        time.sleep(0.02 + 0.00137 * round_)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        found = skforge.load(path)
+        numbers.add(found.missing_value)
+        assert replace(found, missing_value=forest.missing_value).content_hash() == (
+            forest.content_hash()
+        )
+    assert len(numbers - {forest.missing_value}) > 3  # it was killed while it saved
+    # a killed process leaves its unfinished file, hidden, and nothing else
+    others = [one.name for one in tmp_path.iterdir() if one != path]
+    assert all(re.fullmatch(r"\.a\.skforge\.[0-9a-f]{16}\.tmp", n) for n in others)
