@@ -583,9 +583,14 @@ def outcome(path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["forest", pytest.param("estimator", marks=pytest.mark.slow)]
+    ("kind", "step"),
+    [
+        ("forest", 5),
+        pytest.param("forest", 1, marks=pytest.mark.slow),
+        pytest.param("estimator", 1, marks=pytest.mark.slow),
+    ],
 )
-def test_every_damaged_byte_is_noticed_or_harmless(kind, tmp_path):
+def test_every_damaged_byte_is_noticed_or_harmless(kind, step, tmp_path):
     path = small_file(tmp_path)
     if kind == "forest":
         skforge.save(skforge.load(path).forest_, path)
@@ -593,7 +598,7 @@ def test_every_damaged_byte_is_noticed_or_harmless(kind, tmp_path):
     expected = outcome(path)
     assert expected is not None
     harmless = 0
-    for at in range(len(whole)):
+    for at in range(0, len(whole), step):
         damaged = bytearray(whole)
         damaged[at] ^= 1 << at % 8
         path.write_bytes(damaged)
@@ -601,7 +606,7 @@ def test_every_damaged_byte_is_noticed_or_harmless(kind, tmp_path):
         assert found is None or found == expected, at
         harmless += found is not None
     # dates, attributes and versions of zip entries: nobody reads them
-    assert 0 < harmless < 0.2 * len(whole)
+    assert 0 < harmless * step < 0.2 * len(whole)
 
 
 @pytest.mark.parametrize("n_bytes", [4, 64])
@@ -651,7 +656,7 @@ def test_wrong_types_in_the_manifest_are_refused_or_harmless(tmp_path):
         manifest = json.loads(archive.read("manifest.json"))
     tried = refused = 0
     for place in places(manifest):
-        for wrong in (None, True, -1, 1e300, "x", [], {}, [[]], "remove"):
+        for wrong in (None, -1, "x", [[]], {}, "remove"):
             path.write_bytes(whole)
 
             def change(record, place=place, wrong=wrong):

@@ -1,0 +1,369 @@
+"""The cache of machine code: used when it is right, and never missed when it is not."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+
+import skforge
+from skforge import Schedule, compile_forest, load_forest
+from skforge.compiler.backends import llvm_jit, object_cache
+from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge.compiler.target import Target
+
+ROOT = Path(__file__).parents[2]
+ADD = """
+define void @add(ptr %slots, ptr %pfor, i64 %threads) {
+  %out = load ptr, ptr %slots
+  %old = load i64, ptr %out
+  %new = add i64 %old, NUMBER
+  store i64 %new, ptr %out
+  ret void
+}
+"""
+posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="POSIX permissions")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Return the directory of objects of an empty cache."""
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    monkeypatch.setattr(object_cache, "_SAID", set())
+    return tmp_path / "cache" / "objects"
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Return the list of objects that LLVM has compiled."""
+    made = []
+    real = llvm_jit._object
+
+    def count(texts, target):
+        made.append(texts)
+        return real(texts, target)
+
+    monkeypatch.setattr(llvm_jit, "_object", count)
+    return made
+
+
+def added(number, target=None):
+    """Return 100 + number, computed by machine code."""
+    text = ADD.replace("NUMBER", str(number))
+    module = compile_functions([text], target or Target.host())
+    out = np.array([100])
+    call(module, "add", [out])
+    return int(out[0])
+
+
+def objects(folder):
+    return sorted(folder.iterdir())
+
+
+def test_an_object_is_compiled_once(folder, compiled):
+    assert [added(1), added(1), added(2), added(1)] == [101, 101, 102, 101]
+    assert len(compiled) == 2
+    assert len(objects(folder)) == 2
+
+
+def test_loaded_code_can_be_inspected(compiled):
+    text = ADD.replace("NUMBER", "3")
+    for _ in range(2):
+        module = compile_functions([text], Target.host())
+        assert "define void @add(" in module.llvm_ir()
+        assert "add:" in module.assembly()
+        assert module.names == ("add",)
+    assert len(compiled) == 1
+
+
+def test_forests_of_another_module_are_not_compiled_again(compiled):
+    X, y = make_classification(300, 6, random_state=0)
+    source = RandomForestClassifier(5, random_state=0).fit(X, y)
+    forest = load_forest(source)
+    expected = None
+    for _ in range(2):
+        module = compile_forest(forest, Schedule().parallel("batch"), n_jobs=2)
+        module._compiler.kernel(module.schedule_for(1), "accumulator")
+        found = module.predict_raw(X)
+        assert expected is None or np.array_equal(found, expected)
+        expected = found
+        counted = len(compiled)
+        compiled.clear()
+    assert np.array_equal(expected, source.predict_proba(X))
+    entries = 1  # they hold addresses of this process, so they are never kept
+    assert counted <= entries
+
+
+@pytest.mark.parametrize("what", ["target", "llvm", "package", "options"])
+def test_what_code_depends_on_is_in_its_name(what, folder, compiled, monkeypatch):
+    added(1)
+    target = Target.host()
+    if what == "target":
+        if target.arch != "x86_64":
+            pytest.skip("another CPU is asked for by its name on x86-64")
+        target = Target.x86_64("v2")
+    elif what == "llvm":
+        from llvmlite import binding
+
+        monkeypatch.setattr(binding, "llvm_version_info", (99, 0, 0))
+    elif what == "package":
+        monkeypatch.setattr(skforge, "__version__", "0.0.9")
+    else:
+        real = llvm_jit._machine_options
+        monkeypatch.setattr(
+            llvm_jit, "_machine_options", lambda target: real(target) | {"opt": 1}
+        )
+    assert added(1, target) == 101
+    assert len(compiled) == 2
+    assert len(objects(folder)) == 2
+
+
+def test_texts_are_told_apart_where_they_are_joined():
+    assert object_cache.key_of(["ab", "c"]) != object_cache.key_of(["a", "bc"])
+    assert object_cache.key_of(["a"]) != object_cache.key_of(["a", ""])
+
+
+@pytest.mark.parametrize("value", ["off", "OFF", "0", "no", "false"])
+def test_it_can_be_switched_off(value, folder, compiled, monkeypatch):
+    monkeypatch.setenv("SKFORGE_CACHE", value)
+    assert [added(1), added(1)] == [101, 101]
+    assert len(compiled) == 2
+    assert not folder.exists()
+
+
+def test_where_it_is(monkeypatch):
+    monkeypatch.delenv("SKFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert object_cache.directory() == Path("/somewhere/skforge")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert object_cache.directory() == Path.home() / ".cache" / "skforge"
+
+    def homeless():
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert object_cache.directory() is None
+
+
+# ------------------------------------------------------------ damage
+
+
+def test_no_damaged_byte_reaches_the_loader(folder, compiled):
+    added(1)
+    (path,) = objects(folder)
+    whole = path.read_bytes()
+    payload = object_cache.find(path.name)
+    assert payload is not None
+    assert payload in whole
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        assert object_cache.find(path.name) is None
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        assert object_cache.find(path.name) is None
+    path.write_bytes(whole + b"x")
+    assert object_cache.find(path.name) is None
+    assert added(1) == 101  # compiled, and written again
+    assert path.read_bytes() == whole
+    assert len(compiled) == 2
+
+
+def test_an_object_under_another_name_is_not_used(folder):
+    added(1)
+    added(2)
+    one, other = objects(folder)
+    other.write_bytes(one.read_bytes())
+    assert object_cache.find(other.name) is None
+    assert [added(1), added(2)] == [101, 102]
+
+
+def test_a_key_whose_object_is_empty(folder):
+    key = object_cache.key_of(["x"])
+    object_cache.store(key, b"")
+    assert object_cache.find(key) is None
+
+
+# ------------------------------------------------------------ other people
+
+
+@posix
+@pytest.mark.parametrize("level", ["cache", "objects", "file"])
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+def test_what_others_may_write_is_not_used(level, mode, folder, compiled, caplog):
+    added(1)
+    (path,) = objects(folder)
+    assert [p.stat().st_mode & 0o777 for p in (folder.parent, folder, path)] == [
+        0o700,
+        0o700,
+        0o600,
+    ]
+    loose = {"cache": folder.parent, "objects": folder, "file": path}[level]
+    loose.chmod(loose.stat().st_mode | mode)
+    with caplog.at_level(logging.DEBUG, "skforge"):
+        assert [added(1), added(1)] == [101, 101]
+    said = (
+        "others may write it" if level == "file" else "others own it or may write to it"
+    )
+    assert [r.getMessage() for r in caplog.records] == [
+        f"object cache: {loose} is not used: {said}"
+    ]
+    assert [r.levelname for r in caplog.records] == ["DEBUG"]
+    # a loose file is replaced by one of our own, a loose directory is left alone
+    assert len(compiled) == (2 if level == "file" else 3)
+
+
+@posix
+@pytest.mark.parametrize("level", ["directory", "file"])
+def test_what_others_own_is_not_used(level, folder, compiled, monkeypatch):
+    added(1)
+    if os.geteuid() == 0:
+        (path,) = objects(folder)
+        os.chown(folder if level == "directory" else path, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert added(1) == 101
+    assert len(compiled) == 2
+
+
+@posix
+def test_links_are_not_followed(folder, compiled, tmp_path):
+    added(1)
+    (path,) = objects(folder)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert object_cache.find(path.name) is None
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path / "moved")
+    assert added(1) == 101
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("trouble", ["read-only", "full", "file in its place"])
+def test_without_a_place_there_is_no_cache(
+    trouble, folder, compiled, caplog, monkeypatch
+):
+    if trouble == "file in its place":
+        folder.parent.write_bytes(b"")
+    else:
+        error = OSError(30 if trouble == "read-only" else 28, "no room")
+
+        def refuse(*_args, **_options):
+            raise error
+
+        monkeypatch.setattr(os, "replace" if trouble == "full" else "mkdir", refuse)
+    with caplog.at_level(logging.DEBUG, "skforge"):
+        assert [added(1), added(1)] == [101, 101]
+    assert len(compiled) == 2
+    assert len(caplog.records) >= 1
+    assert len({r.getMessage() for r in caplog.records}) == len(caplog.records)
+    assert all(r.levelname == "DEBUG" for r in caplog.records)
+    if trouble == "full":
+        assert objects(folder) == []
+
+
+# ------------------------------------------------------------ bounds
+
+
+def fill(folder, sizes, start):
+    """Store objects, each used a minute after the one before."""
+    for i, size in enumerate(sizes):
+        key = f"ff{i:062x}"
+        object_cache.store(key, bytes(size))
+        os.utime(folder / key, (start + 60 * i, start + 60 * i))
+
+
+def test_the_longest_unused_go_first(folder, monkeypatch):
+    start = time.time() - 100_000
+    fill(folder, [1000] * 8, start)
+    size = objects(folder)[0].stat().st_size
+    monkeypatch.setattr(object_cache, "MOST_BYTES", 5 * size)
+    assert object_cache.find(f"ff{0:062x}") is not None  # used now
+    object_cache.evict(folder)
+    assert [int(p.name[2:], 16) for p in objects(folder)] == [0, 4, 5, 6, 7]
+    monkeypatch.setattr(object_cache, "MOST_FILES", 2)
+    object_cache.evict(folder)
+    assert [int(p.name[2:], 16) for p in objects(folder)] == [0, 7]
+
+
+def test_it_is_bounded_by_itself(folder, monkeypatch):
+    monkeypatch.setattr(object_cache, "MOST_FILES", 20)
+    for i in range(400):
+        object_cache.store(hashlib.sha256(b"%d" % i).hexdigest(), b"x" * 100)
+    assert 1 <= len(objects(folder)) <= 20 + 200  # looked at one time in 32
+
+
+def test_leftovers_are_cleared(folder):
+    added(1)
+    old, new = folder / ".0123.dead", folder / ".4567.live"
+    for path in (old, new):
+        path.write_bytes(b"x")
+    os.utime(old, (0, 0))
+    object_cache.evict(folder)
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_bounds_are_what_is_documented():
+    assert (object_cache.MOST_BYTES, object_cache.MOST_FILES) == (256 << 20, 4096)
+
+
+# ------------------------------------------------------------ many at once
+
+
+def test_threads_share_it(folder):
+    def work(i):
+        key = object_cache.key_of([str(i % 5)])
+        object_cache.store(key, str(i % 5).encode() * 1000)
+        return object_cache.find(key) == str(i % 5).encode() * 1000
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(400)))
+    assert len(objects(folder)) == 5
+
+
+FILLER = """
+import sys, numpy as np
+sys.path.insert(0, {root!r})
+from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge.compiler.target import Target
+text = {text!r}
+for round in range(2):
+    for number in range(12):
+        module = compile_functions([text.replace("NUMBER", str(number))], Target.host())
+        out = np.array([100])
+        call(module, "add", [out])
+        assert out[0] == 100 + number
+"""
+
+
+def test_processes_fill_one_cache(folder):
+    code = FILLER.format(root=str(ROOT), text=ADD)
+    environment = {**os.environ, "SKFORGE_CACHE": "on"}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=ROOT)
+        for _ in range(2)
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    assert len(objects(folder)) == 12
+    assert all(object_cache.find(path.name) for path in objects(folder))
+
+
+def test_code_of_another_process_runs(folder, compiled):
+    code = FILLER.format(root=str(ROOT), text=ADD)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=ROOT)
+    assert [added(n) for n in range(12)] == [100 + n for n in range(12)]
+    assert compiled == []
