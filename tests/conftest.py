@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from hypothesis import HealthCheck, settings
 TESTS = Path(__file__).parent
 WRITTEN = pytest.StashKey[list[str]]()
 IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
+
+# Machine code that tests make stays out of the user's own cache.
+_OBJECTS = tempfile.TemporaryDirectory(prefix="skforge-tests-")
+os.environ.setdefault("SKFORGE_CACHE_DIR", _OBJECTS.name)
 
 settings.register_profile(
     "skforge",

@@ -1,0 +1,417 @@
+"""One forest in many threads, forks and workers; memory that does not grow.
+
+Every test has a timeout: a deadlock is a failure, not a wait.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import weakref
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+from threadpoolctl import threadpool_limits
+
+import skforge
+from skforge import CompiledForest, Schedule, compile_forest, load_forest
+from skforge.compiler import module as modules
+from skforge.compiler.backends import runtime
+from skforge.compiler.module_kernels import Kernel
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
+]
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+X, Y = make_classification(2000, 8, n_informative=5, random_state=0)
+X = X.astype(np.float32)
+SOURCE = RandomForestClassifier(20, max_depth=6, random_state=0).fit(X[:500], Y[:500])
+EXPECTED = SOURCE.predict_proba(X)
+SIZES = (1, 2, 3, 17, 64, 130, 600, 2000)
+PARALLEL = Schedule().tile("batch", "b0", "b1", 64).parallel("b0")
+
+
+def right(model, method="predict_proba", sizes=SIZES):
+    call = getattr(model, method)
+    return all(np.array_equal(call(X[:n]), EXPECTED[:n]) for n in sizes)
+
+
+def no_cache(monkeypatch):
+    """Make every compilation a real one."""
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+
+
+# ------------------------------------------------------------ threads
+
+
+def run_threads(work, n_threads=16):
+    """Run ``work(number)`` in threads that start at the same moment."""
+    barrier = threading.Barrier(n_threads)
+
+    def start(number):
+        barrier.wait(60)
+        return work(number)
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(start, range(n_threads)))
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_first_calls_of_all_sizes_at_once(n_jobs, monkeypatch):
+    no_cache(monkeypatch)
+    compiled = []
+    real = Kernel.__init__
+
+    def count(self, lowered, target):
+        compiled.append(lowered.kernel.function.name)
+        real(self, lowered, target)
+
+    monkeypatch.setattr(Kernel, "__init__", count)
+    module = compile_forest(load_forest(SOURCE), n_jobs=n_jobs)
+
+    def work(number):
+        sizes = np.random.default_rng(number).permutation(SIZES)
+        return all(
+            right(module, "predict_raw", sizes) and module.apply(X[:5]).shape == (5, 20)
+            for _ in range(3)
+        )
+
+    assert all(run_threads(work))
+    kernels = len(set(module.schedules.values()))
+    assert kernels <= len(compiled) <= kernels + 1  # one more for `apply`
+
+
+def test_threads_of_one_loaded_file(tmp_path, monkeypatch):
+    no_cache(monkeypatch)
+    skforge.save(CompiledForest(SOURCE).fit(X[:50]), tmp_path / "model.skforge")
+    model = skforge.load(tmp_path / "model.skforge")
+    assert all(run_threads(lambda number: right(model)))
+
+
+def test_threads_that_compile_forests_of_their_own(monkeypatch):
+    no_cache(monkeypatch)
+    forest = load_forest(SOURCE)
+
+    def work(number):
+        schedule = Schedule().tile("batch", "b0", "b1", 8 + number)
+        module = compile_forest(forest, schedule)
+        return right(module, "predict_raw", (1, 600))
+
+    assert all(run_threads(work, 8))
+
+
+def test_a_copy_can_be_made_while_others_predict():
+    model = CompiledForest(SOURCE, schedule=PARALLEL).fit(X[:50])
+
+    def work(number):
+        if number % 4:
+            return right(model, sizes=(1, 17, 600))
+        return right(pickle.loads(pickle.dumps(model)), sizes=(17,)) and right(
+            copy.deepcopy(model), sizes=(17,)
+        )
+
+    assert all(run_threads(work))
+
+
+# ------------------------------------------------------------ limits
+
+
+def test_threads_are_limited_as_threadpoolctl_says(monkeypatch):
+    monkeypatch.setattr(modules, "WORK_PER_THREAD", 1)
+    used = []
+    real = runtime.parallel_for_pointer
+
+    def watch(wanted):
+        found = real(wanted)
+        used.append(found[1])
+        return found
+
+    from skforge.compiler import module_kernels
+
+    monkeypatch.setattr(module_kernels, "parallel_for_pointer", watch)
+    module = compile_forest(load_forest(SOURCE), PARALLEL, n_jobs=2)
+    with threadpool_limits(2):
+        assert right(module, "predict_raw", (2000,))
+    allowed = runtime.find_openmp() is None or min(2, len(os.sched_getaffinity(0)))
+    assert used[-1] >= min(allowed, 2)
+    with threadpool_limits(1):
+        assert right(module, "predict_raw", (2000,))
+    assert used[-1] == 1 or runtime.find_openmp() is None
+
+
+# ------------------------------------------------------------ forks
+
+
+def in_child(work, seconds=60):
+    """Run in a forked child; return its exit code, or "hangs" after killing it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if work() else 2
+        finally:
+            os._exit(code)
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "hangs"
+
+
+@forks
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_forks_before_and_after_use(n_jobs):
+    forest = load_forest(SOURCE)
+    module = compile_forest(forest, PARALLEL, n_jobs=n_jobs)
+    assert in_child(lambda: right(module, "predict_raw")) == 0
+    assert right(module, "predict_raw")
+    assert in_child(lambda: right(module, "predict_raw")) == 0
+    fresh = Schedule().tile("batch", "b0", "b1", 48).parallel("b0")
+    assert (
+        in_child(
+            lambda: right(compile_forest(forest, fresh, n_jobs=n_jobs), "predict_raw")
+        )
+        == 0
+    )
+    grandchild = lambda: in_child(lambda: right(module, "predict_raw"), 30) == 0  # noqa: E731
+    assert in_child(grandchild) == 0
+    assert right(module, "predict_raw")
+
+
+@forks
+def test_forks_while_another_thread_compiles(monkeypatch):
+    no_cache(monkeypatch)
+    forest = load_forest(SOURCE)
+    stop, compiling = threading.Event(), threading.Event()
+    failures = []
+
+    def compile_for_ever():
+        size = 8
+        while not stop.is_set():
+            size += 1
+            module = compile_forest(forest, Schedule().tile("batch", "a", "b", size))
+            if not right(module, "predict_raw", (17,)):
+                failures.append(size)
+            compiling.set()
+
+    threads = [threading.Thread(target=compile_for_ever) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert compiling.wait(60)
+        ends = []
+        for round_ in range(8):
+            time.sleep(0.003 * round_)
+            own = Schedule().tile("batch", "a", "b", 300 + round_)
+            ends.append(
+                in_child(
+                    lambda own=own: right(compile_forest(forest, own), "predict_raw"),
+                    40,
+                )
+            )
+        assert ends == [0] * 8
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert failures == []
+
+
+@forks
+def test_a_fork_while_a_forest_holds_its_own_lock():
+    module = compile_forest(load_forest(SOURCE), PARALLEL)
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with module._compiler._lock:
+            held.set()
+            done.wait(100)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(10)
+        assert in_child(lambda: right(module, "predict_raw"), 40) == 0
+    finally:
+        done.set()
+        thread.join(10)
+
+
+# ------------------------------------------------------------ workers
+
+
+def predict_in_worker(model, rows, path=None):
+    if path is not None:
+        model = skforge.load(path)
+    return model.predict_proba(rows)
+
+
+@pytest.mark.parametrize("backend", ["loky", "multiprocessing", "threading"])
+def test_workers_of_joblib(backend):
+    model = CompiledForest(SOURCE, schedule=PARALLEL, n_jobs=2).fit(X[:50])
+    model.predict_proba(X)
+    run = joblib.Parallel(n_jobs=2, backend=backend, timeout=100)
+    for sent in (model, model.drop_estimator()):
+        parts = run(
+            joblib.delayed(predict_in_worker)(sent, part) for part in np.split(X, 4)
+        )
+        assert np.array_equal(np.concatenate(parts), EXPECTED)
+
+
+def test_modules_in_workers():
+    module = compile_forest(load_forest(SOURCE), PARALLEL, n_jobs=2)
+    run = joblib.Parallel(n_jobs=2, timeout=100)
+    parts = run(joblib.delayed(module.predict_raw)(part) for part in np.split(X, 4))
+    assert np.array_equal(np.concatenate(parts), EXPECTED)
+
+
+SPAWNED = """
+import multiprocessing, pickle, sys
+import numpy as np
+
+def work(job):
+    state, rows = job
+    return pickle.loads(state).predict_proba(rows)
+
+if __name__ == "__main__":
+    state, rows, expected = pickle.load(open(sys.argv[1], "rb"))
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        jobs = [(state, part) for part in np.split(rows, 4)]
+        parts = pool.map_async(work, jobs).get(90)
+    print(np.array_equal(np.concatenate(parts), expected))
+"""
+
+
+def test_spawned_workers(tmp_path):
+    import subprocess
+
+    model = CompiledForest(SOURCE, schedule=PARALLEL, n_jobs=2).fit(X[:50])
+    (tmp_path / "spawned.py").write_text(SPAWNED)
+    with open(tmp_path / "job", "wb") as file:
+        pickle.dump((pickle.dumps(model), X, EXPECTED), file)
+    root = str(Path(__file__).parents[2])
+    found = subprocess.run(
+        [sys.executable, "spawned.py", "job"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=110,
+    )
+    assert found.stdout == "True\n"
+
+
+@forks
+def test_forked_pools_of_the_standard_library():
+    model = CompiledForest(SOURCE, schedule=PARALLEL, n_jobs=2).fit(X[:50])
+    model.predict_proba(X)
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        parts = pool.map(model.predict_proba, np.split(X, 4), timeout=100)
+        assert np.array_equal(np.concatenate(list(parts)), EXPECTED)
+
+
+# ------------------------------------------------------------ memory
+
+
+def resident():
+    """Return the bytes of memory this process holds."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def code_mappings():
+    """Return the number of executable mappings without a file: compiled code."""
+    with open("/proc/self/maps") as file:
+        fields = [line.split() for line in file]
+    return sum("x" in f[1] and len(f) == 5 for f in fields)
+
+
+@linux
+def test_memory_does_not_grow(monkeypatch):
+    no_cache(monkeypatch)
+    source = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X[:99], Y[:99])
+
+    def round_():
+        model = CompiledForest(source, schedule=PARALLEL).fit(X[:20])
+        model.predict(X[:1])
+        model.predict(X[:1])
+
+    for _ in range(30):
+        round_()
+    gc.collect()
+    start, mappings = resident(), code_mappings()
+    for _ in range(200):
+        round_()
+    gc.collect()
+    grown = resident() - start
+    assert grown < 200 * 20_000, f"{grown / 200:.0f} bytes a round"
+    assert code_mappings() <= mappings + 8
+
+
+@linux
+def test_code_goes_with_its_forest(monkeypatch):
+    no_cache(monkeypatch)
+    forest = load_forest(SOURCE)
+    compile_forest(forest, PARALLEL).predict_raw(X[:5])
+    gc.collect()
+    before = code_mappings()
+    held = [
+        compile_forest(forest, Schedule().tile("batch", "a", "b", 7 + i))
+        for i in range(12)
+    ]
+    for module in held:
+        module.predict_raw(X[:5])
+    jits = [
+        weakref.ref(kernel.jit)
+        for module in held
+        for kernel in module._compiler._kernels.values()
+    ]
+    assert len(jits) >= 12
+    assert code_mappings() >= before + 12
+    entry = held[0].entry()
+    del held, module
+    gc.collect()
+    # an entry point keeps the code it calls
+    assert sum(jit() is not None for jit in jits) == (entry is not None)
+    if entry is not None:
+        assert np.array_equal(entry(X[:3]), EXPECTED[:3])
+        del entry
+        gc.collect()
+    assert [jit for jit in jits if jit() is not None] == []
+    assert code_mappings() <= before + 2
+
+
+def test_rows_are_not_copied():
+    import tracemalloc
+
+    rows = np.random.default_rng(0).normal(size=(200_000, 8)).astype(np.float32)
+    module = compile_forest(load_forest(SOURCE), PARALLEL)
+    module.predict_raw(rows[:5])
+    tracemalloc.start()
+    try:
+        raw = module.predict_raw(rows)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert raw.nbytes <= peak < raw.nbytes + 200_000
