@@ -161,7 +161,7 @@ def offered(name: str) -> Callable[[Method], Method]:
         return name in ("predict", "apply", "score")
 
     def decorate(method: Method) -> Method:
-        return cast(Method, _Offered(method, name, available_if(check)(method)))
+        return cast(Method, _Offered(method, available_if(check)(method)))
 
     return decorate
 
@@ -170,22 +170,22 @@ class _Offered:
     """Scikit-learn's ``available_if``, remembering what a fitted model offers.
 
     Asking the model costs more than predicting a row. What it offers does not change
-    once it is compiled: the compiled predictor keeps the names found to be there.
+    once it is compiled: the compiled predictor keeps the methods found to be there.
     """
 
-    def __init__(self, method: Any, name: str, checked: Any) -> None:
-        self._method, self._name, self._checked = method, name, checked
+    def __init__(self, method: Any, checked: Any) -> None:
+        self._method, self._checked = method, checked
         update_wrapper(cast(Any, self), method)
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
-        if obj is None:
-            return self._checked.__get__(obj, owner)
-        predictor = obj.__dict__.get("_predictor")
-        if predictor is not None and self._name in predictor.offered:
-            return MethodType(self._method, obj)
+        try:
+            return MethodType(obj._predictor.offered[self], obj)
+        except (AttributeError, KeyError):
+            pass  # the class, not fitted, or not asked before
         found = self._checked.__get__(obj, owner)
+        predictor = None if obj is None else obj.__dict__.get("_predictor")
         if predictor is not None:
-            predictor.offered.add(self._name)
+            predictor.offered[self] = self._method
         return found
 
 

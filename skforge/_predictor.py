@@ -63,7 +63,7 @@ class Predictor:
         named = self.forest.source in ("sklearn", "lightgbm")
         self._classes = getattr(estimator, "classes_", None) if named else None
         #: Methods known to be there; see ``_delegation.offered``.
-        self.offered: set[str] = set()
+        self.offered: dict[Any, Any] = {}
         #: Compiled calls, each a function of one argument that declines with None
         #: what it is not for; sought on the first ordinary call.
         self.fast_predict: Entry | None = _UNTRIED

@@ -264,7 +264,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             Labels of a classifier, also where the model is a Booster or a file.
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
+        try:
+            predictor = self._predictor
+        except AttributeError:
+            predictor = self._revive()
         if params:
             return predictor.source.call("predict", X, **params)
         entry = predictor.fast_predict
@@ -290,7 +293,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes), or a list of them
             A list for scikit-learn models of several targets.
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
+        try:
+            predictor = self._predictor
+        except AttributeError:
+            predictor = self._revive()
         if params:
             return predictor.source.call("predict_proba", X, **params)
         entry = predictor.fast_predict_proba
@@ -379,7 +385,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             In the dtype in which the source sums.
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
+        try:
+            predictor = self._predictor
+        except AttributeError:
+            predictor = self._revive()
         entry = predictor.fast_predict_raw
         if entry is not None and predictor.fast_jobs == self.n_jobs:
             found = entry(X)
