@@ -365,7 +365,8 @@ def test_memory_does_not_grow(monkeypatch):
         round_()
     gc.collect()
     grown = resident() - start
-    assert grown < 200 * 20_000, f"{grown / 200:.0f} bytes a round"
+    # 100 bytes measured; 40,000 when all code was loaded into one LLJIT
+    assert grown < 200 * 5_000, f"{grown / 200:.0f} bytes a round"
     assert code_mappings() <= mappings + 8
 
 
@@ -388,7 +389,7 @@ def test_code_goes_with_its_forest(monkeypatch):
         for kernel in module._compiler._kernels.values()
     ]
     assert len(jits) >= 12
-    assert code_mappings() >= before + 12
+    assert code_mappings() > before  # neighbours are one mapping
     entry = held[0].entry()
     del held, module
     gc.collect()

@@ -256,10 +256,20 @@ class JitModule:
             return str(_target_machine(self.target).emit_assembly(module))
 
 
-@lru_cache(maxsize=1)
-def _jit() -> Any:
-    """Return the process's LLJIT; every module is a library of its own in it."""
-    return _binding().create_lljit_compiler()
+#: Libraries loaded into one LLJIT. Of each it keeps 9 KB until it goes itself, which
+#: it does with the last of its modules; 160 KB is what it takes.
+_LIBRARIES = 32
+
+_jit: Any = None
+
+
+def _next_library() -> tuple[Any, str]:
+    """Return an LLJIT and the name of the next library in it; use under the lock."""
+    global _jit
+    number = next(_LIBRARY_NUMBERS)
+    if _jit is None or number % _LIBRARIES == 0:
+        _jit = _binding().create_lljit_compiler()
+    return _jit, f"skforge.{number}"
 
 
 def compile_functions(
@@ -308,7 +318,7 @@ def _load(
     for name in names:
         builder.export_symbol(name)
     try:
-        loaded = builder.link(_jit(), f"skforge.{next(_LIBRARY_NUMBERS)}")
+        loaded = builder.link(*_next_library())
     except RuntimeError as error:
         raise CompilerError(
             f"LLVM cannot load {', '.join(map(repr, names))}: {str(error).strip()}"
