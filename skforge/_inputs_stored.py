@@ -7,6 +7,7 @@ code. What they decline nobody is left to answer, and one error says so.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -84,9 +85,10 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     if getattr(source_of(model, forest), "own_log_proba", False):
         left_out.append("predict_log_proba")
     estimator = hasattr(model, "fit")
+    is_file = isinstance(model, (str, os.PathLike))
     return StoredModel(
         forest,
-        type(model).__name__,
+        "model file" if is_file else type(model).__name__,
         kind,
         {**rules, "left_out": left_out},
         tuple(name for name in offered if name not in left_out),

@@ -431,7 +431,7 @@ def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredM
     }
     methods = _get(record, "methods", list)
     class_name = _get(record, "class_name", str)
-    if not all(type(name) is str for name in methods) or not class_name.isidentifier():
+    if not all(type(name) is str for name in methods):
         raise _refuse("model")
     model = StoredModel(
         forest,

@@ -349,6 +349,28 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_models_that_were_files(tmp_path):
+    sources = set()
+    for file in sorted((Path(__file__).parents[1] / "data").glob("*/*"))[::3]:
+        try:
+            forest = load_forest(file)
+        except (InvalidModelError, UnsupportedModelError):
+            continue
+        rows = np.random.default_rng(0).normal(size=(20, forest.n_features))
+        compiled = CompiledForest(file, schedule=SCHEDULE).fit(rows)
+        loaded = saved(compiled, tmp_path)
+        for method in ("predict", "predict_proba", "predict_raw", "apply"):
+            assert hasattr(loaded, method) == hasattr(compiled, method)
+            if hasattr(loaded, method):
+                expected = answer(compiled, method, rows)
+                assert equal(answer(loaded, method, rows), expected), (file, method)
+        with pytest.raises(SourceNeededError) as error:
+            loaded.predict(rows, a=1)
+        assert str(error.value).startswith("predict with a needs the model file itself")
+        sources.add(forest.source)
+    assert {"xgboost", "lightgbm", "onnx"} <= sources
+
+
 # ------------------------------------------------------------ what is kept
 
 PARAMS = [
@@ -543,12 +565,19 @@ def run(code, folder, *arguments):
     ).stdout
 
 
-def test_files_load_where_no_source_is_installed(fitted, tmp_path):
-    names = [n for n in ("xgboost classes", "lightgbm classes", "str labels")]
+DROPPED = WITHOUT.replace(
+    'skforge.load(name + ".skforge")', '__import__("joblib").load(name + ".joblib")'
+)
+
+
+@pytest.mark.parametrize("code", [WITHOUT, DROPPED], ids=["file", "dropped"])
+def test_models_load_where_no_source_is_installed(code, fitted, tmp_path):
+    names = ["xgboost classes", "lightgbm classes", "str labels"]
     np.save(tmp_path / "rows.npy", X32)
     for name in names:
         skforge.save(fitted(name), tmp_path / f"{name}.skforge")
-    code = WITHOUT.format(
+        joblib.dump(fitted(name).drop_estimator(), tmp_path / f"{name}.joblib")
+    code = code.format(
         banned=("xgboost", "lightgbm", "onnx", "pandas"), method="predict_proba"
     )
     assert run(code, tmp_path, *names) == "[] False\n" * 3
