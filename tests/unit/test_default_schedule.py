@@ -48,8 +48,8 @@ def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
     assert [first for first, _ in narrow] == [1, 2, 16, 32, 129]
     assert steps == [1, 1, 64, 128, 512]
     wide = default_schedules(forest("wide rows"), V3)
-    assert [first for first, _ in wide] == [1, 2, 16, 96]
-    assert ".cache_predicates(" in repr(wide[96, None])
+    assert [first for first, _ in wide] == [1, 2, 16, 48]
+    assert ".cache_predicates(" in repr(wide[48, None])
 
 
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])
