@@ -224,6 +224,18 @@ TREE = (*MODEL, "trees", 1)
             "predictions, so the model is refused.",
         ),
         (
+            edit(("learner", "intercept"), [0.5]),
+            UnsupportedModelError,
+            "learner has the unknown field 'intercept'; it may change predictions, "
+            "so the model is refused.",
+        ),
+        (
+            edit((*PARAM, "shrink"), "1"),
+            UnsupportedModelError,
+            "learner.learner_model_param has the unknown field 'shrink'; it may change "
+            "predictions, so the model is refused.",
+        ),
+        (
             edit((*TREE, "split_type", 0), 2),
             UnsupportedModelError,
             "split_type 2 is unknown; it may change predictions, "

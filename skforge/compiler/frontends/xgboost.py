@@ -61,9 +61,26 @@ _OBJECTIVES: dict[str, _Objective] = {
     "rank:ndcg": _RANKING,
     "rank:map": _RANKING,
 }
-_MODEL_KEYS = frozenset(
-    ("cats", "gbtree_model_param", "iteration_indptr", "tree_info", "trees")
-)
+# What each object of a document may hold: an unknown field may change predictions.
+_KNOWN = {
+    "learner": frozenset(
+        (
+            "attributes",
+            "feature_names",
+            "feature_types",
+            "gradient_booster",
+            "learner_model_param",
+            "objective",
+        )
+    ),
+    "learner.learner_model_param": frozenset(
+        ("base_score", "boost_from_average", "num_class", "num_feature", "num_target")
+    ),
+    "gradient_booster": frozenset(("gbtree", "model", "name", "weight_drop")),
+    "gradient_booster.model": frozenset(
+        ("cats", "gbtree_model_param", "iteration_indptr", "tree_info", "trees")
+    ),
+}
 _MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
 _DAMAGED = "the model is damaged, export it again."
 
@@ -107,6 +124,17 @@ def forest_from_document(
         )
     model = _member(booster, "model", dict, "gradient_booster")
     param = _member(learner, "learner_model_param", dict, "learner")
+    for where, fields in (
+        ("learner", learner),
+        ("learner.learner_model_param", param),
+        ("gradient_booster", learner["gradient_booster"] | booster),
+        ("gradient_booster.model", model),
+    ):
+        if unknown := fields.keys() - _KNOWN[where]:
+            raise UnsupportedModelError(
+                f"{where} has the unknown field {min(unknown)!r}; "
+                "it may change predictions, so the model is refused."
+            )
     objective = _objective(learner)
 
     n_classes = _integer(param, "num_class", 0)
@@ -120,11 +148,6 @@ def forest_from_document(
         raise InvalidModelError(f"The model has {n_outputs} outputs; {_DAMAGED}")
     n_features = _integer(param, "num_feature")
 
-    if unknown := model.keys() - _MODEL_KEYS:
-        raise UnsupportedModelError(
-            f"gradient_booster.model has the unknown field {min(unknown)!r}; "
-            "it may change predictions, so the model is refused."
-        )
     trees = _member(model, "trees", list, "gradient_booster.model")
     info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
     announced = _integer(
