@@ -96,7 +96,8 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
                     f"{path} cannot be read: {error.strerror or error}."
                 ) from error
     known = sorted(s for f in registered() for s in f.suffixes)
+    what = f"files ending in {suffix!r}" if suffix else "names without an ending"
     raise UnsupportedModelError(
-        f"{path.name}: files ending in {suffix!r} are not read; "
+        f"{path.name or path}: {what} are not read; "
         f"save the model in a file ending in {' or '.join(known)}."
     )
