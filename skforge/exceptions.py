@@ -16,7 +16,7 @@ class UnsupportedModelError(SkforgeError, ValueError):
 
 
 class InvalidInputError(SkforgeError, ValueError):
-    """Rows that the model cannot take: wrong shape, dtype or contents."""
+    """Rows or arguments that cannot be taken: wrong shape, dtype or value."""
 
 
 class TargetError(SkforgeError, RuntimeError):

@@ -292,7 +292,7 @@ class CompiledModule:
 
         Raises
         ------
-        ValueError
+        InvalidInputError
             If there is no such level.
         """
         last = self._ranges[-1][0][0]
@@ -308,7 +308,9 @@ class CompiledModule:
         known = ("hir", "mir", "lir", *lowered.stages)
         if level not in known:
             names = ", ".join(("schedule", "loops", *known, "llvm", "asm"))
-            raise ValueError(f"level must be one of {names}. Got {level!r} instead.")
+            raise InvalidInputError(
+                f"level must be one of {names}. Got {level!r} instead."
+            )
         return lowered.text(level)
 
 

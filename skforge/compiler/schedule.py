@@ -39,7 +39,7 @@ from skforge.compiler.loop_nest import BoundNest, Kind, Nest, root_nest
 from skforge.compiler.loop_nest_apply import apply, apply_all
 from skforge.compiler.loop_nest_bind import bind, kind_of
 from skforge.compiler.loop_nest_explain import explain
-from skforge.exceptions import ScheduleError
+from skforge.exceptions import InvalidInputError, ScheduleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +487,13 @@ JSON_VERSION = 1
 
 
 def _count(forest: Forest | int) -> int:
-    return forest if isinstance(forest, int) else forest.n_trees
+    count = getattr(forest, "n_trees", forest)
+    if isinstance(count, Integral) and not isinstance(count, bool) and count >= 0:
+        return int(count)
+    raise InvalidInputError(
+        "A loop nest is drawn for a Forest or a number of trees, 0 or more. "
+        f"Got {forest!r} instead."
+    )
 
 
 def _whole(value: int) -> int:

@@ -456,7 +456,7 @@ def test_every_level_can_be_read() -> None:
 
 
 def test_an_unknown_level_is_refused_with_all_known_ones() -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(InvalidInputError) as error:
         MODULE.inspect("cuda")
     passes = ", ".join(step.name for step in MIR_PASSES)
     assert str(error.value) == (

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from skforge.compiler.directives import BY_NAME, Cache, Parallel, Tile, Unroll
 from skforge.compiler.loop_nest_bind import bind
 from skforge.compiler.schedule import Schedule
-from skforge.exceptions import ScheduleError
+from skforge.exceptions import InvalidInputError, ScheduleError
 from tests.strategies_schedule import legal_schedules
 
 
@@ -423,6 +423,16 @@ def test_an_error_survives_a_worker_process():
     error = pickle.loads(pickle.dumps(caught.value))
     assert str(error) == str(caught.value)
     assert (error.why, error.at) == (caught.value.why, 1)
+
+
+@pytest.mark.parametrize("forest", ["model.json", -2, True, None])
+def test_loops_are_drawn_for_a_forest_or_a_number_of_trees(forest):
+    with pytest.raises(InvalidInputError) as caught:
+        Schedule().loop_nest(forest)
+    assert str(caught.value) == (
+        "A loop nest is drawn for a Forest or a number of trees, 0 or more. "
+        f"Got {forest!r} instead."
+    )
 
 
 def test_kind():
