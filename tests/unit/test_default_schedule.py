@@ -23,7 +23,7 @@ V3 = Target.x86_64("v3")
 
 
 def test_ranges_cover_every_batch_size_once() -> None:
-    """They start as DESIGN says: 1, 2-15, 16-127, 128-2048 and above."""
+    """They start as 1, 2-15, 16-127, 128-2048 and above."""
     assert BATCH_RANGES == ((1, 1), (2, 15), (16, 127), (128, 2048), (2049, None))
 
 

@@ -1,4 +1,4 @@
-"""Sums without an order: leaves as 64-bit integers of one scale (DESIGN §2).
+"""Sums without an order: leaves as 64-bit integers of one scale.
 
 ``reproducible`` reductions add ``round(leaf * 2 ** exponent)``; integer sums are the
 same in any order. The exponent is as large as no sum of trees overflows with.

@@ -315,7 +315,7 @@ class Gather:
     other: Value | None = None
 
 
-# planes: bit-sliced kernels (DESIGN §7)
+# planes: bit-sliced kernels
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The bit-sliced representation: trees as bit logic over a table of predicates.
 
-It lowers whole walks of a block of rows (DESIGN §7), so it goes with
+It lowers whole walks of a block of rows, so it goes with
 ``cache_predicates`` and ``vectorize``: the input stage is ``predicate_lines.py``, the
 trees are ``sliced_trees.py``, what both read is laid out in ``predicate_table.py`` and
 ``sliced_layout.py``.
