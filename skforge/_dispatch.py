@@ -72,10 +72,12 @@ def _ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
     """Return the range that each batch size ends; the last is open."""
     if batch_sizes is None:
         return None
-    sizes = [int(size) for size in np.unique(np.asarray(batch_sizes))]
+    values = np.asarray(batch_sizes)
+    whole = values.dtype.kind in "iu" and values.ndim == 1
+    sizes = [int(size) for size in np.unique(values)] if whole else []
     if not sizes or sizes[0] < 1:
         raise InvalidInputError(
-            "batch_sizes must be numbers of rows from 1 on. "
+            "batch_sizes must be whole numbers of rows from 1 on. "
             f"Got {batch_sizes!r} instead."
         )
     starts = [1, *(size + 1 for size in sizes[:-1])]

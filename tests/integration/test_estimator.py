@@ -422,7 +422,24 @@ def test_batch_sizes_make_the_ranges():
             {"batch_sizes": [0, 5]},
             InvalidInputError,
             lambda: (
-                "batch_sizes must be numbers of rows from 1 on. Got [0, 5] instead."
+                "batch_sizes must be whole numbers of rows from 1 on. "
+                "Got [0, 5] instead."
+            ),
+        ),
+        (
+            {"batch_sizes": ["many"]},
+            InvalidInputError,
+            lambda: (
+                "batch_sizes must be whole numbers of rows from 1 on. "
+                "Got ['many'] instead."
+            ),
+        ),
+        (
+            {"batch_sizes": [1.5]},
+            InvalidInputError,
+            lambda: (
+                "batch_sizes must be whole numbers of rows from 1 on. "
+                "Got [1.5] instead."
             ),
         ),
         (
@@ -436,7 +453,7 @@ def test_batch_sizes_make_the_ranges():
             lambda: message(lambda: Target.parse("abacus"), TargetError),
         ),
     ],
-    ids=["preset", "key", "both", "sizes", "gpu", "target"],
+    ids=["preset", "key", "both", "sizes", "text", "part", "gpu", "target"],
 )
 def test_parameters_that_are_refused(params, kind, text):
     compiled = CompiledForest(FITTED, **params)
