@@ -244,6 +244,25 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             asked[1],  # type: ignore[arg-type]
         )
 
+    @offered("fit_predict")
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and return what is an outlier: -1, and 1 for all others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : None
+            Not used.
+        **fit_params : dict
+            Passed to :meth:`fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self.fit(X, **fit_params).predict(X)
+
     # ---------------------------------------------------------- predictions
 
     @offered("predict")
@@ -488,9 +507,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             model = model_of(self)
             if hasattr(model, name):
                 return getattr(model, name)
-            found = _forest_attribute(state["forest_"], name)
-            if found is not None:
-                return found
+            if not hasattr(model, "n_features_in_"):  # no estimator, nor kept from one
+                found = _forest_attribute(state["forest_"], name)
+                if found is not None:
+                    return found
         if "_stored" in state:
             state["_stored"].explain(name)
         raise AttributeError(

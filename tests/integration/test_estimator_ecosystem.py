@@ -13,6 +13,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.ensemble import (
     BaggingRegressor,
+    IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
     StackingClassifier,
@@ -94,6 +95,24 @@ def test_pipelines():
     assert np.array_equal(pipeline.predict_proba(X), bare.predict_proba(X))
     assert pipeline.score(X, Y) == bare.score(X, Y)
     assert np.array_equal(pipeline.classes_, bare.classes_)
+
+
+def test_outliers_are_found_in_one_call():
+    source = IsolationForest(n_estimators=5, random_state=0)
+    expected = clone(source).fit_predict(X)
+    assert np.array_equal(CompiledForest(source).fit_predict(X), expected)
+    pipeline = make_pipeline(CompiledForest(source))
+    assert np.array_equal(pipeline.fit_predict(X, Y), expected)
+    assert not hasattr(CompiledForest(forest()), "fit_predict")
+
+
+def test_names_that_a_library_made_up_are_no_names():
+    lgb = pytest.importorskip("lightgbm")
+    source = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y)
+    compiled = CompiledForest(source).fit(X)
+    for one in (source, compiled, compiled.drop_estimator()):
+        assert not hasattr(one, "feature_names_in_")
+    assert CompiledForest(source.booster_).fit(X).feature_names_in_[0] == "Column_0"
 
 
 def test_column_transformers_with_frames():
