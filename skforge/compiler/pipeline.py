@@ -5,6 +5,7 @@ One tuple of named passes a level; nothing else knows the order.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -179,6 +180,7 @@ def lower(
     CompilerError
         If a pass produced IR that its verifier refuses.
     """
+    _check_dump_levels()
     representation = representations.get(hir.nest.representation)
     row_bits = 8 * hir.forest.threshold.dtype.itemsize
     stage = Stage(hir, max(2, target.vector_bits // row_bits))
@@ -268,6 +270,16 @@ def _verified(name: str, check: Callable[[], None]) -> None:
         check()
     except CompilerError as error:
         raise CompilerError(f"after pass {name!r}: {error}") from error
+
+
+def _check_dump_levels() -> None:
+    known = ("all", "hir", "mir", "lir", "lower-to-mir", *(p.name for p in MIR_PASSES))
+    if unknown := dump_levels().difference(known):
+        warnings.warn(
+            f"SKFORGE_DUMP asks for {min(unknown)!r}, which is not printed while "
+            f"compiling; what can be is {', '.join(known)}.",
+            stacklevel=2,
+        )
 
 
 def _dump(name: str, text: Callable[[], str], unchanged: bool = False) -> None:

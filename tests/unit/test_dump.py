@@ -1,0 +1,60 @@
+"""SKFORGE_DUMP prints levels while a forest is compiled."""
+
+from __future__ import annotations
+
+import pytest
+
+from skforge.compiler.pipeline import MIR_PASSES, build_hir, lower
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from tests.exactness.forests import forest
+
+NAMES = ["lower-to-mir", *(step.name for step in MIR_PASSES), "mir", "lir"]
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Compile a forest, and return the first line of every level printed."""
+    hir = build_hir(forest("scalar"), Schedule(), "exact")
+    lower(hir, Target.x86_64("v3"))
+    lines = capsys.readouterr().out.splitlines()
+    return [line for line in lines if line.startswith("-- ")]
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ("", []),
+        ("hir", ["-- hir"]),
+        ("mir, lir", ["-- mir", "-- lir"]),
+        ("lower-to-mir,,hir", ["-- hir", "-- lower-to-mir"]),
+    ],
+)
+def test_levels_are_printed_as_asked(
+    levels: str,
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SKFORGE_DUMP", levels)
+    assert printed(capsys) == expected
+
+
+def test_all_prints_every_level_and_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SKFORGE_DUMP", "all")
+    names = [line.split()[1] for line in printed(capsys)]
+    assert names == ["hir", *NAMES]
+
+
+def test_an_unknown_level_warns_with_the_known_ones(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SKFORGE_DUMP", "llvm")
+    passes = ", ".join(step.name for step in MIR_PASSES)
+    with pytest.warns(UserWarning) as caught:
+        assert printed(capsys) == []
+    assert [str(warning.message) for warning in caught] == [
+        "SKFORGE_DUMP asks for 'llvm', which is not printed while compiling; what can "
+        f"be is all, hir, mir, lir, lower-to-mir, {passes}."
+    ]
