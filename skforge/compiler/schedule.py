@@ -488,7 +488,8 @@ JSON_VERSION = 1
 
 def _count(forest: Forest | int) -> int:
     count = getattr(forest, "n_trees", forest)
-    if isinstance(count, Integral) and type(count) is not bool and int(count) >= 0:
+    whole = isinstance(count, Integral) and not isinstance(count, bool)
+    if whole and int(count) >= 0:
         return int(count)
     raise InvalidInputError(
         "A loop nest is drawn for a Forest or a number of trees, 0 or more. "
