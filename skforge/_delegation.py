@@ -52,6 +52,18 @@ def model_of(wrapper: Any) -> Any:
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
 
+def no_attribute(wrapper: Any, name: str) -> str:
+    """Return the text of an AttributeError; it says where the model's own are."""
+    text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
+    model = wrapper.__dict__.get("estimator_")
+    if model is None or name.startswith("_") or hasattr(type(wrapper), name):
+        return text
+    # not hasattr(model, name): properties compute, and raise what they like
+    if name in vars(model) or callable(getattr(type(model), name, None)):
+        return f"{text}; the model's own is estimator_.{name}"
+    return text
+
+
 def is_estimator(model: Any) -> bool:
     """Tell an estimator, which may be trained, from a Booster, a file or a forest."""
     return hasattr(model, "fit") and hasattr(model, "get_params")

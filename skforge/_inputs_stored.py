@@ -230,8 +230,10 @@ class StoredSource:
             )
         names = self._model.rules.get("feature_names")
         wanted = f"{width} columns of finite numbers"
+        if self._model.sklearn_tags().input_tags.allow_nan:
+            wanted += " or NaN"
         if names:
-            wanted += f" named {', '.join(names)}, in this order"
+            wanted += f", named {', '.join(names)}, in this order"
         self._model.refuse(
             f"{method} of these rows ({type(X).__name__}"
             f"{f' of shape {shape}' if shape else ''})",

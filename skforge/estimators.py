@@ -30,6 +30,7 @@ from skforge._delegation import (
     fitted_model,
     is_estimator,
     model_of,
+    no_attribute,
     offered,
     tags_of,
     unwrap,
@@ -513,9 +514,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
                     return found
         if "_stored" in state:
             state["_stored"].explain(name)
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}"
-        )
+        raise AttributeError(no_attribute(self, name))
 
     def _sk_visual_block_(self) -> Any:
         """Return what notebooks draw: the model, the target and the schedules."""

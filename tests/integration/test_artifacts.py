@@ -296,8 +296,8 @@ def test_what_needs_the_source_says_so(tmp_path):
     assert str(error.value) == (
         "predict of these rows (DataFrame of shape (300, 6)) needs the XGBClassifier "
         "itself, which this CompiledForest was saved without: what is known of its "
-        "rows is that it takes 6 columns of finite numbers named a, b, c, d, e, f, in "
-        "this order; use the original model."
+        "rows is that it takes 6 columns of finite numbers or NaN, named a, b, c, d, "
+        "e, f, in this order; use the original model."
     )
     with pytest.raises(InvalidInputError) as narrow:
         loaded.predict(X[:, :3])

@@ -106,6 +106,23 @@ def test_outliers_are_found_in_one_call():
     assert not hasattr(CompiledForest(forest()), "fit_predict")
 
 
+def test_what_only_the_model_has_is_said_to_be_there():
+    compiled = CompiledForest(xgb.XGBClassifier(n_estimators=2, n_jobs=1)).fit(X, Y)
+    for name in ("get_booster", "n_estimators"):
+        with pytest.raises(AttributeError) as error:
+            getattr(compiled, name)
+        assert str(error.value) == (
+            f"'CompiledForest' object has no attribute {name!r}; "
+            f"the model's own is estimator_.{name}"
+        )
+    for name in ("decision_function", "nothing"):
+        with pytest.raises(AttributeError) as error:
+            getattr(compiled, name)
+        assert str(error.value) == (
+            f"'CompiledForest' object has no attribute {name!r}"
+        )
+
+
 def test_names_that_a_library_made_up_are_no_names():
     lgb = pytest.importorskip("lightgbm")
     source = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y)
