@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
+from typing import Any
 
 from skforge.compiler.directives import (
     AtomicReduce,
@@ -487,9 +488,9 @@ JSON_VERSION = 1
 
 
 def _count(forest: Forest | int) -> int:
-    count = getattr(forest, "n_trees", forest)
+    count: Any = getattr(forest, "n_trees", forest)
     whole = isinstance(count, Integral) and not isinstance(count, bool)
-    if whole and int(count) >= 0:
+    if whole and count >= 0:
         return int(count)
     raise InvalidInputError(
         "A loop nest is drawn for a Forest or a number of trees, 0 or more. "
