@@ -117,7 +117,10 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     # os.open, so that the umask decides who may read it; a temporary file is private
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(beside, flags, 0o666)
+    try:
+        descriptor = os.open(beside, flags, 0o666)
+    except OSError as error:  # the name asked for, not the one beside it
+        raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(descriptor, "w+b") as file:
             yield file

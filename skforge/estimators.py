@@ -42,6 +42,7 @@ from skforge._inputs import read_model
 from skforge._predictor import Predictor
 from skforge._stored import StoredModel
 from skforge._verification import verify
+from skforge.compiler.backends.runtime import resolve_n_jobs
 from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule, compile_forest
@@ -201,6 +202,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         VerificationError
             If a compiled prediction differs from the source's.
         """
+        resolve_n_jobs(self.n_jobs)  # before a model is trained
         model = fitted_model(self, X, y, sample_weight, fit_params)
         start = time.perf_counter()
         forest = read_model(model)

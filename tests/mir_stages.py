@@ -21,7 +21,7 @@ from skforge.compiler.passes import (
 from skforge.compiler.pipeline import MIR_PASSES, Stage
 from skforge.compiler.schedule import Schedule
 
-#: The sample model of papers/000 Figure 1a: two trees of depth 1, two of depth 2.
+#: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.
 SAMPLE = ("stump", "stump", "chain", "chain")
 
 

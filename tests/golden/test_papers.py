@@ -38,7 +38,7 @@ FIGURE_1C = (
 SECTION_5 = (
     Schedule().tile("tree", "t0", "t1", -2).reorder("t0", "t1", "batch").parallel("t0")
 )
-# papers/001 §4: two nested conflicting loops, so two stages of reduction
+# Treebeard draft §4: two nested conflicting loops, so two stages of reduction
 NESTED = (
     Schedule()
     .tile("tree", "i0", "rest", -2)
@@ -47,7 +47,7 @@ NESTED = (
     .parallel("i0")
     .parallel("i1")
 )
-# papers/001 §4.2
+# Treebeard draft §4.2
 BOTH = (
     Schedule()
     .tile("batch", "i0", "i1", -2)

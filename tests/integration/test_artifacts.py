@@ -765,3 +765,10 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path):
     # a killed process leaves its unfinished file, hidden, and nothing else
     others = [one.name for one in tmp_path.iterdir() if one != path]
     assert all(re.fullmatch(r"\.a\.skforge\.[0-9a-f]{16}\.tmp", n) for n in others)
+
+
+def test_errors_of_saving_name_the_path_asked_for(fitted, tmp_path):
+    path = tmp_path / "missing" / "model.skforge"
+    with pytest.raises(FileNotFoundError) as error:
+        skforge.save(fitted(next(iter(SOURCES))), path)
+    assert error.value.filename == str(path)

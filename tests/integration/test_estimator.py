@@ -452,8 +452,13 @@ def test_batch_sizes_make_the_ranges():
             TargetError,
             lambda: message(lambda: Target.parse("abacus"), TargetError),
         ),
+        (
+            {"n_jobs": 0},
+            ValueError,
+            lambda: "n_jobs == 0 in Parallel has no meaning",
+        ),
     ],
-    ids=["preset", "key", "both", "sizes", "text", "part", "gpu", "target"],
+    ids=["preset", "key", "both", "sizes", "text", "part", "gpu", "target", "jobs"],
 )
 def test_parameters_that_are_refused(params, kind, text):
     compiled = CompiledForest(FITTED, **params)

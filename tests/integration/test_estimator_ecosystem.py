@@ -36,6 +36,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from skforge import CompiledForest, Schedule
+from skforge.exceptions import UnsupportedModelError
 
 pd = pytest.importorskip("pandas")
 xgb = pytest.importorskip("xgboost")
@@ -215,3 +216,9 @@ def test_the_representation_for_notebooks():
     ]
     for line in lines:
         assert escape(line) in text
+
+
+def test_a_pipeline_is_told_what_to_compile():
+    pipeline = make_pipeline(StandardScaler(), forest())
+    with pytest.raises(UnsupportedModelError, match="give its last step"):
+        CompiledForest(pipeline).fit(X, Y)

@@ -356,8 +356,8 @@ def test_a_file_that_is_no_model(tmp_path):
     with pytest.raises(InvalidModelError) as info:
         load_forest(path)
     assert str(info.value) == (
-        "The text does not begin with the line 'tree', so it is no LightGBM model; "
-        "save it with Booster.save_model."
+        "notes.txt: The text does not begin with the line 'tree', so it is no LightGBM "
+        "model; save it with Booster.save_model."
     )
 
 

@@ -440,8 +440,8 @@ def test_files_that_are_no_models(tmp_path):
     assert text.endswith("); the file is damaged, save the model again.")
     path.write_bytes(b"")
     assert refusal(UnsupportedModelError, path) == (
-        "The model has 0 inputs; a tree ensemble is read from one input of shape "
-        "(rows, features)."
+        "a.onnx: The model has 0 inputs; a tree ensemble is read from one input of "
+        "shape (rows, features)."
     )
 
 

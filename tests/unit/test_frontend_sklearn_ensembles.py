@@ -164,7 +164,8 @@ def test_refusals():
         load_forest(voting)
     assert str(error.value) == (
         "No frontend reads sklearn.ensemble._voting.VotingClassifier; give a fitted "
-        "model of one of: lightgbm, onnx, sklearn, sklearn Bagging and AdaBoost, "
+        "model, or the path of a saved one. Frontends: lightgbm, onnx, sklearn, "
+        "sklearn Bagging and AdaBoost, "
         "sklearn GradientBoosting, sklearn HistGradientBoosting, sklearn "
         "IsolationForest, xgboost."
     )

@@ -393,8 +393,9 @@ def fitted(model):
         (
             object,
             UnsupportedModelError,
-            "No frontend reads builtins.object; give a fitted model of one of: "
-            "lightgbm, onnx, sklearn, sklearn Bagging and AdaBoost, "
+            "No frontend reads builtins.object; give a fitted model, or the path "
+            "of a saved one. Frontends: lightgbm, onnx, sklearn, "
+            "sklearn Bagging and AdaBoost, "
             "sklearn GradientBoosting, sklearn HistGradientBoosting, "
             "sklearn IsolationForest, xgboost.",
         ),

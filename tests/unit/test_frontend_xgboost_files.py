@@ -372,7 +372,7 @@ def test_leaf_weights_must_fit_the_leaves():
         (b"", "m.json is not JSON (Expecting value: line 1 column 1 (char 0)); "),
         (b"\xff\xfe\x00", "m.json is not JSON ('utf-16-le' codec can't decode"),
         (b"{", "m.json is not JSON (Expecting property name enclosed in double"),
-        (b"[1, 2]", "The document has no learner, so it is no XGBoost model; "),
+        (b"[1, 2]", "m.json: The document has no learner, so it is no XGBoost model; "),
         (b"[" * 100_000, "m.json is nested too deep; it is no XGBoost model."),
     ],
 )

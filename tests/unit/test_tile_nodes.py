@@ -1,4 +1,4 @@
-"""Node tiling: the same leaves, and the validity conditions of papers/002 §3.4."""
+"""Node tiling: the same leaves, and the validity conditions of Treebeard §3.4."""
 
 from __future__ import annotations
 

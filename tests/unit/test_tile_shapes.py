@@ -17,7 +17,7 @@ def walk(edge: np.ndarray, bits: tuple[int, ...]) -> int:
 
 
 def catalan(n: int) -> int:
-    """Equation 1 of papers/002."""
+    """Equation 1 of Treebeard."""
     counts = [1]
     for size in range(1, n + 1):
         counts.append(sum(counts[k] * counts[size - 1 - k] for k in range(size)))
@@ -79,7 +79,7 @@ def test_the_table_of_single_nodes():
 
 
 def test_the_papers_example():
-    # papers/002 §3.6: with 011 a tile whose root has no right child is left by its
+    # Treebeard §3.6: with 011 a tile whose root has no right child is left by its
     # fourth exit, the balanced one by its third
     left_chain = shape_id(np.array([[1, 0, 1, 0, 0, 0]], dtype=bool))[0]
     balanced = shape_id(np.array([[1, 1, 0, 0, 0, 0]], dtype=bool))[0]

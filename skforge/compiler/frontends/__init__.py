@@ -69,9 +69,12 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
         if frontend.detect(model):
             return frontend.load(model, iteration_range).validate()
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    advice = "a fitted model, or the path of a saved one"
+    if "sklearn.pipeline.Pipeline" in class_names(model):
+        advice = "its last step, which pipelines take compiled too"
     raise UnsupportedModelError(
-        f"No frontend reads {kind}; give a fitted model of one of: "
-        f"{', '.join(sorted(f.name for f in registered()))}."
+        f"No frontend reads {kind}; give {advice}. "
+        f"Frontends: {', '.join(sorted(f.name for f in registered()))}."
     )
 
 
@@ -95,6 +98,10 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
                 raise InvalidModelError(
                     f"{path} cannot be read: {error.strerror or error}."
                 ) from error
+            except (InvalidModelError, UnsupportedModelError) as error:
+                if path.name in str(error):
+                    raise
+                raise type(error)(f"{path.name}: {error}") from error
     known = sorted(s for f in registered() for s in f.suffixes)
     what = f"files ending in {suffix!r}" if suffix else "names without an ending"
     raise UnsupportedModelError(

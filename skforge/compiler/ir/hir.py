@@ -1,7 +1,7 @@
 """HIR, the high-level IR: one operation, ``predict_ensemble``, over trees of tiles.
 
 A *NodeTile* groups up to ``tile_size`` connected inner nodes of one tree, compared at
-once; a look-up table maps (shape, comparison bits) to the exit taken (papers/002 §3).
+once; a look-up table maps (shape, comparison bits) to the exit taken (Treebeard §3).
 Tile size 1 is the plain binary tree: one shape, two exits.
 """
 

@@ -1,6 +1,6 @@
 """MIR, the mid-level IR: loops over rows and trees, walks, caches and reductions.
 
-The whole level on one page (papers/000 Table 4, papers/001 §4)::
+The whole level on one page (SilvanForge Table 4, Treebeard draft §4)::
 
     function = arrays, body
     stmt     = Loop var = start to min(bounds) step: body

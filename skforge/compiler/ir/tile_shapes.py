@@ -1,9 +1,9 @@
 """Shapes of node tiles: binary trees of n nodes, numbered, with look-up tables.
 
 Slots of a tile are its nodes in level order, left to right; exits are the n + 1 edges
-that leave it, numbered left to right whatever their level (papers/002 §3.5, §3.7).
+that leave it, numbered left to right whatever their level (Treebeard §3.5, §3.7).
 Shapes with k nodes below the root's left edge come before those with k + 1, and
-within them the left part counts slowest: that is equation 1 of papers/002, read as an
+within them the left part counts slowest: that is equation 1 of Treebeard, read as an
 enumeration. Shape 0 is the chain to the right.
 """
 

@@ -1,4 +1,4 @@
-"""Turn ``cache`` into operations at the top of the loop's body (papers/000 §7).
+"""Turn ``cache`` into operations at the top of the loop's body (SilvanForge §7).
 
 Before: ``for b0 in 0 to rows step 64   cache``. After: the body begins with
 ``cache_rows(b0, min(64, rows - b0))``; on a tree loop, ``cache_trees`` likewise. The

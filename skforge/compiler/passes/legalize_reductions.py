@@ -1,7 +1,7 @@
 """Make every ``reduce`` legal: ordered sums in storage, or privatised arrays.
 
-papers/000 §5 and papers/001 §4. A parallel tree loop around a reduce is a *conflicting*
-loop: its iterations would add to the same element. Before::
+SilvanForge §5 and Treebeard draft §4. A parallel tree loop around a reduce is a
+*conflicting* loop: its iterations would add to the same element. Before::
 
     par t0 in 0 to 100 step 50:
       for t1 in 0 to 50:

@@ -1,7 +1,7 @@
 """Reductions as LIR: load, add, store; slots summed in order; fixed point to floats.
 
-papers/000 §5.1, papers/001 §4.1.1. Legalisation has made every reduce safe, so that it
-becomes a plain read-add-write, or an atomic add where the schedule asked for one.
+SilvanForge §5.1, Treebeard draft §4.1.1. Legalisation has made every reduce safe, so
+that it becomes a plain read-add-write, or an atomic add where the schedule asked for one.
 ``vector_reduce`` sums as many consecutive elements at once as its width.
 """
 

@@ -2,7 +2,7 @@ r"""Move shallow leaves down with padding tiles, so that hops need no leaf check
 
 Before: a leaf at depth 1 of a tree whose walks take 3 hops unchecked. After: two
 padding tiles above it, all of whose tests are false, so that a walk leaves them by
-the last exit (papers/000, figure 1a)::
+the last exit (SilvanForge, figure 1a)::
 
     a            a
    / \          / \

@@ -1,4 +1,4 @@
-"""Bring trees of like depth and shape next to each other (papers/002 §3).
+"""Bring trees of like depth and shape next to each other (Treebeard §3).
 
 Before: trees in model order. After: positions sorted by greatest leaf depth, then
 least, then size, then the structure of the tree of tiles, so that walks interleaved

@@ -1,7 +1,7 @@
 """Carry out ``specialize``: separate code by the depth of an iteration's trees.
 
-papers/001 §3.1.1. Before: ``for t0 ...   specialize`` around a walk of trees of any
-depth. After: the body is a switch on the iteration's depth class, and every case walks
+Treebeard draft §3.1.1. Before: ``for t0 ...   specialize`` around a walk of trees of
+any depth. After: the body is a switch on the iteration's depth class, and every case walks
 trees whose leaves lie between known depths. Code grows with the number of classes,
 never with the number of trees: rare classes share the widest case.
 """

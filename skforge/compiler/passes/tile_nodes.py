@@ -1,4 +1,4 @@
-r"""Group the inner nodes of every tree into tiles (papers/002 §3.2 to §3.5).
+r"""Group the inner nodes of every tree into tiles (Treebeard §3.2 to §3.5).
 
 Before: binary trees of a Forest. After: a tree of tiles for each, under the paper's
 conditions: the tiles partition the inner nodes, each is connected, none is smaller

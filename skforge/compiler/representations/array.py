@@ -1,7 +1,7 @@
 """The array and reorg representations: complete heaps, no pointers.
 
 ``array`` stores each tree's tiles in level order, the children of node n at
-``(tile_size + 1) * n + 1 ...`` (papers/000 §6, papers/002 §3.8.1); ``reorg``
+``(tile_size + 1) * n + 1 ...`` (SilvanForge §6, Treebeard §3.8.1); ``reorg``
 interleaves the heaps of all trees, roots first, as RAPIDS FIL does. Both reserve room
 for complete trees of the forest's greatest depth: fast for shallow balanced trees,
 refused for deep ones.

@@ -1,6 +1,6 @@
 """What a representation is: how trees lie in memory and how a walk reads them.
 
-A representation is a plugin (papers/000 §6, papers/004): the code generator only ever
+A representation is a plugin (SilvanForge §6, Treebeard): the code generator only ever
 calls the methods below, so a third party can register one without touching the core.
 :class:`Representation` lays a forest out once; the :class:`Layout` it returns holds the
 filled buffers and writes the LIR that reads them. All its code works on one row or on

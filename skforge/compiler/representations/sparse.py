@@ -1,6 +1,6 @@
 """The sparse representation: only nodes that exist, with pointers to their children.
 
-papers/000 §6 and papers/002 §3.8.2, with one change: leaves stand among the tiles and
+SilvanForge §6 and Treebeard §3.8.2, with one change: leaves stand among the tiles and
 their child pointer leads back to themselves, so that a finished walk may take further
 hops for free. All exits of a tile are contiguous; an exit no row takes holds an idle
 record.
