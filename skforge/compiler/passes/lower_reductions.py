@@ -1,8 +1,8 @@
 """Reductions as LIR: load, add, store; slots summed in order; fixed point to floats.
 
 SilvanForge §5.1, Treebeard draft §4.1.1. Legalisation has made every reduce safe, so
-that it becomes a plain read-add-write, or an atomic add where the schedule asked for one.
-``vector_reduce`` sums as many consecutive elements at once as its width.
+that it becomes a plain read-add-write, or an atomic add where the schedule asked for
+one. ``vector_reduce`` sums as many consecutive elements at once as its width.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Carry out ``specialize``: separate code by the depth of an iteration's trees.
 
 Treebeard draft §3.1.1. Before: ``for t0 ...   specialize`` around a walk of trees of
-any depth. After: the body is a switch on the iteration's depth class, and every case walks
-trees whose leaves lie between known depths. Code grows with the number of classes,
-never with the number of trees: rare classes share the widest case.
+any depth. After: the body is a switch on the iteration's depth class, and every case
+walks trees whose leaves lie between known depths. Code grows with the number of
+classes, never with the number of trees: rare classes share the widest case.
 """
 
 from __future__ import annotations
