@@ -35,6 +35,8 @@ class EnsembleSource:
     leaf_shape: tuple[int, ...] | None = None
     #: Whether ``predict_log_proba`` is more than the logarithm of ``predict_proba``.
     own_log_proba = False
+    #: Whether all it asks of float64 rows is asked after their cast to float32.
+    casts = False
     _nan_is_fine = _infinity_is_fine = False
 
     def __init__(self, estimator: Any, forest: Forest) -> None:
@@ -113,6 +115,7 @@ class GradientBoostingSource(EnsembleSource):
     """GradientBoosting*: finite float32 rows; leaf numbers are floats."""
 
     leaf_dtype = np.float64
+    casts = True
 
     def __init__(self, estimator: Any, forest: Forest) -> None:
         super().__init__(estimator, forest)
@@ -206,6 +209,7 @@ class HistGradientBoostingSource(EnsembleSource):
 class IsolationSource(EnsembleSource):
     """IsolationForest: float32 rows, of which nothing else is asked."""
 
+    casts = True
     _nan_is_fine = _infinity_is_fine = True
 
     def rows(self, X: Any, method: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -169,13 +170,17 @@ class Predictor:
         """Return raw scores, or None where the source has to be asked."""
         if (
             type(X) is np.ndarray
-            and X.dtype == self._dtype
             and X.ndim == 2
             and X.shape[1] == self._width
             and X.flags.c_contiguous
-            and self.source.plain(X)
         ):
-            return self.module.predict_raw(X, n_jobs=n_jobs)
+            plain = X
+            if X.dtype == np.float64 and getattr(self.source, "casts", False):
+                # Values too large for float32 are the source's to warn of or refuse.
+                with np.errstate(over="raise"), suppress(FloatingPointError):
+                    plain = X.astype(np.float32)
+            if plain.dtype == self._dtype and self.source.plain(plain):
+                return self.module.predict_raw(plain, n_jobs=n_jobs)
         rows = self.source.rows(X, method)
         if rows is not None:
             return self._run("predict_raw", rows, n_jobs)
