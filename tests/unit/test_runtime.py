@@ -224,6 +224,7 @@ def test_an_interrupt_waits_for_the_kernel():
     done = run_python(
         """
 import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells' & ignores it
 runtime._state.forked = True  # the pool: its waiting happens in Python
 assert right()  # everything is imported
 slow = compile_functions([slow_kernel()], Target.host())
