@@ -22,6 +22,7 @@ from skforge import CompiledForest
 from skforge.exceptions import InvalidInputError
 
 pd = pytest.importorskip("pandas")
+polars = pytest.importorskip("polars")
 pyarrow = pytest.importorskip("pyarrow")
 lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
@@ -151,6 +152,14 @@ INPUTS = {
     "frame-inf": lambda: pd.DataFrame(at(np.inf), columns=NAMES),
     "frame-duplicates": lambda: FRAME.rename(columns={NAMES[0]: NAMES[1]}),
     "arrow": lambda: pyarrow.Table.from_pandas(FRAME),
+    "polars": lambda: polars.DataFrame(X, NAMES),
+    "polars-float32": lambda: polars.DataFrame(X32, NAMES),
+    "polars-order": lambda: polars.DataFrame(X, NAMES)[NAMES[::-1]],
+    "polars-null": lambda: polars.DataFrame(X, NAMES).with_columns(
+        polars.lit(None).alias(NAMES[0])
+    ),
+    "polars-text": lambda: polars.DataFrame(X, NAMES).cast(polars.String),
+    "polars-lazy": lambda: polars.DataFrame(X, NAMES).lazy(),
     "series": lambda: FRAME[NAMES[0]],
 }
 
