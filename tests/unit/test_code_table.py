@@ -1,0 +1,62 @@
+"""Codes: every predicate is one comparison of integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skforge.compiler.forest import Forest
+from skforge.compiler.passes import normalize_predicates
+from skforge.compiler.reference import draw_rows, evaluate_predicates
+from skforge.compiler.representations.code_table import (
+    code_dtype,
+    encode_rows,
+    plan_codes,
+)
+from tests.strategies_forest import edge_rows, random_forest
+
+
+@given(random_forest(), st.sampled_from([np.uint8, np.uint16]), st.integers(0, 99))
+def test_code_above_rank_is_the_predicate(
+    forest: Forest, dtype: Any, seed: int
+) -> None:
+    normal, comparison = normalize_predicates.run(forest)
+    table = plan_codes(normal, dtype)
+    X = edge_rows(normal, 40, seed)
+    codes = encode_rows(table, normal, comparison, X)
+    for p in range(normal.n_predicates):
+        left = evaluate_predicates(
+            normal, np.full(len(X), p), X[:, normal.feature[p]]
+        )
+        right = codes[:, table.column_of[p]] > table.rank_of[p]
+        np.testing.assert_array_equal(right, ~left)
+
+
+def test_long_columns_are_cut(big_forest: Forest) -> None:
+    normal, comparison = normalize_predicates.run(big_forest)
+    assert code_dtype(normal) is np.uint16
+    table = plan_codes(normal, np.uint8)
+    assert table.counts.max() == 255
+    assert table.n_columns > len(np.unique(normal.feature))
+    X = draw_rows(normal, 50, 0)
+    codes = encode_rows(table, normal, comparison, X)
+    p = np.arange(normal.n_predicates)
+    for row, own in zip(X, codes, strict=True):
+        left = evaluate_predicates(normal, p, row[normal.feature])
+        np.testing.assert_array_equal(own[table.column_of] > table.rank_of, ~left)
+
+
+@pytest.fixture
+def big_forest() -> Forest:
+    from sklearn.ensemble import RandomForestRegressor
+
+    from skforge import load_forest
+
+    random = np.random.default_rng(0)
+    X = random.standard_normal((2000, 3))
+    model = RandomForestRegressor(10, random_state=0).fit(X, X[:, 0] * X[:, 1])
+    return load_forest(model)
