@@ -18,7 +18,7 @@ from skforge.compiler.passes import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.pipeline import MIR_PASSES, Stage
+from skforge.compiler.pipeline import MIR_PASSES, HirCache, Stage, marked
 from skforge.compiler.schedule import Schedule
 
 #: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.
@@ -84,7 +84,9 @@ def hir_of(
     if nest.reorder_trees:
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
-    return PredictEnsemble(normal, tiles, nest, reduction, comparison)
+    quantized = marked(nest.loops, "quantize")
+    codes = HirCache().codes(normal) if quantized else None
+    return PredictEnsemble(normal, tiles, nest, reduction, comparison, codes)
 
 
 def stages_of(

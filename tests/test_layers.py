@@ -26,6 +26,7 @@ LAYERS = (
         "skforge.compiler.target",
         "skforge.compiler.loop_nest*",
         "skforge.compiler.reference",
+        "skforge.compiler.code_table",
         "skforge.compiler.transforms*",
         "skforge.compiler.rows",
         "skforge.compiler.backends.libm",

@@ -143,6 +143,7 @@ class _Run:
         self._walks = Walks(hir, X)
         self._legal = any(_is_start(s) for s in _statements(function.body))
         self._ordered = _Ordered()
+        self._coded: dict[str, range] = {}
 
     def result(self) -> NDArray[Any]:
         """Run, and return what is in the result."""
@@ -227,6 +228,11 @@ class _Run:
                 self._memory.write(mir.RESULT, part, sums)
             case mir.EvaluatePredicates():
                 pass  # a walk that uses them means the same as one that does not
+            case mir.QuantizeRows(name=name, rows=rows, size=size):
+                first, last = self._range(rows)
+                if last - first > size:
+                    raise Fault(f"{last - first} rows do not fit {size}")
+                self._coded[name] = range(first, last)
             case _:
                 assert_never(stmt)
 
@@ -332,6 +338,7 @@ class _Run:
         hops = max(walk.unroll, walk.peel)
         for tree, row in zip(walk.trees, walk.rows, strict=True):
             position, at = self._names[tree], self._affine(row)
+            self._has_codes(walk.using, at)
             item = int(self._hir.tiles.item_offset[position])
             for _ in range(hops):
                 item = self._step(position, item, at, False)
@@ -342,7 +349,14 @@ class _Run:
             made.append(self._leaf(position, item))
         return made
 
+    def _has_codes(self, using: str | None, row: int) -> None:
+        """Check that the block of codes a walk reads holds its row."""
+        if row not in self._coded.get(using or "", range(len(self._rows))):
+            raise Fault(f"there are no codes of row {row}")
+
     def _hop(self, hop: mir.TraverseTreeTile, nodes: list[int]) -> list[int]:
+        for row in hop.rows:
+            self._has_codes(hop.using, self._affine(row))
         return [
             self._step(self._names[tree], node, self._affine(row), hop.checked)
             for tree, node, row in zip(hop.trees, nodes, hop.rows, strict=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.code_table import encode_rows
 from skforge.compiler.interpreter_mir_memory import Fault
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.reference import evaluate_predicates
@@ -17,6 +18,7 @@ class Walks:
 
     def __init__(self, hir: PredictEnsemble, X: NDArray[Any]) -> None:
         self._hir, self._rows = hir, X
+        self._codes: NDArray[Any] | None = None
         self._is_leaf = (hir.tiles.leaf >= 0).tolist()
         self._truth: dict[int, NDArray[np.bool_]] = {}
 
@@ -39,8 +41,26 @@ class Walks:
     def _tests(self, row: int) -> NDArray[np.bool_]:
         """Return the outcome of every predicate for a row."""
         if row not in self._truth:
+            codes = self._codes_of(row)
+            if codes is not None:
+                table = self._hir.codes
+                assert table is not None
+                self._truth[row] = codes[table.column_of] <= table.rank_of
+                return self._truth[row]
             forest = self._hir.forest
             every = np.arange(forest.n_predicates)
             values = self._rows[row, forest.feature]
             self._truth[row] = evaluate_predicates(forest, every, values)
         return self._truth[row]
+
+    def _codes_of(self, row: int) -> NDArray[Any] | None:
+        """Return the codes of a row, where the kernel compares codes."""
+        hir = self._hir
+        if hir.codes is None:
+            return None
+        if self._codes is None:
+            self._codes = encode_rows(
+                hir.codes, hir.forest, hir.comparison, self._rows
+            )
+        made: NDArray[Any] = self._codes[row]
+        return made

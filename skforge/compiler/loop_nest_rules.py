@@ -145,11 +145,11 @@ def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 
 
 def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
-    """Check that one iteration of a cached loop uses consecutive rows or trees."""
+    """Check that one iteration of such a loop uses consecutive rows or trees."""
     for path in paths(nest.loops):
         for place, name in enumerate(path):
             variable = nest.variable(name)
-            mark = mark_of(variable, Cache)
+            mark = mark_of(variable, Cache) or mark_of(variable, Quantize)
             if mark is None:
                 continue
             order = [
@@ -160,7 +160,7 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
             inside = {n for n in path[place + 1 :] if n in order}
             if inside != set(order[len(order) - len(inside) :]):
                 what = _UNITS[variable.root]
-                by = "" if mark == directive else f" that {mark} fetches"
+                by = "" if mark == directive else f" that {mark} takes"
                 return (
                     f'{directive} needs the {what}{by} in one iteration of "{name}" to '
                     "be consecutive; keep inner tiles inside the loops they tile.",
@@ -173,7 +173,7 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 
 # The one place that says what a kind of target cannot do yet.
 NOT_YET: dict[Kind, tuple[type[Mark], ...]] = {
-    "cpu": (Quantize,),
+    "cpu": (),
     "gpu": (CachePredicates, Quantize, Vectorize),
 }
 # Unrolled and interleaved walks are copies of code, so their number is bounded.
@@ -191,6 +191,7 @@ def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
                 or _reduce_problem(variable, mark)
                 or _lanes_problem(nest, mark)
                 or _predicates_problem(nest, mark)
+                or _codes_problem(nest, variable, mark)
                 or _not_yet(mark, kind)
             )
             if why is not None:
@@ -272,12 +273,6 @@ def _predicates_problem(nest: Nest, mark: Mark) -> str | None:
                 f"{mark} evaluates a block of rows at once; mark their loop "
                 f'"{rows[-1].name}" with vectorize.'
             )
-        for v in inside:
-            if mark_of(v, Quantize) is not None:
-                return (
-                    f'{mark} compares bin codes if there are any, so quantize "'
-                    f'{mark.index}" or a loop around it, not "{v.name}" inside it.'
-                )
         for name in path:
             for other in nest.variable(name).marks:
                 if isinstance(other, (UnrollWalk, PeelWalk)):
@@ -285,6 +280,31 @@ def _predicates_problem(nest: Nest, mark: Mark) -> str | None:
                         f"{mark} replaces the walk by bit logic, so {other} has "
                         "nothing to do; leave it out."
                     )
+    return None
+
+
+def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
+    """Check that the codes of one iteration are those of a block of rows."""
+    if not isinstance(mark, Quantize):
+        return None
+    if not isinstance(variable.step.size, int):
+        return (
+            f'{mark} needs a fixed number of rows in one iteration of "{mark.index}"; '
+            "tile the batch with a positive size."
+        )
+    for path in paths(nest.loops):
+        if mark.index not in path:
+            continue
+        for name in path:
+            other = mark_of(nest.variable(name), Quantize)
+            if other is not None and other != mark:
+                return f"{mark} comes with {other} in one nest; leave one of them out."
+            cached = mark_of(nest.variable(name), CachePredicates)
+            if cached is not None:
+                return (
+                    f"{mark} is for walks, and {cached} leaves none: it searches the "
+                    "rows itself; leave one of the two out."
+                )
     return None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from skforge._config import dump_levels, verify_every_pass
+from skforge.compiler.code_table import CodeTable, code_dtype, plan_codes
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir import lir, mir
 from skforge.compiler.ir.hir import PredictEnsemble, Reduction, TiledForest
@@ -34,6 +35,7 @@ from skforge.compiler.passes import (
     lower_to_mir,
     normalize_predicates,
     pad_trees,
+    quantize_rows,
     reorder_trees,
     simplify,
     specialize_depths,
@@ -72,6 +74,7 @@ MIR_PASSES = (
     MirPass("insert-caches", lambda f, s: insert_caches.run(f)),
     MirPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
     MirPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
+    MirPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
     MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     MirPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
     MirPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
@@ -131,12 +134,15 @@ def build_hir(
     if nest.reorder_trees:
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
-    hir = PredictEnsemble(normal, tiles, nest, reduction, comparison)
+    codes = cache.codes(normal) if marked(nest.loops, "quantize") else None
+    hir = PredictEnsemble(normal, tiles, nest, reduction, comparison, codes)
     representation = representations.get(nest.representation)
-    if representation.by_blocks and not _caches_predicates(nest.loops):
+    by_block = codes is not None and representation.by_blocks
+    by_block = by_block or marked(nest.loops, "cache_predicates")
+    if representation.by_blocks and not by_block:
         representation.lay_out(hir)  # says what is missing
     representation.check(hir)
-    if _caches_predicates(nest.loops):
+    if by_block:
         _check_blocks(hir, representation)
     if verify_every_pass():
         _verified("hir", lambda: verify_hir(hir))
@@ -150,6 +156,7 @@ class HirCache:
     def __init__(self) -> None:
         self._normal: dict[int, tuple[Forest, Literal["lt", "le"]]] = {}
         self._tiles: dict[tuple[int, int, str], TiledForest] = {}
+        self._codes: dict[int, CodeTable] = {}
 
     def normalize(self, forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
         """Return the forest with one comparison."""
@@ -157,6 +164,13 @@ class HirCache:
         if key not in self._normal:
             self._normal[key] = normalize_predicates.run(forest)
         return self._normal[key]
+
+    def codes(self, forest: Forest) -> CodeTable:
+        """Return the columns of codes of a normalised forest."""
+        key = id(forest)
+        if key not in self._codes:
+            self._codes[key] = plan_codes(forest, code_dtype(forest))
+        return self._codes[key]
 
     def tile(self, forest: Forest, size: int, kind: TileKind) -> TiledForest:
         """Return the forest's trees of tiles."""
@@ -225,10 +239,9 @@ def lower(
     return Lowered(hir, stages, kernel)
 
 
-def _caches_predicates(loops: tuple[BoundLoop, ...]) -> bool:
-    return any(
-        loop.cache_predicates or _caches_predicates(loop.body) for loop in loops
-    )
+def marked(loops: tuple[BoundLoop, ...], mark: str) -> bool:
+    """Whether any loop has a mark."""
+    return any(getattr(loop, mark) or marked(loop.body, mark) for loop in loops)
 
 
 def _check_blocks(hir: PredictEnsemble, representation: Representation) -> None:
@@ -240,7 +253,7 @@ def _check_blocks(hir: PredictEnsemble, representation: Representation) -> None:
     stage = Stage(hir, vector_lanes=2)
     for step in MIR_PASSES:
         function = step.run(function, stage)
-        if step.name == "evaluate-predicates":
+        if step.name == "quantize-rows":
             break
     block = _block_rows(function.body)
     assert block is not None
@@ -252,7 +265,11 @@ def _block_rows(body: mir.Body) -> int | None:
     sizes = {
         loop.step
         for loop in loops_in(body)
-        if any(isinstance(stmt, mir.EvaluatePredicates) for stmt in loop.body)
+        if any(inner.kind == "block" for inner in loops_in(loop.body))
+        and any(
+            isinstance(stmt, mir.EvaluatePredicates | mir.QuantizeRows)
+            for stmt in loop.body
+        )
     }
     if len(sizes) > 1:
         raise ScheduleError(

@@ -61,6 +61,21 @@ FAMILIES: dict[str, Schedule] = {
     "cache rows one by one": ROWS.cache("batch"),
     "cache trees": TREES.cache("tree"),
     "cache tree tiles": TILES_FIRST.cache("t0"),
+    "quantize": BLOCKS.quantize("b0"),
+    "quantize one by one": ROWS.quantize("batch").interleave("tree", 4),
+    "quantize and interleave": BLOCKS.quantize("b0").interleave("b1", 3),
+    "quantize and vectorize": BLOCKS.quantize("b0").vectorize("b1"),
+    "quantize inner blocks": Schedule()
+    .tile("batch", "b0", "b1", 32)
+    .tile("b1", "b1o", "b1i", 5)
+    .reorder("b0", "b1o", "tree", "b1i")
+    .quantize("b1o"),
+    "quantize each row of tree tiles": TILES_FIRST.quantize("batch"),
+    "quantize parts": ROWS.split("batch", "s0", "s1", 10)
+    .quantize("s0")
+    .quantize("s1"),
+    "quantize node tiles": BLOCKS.quantize("b0").tile_nodes(3).interleave("b1", 2),
+    "quantize in parallel": BOTH.parallel("b0").quantize("b0").specialize("t1"),
     "node tiles 2": ROWS.tile_nodes(2),
     "node tiles 3": BLOCKS.tile_nodes(3).interleave("b1", 2),
     "node tiles 4": ROWS.tile_nodes(4).interleave("tree", 3),

@@ -117,12 +117,12 @@ def test_statement(text: str) -> None:
 
 
 def test_loop_line_lists_what_is_asked() -> None:
-    asked = mir.Directives(True, True, True, True, 2, 3, 4, True, True, True, 8)
+    asked = mir.Directives(True, True, True, True, True, 2, 3, 4, True, True, True, 8)
     loop = mir.Loop(
         "b", "batch", 2, HALF, (mir.Bound(Rows()),), "grid.y", (), directives=asked
     )
     assert loop_line(loop) == (
         "grid.y.for b in 2 to rows step ceil(rows / 2):   cache rows, unroll, "
-        "specialize, vectorize, interleave 2, unroll_walk 3, peel_walk 4, "
-        "cache_predicates, atomic_reduce, shared_reduce, vector_reduce 8"
+        "specialize, vectorize, quantize, interleave 2, unroll_walk 3, "
+        "peel_walk 4, cache_predicates, atomic_reduce, shared_reduce, vector_reduce 8"
     )

@@ -166,18 +166,19 @@ def test_only_flags_a_forest_needs_take_bits(
     normal, _ = normalize_predicates.run(forest(kind))
     facts = encodings.TestFacts.of(normal)
     assert (facts.flags, facts.all_nan_is_zero) == (flags, all_nan_is_zero)
-    encoding = encodings.TestEncoding.of(normal)
+    hir = pipeline.build_hir(forest(kind), Schedule(), "exact")
+    encoding = encodings.TestEncoding.of(hir)
     assert encoding.bits == encoding.feature_bits + len(flags)
 
 
 def test_plain_arrays_hold_what_the_words_encode() -> None:
     hir = pipeline.build_hir(forest("categories"), Schedule().tile_nodes(3), "exact")
     tests = representations.node_tests(hir)
-    encoding = encodings.TestEncoding.of(hir.forest)
-    word = encoding.encode(hir.forest, hir.tiles.predicate)
+    encoding = encodings.TestEncoding.of(hir)
+    word = encoding.encode(hir.tiles.predicate)
     mask = (1 << encoding.feature_bits) - 1
     np.testing.assert_array_equal(tests.feature, word & mask)
-    assert tuple(tests.flags) == encoding.facts.flags
+    assert tuple(tests.flags) == encoding.tests.facts.flags
     for i, values in enumerate(tests.flags.values()):
         bit = (word >> (encoding.feature_bits + i)) & 1
         np.testing.assert_array_equal(values, bit != 0)

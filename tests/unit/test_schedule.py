@@ -92,12 +92,12 @@ LEGAL = {
     "reorder_trees": Schedule().reorder_trees(),
     "represent": Schedule().represent("array"),
     "vectorize": blocks().vectorize("b1"),
+    "quantize": blocks().quantize("b0"),
 }  # fmt: skip
 
 # Legal where they are written, but no target takes them yet.
 WRITTEN_ONLY = {
     "cache_predicates": predicates(),
-    "quantize": predicates().quantize("b0"),
 }
 
 
@@ -282,7 +282,11 @@ AT_BIND = {
         Schedule().tile("tree", "t0", "t1", -2).split("t0", "t2", "t3", 4),
         None,
     ),
-    "quantize": (blocks().quantize("b0"), None),
+    "quantize-open-rows": (
+        Schedule().tile("batch", "b0", "b1", -4).quantize("b0"),
+        None,
+    ),
+    "quantize-twice": (blocks().quantize("b0").quantize("b1"), None),
     "quantize-on-gpu": (gpu().quantize("b0"), None),
     "cache_predicates-no-rows": (
         Schedule().cache_predicates("batch"),

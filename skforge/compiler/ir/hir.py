@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.code_table import CodeTable
 from skforge.compiler.forest import Forest
 from skforge.compiler.loop_nest import BoundNest
 
@@ -71,7 +72,7 @@ class PredictEnsemble:
 
     ``forest`` is normalised: all predicates that order share ``comparison`` (LT or LE),
     tests for equality are EQ, and category tests IN or MEMBER. ``n_rows`` is known
-    only at call time.
+    only at call time. Where rows are quantised, ``codes`` says how.
     """
 
     forest: Forest
@@ -79,3 +80,4 @@ class PredictEnsemble:
     nest: BoundNest
     reduction: Reduction
     comparison: Literal["lt", "le"]
+    codes: CodeTable | None = None

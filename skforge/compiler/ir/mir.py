@@ -11,7 +11,7 @@ The whole level on one page (SilvanForge Table 4, Treebeard draft §4)::
              | ReduceDimension target = sum(source over dim)
              | ReduceDimensionInplace source[.., 0, ..] = sum(source over dim)
              | Fill target = values
-             | CacheTrees | CacheRows | EvaluatePredicates
+             | CacheTrees | CacheRows | EvaluatePredicates | QuantizeRows
              | DepthSwitch over the depth class of a tree
              | Finish result = base + source * scale
              | StoreRows result = source
@@ -161,7 +161,8 @@ class WalkDecisionTree:
     unroll: int = 0
     peel: int = 0
     element: Element = "accumulator"
-    using: str | None = None  # the predicates evaluated for a block of rows
+    using: str | None = None  # the predicates or codes of a block of rows
+    block: bool = False  # walks all rows of the block as one, by the representation
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,7 @@ class TraverseTreeTile:
     nodes: tuple[str, ...]
     rows: tuple[Affine, ...]
     checked: bool
+    using: str | None = None  # the codes to compare, instead of the rows' numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ class Directives:
     unroll: bool = False
     specialize: bool = False
     vectorize: bool = False
+    quantize: bool = False
     interleave: int | None = None
     unroll_walk: int | None = None
     peel_walk: int | None = None
@@ -414,6 +417,19 @@ class EvaluatePredicates:
     rows: Range
 
 
+@dataclass(frozen=True, slots=True)
+class QuantizeRows:
+    """``name`` = the codes of a block of at most ``size`` rows, compared as integers.
+
+    A walk using them reads the code of a predicate's column where it would read a
+    number of the row.
+    """
+
+    name: str
+    rows: Range
+    size: int
+
+
 Stmt: TypeAlias = (
     Let
     | WalkLoop
@@ -430,6 +446,7 @@ Stmt: TypeAlias = (
     | CacheTrees
     | CacheRows
     | EvaluatePredicates
+    | QuantizeRows
 )
 Body: TypeAlias = tuple[Stmt, ...]
 

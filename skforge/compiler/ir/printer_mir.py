@@ -215,6 +215,8 @@ def _walk(walk: mir.WalkDecisionTree) -> str:
 
 def _hop(hop: mir.TraverseTreeTile) -> str:
     args = f"{_list(hop.trees)}, {_list(hop.nodes)}, {_rows(hop.rows)}"
+    if hop.using is not None:
+        args += f", using {hop.using}"
     return f"traverse_tree_tile({args}){' <checked>' if hop.checked else ''}"
 
 
@@ -267,7 +269,8 @@ def _simple(
     | mir.StoreRows
     | mir.CacheTrees
     | mir.CacheRows
-    | mir.EvaluatePredicates,
+    | mir.EvaluatePredicates
+    | mir.QuantizeRows,
 ) -> str:
     match stmt:
         case mir.Let(names=names, op=op):
@@ -315,6 +318,8 @@ def _simple(
             return f"cache_rows({_range(rows)}){_attributes(part)}"
         case mir.EvaluatePredicates(name=name, trees=trees, rows=rows):
             return f"{name} = evaluate_predicates({_range(trees)}, {_range(rows)})"
+        case mir.QuantizeRows(name=name, rows=rows, size=size):
+            return f"{name} = quantize_rows({_range(rows)}) <at most {size}>"
         case _:
             assert_never(stmt)
 
@@ -349,7 +354,7 @@ def _directives(loop: mir.Loop) -> list[str]:
     words = []
     if asked.cache:
         words.append("cache rows" if loop.root == "batch" else "cache trees")
-    for name in ("unroll", "specialize", "vectorize"):
+    for name in ("unroll", "specialize", "vectorize", "quantize"):
         if getattr(asked, name):
             words.append(name)
     for name in ("interleave", "unroll_walk", "peel_walk"):

@@ -18,7 +18,7 @@ from skforge.compiler.ir import mir
 from skforge.compiler.ir.printer_mir import loop_line, print_statement
 from skforge.exceptions import CompilerError
 
-_Kind: TypeAlias = Literal["tree", "class", "node", "leaf", "predicates"]
+_Kind: TypeAlias = Literal["tree", "class", "node", "leaf", "predicates", "codes"]
 
 
 def verify_mir(
@@ -129,6 +129,11 @@ class _Verifier:
                 self._range(stmt, scope, stmt.trees, "tree")
                 self._range(stmt, scope, stmt.rows, "batch")
                 return self._bind(stmt, scope, (name,), "predicates")
+            case mir.QuantizeRows(name=name):
+                if stmt.size < 1:
+                    _fail(stmt, "a block of codes has at least one row")
+                self._range(stmt, scope, stmt.rows, "batch")
+                return self._bind(stmt, scope, (name,), "codes")
             case _:
                 assert_never(stmt)
         return scope
@@ -213,8 +218,10 @@ class _Verifier:
 
     def _walk(self, stmt: mir.Let, walk: mir.WalkDecisionTree, scope: _Scope) -> None:
         if walk.using is not None:
-            self._names(stmt, scope, "predicates", (walk.using,))
-        elif self._final:
+            self._table(stmt, scope, walk.using, walk.block)
+        elif walk.block:
+            _fail(stmt, "a walk of a block uses no predicates or codes")
+        if self._final and not walk.block:
             _fail(stmt, "a walk was not expanded")
         self._names(stmt, scope, "tree", walk.trees)
         for row in walk.rows:
@@ -227,7 +234,16 @@ class _Verifier:
             _fail(stmt, "unchecked hops go past the shallowest leaf")
         self._is_element(stmt, walk.element)
 
+    def _table(
+        self, stmt: mir.Stmt, scope: _Scope, name: str, block: bool = False
+    ) -> None:
+        """Check what a walk compares: codes, or in a block predicates as well."""
+        if not (block and scope.names.get(name) == "predicates"):
+            self._names(stmt, scope, "codes", (name,))
+
     def _hop(self, stmt: mir.Stmt, hop: mir.TraverseTreeTile, scope: _Scope) -> None:
+        if hop.using is not None:
+            self._table(stmt, scope, hop.using)
         self._names(stmt, scope, "tree", hop.trees)
         self._names(stmt, scope, "node", hop.nodes)
         for row in hop.rows:

@@ -26,6 +26,7 @@ Rows past the end are padding: they repeat the last row and are never stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from skforge.compiler.ir.mir import (
@@ -40,6 +41,7 @@ from skforge.compiler.ir.mir import (
     Function,
     Let,
     Loop,
+    QuantizeRows,
     Range,
     Reduce,
     ReduceDimension,
@@ -88,24 +90,51 @@ def _check_whole(body: Body) -> None:
 
 
 def _rewrite(loop: Loop, n_trees: int) -> Loop:
-    block = _block_loop(loop, n_trees)
-    fills = [stmt for stmt in loop.body if isinstance(stmt, Fill)]
-    # Trees in another order store their leaves, to be added in the model's.
-    stores = any(isinstance(stmt, ReduceDimension) for stmt in loop.body)
-    if len(fills) != 1 or stores:
-        raise ScheduleError(
-            f'cache_predicates("{loop.var}") needs sums in the order of the model, '
-            "with exact or fast reduction; leave out parallel tree loops and "
-            "reorder_trees."
-        )
-    (fill,) = fills
+    trees = Range(Affine(), (Bound(n_trees),))
+    directives = replace(loop.directives, cache_predicates=False)
+    loop = replace(loop, directives=directives)
+
+    def table(rows: Range) -> EvaluatePredicates:
+        return EvaluatePredicates(PREDICATES, trees, rows)
+
+    return in_block("cache_predicates", loop, table, n_trees)
+
+
+def in_block(
+    directive: str,
+    loop: Loop,
+    make: Callable[[Range], EvaluatePredicates | QuantizeRows],
+    n_trees: int,
+) -> Loop:
+    """Return a loop over blocks whose trees each take the rows of a block at once.
+
+    Parameters
+    ----------
+    directive : str
+        Its name, for errors.
+    loop : Loop
+        Over blocks of ``loop.step`` rows.
+    make : callable
+        Returns the statement that makes what the walks use, for a range of rows.
+    n_trees : int
+        Trees that the loops inside must reach.
+
+    Raises
+    ------
+    ScheduleError
+        If the loops inside are not trees in model order around the block's rows.
+    """
+    name = f'{directive}("{loop.var}")'
+    block = _block_loop(name, loop, n_trees)
+    fill = _fill(name, loop)
+    table = make(fill.rows)
     assert isinstance(loop.step, int)
     outside = Affine((loop.var,))
 
     def statement(stmt: Stmt) -> Stmt:
         match stmt:
             case Let(op=WalkDecisionTree() as walk):
-                return replace(stmt, op=replace(walk, using=PREDICATES))
+                return replace(stmt, op=replace(walk, using=table.name, block=True))
             case Reduce(indices=(row, *rest)):
                 assert isinstance(row, Affine)
                 terms = tuple(t for t in row.terms if t not in outside.terms)
@@ -124,17 +153,28 @@ def _rewrite(loop: Loop, n_trees: int) -> Loop:
         return replace(inside, kind="block", directives=directives)
 
     body = map_loops(map_statements(loop.body, statement), inner)
-    trees = Range(Affine(), (Bound(n_trees),))
     before: Body = (
-        EvaluatePredicates(PREDICATES, trees, fill.rows),
+        table,
         AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False),
     )
     after = StoreRows(BLOCK_SUMS, fill.rows)
-    directives = replace(loop.directives, cache_predicates=False)
-    return replace(loop, body=(*before, *body, after), directives=directives)
+    return replace(loop, body=(*before, *body, after))
 
 
-def _block_loop(loop: Loop, n_trees: int) -> Loop:
+def _fill(name: str, loop: Loop) -> Fill:
+    """Return where the block's sums start; refuse trees in another order."""
+    fills = [stmt for stmt in loop.body if isinstance(stmt, Fill)]
+    # Trees in another order store their leaves, to be added in the model's.
+    stores = any(isinstance(stmt, ReduceDimension) for stmt in loop.body)
+    if len(fills) != 1 or stores:
+        raise ScheduleError(
+            f"{name} needs sums in the order of the model, with exact or fast "
+            "reduction; leave out parallel tree loops and reorder_trees."
+        )
+    return fills[0]
+
+
+def _block_loop(name: str, loop: Loop, n_trees: int) -> Loop:
     """Return the loop over the block's rows; refuse any other shape of nest."""
     inside = list(loops_in(loop.body))
     rows = [i for i in inside if i.root == "batch"]
@@ -150,7 +190,7 @@ def _block_loop(loop: Loop, n_trees: int) -> Loop:
     )
     if not simple:
         raise ScheduleError(
-            f'cache_predicates("{loop.var}") needs serial tree loops over all trees '
-            "inside it and one vectorised loop over the block's rows inside those."
+            f"{name} needs serial tree loops over all trees inside it and one "
+            "vectorised loop over the block's rows inside those."
         )
     return rows[0]

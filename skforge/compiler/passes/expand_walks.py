@@ -38,7 +38,7 @@ def _expand(stmt: Stmt) -> Stmt | Body:
     if not isinstance(stmt, Let) or not isinstance(stmt.op, WalkDecisionTree):
         return stmt
     walk, base = stmt.op, stmt.names
-    if walk.using is not None:
+    if walk.block:
         return stmt  # a block of rows: the representation lowers the whole walk
 
     def named(what: str) -> tuple[str, ...]:
@@ -48,12 +48,12 @@ def _expand(stmt: Stmt) -> Stmt | Body:
     made: list[Stmt] = [Let(nodes, GetRoot(walk.trees))]
     hops = max(walk.unroll, walk.peel)
     for hop in range(1, hops + 1):
-        step = TraverseTreeTile(walk.trees, nodes, walk.rows, checked=False)
+        step = TraverseTreeTile(walk.trees, nodes, walk.rows, False, walk.using)
         nodes = named(f"n{hop}")
         made.append(Let(nodes, step))
     if walk.max_depth > hops:
         params, results = named("at"), named("end")
-        step = TraverseTreeTile(walk.trees, params, walk.rows, checked=True)
+        step = TraverseTreeTile(walk.trees, params, walk.rows, True, walk.using)
         made.append(WalkLoop(results, params, nodes, step))
         nodes = results
     made.append(Let(base, GetLeafValue(walk.trees, nodes, walk.element)))

@@ -48,14 +48,14 @@ def _loop(loop: Loop, outside: tuple[Loop, ...]) -> Loop:
     outside = (*outside, loop)
     body = _body(loop.body, outside)
     if loop.directives.cache:
-        working_set = _working_set(loop, outside)
-        ahead = _spread_ahead(loop, body, working_set)
+        rows = working_set(loop, outside)
+        ahead = _spread_ahead(loop, body, rows)
         if ahead is not None:
             body = ahead
         elif loop.root == "batch":
-            body = (CacheRows(working_set), *body)
+            body = (CacheRows(rows), *body)
         else:
-            body = (CacheTrees(working_set), *body)
+            body = (CacheTrees(rows), *body)
     directives = replace(loop.directives, cache=False)
     return replace(loop, body=body, directives=directives)
 
@@ -101,7 +101,7 @@ def loops_in_rows(trees: Loop) -> bool:
     return any(i.root == "batch" for i in loops_in(trees.body))
 
 
-def _working_set(loop: Loop, outside: tuple[Loop, ...]) -> Range:
+def working_set(loop: Loop, outside: tuple[Loop, ...]) -> Range:
     """Return the rows or trees of one iteration, as one range that covers them.
 
     That is one step of this loop, unless a loop inside counts further than a step;

@@ -27,6 +27,15 @@ class ArrayView:
     dims: tuple[Value, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CodeRows:
+    """The codes of a block of rows: row ``first + i`` starts at ``i * stride``."""
+
+    buffer: Buffer
+    first: Value
+    stride: int
+
+
 class Kernel:
     """The state of one lowering, MIR function to LIR function."""
 
@@ -53,6 +62,7 @@ class Kernel:
         self.row_stride = Value("row_stride", I64)
         self.values: dict[str, Value] = {}
         self.arrays: dict[str, ArrayView] = {}
+        self.codes: dict[str, CodeRows] = {}
         #: Sums carried in registers: (target, indices) -> current value.
         self.carried: dict[tuple[str, tuple[mir.Index, ...]], Value] = {}
         self._data: dict[str, BufferData] = {}

@@ -24,7 +24,8 @@ from skforge.compiler.ir import lir, mir
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import I64, Value
 from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.passes.kernel import Kernel
+from skforge.compiler.ir.numpy_types import scalar_of
+from skforge.compiler.passes.kernel import CodeRows, Kernel
 from skforge.compiler.passes.lower_reductions import ReductionLowering
 from skforge.compiler.passes.lower_walks import WalkLowering
 from skforge.compiler.representations.base import (
@@ -33,6 +34,7 @@ from skforge.compiler.representations.base import (
     BufferData,
     Layout,
 )
+from skforge.compiler.representations.code_rows import CodeLowering
 from skforge.exceptions import CompilerError
 
 #: A loop of hops runs as fast as a run of them and compiles three times faster
@@ -136,6 +138,8 @@ class _Lowering:
                 self._cache_share(stmt)
             case mir.EvaluatePredicates(rows=rows):
                 self._evaluate_predicates(rows)
+            case mir.QuantizeRows():
+                self._quantize_rows(stmt)
             case mir.StoreRows(source=source, rows=rows):
                 first = self._k.affine(rows.start)
                 count = self._k.b.binary("max", self._k.bound(rows.bounds), 0)
@@ -365,6 +369,25 @@ class _Lowering:
         first, width = k.affine(rows.start), k.hir.forest.n_features
         block = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
         self._blocks.evaluate(k.b, block, k.model_buffer)
+
+    def _quantize_rows(self, stmt: mir.QuantizeRows) -> None:
+        k, b = self._k, self._k.b
+        if isinstance(k.layout, BlockLayout):
+            self._evaluate_predicates(stmt.rows)
+            return
+        hir = k.hir
+        assert hir.codes is not None
+        lanes = k.lanes(k.rows.element)
+        made = CodeLowering(
+            b, hir.codes, hir.forest, hir.comparison, lanes, k.model_buffer
+        )
+        size = b.const(stmt.size * made.stride)
+        buffer = b.alloc("codes", scalar_of(hir.codes.dtype), size, alignment=64)
+        first = k.affine(stmt.rows.start)
+        count = b.binary("max", k.bound(stmt.rows.bounds), 0)
+        block = BlockRows(k.rows, k.n_rows, k.row_stride, first, hir.forest.n_features)
+        made.encode(block, count, buffer)
+        k.codes[stmt.name] = CodeRows(buffer, first, made.stride)
 
     def _block(self, loop: mir.Loop) -> None:
         """One tree for all rows of the block: the representation's own code."""

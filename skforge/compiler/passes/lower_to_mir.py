@@ -85,6 +85,7 @@ class _Lowering:
                 unroll=loop.unroll,
                 specialize=loop.specialize,
                 vectorize=loop.vectorize,
+                quantize=loop.quantize,
                 interleave=loop.interleave,
                 unroll_walk=loop.unroll_walk,
                 peel_walk=loop.peel_walk,

@@ -23,8 +23,8 @@ from skforge.compiler.ir.lir import BOOL, F32, I64, U32, Value
 from skforge.compiler.passes.kernel import Kernel
 from skforge.compiler.representations.base import Cursor, node_scalar
 from skforge.compiler.representations.encoding import (
-    TestEncoding,
     TestFacts,
+    Tests,
     category_tables,
 )
 
@@ -34,7 +34,7 @@ class WalkLowering:
 
     def __init__(self, kernel: Kernel) -> None:
         self._k = kernel
-        self._facts: TestFacts = TestEncoding.of(kernel.hir.forest).facts
+        self._facts: TestFacts = Tests.of(kernel.hir).facts
 
     def roots(self, op: mir.GetRoot) -> list[Value]:
         """Return the root of each tree."""
@@ -61,12 +61,19 @@ class WalkLowering:
         return self.hop(op, self.open(op), self.row_starts(op))
 
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
-        """Return the element of ``rows`` where each walk's row starts."""
+        """Return the element of the rows, or codes, where each walk's row starts."""
         k, b = self._k, self._k.b
         starts: dict[mir.Affine, Value] = {}
         for row in op.rows:
-            if row not in starts:
-                starts[row] = b.binary("mul", k.affine(row), k.row_stride)
+            if row in starts:
+                continue
+            number = k.affine(row)
+            if op.using is None:
+                starts[row] = b.binary("mul", number, k.row_stride)
+            else:
+                codes = k.codes[op.using]
+                local = b.binary("sub", *b.same_lanes(number, codes.first))
+                starts[row] = b.mul(local, codes.stride)
         return [starts[row] for row in op.rows]
 
     def open(
@@ -100,7 +107,7 @@ class WalkLowering:
 
     def _hop(self, op: mir.TraverseTreeTile, at: Cursor, start: Value) -> Value:
         b, layout = self._k.b, self._k.walker
-        x = self._feature_value(start, layout.load_feature_index(b, at))
+        x = self._feature_value(op, start, layout.load_feature_index(b, at))
         exit_ = self._exit(at, layout.load_threshold(b, at), x)
         moved = layout.move_to_child(b, at, exit_)
         if op.checked and not layout.leaves_stay:
@@ -109,9 +116,13 @@ class WalkLowering:
 
     # ------------------------------------------------------------ tests
 
-    def _feature_value(self, start: Value, feature: Value) -> Value:
+    def _feature_value(
+        self, op: mir.TraverseTreeTile, start: Value, feature: Value
+    ) -> Value:
         k, b = self._k, self._k.b
         index = b.binary("add", *b.same_lanes(start, b.convert(feature, I64)))
+        if op.using is not None:
+            return b.convert(b.load(k.codes[op.using].buffer, index), U32)
         return b.load(k.rows, index)
 
     def _exit(self, at: Cursor, threshold: Value, x: Value) -> Value:
@@ -128,6 +139,8 @@ class WalkLowering:
     def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
         """Return whether each test is false, so that the row goes right."""
         k, b, layout, facts = self._k, self._k.b, self._k.walker, self._facts
+        if k.hir.codes is not None:
+            return b.compare("ge", x, b.convert(threshold, U32))
         raw = x
         if facts.all_nan_is_zero:
             x = b.select(b.is_nan(x), b.const(0.0, x.type), x)

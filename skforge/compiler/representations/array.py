@@ -152,12 +152,13 @@ class Heap(Representation):
         self._order: Order = order
 
     def _shape(self, hir: PredictEnsemble) -> RecordShape:
-        if TestEncoding.of(hir.forest).bits >= 32:
+        encoding = TestEncoding.of(hir)
+        if encoding.bits >= 32:
             raise ScheduleError(
                 f'represent("{self.name}") has no room for {hir.forest.n_features:,} '
                 'features beside its leaf flag; use represent("sparse").'
             )
-        words = hir.forest.threshold.dtype.itemsize // 4
+        words = encoding.threshold_words
         return RecordShape(hir.tiles.tile_size, words, False, False)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:

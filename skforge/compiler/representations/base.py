@@ -36,8 +36,7 @@ from skforge.compiler.ir.lir import (
     Vec,
 )
 from skforge.compiler.ir.numpy_types import scalar_of
-from skforge.compiler.representations.encoding import NodeTests
-from skforge.compiler.representations.encoding import node_tests as _node_tests
+from skforge.compiler.representations.encoding import NodeTests, node_tests
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -261,11 +260,6 @@ def node_type(walk_lanes: int) -> Scalar:
 def node_scalar(tree: Value) -> Scalar:
     """Return the node type for walks over ``tree`` (scalar or vector)."""
     return node_type(lanes_of(tree.type))
-
-
-def node_tests(hir: PredictEnsemble) -> NodeTests:
-    """Return what the tests of every tile hold, as plain arrays to store anyhow."""
-    return _node_tests(hir.forest, hir.tiles.predicate)
 
 
 __all__ = [

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest import Comparison, Forest, Missing
 from skforge.compiler.ir.builder import Builder, with_lanes
+from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import BOOL, U32, Value
 from skforge.exceptions import UnsupportedModelError
 
@@ -57,54 +58,110 @@ class TestFacts:
         return cls(tuple(flags), all_never, bool(category.any()), bool(member.any()))
 
 
-@dataclass(frozen=True, slots=True)
-class TestEncoding:
-    """A feature number and its flags in the low bits of a u32."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Tests:
+    """What a kernel's nodes read and compare with, for each predicate.
+
+    Where rows are quantised that is a column of codes and the least code that goes
+    right, without flags: codes know about missing values and categories.
+    """
 
     facts: TestFacts
-    feature_bits: int
+    feature: NDArray[np.uint32]  # (n_predicates,)
+    threshold: NDArray[Any]  # (n_predicates,) floats, or codes
+    n_features: int
+    flags: dict[str, NDArray[np.bool_]]
 
     @classmethod
-    def of(cls, forest: Forest) -> TestEncoding:
-        """Choose as few bits as the forest needs."""
-        facts = TestFacts.of(forest)
-        bits = max(1, int(forest.n_features - 1).bit_length())
-        if bits + len(facts.flags) > 32:
-            raise UnsupportedModelError(
-                f"{forest.n_features} features do not fit a node's 32-bit word."
+    def of(cls, hir: PredictEnsemble) -> Tests:
+        """Look at every predicate of a kernel's forest."""
+        forest, table = hir.forest, hir.codes
+        if table is None:
+            facts = TestFacts.of(forest)
+            flags = flag_values(forest)
+            return cls(
+                facts,
+                forest.feature.astype(np.uint32),
+                stored_thresholds(forest),
+                forest.n_features,
+                {flag: flags[flag] for flag in facts.flags},
             )
-        return cls(facts, bits)
+        least = (table.rank_of + 1).astype(table.dtype)
+        column = table.column_of.astype(np.uint32)
+        return cls(TestFacts(()), column, least, table.n_columns, {})
+
+    @property
+    def are_codes(self) -> bool:
+        """Whether codes are compared."""
+        return bool(self.threshold.dtype.kind == "u")
+
+    @property
+    def never_left(self) -> Any:
+        """What a dummy compares with: every row goes right."""
+        return self.threshold.dtype.type(0 if self.are_codes else np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class TestEncoding:
+    """A feature number and its flags in the low bits of a u32; above them a code."""
+
+    tests: Tests
+    feature_bits: int
+    code_bits: int  # of a test on codes, whose number stands in the same word
+
+    @classmethod
+    def of(cls, hir: PredictEnsemble) -> TestEncoding:
+        """Choose as few bits as the forest needs."""
+        tests = Tests.of(hir)
+        bits = max(1, int(tests.n_features - 1).bit_length())
+        greatest = int(tests.threshold.max(initial=0)) if tests.are_codes else 0
+        code_bits = greatest.bit_length()
+        if bits + len(tests.flags) + code_bits > 32:
+            raise UnsupportedModelError(
+                f"{tests.n_features} features do not fit a node's 32-bit word."
+            )
+        return cls(tests, bits, code_bits)
+
+    @property
+    def threshold_words(self) -> int:
+        """Words a threshold takes: 1 (float32), 2 (float64), 0 for codes."""
+        return 0 if self.tests.are_codes else self.tests.threshold.dtype.itemsize // 4
 
     @property
     def bits(self) -> int:
-        """Bits a feature number and its flags take."""
-        return self.feature_bits + len(self.facts.flags)
+        """Bits a feature number, its flags and a code take."""
+        return self.feature_bits + len(self.tests.flags) + self.code_bits
 
-    def encode(
-        self, forest: Forest, predicate: NDArray[np.int32]
-    ) -> NDArray[np.uint32]:
+    def encode(self, predicate: NDArray[np.int32]) -> NDArray[np.uint32]:
         """Return the words of nodes; predicate -1 (a dummy or a leaf) is 0."""
-        word = forest.feature.astype(np.uint32)
-        values = flag_values(forest)
-        for i, flag in enumerate(self.facts.flags):
-            word |= values[flag].astype(np.uint32) << np.uint32(self.feature_bits + i)
+        tests = self.tests
+        word = tests.feature.copy()
+        up = self.feature_bits
+        for flag in tests.facts.flags:
+            word |= tests.flags[flag].astype(np.uint32) << np.uint32(up)
+            up += 1
+        if tests.are_codes:
+            word |= tests.threshold.astype(np.uint32) << np.uint32(up)
         return _take(word, predicate, np.uint32(0))
 
-    def thresholds(
-        self, forest: Forest, predicate: NDArray[np.int32]
-    ) -> NDArray[np.floating[Any]]:
-        """Return what tests compare with; see :func:`stored_thresholds`."""
-        return stored_thresholds(forest, predicate)
+    def thresholds(self, predicate: NDArray[np.int32]) -> NDArray[Any]:
+        """Return what the tests of nodes compare with."""
+        return _take(self.tests.threshold, predicate, self.tests.never_left)
 
     def feature(self, b: Builder, word: Value) -> Value:
         """Decode the feature number of a word."""
-        if not self.facts.flags and self.feature_bits == 32:
+        if self.feature_bits == 32:
             return word
         return b.binary("and", word, (1 << self.feature_bits) - 1)
 
+    def code(self, b: Builder, word: Value) -> Value:
+        """Decode the code a word compares with."""
+        up = b.binary("shr", word, self.feature_bits)
+        return b.binary("and", up, (1 << self.code_bits) - 1)
+
     def flag(self, b: Builder, word: Value, flag: str) -> Value:
         """Decode a flag of a word as a truth value."""
-        bit = self.feature_bits + self.facts.flags.index(flag)
+        bit = self.feature_bits + self.tests.facts.flags.index(flag)
         picked = b.binary("and", word, 1 << bit)
         return b.compare("ne", picked, b.const(0, with_lanes(U32, picked.type)))
 
@@ -121,20 +178,14 @@ def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
     }
 
 
-def stored_thresholds(
-    forest: Forest, predicate: NDArray[np.int32]
-) -> NDArray[np.floating[Any]]:
-    """Return what the tests of nodes compare with.
-
-    A dummy (predicate -1) has NaN, below which nothing is: false for every row. A
-    category test holds the number of its set as bits.
-    """
-    value = forest.threshold.copy()
+def stored_thresholds(forest: Forest) -> NDArray[np.floating[Any]]:
+    """Return what each predicate compares with; a set's number, as bits, for sets."""
+    value: NDArray[np.floating[Any]] = forest.threshold.copy()
     category = forest.comparison >= Comparison.IN
     as_int = np.uint32 if value.dtype == np.float32 else np.uint64
     bits = value.view(as_int)
     bits[category] = np.cumsum(category)[category] - 1
-    return _take(value, predicate, value.dtype.type(np.nan))
+    return value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +195,8 @@ class NodeTests:
     Attributes
     ----------
     threshold : ndarray of shape (n_items, tile_size)
-        What ``load_threshold`` must return, in the forest's input dtype.
+        What ``load_threshold`` must return: in the forest's input dtype, or unsigned
+        integers where rows are quantised.
     feature : ndarray of uint32, shape (n_items, tile_size)
         What ``load_feature_index`` must return; 0 for leaves and dummies.
     flags : dict of str to ndarray of bool, shape (n_items, tile_size)
@@ -152,20 +204,20 @@ class NodeTests:
         without missing values or categories has none.
     """
 
-    threshold: NDArray[np.floating[Any]]
+    threshold: NDArray[Any]
     feature: NDArray[np.uint32]
     flags: dict[str, NDArray[np.bool_]]
 
 
-def node_tests(forest: Forest, predicate: NDArray[np.int32]) -> NodeTests:
-    """Return the tests of ``tiles.predicate`` of a normalised forest."""
-    values = flag_values(forest)
+def node_tests(hir: PredictEnsemble) -> NodeTests:
+    """Return what the tests of every tile hold, as plain arrays to store anyhow."""
+    tests, predicate = Tests.of(hir), hir.tiles.predicate
     return NodeTests(
-        stored_thresholds(forest, predicate),
-        _take(forest.feature.astype(np.uint32), predicate, np.uint32(0)),
+        _take(tests.threshold, predicate, tests.never_left),
+        _take(tests.feature, predicate, np.uint32(0)),
         {
-            flag: _take(values[flag], predicate, np.False_)
-            for flag in TestFacts.of(forest).flags
+            flag: _take(values, predicate, np.False_)
+            for flag, values in tests.flags.items()
         },
     )
 
@@ -196,6 +248,7 @@ __all__ = [
     "NodeTests",
     "TestEncoding",
     "TestFacts",
+    "Tests",
     "category_tables",
     "flag_values",
     "node_tests",

@@ -36,7 +36,7 @@ from skforge.compiler.ir.lir import (
     Vec,
 )
 from skforge.compiler.representations.base import BlockRows, Model
-from skforge.compiler.representations.encoding import category_tables
+from skforge.compiler.representations.category_tests import outside_set
 from skforge.compiler.representations.predicate_table import (
     CATEGORY,
     DIRECT,
@@ -402,37 +402,13 @@ class PredicateLowering:
     ) -> None:
         """``line`` = the value is no category of the set: the row goes right."""
         b, n = self.b, self.lanes
-        start, size, words = category_tables(self.forest)
-        starts = self._model("category_start", start)
-        sizes = self._model("category_count", size)
-        table = self._model("category_words", words)
-        spare = b.const(len(words) - 1, Vec(I64, n))
 
         def one(i: Value, _: tuple[Value, ...]) -> None:
             number = b.load(self.numbers, b.binary("add", offset, i))
-            number = b.convert(number, I64)
-            first = b.splat(b.convert(b.load(starts, number), I64), n)
-            held = b.splat(b.convert(b.load(sizes, number), I64), n)
             at = b.binary("add", line, b.mul(i, self.line_bytes))
 
             def outside(x: Value) -> Value:
-                positive = above = b.compare("ge", x, b.const(0.0, x.type))
-                below = b.compare("lt", x, b.const(float(1 << 31), x.type))
-                if self.forest.truncate_categories:
-                    above = b.compare("gt", x, b.const(-1.0, x.type))
-                possible = b.binary("and", above, below)
-                # What is cut to category 0 is read as 0.0.
-                counted = b.binary("and", positive, below)
-                safe = b.select(counted, x, b.const(0.0, x.type))
-                code = b.convert(safe, U32)
-                word = b.convert(b.binary("shr", code, 5), I64)
-                inside = b.binary("and", possible, b.compare("lt", word, held))
-                where = b.select(inside, b.binary("add", first, word), spare)
-                bits = b.load(table, where)
-                place = b.binary("and", code, 31)
-                bit = b.binary("and", b.binary("shr", bits, place), 1)
-                found = b.compare("ne", bit, b.const(0, bit.type))
-                out = b.invert(b.binary("and", inside, found))
+                out = outside_set(b, self.forest, number, x, None, self._model)
                 # A missing value goes by its own rule: not right by itself.
                 return b.binary("and", out, b.invert(b.is_nan(x)))
 

@@ -35,7 +35,7 @@ class RecordShape:
     """Where the words of a record stand."""
 
     tile_size: int
-    threshold_words: int  # words of one threshold: 1 (float32) or 2 (float64)
+    threshold_words: int  # of one threshold: 1 (float32), 2 (float64), 0 (codes)
     child: bool  # whether a child pointer is stored
     packed: bool  # child above the feature word's bits
 
@@ -66,8 +66,8 @@ class RecordLayout(Layout):
 
     def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
         self.shape = shape
-        self.encoding = TestEncoding.of(hir.forest)
-        self.threshold_type: Scalar = scalar_of(hir.forest.threshold.dtype)
+        self.encoding = TestEncoding.of(hir)
+        self.threshold_type: Scalar = scalar_of(self.encoding.tests.threshold.dtype)
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
         self._data: tuple[BufferData, ...] = ()
         self._wide_offsets = False
@@ -92,13 +92,15 @@ class RecordLayout(Layout):
         tiles, shape, nt = hir.tiles, self.shape, self.shape.tile_size
         self._wide_offsets = n_records * shape.words >= WIDE_OFFSETS
         words = np.zeros((n_records, shape.words), np.uint32)
-        thresholds = self.encoding.thresholds(hir.forest, tiles.predicate)
-        features = self.encoding.encode(hir.forest, tiles.predicate)
-        nan = np.full(nt, np.nan, thresholds.dtype).view(np.uint32)
-        words[:, : shape.feature_at] = nan  # idle records: every test false
-        words[record, : shape.feature_at] = np.ascontiguousarray(thresholds).view(
-            np.uint32
-        )
+        features = self.encoding.encode(tiles.predicate)
+        # Idle records: every test false, which codes of 0 are by themselves.
+        if shape.threshold_words:
+            thresholds = self.encoding.thresholds(tiles.predicate)
+            nan = np.full(nt, np.nan, thresholds.dtype).view(np.uint32)
+            words[:, : shape.feature_at] = nan
+            words[record, : shape.feature_at] = np.ascontiguousarray(thresholds).view(
+                np.uint32
+            )
         if leaf_flag:
             features[tiles.leaf >= 0, 0] |= np.uint32(leaf_flag)
         words[record, shape.feature_at : shape.shape_at] = features
@@ -145,6 +147,8 @@ class RecordLayout(Layout):
 
     def load_threshold(self, b: Builder, at: Cursor) -> Value:
         """Return one threshold, or a vector of the tile's."""
+        if not self.shape.threshold_words:
+            return self.encoding.code(b, self._features(b, at))
         base = at.words[0]
         if self.shape.tile_size == 1:
             return b.load(self.nodes, base, self.threshold_type)

@@ -120,11 +120,10 @@ def _shape(hir: PredictEnsemble) -> RecordShape:
             f"the forest has {tiles.n_items:,} tiles and leaves, more than the sparse "
             "representation can number; compile it in parts."
         )
-    bits = TestEncoding.of(hir.forest).bits + max(1, n_records.bit_length())
+    encoding = TestEncoding.of(hir)
+    bits = encoding.bits + max(1, n_records.bit_length())
     packed = tiles.tile_size == 1 and bits <= 32
-    return RecordShape(
-        tiles.tile_size, hir.forest.threshold.dtype.itemsize // 4, True, packed
-    )
+    return RecordShape(tiles.tile_size, encoding.threshold_words, True, packed)
 
 
 class Sparse(Representation):
