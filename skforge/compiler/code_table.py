@@ -121,6 +121,12 @@ def code_dtype(forest: Forest) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if counts.max(initial=0) <= 255 else np.uint16
 
 
+def code_stride(table: CodeTable) -> int:
+    """Return the codes from one row in memory to the next: whole cache lines."""
+    per_line = 64 // table.dtype.itemsize
+    return -(-max(1, table.n_columns) // per_line) * per_line
+
+
 def encode_rows(
     table: CodeTable, forest: Forest, comparison: str, X: ArrayLike
 ) -> NDArray[Any]:

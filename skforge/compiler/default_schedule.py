@@ -12,7 +12,7 @@ import numpy as np
 
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.representations.predicate_lines import WIDE
+from skforge.compiler.representations.columns import WIDE
 from skforge.compiler.representations.predicate_table import refusal
 from skforge.compiler.representations.sliced_layout import fits_bits
 from skforge.compiler.schedule import Schedule

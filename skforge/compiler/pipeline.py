@@ -226,7 +226,7 @@ def lower(
         else representation.lay_out_blocks(hir, target, block)
     )
     kernel = lower_to_lir.run(
-        function, hir, layout, vector_bits=target.vector_bits, name=name
+        function, hir, layout, target=target, name=name
     )
     if verify_every_pass():
         _verified("lower-to-lir", lambda: verify_lir(kernel.function))

@@ -14,8 +14,9 @@ from skforge.compiler.ir.lir import F32, F64, I64, U8, Buffer, Scalar, Value, Ve
 from skforge.compiler.passes import normalize_predicates
 from skforge.compiler.reference import evaluate_predicates
 from skforge.compiler.representations.base import BlockRows
-from skforge.compiler.representations.bitsliced import BitslicedLayout, search_levels
-from skforge.compiler.representations.predicate_lines import _steps, transpose
+from skforge.compiler.representations.bitsliced import BitslicedLayout
+from skforge.compiler.representations.columns import search_levels, transpose
+from skforge.compiler.representations.predicate_lines import _steps
 from skforge.compiler.target import Target
 from tests.exactness.checks import emitted
 from tests.exactness.sliced import COUNTS, counted, forest, rows_of, sliced

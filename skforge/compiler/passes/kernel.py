@@ -16,6 +16,7 @@ from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, Buffer, Scalar, Valu
 from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.loop_nest import CeilDiv, Rows, Size, Times
 from skforge.compiler.representations.base import BlockLayout, BufferData, Layout
+from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
 
@@ -44,11 +45,12 @@ class Kernel:
         function: mir.Function,
         hir: PredictEnsemble,
         layout: Layout | BlockLayout,
+        target: Target,
     ) -> None:
         forest = hir.forest
+        self.target = target
         self.hir, self.layout, self.function = hir, layout, function
         self.b = Builder()
-        self.vector_bits = 0
         self.n_outputs = forest.n_outputs
         self.vector_leaves = forest.leaf_value.shape[1] > 1
         #: Sums in this type; fixed point where any order must give the same bits.
@@ -219,7 +221,7 @@ class Kernel:
 
     def lanes(self, scalar: Scalar) -> int:
         """Return how many numbers fill a vector register."""
-        return max(1, self.vector_bits // (8 * scalar.bytes))
+        return max(1, self.target.vector_bits // (8 * scalar.bytes))
 
 
 __all__ = ["F32", "F64", "I32", "U8", "ArrayView", "Kernel", "lanes_of"]

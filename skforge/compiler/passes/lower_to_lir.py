@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from skforge.compiler.code_table import code_stride
 from skforge.compiler.ir import lir, mir
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import I64, Value
 from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.passes.kernel import CodeRows, Kernel
 from skforge.compiler.passes.lower_reductions import ReductionLowering
 from skforge.compiler.passes.lower_walks import WalkLowering
@@ -34,7 +34,8 @@ from skforge.compiler.representations.base import (
     BufferData,
     Layout,
 )
-from skforge.compiler.representations.code_rows import CodeLowering
+from skforge.compiler.representations.quantize_block import quantize_block
+from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
 #: A loop of hops runs as fast as a run of them and compiles three times faster
@@ -61,12 +62,11 @@ def run(
     hir: PredictEnsemble,
     layout: Layout | BlockLayout,
     *,
-    vector_bits: int,
+    target: Target,
     name: str = "predict",
 ) -> LoweredKernel:
     """Lower a legalised function whose walks are expanded."""
-    kernel = Kernel(function, hir, layout)
-    kernel.vector_bits = vector_bits
+    kernel = Kernel(function, hir, layout, target)
     lowering = _Lowering(kernel)
     lowering.body(function.body)
     data = kernel.model_data()
@@ -375,19 +375,15 @@ class _Lowering:
         if isinstance(k.layout, BlockLayout):
             self._evaluate_predicates(stmt.rows)
             return
-        hir = k.hir
-        assert hir.codes is not None
-        lanes = k.lanes(k.rows.element)
-        made = CodeLowering(
-            b, hir.codes, hir.forest, hir.comparison, lanes, k.model_buffer
-        )
-        size = b.const(stmt.size * made.stride)
-        buffer = b.alloc("codes", scalar_of(hir.codes.dtype), size, alignment=64)
-        first = k.affine(stmt.rows.start)
+        table = k.hir.codes
+        assert table is not None
+        first, width = k.affine(stmt.rows.start), k.hir.forest.n_features
         count = b.binary("max", k.bound(stmt.rows.bounds), 0)
-        block = BlockRows(k.rows, k.n_rows, k.row_stride, first, hir.forest.n_features)
-        made.encode(block, count, buffer)
-        k.codes[stmt.name] = CodeRows(buffer, first, made.stride)
+        rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
+        codes = quantize_block(
+            b, k.hir, table, k.target, stmt.size, rows, count, k.model_buffer
+        )
+        k.codes[stmt.name] = CodeRows(codes, first, code_stride(table))
 
     def _block(self, loop: mir.Loop) -> None:
         """One tree for all rows of the block: the representation's own code."""

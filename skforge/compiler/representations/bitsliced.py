@@ -21,6 +21,7 @@ from skforge.compiler.representations.base import (
     Representation,
     register,
 )
+from skforge.compiler.representations.columns import search_levels
 from skforge.compiler.representations.predicate_lines import PredicateLowering
 from skforge.compiler.representations.predicate_table import (
     PredicateTable,
@@ -38,17 +39,6 @@ TABLE_BYTES = 1 << 30
 
 #: Sums written at once when a block starts; a group is a multiple.
 LANES = 8
-
-
-def search_levels(target: Target, lanes: int, item: int) -> int:
-    """Return how many levels an in-register search may have; 0: compare instead.
-
-    512-bit registers hold the 255 pivots of eight levels of float32; a table that
-    needs more registers than there are is no better than comparing.
-    """
-    if target.has_mask_registers:
-        return 8 if item == 4 else 6
-    return 5 if target.has("avx2") and item == 4 and lanes == 8 else 0
 
 
 class BitslicedLayout(BlockLayout):

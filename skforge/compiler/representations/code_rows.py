@@ -1,4 +1,4 @@
-"""Rows to codes as LIR: one search a value, many values at once.
+"""Single rows to codes as LIR: one search a value, for many columns at once.
 
 The generated code, lanes being columns of codes::
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.code_table import CodeTable, ColumnKind
+from skforge.compiler.code_table import CodeTable, ColumnKind, code_stride
 from skforge.compiler.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.lir import I64, U8, U16, Buffer, CompareOp, Value, Vec
@@ -26,7 +26,7 @@ from skforge.compiler.representations.base import BlockRows, Model
 from skforge.compiler.representations.category_tests import outside_set
 
 
-class CodeLowering:
+class RowCodes:
     """Writes the search; ``model`` declares its buffers."""
 
     def __init__(
@@ -41,8 +41,7 @@ class CodeLowering:
         self.b, self.t, self.forest, self.lanes = b, table, forest, lanes
         self._model = model
         self._op: CompareOp = "ge" if comparison == "lt" else "gt"
-        #: Codes of a row in memory: whole vectors of columns.
-        self.stride = -(-max(1, table.n_columns) // lanes) * lanes
+        self._stride = code_stride(table)
         self._element = U8 if table.dtype == np.uint8 else U16
         ordered = table.kind == ColumnKind.ORDER
         counts = np.where(ordered, table.counts, 0)
@@ -64,7 +63,7 @@ class CodeLowering:
 
     def _columns(self, values: np.ndarray) -> np.ndarray:
         """Return one number a column, those past the last being 0."""
-        padded = np.zeros(self.stride, np.int64)
+        padded = np.zeros(self._stride, np.int64)
         padded[: len(values)] = values
         return padded
 
@@ -81,7 +80,7 @@ class CodeLowering:
         def row(r: Value, _: tuple[Value, ...]) -> None:
             number = b.binary("add", rows.first, r)
             start = b.binary("mul", number, rows.stride)
-            to = b.mul(r, self.stride)
+            to = b.mul(r, self._stride)
 
             def columns(c: Value, _: tuple[Value, ...]) -> None:
                 value = self._search(rows.rows, start, c)
@@ -89,7 +88,7 @@ class CodeLowering:
                 b.store(codes, b.binary("add", to, c), narrow)
 
             if self._ordered:
-                end, step = b.const(self.stride), b.const(self.lanes)
+                end, step = b.const(self.t.n_columns), b.const(self.lanes)
                 b.for_(b.const(0), end, step, columns, hint="column")
             self._single_tests(rows.rows, start, to, codes)
 

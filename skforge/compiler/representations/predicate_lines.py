@@ -37,15 +37,12 @@ from skforge.compiler.ir.lir import (
 )
 from skforge.compiler.representations.base import BlockRows, Model
 from skforge.compiler.representations.category_tests import outside_set
+from skforge.compiler.representations.columns import WIDE, WIDE_PART, ColumnTile
 from skforge.compiler.representations.predicate_table import (
     CATEGORY,
     DIRECT,
     PredicateTable,
 )
-
-#: Features from which rows are wide, and how many rows of a block are then one part:
-#: a tile of columns is a cache line a row, a page apart.
-WIDE, WIDE_PART = 500, 128
 
 #: Rows of a part otherwise: compares of a part are unrolled, so code is bounded.
 MAX_PART = 1024
@@ -83,7 +80,6 @@ class PredicateLowering:
         self.numbers = model("numbers", table.numbers)
         self._model = model
         self.scalar: Scalar = self.numbers.element
-        self.vec = Vec(self.scalar, lanes)
         self.index_type = U32 if self.scalar == F32 else I64
         # A mask of the lanes is stored as one integer: 16 or 8 rows of a line.
         self.mask_type = U16 if lanes == 16 else U8
@@ -100,8 +96,7 @@ class PredicateLowering:
     def scratch(self) -> None:
         """Allocate the columns of a tile, code bits and line parts of one feature."""
         b = self.b
-        size = self.lanes * self.part
-        self.columns = b.alloc("columns", self.scalar, b.const(size), alignment=64)
+        self.columns = ColumnTile(b, self.scalar, self.lanes, self.part, self._clean)
         bits = b.const(8 * self.part_bytes)
         self.planes = b.alloc("code_planes", U8, bits, alignment=64)
         steps = b.const(17 * self.part_bytes)
@@ -127,7 +122,7 @@ class PredicateLowering:
 
         def tile(i: Value, _: tuple[Value, ...]) -> None:
             start = b.convert(b.load(self.tile_start, i), I64)
-            self._transpose(rows, start)
+            self.columns.fill(rows, start)
             first = b.convert(b.load(self.tile_jobs, i), I64)
             last = b.convert(b.load(self.tile_jobs, b.add(i, 1)), I64)
             following = b.binary("min", b.add(i, 1), n_tiles - 1)
@@ -136,28 +131,12 @@ class PredicateLowering:
 
             def job(j: Value, _: tuple[Value, ...]) -> None:
                 if self.wide:
-                    self._prefetch(rows, ahead, b.binary("sub", j, first), jobs)
+                    self.columns.prefetch(rows, ahead, b.binary("sub", j, first), jobs)
                 self._job(j, shift, lines)
 
             b.for_(first, last, one, job, hint="job")
 
         b.for_(b.const(0), b.const(n_tiles), one, tile, hint="tile")
-
-    def _prefetch(
-        self, rows: BlockRows, start: Value, job: Value, jobs: Value
-    ) -> None:
-        """Fetch a share of the next tile's lines: spread over the jobs, not at once."""
-        b = self.b
-        share = b.add(b.binary("div", b.const(self.part), jobs), 1)
-        first = b.binary("mul", job, share)
-        last = b.binary("min", b.binary("add", first, share), self.part)
-        column = b.add(start, self.lanes - 1)
-
-        def row(r: Value, _: tuple[Value, ...]) -> None:
-            at = b.binary("mul", b.binary("add", rows.first, r), rows.stride)
-            b.prefetch(rows.rows, b.binary("add", at, column))
-
-        b.for_(first, last, b.const(1), row, hint="ahead")
 
     def _job(self, j: Value, shift: Value, lines: Buffer) -> None:
         b = self.b
@@ -189,68 +168,7 @@ class PredicateLowering:
         if not self.t.unordered and len(self.t.right_lines) > 1:
             self._missing_right(j, column, shift, lines)
 
-    # ------------------------------------------------------------ transposing
-
-    def _transpose(self, rows: BlockRows, start: Value) -> None:
-        """Turn the tile's columns of the block into contiguous columns.
-
-        Whole groups of rows are read as vectors; the last rows of the batch, and rows
-        closer together than they are wide, one number at a time, so that nothing past
-        the end is read. Groups past the last row stay as they are: whatever is in
-        their columns, nobody asks for their sums.
-        """
-        b, n = self.b, self.lanes
-        wide = rows.n_features >= n
-        # Narrow rows are read past their end, into the next row.
-        slack = 0 if wide else n
-        last = b.sub(rows.n_rows, 1)
-        apart = b.compare("ge", rows.stride, rows.n_features)
-        limit = b.sub(rows.n_rows, n + slack)
-        left = b.binary("min", b.binary("sub", rows.n_rows, rows.first), self.part)
-
-        def group(r: Value, _: tuple[Value, ...]) -> None:
-            row = b.binary("add", rows.first, r)
-            inside = b.binary("and", b.compare("le", row, limit), apart)
-            b.if_(
-                inside,
-                lambda: self._transpose_fast(rows, start, row, r),
-                lambda: self._transpose_slow(rows, start, row, r, last),
-            )
-
-        b.for_(b.const(0), left, b.const(n), group, hint="group")
-
-    def _transpose_fast(
-        self, rows: BlockRows, start: Value, row: Value, r: Value
-    ) -> None:
-        b, n = self.b, self.lanes
-        at = b.binary("add", b.binary("mul", row, rows.stride), start)
-        vectors = []
-        for _ in range(n):
-            vectors.append(self._clean(b.load(rows.rows, at, self.vec)))
-            at = b.binary("add", at, rows.stride)
-        for c, vector in enumerate(transpose(b, vectors, self.scalar.bytes)):
-            b.store(self.columns, b.add(r, c * self.part), vector)
-
-    def _transpose_slow(
-        self, rows: BlockRows, start: Value, row: Value, r: Value, last: Value
-    ) -> None:
-        b, n = self.b, self.lanes
-        columns = b.binary("min", b.sub(b.const(rows.n_features), start), n)
-
-        def one_row(i: Value, _: tuple[Value, ...]) -> None:
-            source = b.binary("min", b.binary("add", row, i), last)
-            base = b.binary("add", b.binary("mul", source, rows.stride), start)
-            target = b.binary("add", r, i)
-
-            def one(c: Value, _: tuple[Value, ...]) -> None:
-                x = self._clean(b.load(rows.rows, b.binary("add", base, c)))
-                b.store(
-                    self.columns, b.binary("add", b.mul(c, self.part), target), x
-                )
-
-            b.for_(b.const(0), columns, b.const(1), one)
-
-        b.for_(b.const(0), b.const(n), b.const(1), one_row)
+    # ------------------------------------------------------------ jobs
 
     def _clean(self, x: Value) -> Value:
         """Apply the forest's notion of missing: NaN is 0, or tiny is NaN."""
@@ -263,16 +181,6 @@ class PredicateLowering:
             tiny = b.binary("and", near, far)
             return b.select(tiny, b.const(float("nan"), x.type), x)
         return x
-
-    # ------------------------------------------------------------ jobs
-
-    def _vectors(self, first: Value, count: int) -> list[Value]:
-        """Load ``count`` values of a column as vectors."""
-        b = self.b
-        return [
-            b.load(self.columns, b.add(first, v), self.vec)
-            for v in range(0, count, self.lanes)
-        ]
 
     def _compare(self, x: Value, number: Value) -> Value:
         return self.b.compare(self.op, x, number, unordered=self.t.unordered)
@@ -297,10 +205,8 @@ class PredicateLowering:
             number = b.load(self.numbers, b.binary("add", offset, i))
             threshold = b.splat(number, self.lanes)
             at = b.binary("add", line, b.mul(i, self.line_bytes))
-            masks = [
-                self._compare(x, threshold) for x in self._vectors(column, self.part)
-            ]
-            self._store_masks(lines, at, masks)
+            vectors = self.columns.vectors(column, self.part)
+            self._store_masks(lines, at, [self._compare(x, threshold) for x in vectors])
 
         b.for_(b.const(0), count, b.const(1), one, hint="threshold")
 
@@ -320,7 +226,7 @@ class PredicateLowering:
             vectors = max(1, (1 << j) // n)
             tables.append(
                 [
-                    b.load(self.numbers, b.add(offset, at + v * n), self.vec)
+                    b.load(self.numbers, b.add(offset, at + v * n), self.columns.vec)
                     for v in range(vectors)
                 ]
             )
@@ -331,7 +237,7 @@ class PredicateLowering:
 
         def some_rows(r: Value, _: tuple[Value, ...]) -> None:
             first = b.binary("add", column, r)
-            x = self._vectors(first, step)
+            x = self.columns.vectors(first, step)
             index = [zero] * LOCKSTEP
             byte = b.binary("div", r, 8)
             for j in range(levels):
@@ -415,9 +321,8 @@ class PredicateLowering:
             step = max(8, n)
 
             def vectors(v: Value, _: tuple[Value, ...]) -> None:
-                masks = [
-                    outside(x) for x in self._vectors(b.binary("add", column, v), step)
-                ]
+                some = self.columns.vectors(b.binary("add", column, v), step)
+                masks = [outside(x) for x in some]
                 place = b.binary("add", at, b.binary("div", v, 8))
                 self._store_masks(lines, place, masks)
 
@@ -435,13 +340,13 @@ class PredicateLowering:
         first = b.convert(b.load(offsets, j), I64)
         last = b.convert(b.load(offsets, b.add(j, 1)), I64)
         any_: Value | None = None
-        for x in self._vectors(column, self.part):
+        for x in self.columns.vectors(column, self.part):
             gone = b.is_nan(x)
             any_ = gone if any_ is None else b.binary("or", any_, gone)
         assert any_ is not None
 
         def mark() -> None:
-            masks = [b.is_nan(x) for x in self._vectors(column, self.part)]
+            masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
             self._store_masks(self.planes, b.const(0), masks)
             plane = Vec(I64, min(self.words, self.plane_words))
 
@@ -480,74 +385,3 @@ def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
         else:
             made.append(either(high[i // 4 + 1], both(high[i // 4], low[i % 4])))
     return [*made, zero]
-
-
-def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
-    """Transpose a square of numbers held in vectors, by shuffles of one register each.
-
-    First squares within 128-bit lanes by unpacking, then the lanes.
-    """
-    n, e = len(rows), 16 // item
-    lanes = n // e
-
-    def unpack(x: Value, y: Value, unit: int, high: bool) -> Value:
-        """Interleave the low or high units of each 128-bit lane of two vectors."""
-        chosen: list[int] = []
-        for lane in range(lanes):
-            half = lane * e + (e // 2 if high else 0)
-            for k in range(0, e // 2, unit):
-                chosen += [half + k + i for i in range(unit)]
-                chosen += [n + half + k + i for i in range(unit)]
-        return b.shuffle(x, y, chosen)
-
-    columns: list[list[Value]] = [[] for _ in range(e)]  # by place within a lane
-    for g in range(lanes):
-        square = list(rows[g * e : (g + 1) * e])
-        if e == 2:
-            low = unpack(square[0], square[1], 1, False)
-            high = unpack(square[0], square[1], 1, True)
-            done = [low, high]
-        else:
-            a = unpack(square[0], square[1], 1, False)
-            bb = unpack(square[0], square[1], 1, True)
-            c = unpack(square[2], square[3], 1, False)
-            d = unpack(square[2], square[3], 1, True)
-            done = [
-                unpack(a, c, 2, False),
-                unpack(a, c, 2, True),
-                unpack(bb, d, 2, False),
-                unpack(bb, d, 2, True),
-            ]
-        for place, vector in enumerate(done):
-            columns[place].append(vector)
-    out: list[Value] = [rows[0]] * n
-    for place, vectors in enumerate(columns):
-        for lane, vector in enumerate(_transpose_lanes(b, vectors, e)):
-            out[lane * e + place] = vector
-    return out
-
-
-def _transpose_lanes(b: Builder, vectors: list[Value], e: int) -> list[Value]:
-    """Transpose a square of 128-bit lanes of ``e`` numbers."""
-    lanes = len(vectors)
-    n = lanes * e
-
-    def pick(x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
-        chosen = [lane * e + i for lane in of_x for i in range(e)]
-        chosen += [n + lane * e + i for lane in of_y for i in range(e)]
-        return b.shuffle(x, y, chosen)
-
-    if lanes == 1:
-        return vectors
-    if lanes == 2:
-        x, y = vectors
-        return [pick(x, y, [0], [0]), pick(x, y, [1], [1])]
-    p, q, r, s = vectors
-    even0, odd0 = pick(p, q, [0, 2], [0, 2]), pick(p, q, [1, 3], [1, 3])
-    even1, odd1 = pick(r, s, [0, 2], [0, 2]), pick(r, s, [1, 3], [1, 3])
-    return [
-        pick(even0, even1, [0, 2], [0, 2]),
-        pick(odd0, odd1, [0, 2], [0, 2]),
-        pick(even0, even1, [1, 3], [1, 3]),
-        pick(odd0, odd1, [1, 3], [1, 3]),
-    ]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import Comparison, Forest, Missing
+from skforge.compiler.representations.columns import tile_starts
 from skforge.exceptions import ScheduleError
 
 IntArray = NDArray[np.int32]
@@ -114,7 +115,7 @@ def plan_predicates(
     unordered = bool(right_when_missing.all()) and not category.any()
     builder = _Builder(forest, lanes, max_levels)
     used = np.unique(forest.feature)
-    starts = _tile_starts(used, forest.n_features, lanes)
+    starts = tile_starts(used, forest.n_features, lanes)
     order = np.lexsort((forest.threshold, forest.feature))
     first = np.searchsorted(forest.feature[order], used, "left")
     last = np.searchsorted(forest.feature[order], used, "right")
@@ -152,19 +153,6 @@ def plan_predicates(
         nan_is_zero=kinds_of_missing == {int(Missing.NEVER)},
         zero_is_missing=kinds_of_missing == {int(Missing.ZERO)},
     )
-
-
-def _tile_starts(used: IntArray, n_features: int, lanes: int) -> list[int]:
-    """Return first columns of tiles that cover the used features.
-
-    A tile never reaches past the last feature, unless the rows are narrower than it.
-    """
-    starts: list[int] = []
-    for feature in used.tolist():
-        if not starts or feature >= starts[-1] + lanes:
-            aligned = feature // lanes * lanes
-            starts.append(max(0, min(aligned, n_features - lanes)))
-    return starts
 
 
 class _Builder:
