@@ -46,11 +46,11 @@ PADDING_LIMIT = 2.0
 UNROLL_LIMIT = 10
 
 
-#: Rows of a block whose predicates are evaluated at once, for a batch and for few
-#: rows: a block costs about the same however many of its rows are real (airline: 7, 10
-#: and 15 us for 128, 256 and 512 rows, where walking 16, 32, 128 and 512 takes 7, 13,
-#: 51 and 204). Wide rows gain 5 % from more than 128: reading them binds.
-PREDICATE_BLOCK, SMALL_BLOCK, WIDE_BLOCK = 512, 128, 128
+#: Rows of a block whose predicates are evaluated at once, by the rows of a batch: a
+#: block costs nearly the same however many of its rows are real (airline: 8, 9.7 and
+#: 15.9 us for 128, 256 and 512 rows, where walking 16, 32, 128 and 512 takes 8, 14, 52
+#: and 207). Wide rows gain nothing from more than 256: reading them binds.
+PREDICATE_BLOCK, MIDDLE_BLOCK, SMALL_BLOCK = 512, 256, 128
 
 #: Batches from which a small block beats walking; with wide rows, a wide block: walking
 #: 48 rows of 2000 columns takes 23 us from cache and 145 from memory, the block 40.
@@ -120,19 +120,20 @@ def default_schedules(
         return walks
     few, some, small = (walks[batch] for batch in BATCH_RANGES[:3])
     if forest.n_features > WIDE:
-        wide = bitsliced_schedule(WIDE_BLOCK)
         return {
             (1, 1): few,
             (2, 15): some,
             (16, WIDE_BATCH - 1): small,
-            (WIDE_BATCH, None): wide,
+            (WIDE_BATCH, SMALL_BLOCK): bitsliced_schedule(SMALL_BLOCK),
+            (SMALL_BLOCK + 1, None): bitsliced_schedule(MIDDLE_BLOCK),
         }
     return {
         (1, 1): few,
         (2, 15): some,
         (16, SMALL_BATCH - 1): small,
         (SMALL_BATCH, SMALL_BLOCK): bitsliced_schedule(SMALL_BLOCK),
-        (SMALL_BLOCK + 1, None): bitsliced_schedule(),
+        (SMALL_BLOCK + 1, MIDDLE_BLOCK): bitsliced_schedule(MIDDLE_BLOCK),
+        (MIDDLE_BLOCK + 1, None): bitsliced_schedule(),
     }
 
 

@@ -45,11 +45,11 @@ def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
 def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
     narrow = default_schedules(drawn(100, 6), V3)
     steps = [table.loop_nest(100).loops[0].step for table in narrow.values()]
-    assert [first for first, _ in narrow] == [1, 2, 16, 32, 129]
-    assert steps == [1, 1, 64, 128, 512]
+    assert [first for first, _ in narrow] == [1, 2, 16, 32, 129, 257]
+    assert steps == [1, 1, 64, 128, 256, 512]
     wide = default_schedules(forest("wide rows"), V3)
-    assert [first for first, _ in wide] == [1, 2, 16, 48]
-    assert ".cache_predicates(" in repr(wide[48, None])
+    assert [first for first, _ in wide] == [1, 2, 16, 48, 129]
+    assert ".cache_predicates(" in repr(wide[129, None])
 
 
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])
@@ -117,7 +117,7 @@ def test_rows_are_fetched_ahead_where_they_do_not_fit_a_cache() -> None:
 
 def test_shared_predicates_are_evaluated_once_for_big_batches() -> None:
     table = default_schedules(drawn(100, 5, shape="full"), V3)
-    assert "cache_predicates" in repr(table[129, None])
+    assert "cache_predicates" in repr(table[257, None])
     assert "cache_predicates" not in repr(table[1, 1])
     # not where missing values are treated in several ways
     mixed = default_schedules(forest("any missing"), V3)

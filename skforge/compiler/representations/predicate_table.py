@@ -132,13 +132,14 @@ def plan_predicates(
             )
             at += 1
         tile_jobs.append(len(builder.kind))
+    builder.number_lines()
     right, offsets = [], [0]
     for part in builder.predicates:
         chosen = part[right_when_missing[part]]
         right.append(builder.line_of[chosen])
         offsets.append(offsets[-1] + len(chosen))
     return PredicateTable(
-        n_lines=builder.lines + SPARE_LINES,
+        n_lines=forest.n_predicates + SPARE_LINES,
         line_of=builder.line_of,
         tile_start=np.asarray(starts, np.int32),
         tile_jobs=np.asarray(tile_jobs, np.int32),
@@ -156,17 +157,16 @@ def plan_predicates(
 
 
 class _Builder:
-    """Collects jobs; lines are numbered in the order they are written."""
+    """Collects jobs, then numbers their lines."""
 
     def __init__(self, forest: Forest, lanes: int, max_levels: int) -> None:
         self._forest, self._lanes, self._levels = forest, lanes, max_levels
         self.line_of = np.zeros(forest.n_predicates, np.int32)
-        self.lines = 0
         self.kind: list[int] = []
         self.predicates: list[IntArray] = []
         self.numbers: list[NDArray[Any]] = []
         self._column: list[int] = []
-        self._line: list[int] = []
+        self._line = np.zeros(0, np.int32)
         self._count: list[int] = []
         self._offset: list[int] = []
         self._size = 0
@@ -185,6 +185,22 @@ class _Builder:
                 )
             )
         )
+
+    def number_lines(self) -> None:
+        """Give lines to searches, in their order, then to other jobs.
+
+        A search writes up to 15 lines too many: those of the next, or spare ones.
+        """
+        count = np.asarray(self._count, np.int32)
+        other = np.isin(self.kind, (DIRECT, CATEGORY))
+        order = np.argsort(other, kind="stable")
+        line = np.zeros(len(count), np.int32)
+        line[order] = np.cumsum(count[order]) - count[order]
+        if not other.all():
+            line[other] += SPARE_LINES
+        self._line = line
+        for first, predicates in zip(line, self.predicates, strict=True):
+            self.line_of[predicates] = first + np.arange(len(predicates))
 
     def feature(self, column: int, predicates: IntArray) -> None:
         """Add the numeric predicates of a feature, sorted by threshold."""
@@ -213,12 +229,9 @@ class _Builder:
     ) -> None:
         self.kind.append(kind)
         self._column.append(column)
-        self._line.append(self.lines)
         self._count.append(len(predicates))
         self._offset.append(self._size)
         self.predicates.append(predicates)
-        self.line_of[predicates] = self.lines + np.arange(len(predicates))
-        self.lines += len(predicates)
         # Searches load whole vectors from an aligned place.
         padding = -len(numbers) % self._lanes
         self.numbers.append(np.concatenate([numbers, np.full(padding, np.inf)]))
