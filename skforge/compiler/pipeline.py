@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from skforge._config import dump_levels, verify_every_pass
 from skforge.compiler.code_table import CodeTable, code_dtype, plan_codes
@@ -135,7 +135,9 @@ def build_hir(
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
     codes = cache.codes(normal) if marked(nest.loops, "quantize") else None
-    hir = PredictEnsemble(normal, tiles, nest, reduction, comparison, codes)
+    hir = PredictEnsemble(
+        normal, tiles, nest, reduction, comparison, codes, cache.shared
+    )
     representation = representations.get(nest.representation)
     by_block = codes is not None and representation.by_blocks
     by_block = by_block or marked(nest.loops, "cache_predicates")
@@ -157,6 +159,8 @@ class HirCache:
         self._normal: dict[int, tuple[Forest, Literal["lt", "le"]]] = {}
         self._tiles: dict[tuple[int, int, str], TiledForest] = {}
         self._codes: dict[int, CodeTable] = {}
+        #: See ``PredictEnsemble.shared``.
+        self.shared: dict[tuple[object, ...], Any] = {}
 
     def normalize(self, forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
         """Return the forest with one comparison."""

@@ -11,7 +11,7 @@ from skforge.compiler import pipeline
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir import lir
 from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.representations.predicate_lines import LOCKSTEP, WIDE_PART
+from skforge.compiler.representations.columns import WIDE_PART, lockstep
 from skforge.compiler.target import Target
 from tests.exactness.checks import emitted
 from tests.exactness.forests import drawn, forest_of, tree
@@ -144,17 +144,19 @@ def test_many_thresholds_are_searched(count: int, levels: int) -> None:
     """As many compares a row as the number of thresholds has bits, not thresholds."""
     function = lowered(counted((count,)))
     (loop,) = loops(function, "rows")
-    assert float_compares(loop.body) == LOCKSTEP * levels
+    together = lockstep(V4)
+    assert float_compares(loop.body) == together * levels
     # the first level has one pivot
-    assert len(lets(loop.body, lir.Permute)) == LOCKSTEP * (levels - 1)
+    assert len(lets(loop.body, lir.Permute)) == together * (levels - 1)
     assert not loops(function, "threshold")
 
 
 def test_a_search_permutes_registers_on_avx512() -> None:
     text, _ = emitted(counted((200,)), sliced(), V4)
+    together = lockstep(V4)
     # levels 1 to 4 fit one register, 5 two, 6 four, 7 eight
-    assert len(re.findall(r"\tvperm(?:d|ps)\s", text)) == 4 * LOCKSTEP
-    assert len(re.findall(r"\tvperm[it]2ps\s", text)) == (1 + 2 + 4) * LOCKSTEP
+    assert len(re.findall(r"\tvperm(?:d|ps)\s", text)) == 4 * together
+    assert len(re.findall(r"\tvperm[it]2ps\s", text)) == (1 + 2 + 4) * together
 
 
 def test_without_permutes_every_threshold_is_compared() -> None:

@@ -7,7 +7,7 @@ Tile size 1 is the plain binary tree: one shape, two exits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -72,7 +72,8 @@ class PredictEnsemble:
 
     ``forest`` is normalised: all predicates that order share ``comparison`` (LT or LE),
     tests for equality are EQ, and category tests IN or MEMBER. ``n_rows`` is known
-    only at call time. Where rows are quantised, ``codes`` says how.
+    only at call time. Where rows are quantised, ``codes`` says how. What layouts
+    derive from the forest alone they keep in ``shared``, for the other kernels of it.
     """
 
     forest: Forest
@@ -81,3 +82,4 @@ class PredictEnsemble:
     reduction: Reduction
     comparison: Literal["lt", "le"]
     codes: CodeTable | None = None
+    shared: dict[tuple[object, ...], Any] = field(default_factory=dict)

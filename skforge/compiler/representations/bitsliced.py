@@ -21,14 +21,18 @@ from skforge.compiler.representations.base import (
     Representation,
     register,
 )
-from skforge.compiler.representations.columns import search_levels
+from skforge.compiler.representations.columns import lockstep, search_levels
 from skforge.compiler.representations.predicate_lines import PredicateLowering
 from skforge.compiler.representations.predicate_table import (
     PredicateTable,
     plan_predicates,
     refusal,
 )
-from skforge.compiler.representations.sliced_layout import check_trees, slice_trees
+from skforge.compiler.representations.sliced_layout import (
+    SlicedTrees,
+    check_trees,
+    slice_trees,
+)
 from skforge.compiler.representations.sliced_trees import GROUP, BitslicedLowering
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -51,13 +55,18 @@ class BitslicedLayout(BlockLayout):
         self._lanes = max(2, target.vector_bits // (8 * item))
         self._plane_rows = min(block, max(64, target.vector_bits))
         self._bytes = target.has("avx512vbmi")
+        self._lockstep = lockstep(target)
         levels = search_levels(target, self._lanes, item)
-        self.table: PredicateTable = plan_predicates(
-            forest, hir.comparison, self._lanes, levels
-        )
-        self._trees = slice_trees(
-            forest, self.table.line_of, hir.tiles.tree_order, self.table.n_lines
-        )
+        # Blocks of other sizes have the same predicates and trees.
+        key = ("bitsliced", id(forest), self._lanes, levels)
+        if key not in hir.shared:
+            table = plan_predicates(forest, hir.comparison, self._lanes, levels)
+            order = hir.tiles.tree_order
+            trees = slice_trees(forest, table.line_of, order, table.n_lines)
+            hir.shared[key] = (table, trees)
+        self.table: PredicateTable
+        self._trees: SlicedTrees
+        self.table, self._trees = hir.shared[key]
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
         """Fill the table of lines for one block of rows."""
@@ -70,6 +79,7 @@ class BitslicedLayout(BlockLayout):
             self._lanes,
             self._block,
             self._plane_rows // 64,
+            self._lockstep,
             model,
         )
         self._sliced = BitslicedLowering(

@@ -52,9 +52,6 @@ from skforge.compiler.representations.columns import (
 #: Rows turned together: their words stay in the second cache for 4000 columns.
 PART = 128
 
-#: Vectors of rows searched together.
-LOCKSTEP = 4
-
 def part_rows(block: int, word_lanes: int) -> int:
     """Return the rows that are turned together: whole vectors of words."""
     return min(PART, -(-block // word_lanes) * word_lanes)
@@ -92,6 +89,8 @@ class ColumnCodes:
         Numbers of a row in a vector register.
     levels : int
         Levels of a search that registers hold; 0: all are read from memory.
+    lockstep : int
+        Vectors of rows searched together.
     block : int
         Most rows of a block.
     model : callable
@@ -106,6 +105,7 @@ class ColumnCodes:
         comparison: str,
         lanes: int,
         levels: int,
+        lockstep: int,
         block: int,
         model: Model,
     ) -> None:
@@ -117,7 +117,7 @@ class ColumnCodes:
         self._word_lanes = lanes if self._scalar == F32 else 2 * lanes
         self._part = part_rows(block, self._word_lanes)
         self._lockstep = next(
-            k for k in (LOCKSTEP, 2, 1) if self._part % (k * lanes) == 0
+            k for k in (lockstep, 2, 1) if self._part % (k * lanes) == 0
         )
         self._per_word = 4 // table.dtype.itemsize
         self._words = -(-table.n_columns * table.dtype.itemsize // 4)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,12 @@ from numpy.typing import NDArray
 SEARCH_DEPTH = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tree:
-    """A node of a tree being encoded: a leaf has no ``line``."""
+    """A node of a tree being encoded, never changed: a leaf has no ``line``.
+
+    Not frozen, which would take three times as long to make, and many are made.
+    """
 
     line: int  # of the test; a set bit goes right
     left: Tree | None
@@ -163,6 +167,7 @@ def _moved(cube: Cube, places: Sequence[int], width: int, is_set: bool) -> Cube:
     return number, new_mask, new_value
 
 
+@lru_cache(maxsize=1 << 16)
 def _estimate(leaves: int, height: int, planes: int) -> float:
     """Estimate the operations of encoding a tree; fitted to boosted trees."""
     if leaves <= 1:
@@ -181,26 +186,30 @@ def _best_subtree(tree: Tree, planes: int) -> tuple[tuple[int, ...], Tree] | Non
     least = max(1, total - most)
     best: tuple[float, tuple[int, ...], Tree] | None = None
     pending: list[tuple[Tree, tuple[int, ...]]] = [(tree, ())]
+    # The most frequent lines of compiling a forest: attributes are read once.
     while pending:
         at, path = pending.pop()
-        if path and at.leaves <= most:
-            a, b = at.leaves, total - at.leaves
+        a, steps = at.leaves, len(path)
+        if steps and a <= most:
+            b = total - a
             height = tree.height
-            if len(path) == 1:
+            if steps == 1:
                 assert tree.left is not None and tree.right is not None
                 height = (tree.left if path[0] else tree.right).height
-            shared = min(a - 1, room) + min(b - 1, room) - room
-            score = len(path) - 1.0 + max(0, shared)
-            score += _estimate(a, at.height, room) + _estimate(b, height, room)
+            shared = (a - 1 if a <= room else room) + (b - 1 if b <= room else room)
+            score = steps - 1.0 + (shared - room if shared > room else 0)
             if best is None or score < best[0]:
-                best = (score, path, at)
-        if at.leaf < 0 and len(path) < SEARCH_DEPTH:
-            assert at.left is not None and at.right is not None
+                score += _estimate(a, at.height, room) + _estimate(b, height, room)
+                if best is None or score < best[0]:
+                    best = (score, path, at)
+        if at.leaf < 0 and steps < SEARCH_DEPTH:
+            left, right = at.left, at.right
+            assert left is not None and right is not None
             # A part must be big enough that the rest is not too big.
-            if at.left.leaves >= least:
-                pending.append((at.left, (*path, 0)))
-            if at.right.leaves >= least:
-                pending.append((at.right, (*path, 1)))
+            if left.leaves >= least:
+                pending.append((left, (*path, 0)))
+            if right.leaves >= least:
+                pending.append((right, (*path, 1)))
     return None if best is None else best[1:]
 
 

@@ -54,9 +54,6 @@ AHEAD = 3
 #: Planes of a search: the bits of its codes, and which values are missing.
 PLANES, MISSING_PLANE = 9, 8
 
-#: Vectors of rows searched together: 1, 2, 4, 8 took 83, 77, 71, 89 ns a row on 90
-#: columns; one waits for its look-ups, eight spill.
-LOCKSTEP = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +78,12 @@ class PredicateLowering:
         lanes: int,
         block: int,
         plane_words: int,
+        lockstep: int,
         model: Model,
     ) -> None:
         self.b, self.t, self.forest = b, table, forest
         self.lanes, self.block, self.plane_words = lanes, block, plane_words
+        self.lockstep = lockstep
         self.op: CompareOp = "ge" if comparison == "lt" else "gt"
         jobs = table.jobs
         self.kind = model("job_kind", jobs.kind)
@@ -326,21 +325,21 @@ class PredicateLowering:
             at += vectors * n
         index_vec = Vec(self.index_type, n)
         zero = b.const(0, index_vec)
-        step = LOCKSTEP * n
+        step = self.lockstep * n
 
         def some_rows(r: Value, _: tuple[Value, ...]) -> None:
             first = b.binary("add", column, r)
             x = self.columns.vectors(first, step)
-            index = [zero] * LOCKSTEP
+            index = [zero] * self.lockstep
             byte = b.binary("add", planes, b.binary("div", r, 8))
             for j in range(levels):
                 masks = []
-                for v in range(LOCKSTEP):
+                for v in range(self.lockstep):
                     pivot = tables[0][0] if j == 0 else b.permute(tables[j], index[v])
                     masks.append(self._compare(x[v], pivot))
                 place = b.add(byte, (levels - 1 - j) * self.line_bytes)
                 self._store_masks(self.planes, place, masks)
-                for v in range(LOCKSTEP):
+                for v in range(self.lockstep):
                     if j + 1 < levels:
                         more = b.binary("or", index[v], b.const(1 << j, index_vec))
                         index[v] = b.select(masks[v], more, index[v])

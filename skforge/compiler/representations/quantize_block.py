@@ -10,7 +10,7 @@ from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import BlockRows, Model
 from skforge.compiler.representations.code_columns import ColumnCodes, part_rows
 from skforge.compiler.representations.code_rows import RowCodes
-from skforge.compiler.representations.columns import search_levels
+from skforge.compiler.representations.columns import lockstep, search_levels
 from skforge.compiler.target import Target
 
 
@@ -58,7 +58,15 @@ def quantize_block(
     if by_column:
         levels = search_levels(target, lanes, item)
         made = ColumnCodes(
-            b, table, forest, comparison, lanes, levels, block, model
+            b,
+            table,
+            forest,
+            comparison,
+            lanes,
+            levels,
+            lockstep(target),
+            block,
+            model,
         )
         made.encode(rows, count, codes)
     else:
