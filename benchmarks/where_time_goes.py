@@ -1,0 +1,259 @@
+"""Say where the time of one model's kernel goes, part by part, and how far each is
+from the least it could take.
+
+A kernel is one function. What is measured are kernels made from it that stop after a
+part (``kernel_cuts.py``), all in interleaved rounds of one process: a part takes what
+its kernel takes longer than the one before. What leaving only this part out saves
+stands beside it: where the two differ, parts overlap or share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from assembly import describe, mnemonics
+from cases import Case, cases
+from counters import count
+from floors import Floor, block_floors, clock_ghz, mean_hops, plain_sum, walk_floors
+from kernel_cuts import BLOCK_PARTS, parts_of, prefixes, without_each
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from skforge import Schedule, Target, compile_forest
+from skforge._cli_report import describe_difference
+from skforge._timing import Timing, interleave
+from skforge.compiler.default_schedule import walking_schedules
+from skforge.compiler.forest import Forest
+from skforge.compiler.ir.lir import Function
+from skforge.compiler.module_kernels import Kernel, KernelCache
+from skforge.compiler.pipeline import Lowered
+
+#: Names of calls that are timed beside the kernels.
+_CALL, _SUM, _WITHOUT = "predict_raw", "plain sum", "without "
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a kernel on one batch."""
+
+    name: str
+    ns_row: float
+    left_out_ns_row: float | None  # what the kernel without it saves
+    floor_ns_row: float | None
+    floor: str
+    instructions: str  # that stand in its assembly, not that run
+
+    @property
+    def distance(self) -> float | None:
+        """How many times the floor."""
+        return self.ns_row / self.floor_ns_row if self.floor_ns_row else None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A model's kernel for one batch size, taken apart."""
+
+    model: str
+    rows: int
+    target: str
+    schedule: str
+    trees: int
+    ghz: float
+    kernel_ns_row: float
+    parts: tuple[Part, ...]
+    counted: str  # by the hardware, or why not
+
+
+def main(
+    models: Annotated[list[str], typer.Argument(help="Parts of names of models.")],
+    batch_sizes: Annotated[str, typer.Option(help="Rows a call.")] = "4096",
+    target: Annotated[str, typer.Option(help="As compile_forest's target.")] = "cpu",
+    walk: Annotated[bool, typer.Option(help="The walking schedule instead.")] = False,
+    seconds: Annotated[float, typer.Option(help="A model and batch.")] = 6.0,
+    json_file: Annotated[Path | None, typer.Option("--json")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write tables here.")] = None,
+) -> None:
+    """Print a table for each model and batch size: one thread, default schedule."""
+    profiles, load = [], os.getloadavg()[0]
+    for case in cases(models):
+        for size in map(int, batch_sizes.split(",")):
+            made = profile(case, size, Target.parse(target), walk, seconds)
+            profiles.append(made)
+            print(to_markdown(made), flush=True)
+    print(f"Load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end.")
+    if json_file is not None:
+        document = [asdict(made) for made in profiles]
+        json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if markdown is not None:
+        text = "\n".join(map(to_markdown, profiles))
+        markdown.write_text(text, encoding="utf-8")
+
+
+def profile(
+    case: Case, size: int, target: Target, walk: bool = False, seconds: float = 6.0
+) -> Profile:
+    """Take the kernel of a model for one batch size apart.
+
+    Parameters
+    ----------
+    case : Case
+        The model and rows, which are repeated to fill the batch.
+    size : int
+        Rows of a call.
+    target : Target
+        What to compile for; it has to run here.
+    walk : bool, default=False
+        The default walking schedule instead of the default one.
+    seconds : float, default=6.0
+        To spend on timing.
+
+    Returns
+    -------
+    Profile
+    """
+    forest = case.forest
+    module = compile_forest(forest, _walks(forest, target) if walk else None, target)
+    schedule = module.schedule_for(size)
+    lowered = KernelCache(forest, target, "exact").lowered(schedule, "accumulator")
+    whole = lowered.kernel.function
+    rows = np.ascontiguousarray(np.resize(case.rows, (size, forest.n_features)))
+    result = np.empty((size, forest.n_outputs), forest.accumulator_dtype)
+    upto = {part: _kernel(lowered, f, target) for part, f in prefixes(whole).items()}
+    alone = {
+        _WITHOUT + part: _kernel(lowered, f, target)
+        for part, f in without_each(whole).items()
+    }
+    last = upto[parts_of(whole)[-1]]
+    last(rows, result, 1)
+    # The kernel that is taken apart is the one that predicts.
+    _same(module.predict_raw(rows), result, forest.divisor)
+    calls: dict[str, Any] = {
+        name: lambda k=kernel: k(rows, result, 1)
+        for name, kernel in {**upto, **alone}.items()
+    }
+    calls[_CALL] = lambda: module.predict_raw(rows)
+    calls[_SUM] = plain_sum(rows, target)
+    with threadpool_limits(limits=1):
+        timing = interleave(calls, seconds=seconds, rounds=21)
+    ghz = clock_ghz(target)
+    if parts_of(whole) == BLOCK_PARTS:
+        sum_ns = timing.seconds(_SUM) / size * 1e9
+        floors = block_floors(forest, target, ghz, sum_ns)
+    else:
+        some = rows[: min(size, 512)]
+        floors = walk_floors(forest, ghz, mean_hops(forest, module.apply(some)))
+    return Profile(
+        case.name,
+        size,
+        str(target),
+        repr(schedule),
+        forest.n_trees,
+        ghz,
+        timing.seconds(parts_of(whole)[-1]) / size * 1e9,
+        tuple(_parts(upto, timing, floors, size)),
+        _counted(last, rows, result, forest),
+    )
+
+
+def _walks(forest: Forest, target: Target) -> dict[Any, Schedule]:
+    return dict(walking_schedules(forest, target))
+
+
+def _kernel(lowered: Lowered, function: Function, target: Target) -> Kernel:
+    kernel = replace(lowered.kernel, function=function)
+    return Kernel(replace(lowered, kernel=kernel), target)
+
+
+def _same(found: NDArray[Any], result: NDArray[Any], divisor: int) -> None:
+    expected = result / divisor if divisor != 1 else result
+    difference = describe_difference(
+        found.reshape(result.shape), expected.astype(result.dtype)
+    )
+    if difference is not None:
+        raise SystemExit(f"the kernel taken apart is another: {difference}")
+
+
+def _parts(
+    upto: dict[str, Kernel], timing: Timing, floors: dict[str, Floor], size: int
+) -> list[Part]:
+    """Return what each part adds: the median over rounds of differences."""
+    names = list(upto)
+    code = [mnemonics(upto[name].jit.assembly()) for name in names]
+    samples, parts = timing.samples, []
+
+    def gain(more: str, less: str | None) -> float:
+        before = samples[less] if less else [0.0] * len(samples[more])
+        pairs = zip(samples[more], before, strict=True)
+        return median(m - n for m, n in pairs) / size * 1e9
+
+    for i, name in enumerate(names):
+        own = code[i] - code[i - 1] if i else code[i]
+        without = _WITHOUT + name
+        saved = gain(names[-1], without) if without in samples else None
+        floor = floors.get(name)
+        parts.append(
+            Part(
+                name,
+                gain(name, names[i - 1] if i else None),
+                saved,
+                floor.ns_row if floor else None,
+                floor.formula if floor else "",
+                describe(own),
+            )
+        )
+    parts.append(Part("call", gain(_CALL, names[-1]), None, None, "", ""))
+    return parts
+
+
+def _counted(
+    kernel: Kernel, rows: NDArray[Any], result: NDArray[Any], forest: Forest
+) -> str:
+    calls = max(1, 20_000 // len(rows))
+
+    def work() -> None:
+        for _ in range(calls):
+            kernel(rows, result, 1)
+
+    counts, reason = count(work)
+    if not counts:
+        return reason
+    each = calls * len(rows) * forest.n_trees
+    found = ", ".join(f"{n / each:.3g} {name}" for name, n in counts.items())
+    return f"A row and tree: {found}."
+
+
+def to_markdown(made: Profile) -> str:
+    """Return the profile as a table, with what was compiled above it."""
+    lines = [
+        f"### {made.model}, {made.rows:,} rows, {made.target}\n",
+        f"`{made.schedule}`; {made.kernel_ns_row:.1f} ns a row, "
+        f"{made.kernel_ns_row / made.trees * 1e3:.0f} ps a row and tree; "
+        f"{made.ghz:.2f} GHz. {made.counted}\n",
+        "| part | ns a row | ps a row and tree | share | saved without | floor, ns "
+        "| × floor | of floor | instructions |",
+        "|---|--:|--:|--:|--:|--:|--:|---|---|",
+    ]
+    for part in made.parts:
+        share = part.ns_row / made.kernel_ns_row
+        lines.append(
+            f"| {part.name} | {part.ns_row:.2f} "
+            f"| {part.ns_row / made.trees * 1e3:.0f} | {share:.0%} "
+            f"| {_number(part.left_out_ns_row)} | {_number(part.floor_ns_row)} "
+            f"| {_number(part.distance, 1)} | {part.floor} | {part.instructions} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+if __name__ == "__main__":
+    typer.run(main)
