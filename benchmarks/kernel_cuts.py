@@ -103,7 +103,7 @@ def cut(function: Function, kept: Iterable[str]) -> Function:
     if parts == frozenset(whole):
         return function
     if whole == WALK_PARTS:
-        return replace(function, body=_walk_body(function.body, parts))
+        return replace(function, body=drop_dead(_walk_body(function.body, parts)))
     body = _block_body(function.body, parts, _leaf_numbers(function.body))
     while (less := _without_empty(drop_dead(body))) != body:
         body = less
@@ -202,7 +202,7 @@ def _walk_body(body: lir.Body, kept: frozenset[str]) -> lir.Body:
                 made += _walk_load(stmt, kept)
             case _:
                 made.append(_map_bodies(stmt, lambda b: _walk_body(b, kept)))
-    return drop_dead(tuple(made))
+    return tuple(made)
 
 
 def _walk_load(let: lir.Let, kept: frozenset[str]) -> list[Stmt]:
