@@ -4,7 +4,8 @@ from the least it could take.
 A kernel is one function. What is measured are kernels made from it that stop after a
 part (``kernel_cuts.py``), all in interleaved rounds of one process: a part takes what
 its kernel takes longer than the one before. What leaving only this part out saves
-stands beside it: where the two differ, parts overlap or share.
+stands beside it: where the two differ, parts overlap or share. Differences of times
+need quiet ones: of many short rounds, the fastest counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import json
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import numpy as np
@@ -38,6 +38,9 @@ from skforge.compiler.pipeline import Lowered
 #: Names of calls that are timed beside the kernels.
 _CALL, _SUM, _WITHOUT = "predict_raw", "plain sum", "without "
 
+#: Samples of a few milliseconds each: most end before another process gets the core.
+ROUNDS = 75
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -47,13 +50,9 @@ class Part:
     ns_row: float
     left_out_ns_row: float | None  # what the kernel without it saves
     floor_ns_row: float | None
+    distance: float | None  # how many times the floor, parts without one included
     floor: str
     instructions: str  # that stand in its assembly, not that run
-
-    @property
-    def distance(self) -> float | None:
-        """How many times the floor."""
-        return self.ns_row / self.floor_ns_row if self.floor_ns_row else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +140,10 @@ def profile(
     calls[_CALL] = lambda: module.predict_raw(rows)
     calls[_SUM] = plain_sum(rows, target)
     with threadpool_limits(limits=1):
-        timing = interleave(calls, seconds=seconds, rounds=21)
+        timing = interleave(calls, seconds=seconds, rounds=ROUNDS)
     ghz = clock_ghz(target)
     if parts_of(whole) == BLOCK_PARTS:
-        sum_ns = timing.seconds(_SUM) / size * 1e9
+        sum_ns = _fastest(timing, _SUM, size)
         floors = block_floors(forest, target, ghz, sum_ns)
     else:
         some = rows[: min(size, 512)]
@@ -156,7 +155,7 @@ def profile(
         repr(schedule),
         forest.n_trees,
         ghz,
-        timing.seconds(parts_of(whole)[-1]) / size * 1e9,
+        _fastest(timing, parts_of(whole)[-1], size),
         tuple(_parts(upto, timing, floors, size)),
         _counted(last, rows, result, forest),
     )
@@ -183,33 +182,38 @@ def _same(found: NDArray[Any], result: NDArray[Any], divisor: int) -> None:
 def _parts(
     upto: dict[str, Kernel], timing: Timing, floors: dict[str, Floor], size: int
 ) -> list[Part]:
-    """Return what each part adds: the median over rounds of differences."""
-    names = list(upto)
+    """Return what each part adds to the kernel up to the one before."""
+    names, parts = list(upto), []
     code = [mnemonics(upto[name].jit.assembly()) for name in names]
-    samples, parts = timing.samples, []
-
-    def gain(more: str, less: str | None) -> float:
-        before = samples[less] if less else [0.0] * len(samples[more])
-        pairs = zip(samples[more], before, strict=True)
-        return median(m - n for m, n in pairs) / size * 1e9
-
+    ns = {name: _fastest(timing, name, size) for name in timing.samples}
+    spent = 0.0
     for i, name in enumerate(names):
-        own = code[i] - code[i - 1] if i else code[i]
-        without = _WITHOUT + name
-        saved = gain(names[-1], without) if without in samples else None
-        floor = floors.get(name)
+        before = names[i - 1] if i else None
+        own = code[i] - code[i - 1] if before else code[i]
+        took = ns[name] - (ns[before] if before else 0.0)
+        without, floor = ns.get(_WITHOUT + name), floors.get(name)
+        spent += took
         parts.append(
             Part(
                 name,
-                gain(name, names[i - 1] if i else None),
-                saved,
+                took,
+                None if without is None else ns[names[-1]] - without,
                 floor.ns_row if floor else None,
+                # A part without a floor is a way to what the next part has to do.
+                spent / floor.ns_row if floor else None,
                 floor.formula if floor else "",
                 describe(own),
             )
         )
-    parts.append(Part("call", gain(_CALL, names[-1]), None, None, "", ""))
+        spent = 0.0 if floor else spent
+    call = ns[_CALL] - ns[names[-1]]
+    parts.append(Part("call", call, None, None, None, "", ""))
     return parts
+
+
+def _fastest(timing: Timing, name: str, size: int) -> float:
+    """Return nanoseconds a row of the fastest round."""
+    return min(timing.samples[name]) / size * 1e9
 
 
 def _counted(
