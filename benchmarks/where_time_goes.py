@@ -36,7 +36,11 @@ from skforge.compiler.module_kernels import Kernel, KernelCache
 from skforge.compiler.pipeline import Lowered
 
 #: Names of calls that are timed beside the kernels.
-_CALL, _SUM, _WITHOUT = "predict_raw", "plain sum", "without "
+_CALL, _NOTHING, _WITHOUT = "predict_raw", "no rows", "without "
+_SUM, _NO_SUM = "plain sum", "plain sum of no rows"
+
+#: Calls before the clock starts: small batches compile their entry at the third.
+WARM_UP = 5
 
 #: Samples of a few milliseconds each: most end before another process gets the core.
 ROUNDS = 75
@@ -132,18 +136,20 @@ def profile(
     last = upto[parts_of(whole)[-1]]
     last(rows, result, 1)
     # The kernel that is taken apart is the one that predicts.
-    _same(module.predict_raw(rows), result, forest.divisor)
+    for _ in range(WARM_UP):
+        _same(module.predict_raw(rows), result, forest.divisor)
     calls: dict[str, Any] = {
         name: lambda k=kernel: k(rows, result, 1)
         for name, kernel in {**upto, **alone}.items()
     }
     calls[_CALL] = lambda: module.predict_raw(rows)
-    calls[_SUM] = plain_sum(rows, target)
+    calls[_NOTHING] = lambda: last(rows[:0], result[:0], 1)
+    calls[_SUM], calls[_NO_SUM] = plain_sum(rows, target), plain_sum(rows[:0], target)
     with threadpool_limits(limits=1):
         timing = interleave(calls, seconds=seconds, rounds=ROUNDS)
     ghz = clock_ghz(target)
     if parts_of(whole) == BLOCK_PARTS:
-        sum_ns = _fastest(timing, _SUM, size)
+        sum_ns = _fastest(timing, _SUM, size) - _fastest(timing, _NO_SUM, size)
         floors = block_floors(forest, target, ghz, sum_ns)
     else:
         some = rows[: min(size, 512)]
@@ -155,7 +161,7 @@ def profile(
         repr(schedule),
         forest.n_trees,
         ghz,
-        _fastest(timing, parts_of(whole)[-1], size),
+        _fastest(timing, parts_of(whole)[-1], size) - _fastest(timing, _NOTHING, size),
         tuple(_parts(upto, timing, floors, size)),
         _counted(last, rows, result, forest),
     )
@@ -190,7 +196,7 @@ def _parts(
     for i, name in enumerate(names):
         before = names[i - 1] if i else None
         own = code[i] - code[i - 1] if before else code[i]
-        took = ns[name] - (ns[before] if before else 0.0)
+        took = ns[name] - ns[before or _NOTHING]
         without, floor = ns.get(_WITHOUT + name), floors.get(name)
         spent += took
         parts.append(
@@ -206,7 +212,7 @@ def _parts(
             )
         )
         spent = 0.0 if floor else spent
-    call = ns[_CALL] - ns[names[-1]]
+    call = ns[_CALL] - ns[names[-1]] + ns[_NOTHING]
     parts.append(Part("call", call, None, None, None, "", ""))
     return parts
 
