@@ -30,7 +30,8 @@ def draw(lines: Sequence[Line], path: Path) -> None:
     )
     for ax, (name, group) in zip(axes[:, 0], panels, strict=True):
         places = range(len(group))
-        ax.barh(places, [line.cost for line in group], left=0)
+        # From 1, where nothing is lost or won.
+        ax.barh(places, [(line.cost or 1) - 1 for line in group], left=1)
         ax.set_yticks(places, [line.change for line in group], fontsize=7)
         ax.invert_yaxis()
         ax.set_xscale("log")
