@@ -42,8 +42,11 @@ _SUM, _NO_SUM = "plain sum", "plain sum of no rows"
 #: Calls before the clock starts: small batches compile their entry at the third.
 WARM_UP = 5
 
-#: Samples of a few milliseconds each: most end before another process gets the core.
-ROUNDS = 75
+#: Seconds of a sample: most end before another process gets the core.
+SAMPLE = 0.002
+
+#: A part that takes less than minus this share of the kernel says that none did.
+BUSY = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,8 @@ def profile(
     calls[_NOTHING] = lambda: last(rows[:0], result[:0], 1)
     calls[_SUM], calls[_NO_SUM] = plain_sum(rows, target), plain_sum(rows[:0], target)
     with threadpool_limits(limits=1):
-        timing = interleave(calls, seconds=seconds, rounds=ROUNDS)
+        rounds = max(5, int(seconds / SAMPLE / len(calls)))
+        timing = interleave(calls, seconds=seconds, rounds=rounds)
     ghz = clock_ghz(target)
     if parts_of(whole) == BLOCK_PARTS:
         sum_ns = _fastest(timing, _SUM, size) - _fastest(timing, _NO_SUM, size)
@@ -258,6 +262,8 @@ def to_markdown(made: Profile) -> str:
             f"| {_number(part.left_out_ns_row)} | {_number(part.floor_ns_row)} "
             f"| {_number(part.distance, 1)} | {part.floor} | {part.instructions} |"
         )
+    if min(part.ns_row for part in made.parts) < -BUSY * made.kernel_ns_row:
+        lines.append("\nA part below zero: the machine was busy, measure again.")
     return "\n".join(lines) + "\n"
 
 
