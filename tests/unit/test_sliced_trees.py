@@ -71,8 +71,11 @@ def _stump_and_leaf() -> Forest:
 def test_a_fold_is_one_instruction_a_node_on_avx512(depth: int) -> None:
     shallow, _ = emitted(counted((5,), depth=3, n_trees=2), sliced(), V4)
     deep, _ = emitted(counted((5,), depth=depth, n_trees=2), sliced(), V4)
+    # Joining the bytes of leaf numbers takes others, of three lines each: one per two.
+    joins = (depth - 1) // 2 - (3 - 1) // 2
     more = deep.count("vpternlog") - shallow.count("vpternlog")
-    assert more == (1 << depth) - depth - (1 << 3) + 3
+    nodes = (1 << depth) - depth - (1 << 3) + 3
+    assert nodes <= more <= nodes + joins
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -146,8 +149,12 @@ def test_many_thresholds_are_searched(count: int, levels: int) -> None:
     (loop,) = loops(function, "rows")
     together = lockstep(V4)
     assert float_compares(loop.body) == together * levels
-    # the first level has one pivot
-    assert len(lets(loop.body, lir.Permute)) == together * (levels - 1)
+    # The first level has one pivot; a permute takes two registers of 16 of them.
+    permutes = sum(max(1, (1 << level) // 32) for level in range(1, levels))
+    assert len(lets(loop.body, lir.Permute)) == together * permutes
+    # Among its permutes a level chooses by answers that are there already.
+    chosen = sum(max(1, (1 << level) // 32) - 1 for level in range(levels))
+    assert len(lets(loop.body, lir.Select)) == together * (chosen + levels - 1)
     assert not loops(function, "threshold")
 
 

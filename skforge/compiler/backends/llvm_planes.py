@@ -152,17 +152,25 @@ def fold_tree(w: Writer, value: lir.Value, op: lir.FoldTree) -> None:
 
 
 def planes_to_index(w: Writer, value: lir.Value, planes: tuple[lir.Value, ...]) -> None:
-    """Put the planes' bits beside each other, the first as the highest."""
+    """Put the planes' bits beside each other, the first as the highest.
+
+    Joined as a tree: one after another, each masked move waits for the one before.
+    """
     lanes, text = lanes_of(value.type), type_text(value.type)
     element = type_text(element_of(value.type))
-    total = "zeroinitializer"
+    parts = []
     for place, plane in enumerate(reversed(planes)):
         bits = w.let(f"bitcast {w.typed(plane)} to <{lanes} x i1>")
         part = w.let(
             f"select <{lanes} x i1> {bits}, {text} "
             f"{splat_constant(str(1 << place), element)}, {text} zeroinitializer"
         )
-        total = part if place == 0 else w.let(f"or {text} {total}, {part}")
+        parts.append(part)
+    while len(parts) > 1:
+        pairs = zip(parts[0::2], parts[1::2], strict=False)
+        joined = [w.let(f"or {text} {a}, {b}") for a, b in pairs]
+        parts = joined + parts[len(parts) & ~1 :]
+    total = parts[0] if parts else "zeroinitializer"
     w.bind(value.name, total)
 
 

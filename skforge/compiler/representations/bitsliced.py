@@ -21,7 +21,7 @@ from skforge.compiler.representations.base import (
     Representation,
     register,
 )
-from skforge.compiler.representations.columns import lockstep, search_levels
+from skforge.compiler.representations.columns import lockstep, permuted, search_levels
 from skforge.compiler.representations.predicate_lines import PredicateLowering
 from skforge.compiler.representations.predicate_table import (
     PredicateTable,
@@ -55,7 +55,7 @@ class BitslicedLayout(BlockLayout):
         self._lanes = max(2, target.vector_bits // (8 * item))
         self._plane_rows = min(block, max(64, target.vector_bits))
         self._bytes = target.has("avx512vbmi")
-        self._lockstep = lockstep(target)
+        self._lockstep, self._held = lockstep(target), permuted(target)
         levels = search_levels(target, self._lanes, item)
         # Blocks of other sizes have the same predicates and trees.
         key = ("bitsliced", id(forest), self._lanes, levels)
@@ -80,6 +80,7 @@ class BitslicedLayout(BlockLayout):
             self._block,
             self._plane_rows // 64,
             self._lockstep,
+            self._held,
             model,
         )
         self._sliced = BitslicedLowering(

@@ -45,6 +45,7 @@ from skforge.compiler.representations.category_tests import outside_set
 from skforge.compiler.representations.columns import (
     WIDE,
     ColumnTile,
+    pivot_of,
     tile_starts,
     transpose,
 )
@@ -91,6 +92,8 @@ class ColumnCodes:
         Levels of a search that registers hold; 0: all are read from memory.
     lockstep : int
         Vectors of rows searched together.
+    held : int
+        Registers that one permute looks up in.
     block : int
         Most rows of a block.
     model : callable
@@ -106,12 +109,14 @@ class ColumnCodes:
         lanes: int,
         levels: int,
         lockstep: int,
+        held: int,
         block: int,
         model: Model,
     ) -> None:
         self.b, self.t, self.forest, self.lanes = b, table, forest, lanes
         self._model = model
         self._op: CompareOp = "ge" if comparison == "lt" else "gt"
+        self._held = held
         self._scalar: Scalar = scalar_of(forest.threshold.dtype)
         self._index = U32 if self._scalar == F32 else I64
         self._word_lanes = lanes if self._scalar == F32 else 2 * lanes
@@ -352,10 +357,12 @@ class ColumnCodes:
         b = self.b
         index_vec = Vec(self._index, self.lanes)
         codes = [b.const(0, index_vec)] * len(x)
-        for level, table in enumerate(tables):
+        answers: list[list[Value]] = [[] for _ in x]  # the last level's first
+        for table in tables:
             for v in range(len(x)):
-                pivot = table[0] if level == 0 else b.permute(table, codes[v])
-                codes[v] = self._descend(codes[v], x[v], pivot)
+                pivot = pivot_of(b, table, codes[v], answers[v], self._held)
+                codes[v], passed = self._descend(codes[v], x[v], pivot)
+                answers[v].insert(0, passed)
         if not deep:
             return codes
         held = sum(max(self.lanes, 1 << k) for k in range(levels))
@@ -369,7 +376,7 @@ class ColumnCodes:
                 at = b.binary("add", start, code)
                 at = b.bitcast(at, I32) if self._index == U32 else at
                 pivot = b.load(self._numbers, at)
-                made.append(self._descend(code, x[v], pivot))
+                made.append(self._descend(code, x[v], pivot)[0])
             return [b.binary("add", base, size), b.binary("add", size, size), *made]
 
         extra = b.load(self._extra, j)
@@ -378,12 +385,12 @@ class ColumnCodes:
         )
         return codes
 
-    def _descend(self, code: Value, x: Value, pivot: Value) -> Value:
-        """Return ``2 code``, or one more where x passes the pivot."""
+    def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:
+        """Return ``2 code``, or one more where x passes the pivot, and where."""
         b = self.b
         twice = b.binary("add", code, code)
         passed = b.compare(self._op, x, pivot)
-        return b.select(passed, b.binary("or", twice, 1), twice)
+        return b.select(passed, b.binary("or", twice, 1), twice), passed
 
     def _test(self, what: int, x: Value, j: Value, offset: Value) -> Value:
         """Return 1 where a single test sends the row right."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.builder import Builder, lanes_of
 from skforge.compiler.ir.lir import Scalar, Value, Vec
 from skforge.compiler.representations.base import BlockRows
 from skforge.compiler.target import Target
@@ -139,6 +139,45 @@ def lockstep(target: Target) -> int:
     163, 157, 175 and 192 with 16: one waits for its look-ups, many spill.
     """
     return 4 if target.vector_registers >= 32 else 2
+
+
+def permuted(target: Target) -> int:
+    """Return the registers that one permute of the target looks up in."""
+    return 2 if target.has_mask_registers else 1
+
+
+def pivot_of(
+    b: Builder,
+    table: Sequence[Value],
+    index: Value,
+    answers: Sequence[Value],
+    held: int,
+) -> Value:
+    """Look up the pivots of a level of a search, one in each lane.
+
+    Parameters
+    ----------
+    b : Builder
+        Receives the code.
+    table : sequence of Value
+        Registers, a power of two.
+    index : Value
+        Places in the table, answer k of the search being bit k.
+    answers : sequence of Value
+        Masks of the levels before. More registers than one permute takes are chosen
+        among by these: testing the index again costs a fifth of the search.
+    held : int
+        Registers that one permute takes.
+    """
+    if not answers:
+        return table[0]
+    if len(table) <= held:
+        return b.permute(table, index)
+    half = len(table) // 2
+    bit = (half * lanes_of(index.type)).bit_length() - 1
+    low = pivot_of(b, table[:half], index, answers, held)
+    high = pivot_of(b, table[half:], index, answers, held)
+    return b.select(answers[bit], high, low)
 
 
 def search_levels(target: Target, lanes: int, item: int) -> int:

@@ -37,7 +37,12 @@ from skforge.compiler.ir.lir import (
 )
 from skforge.compiler.representations.base import BlockRows, Model
 from skforge.compiler.representations.category_tests import outside_set
-from skforge.compiler.representations.columns import WIDE, WIDE_PART, ColumnTile
+from skforge.compiler.representations.columns import (
+    WIDE,
+    WIDE_PART,
+    ColumnTile,
+    pivot_of,
+)
 from skforge.compiler.representations.predicate_table import (
     CATEGORY,
     DIRECT,
@@ -79,11 +84,12 @@ class PredicateLowering:
         block: int,
         plane_words: int,
         lockstep: int,
+        held: int,
         model: Model,
     ) -> None:
         self.b, self.t, self.forest = b, table, forest
         self.lanes, self.block, self.plane_words = lanes, block, plane_words
-        self.lockstep = lockstep
+        self.lockstep, self.held = lockstep, held
         self.op: CompareOp = "ge" if comparison == "lt" else "gt"
         jobs = table.jobs
         self.kind = model("job_kind", jobs.kind)
@@ -331,12 +337,15 @@ class PredicateLowering:
             first = b.binary("add", column, r)
             x = self.columns.vectors(first, step)
             index = [zero] * self.lockstep
+            answers: list[list[Value]] = []
             byte = b.binary("add", planes, b.binary("div", r, 8))
             for j in range(levels):
                 masks = []
                 for v in range(self.lockstep):
-                    pivot = tables[0][0] if j == 0 else b.permute(tables[j], index[v])
+                    known = [found[v] for found in answers]
+                    pivot = pivot_of(b, tables[j], index[v], known, self.held)
                     masks.append(self._compare(x[v], pivot))
+                answers.append(masks)
                 place = b.add(byte, (levels - 1 - j) * self.line_bytes)
                 self._store_masks(self.planes, place, masks)
                 for v in range(self.lockstep):

@@ -10,7 +10,7 @@ from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import BlockRows, Model
 from skforge.compiler.representations.code_columns import ColumnCodes, part_rows
 from skforge.compiler.representations.code_rows import RowCodes
-from skforge.compiler.representations.columns import lockstep, search_levels
+from skforge.compiler.representations.columns import lockstep, permuted, search_levels
 from skforge.compiler.target import Target
 
 
@@ -65,6 +65,7 @@ def quantize_block(
             lanes,
             levels,
             lockstep(target),
+            permuted(target),
             block,
             model,
         )
