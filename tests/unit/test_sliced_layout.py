@@ -11,6 +11,8 @@ from skforge.compiler import pipeline
 from skforge.compiler.forest import Forest
 from skforge.compiler.representations.sliced_layout import (
     FOLD_LIMIT,
+    GROUP_OPS,
+    GROUP_TREES,
     MAX_BITS,
     MAX_CLASSES,
     SlicedTrees,
@@ -191,3 +193,26 @@ def test_offsets_of_values_may_pass_two_gigabytes() -> None:
     data = pipeline.lower(hir, Target.x86_64("v4")).kernel.data
     (offsets,) = [d.data for d in data if d.buffer.name == "leaf_offset"]
     assert offsets.dtype == np.int64
+
+
+def test_lists_run_in_groups_by_dependence() -> None:
+    """The first tree of a group runs all of it; nothing reads what comes later."""
+    random = np.random.default_rng(0)
+    made = forest_of([grown(20, random) for _ in range(40)])
+    order = np.arange(made.n_trees)
+    n_lines = made.n_predicates
+    trees = slice_trees(made, np.arange(n_lines, dtype=np.int32), order, n_lines)
+    own = np.diff(trees.op_offset)
+    listed = np.array([trees.shapes[k][0] == "list" for k in trees.shape_of])
+    assert listed.sum() > GROUP_TREES
+    assert 0 < (own > 0).sum() < listed.sum()
+    assert not own[~listed].any()
+    temporaries = range(n_lines + 2, trees.n_lines)
+    for first, count in zip(trees.op_offset[:-1], own, strict=True):
+        assert count <= GROUP_OPS
+        known: dict[int, int] = {}
+        for target, *read in trees.ops[first : first + count].tolist():
+            assert target in temporaries and target not in known
+            assert all(line in known for line in read if line in temporaries)
+            known[target] = 1 + max(known.get(line, 0) for line in read)
+        assert list(known.values()) == sorted(known.values())
