@@ -37,6 +37,10 @@ LOADED_ROWS = 8
 GROUP = 64
 
 
+#: Parts of a block that are folded together where planes are shorter than blocks.
+PARTS_TOGETHER = 2
+
+
 class BitslicedLowering:
     """Writes the trees of one block of ``block`` rows."""
 
@@ -202,37 +206,47 @@ class BitslicedLowering:
         plane = Plane(rows)
         parts = self.block // rows
 
-        def line(node: int, part: Value) -> Value:
+        # Planes of several parts side by side share the loads of their lines' numbers.
+        together = min(parts, PARTS_TOGETHER)
+
+        def line(node: int, first: Value) -> list[Value]:
             number = b.load(self.lines_of, b.add(nodes, node))
             index = b.convert(number, I64)
             if parts > 1:
-                index = b.binary("add", b.mul(index, parts), part)
-            return b.let(lir.LoadPlane(lines, index), plane, "line")
+                index = b.binary("add", b.mul(index, parts), first)
+            return [
+                b.let(lir.LoadPlane(lines, b.add(index, k)), plane, "line")
+                for k in range(together)
+            ]
 
-        def sub_block(part: Value, _: tuple[Value, ...]) -> None:
-            found: list[Value] = []
+        def sub_block(first: Value, _: tuple[Value, ...]) -> None:
+            found: list[list[Value]] = []
 
-            def reach(node: int, level: int, below: int) -> Value:
-                """Return the line a row reaches ``below`` levels under a node."""
+            def reach(node: int, level: int, below: int) -> list[Value]:
+                """Return the lines rows reach ``below`` levels under a node."""
                 if below == 0:
-                    return line(node, part)
+                    return line(node, first)
                 left = reach(2 * node + 1, level + 1, below - 1)
                 right = reach(2 * node + 2, level + 1, below - 1)
-                mux = lir.PlaneMux(found[level], right, left)
-                return b.let(mux, plane, "plane")
+                return [
+                    b.let(lir.PlaneMux(select, one, two), plane, "plane")
+                    for select, one, two in zip(found[level], right, left, strict=True)
+                ]
 
             for level in range(depth):
                 found.append(reach(0, 0, level))
-            for level, value in enumerate(found):
+            for level, values in enumerate(found):
                 index = b.const(level * parts)
                 if parts > 1:
-                    index = b.binary("add", index, part)
-                b.emit(lir.StorePlane(self.planes, index, value))
+                    index = b.binary("add", index, first)
+                for k, value in enumerate(values):
+                    b.emit(lir.StorePlane(self.planes, b.add(index, k), value))
 
-        if parts == 1:
+        if parts == together:
             sub_block(b.const(0), ())
         else:
-            b.for_(b.const(0), b.const(parts), b.const(1), sub_block, hint="part")
+            step = b.const(together)
+            b.for_(b.const(0), b.const(parts), step, sub_block, hint="part")
 
     def _look_up(
         self, depth: int, leaves: Value, output: Value, sums: Buffer
