@@ -75,6 +75,7 @@ class CompiledModule:
         self._first_rows = [first for (first, _), _ in self._ranges]
         self._ready: dict[tuple[int, Element], Kernel] = {}
         self._table = entries.KernelTable(len(self._ranges))
+        self._steps: dict[int, int] = {}  # by range: rows of a parallel block
         self._raw_entry: Any = None
         self._small_calls = 0
         self._compiler = KernelCache(forest, target, reduction)
@@ -189,8 +190,22 @@ class CompiledModule:
         if n_jobs is None or n_jobs == 1:
             return 1
         _check_n_jobs(n_jobs)
-        wanted = resolve_n_jobs(n_jobs)
-        return max(1, min(wanted, int(n_rows * self._levels / WORK_PER_THREAD)))
+        most = int(n_rows * self._levels / WORK_PER_THREAD)
+        # Asking how many threads there are takes longer than a small batch.
+        if most > 1:
+            most = min(most, self._parallel_trips(n_rows))
+        return min(resolve_n_jobs(n_jobs), most) if most > 1 else 1
+
+    def _parallel_trips(self, n_rows: int) -> int:
+        """Return the iterations of the outermost loop, if it is one over blocks."""
+        number = self._range_of(n_rows)
+        if number not in self._steps:
+            nest = self._ranges[number][1].loop_nest(self.forest.n_trees)
+            blocks = nest.loops[0] if len(nest.loops) == 1 else None
+            fixed = blocks is not None and blocks.root == "batch" and blocks.parallel
+            step = blocks.step if fixed and blocks is not None else 1
+            self._steps[number] = step if isinstance(step, int) else 1
+        return -(-n_rows // self._steps[number])
 
     # ------------------------------------------------------------ fast calls
 

@@ -367,7 +367,10 @@ def test_small_work_stays_on_the_calling_thread() -> None:
     module = compile_forest(made, n_jobs=8)
     assert module._threads(1, None) == 1
     assert module._threads(30, None) == 1
-    assert module._threads(200, None) == 5
+    assert module._threads(200, None) == 1  # one block of rows
+    assert module._threads(1200, None) == 3
+    walks = S.tile("batch", "b0", "b1", 16).parallel("b0")
+    assert compile_forest(made, walks, n_jobs=8)._threads(200, None) == 5
     assert module._threads(100_000, None) == 8
     assert module._threads(100_000, 3) == 3
     assert compile_forest(made)._threads(100_000, None) == 1
