@@ -15,6 +15,7 @@ from skforge.compiler.representations.sliced_layout import (
     GROUP_TREES,
     MAX_BITS,
     MAX_CLASSES,
+    MAX_CODE_BITS,
     SlicedTrees,
     byte_planes,
     check_trees,
@@ -216,3 +217,14 @@ def test_lists_run_in_groups_by_dependence() -> None:
             assert all(line in known for line in read if line in temporaries)
             known[target] = 1 + max(known.get(line, 0) for line in read)
         assert list(known.values()) == sorted(known.values())
+
+
+def test_a_bit_more_halves_the_operations_of_many_leaves() -> None:
+    random = np.random.default_rng(1)
+    made = forest_of([grown(250, random) for _ in range(6)])
+    line_of = np.arange(made.n_predicates, dtype=np.int32)
+    order = np.arange(made.n_trees)
+    short = slice_trees(made, line_of, order, made.n_predicates)
+    long = slice_trees(made, line_of, order, made.n_predicates, MAX_CODE_BITS)
+    assert (short.bits.max(), long.bits.max()) == (MAX_BITS, MAX_CODE_BITS)
+    assert len(long.ops) < 0.65 * len(short.ops)

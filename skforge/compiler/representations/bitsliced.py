@@ -29,6 +29,8 @@ from skforge.compiler.representations.predicate_table import (
     refusal,
 )
 from skforge.compiler.representations.sliced_layout import (
+    MAX_BITS,
+    MAX_CODE_BITS,
     SlicedTrees,
     check_trees,
     slice_trees,
@@ -58,11 +60,12 @@ class BitslicedLayout(BlockLayout):
         self._lockstep, self._held = lockstep(target), permuted(target)
         levels = search_levels(target, self._lanes, item)
         # Blocks of other sizes have the same predicates and trees.
-        key = ("bitsliced", id(forest), self._lanes, levels)
+        key = ("bitsliced", id(forest), self._lanes, levels, self._bytes)
         if key not in hir.shared:
             table = plan_predicates(forest, hir.comparison, self._lanes, levels)
             order = hir.tiles.tree_order
-            trees = slice_trees(forest, table.line_of, order, table.n_lines)
+            bits = MAX_CODE_BITS if self._bytes else MAX_BITS
+            trees = slice_trees(forest, table.line_of, order, table.n_lines, bits)
             hir.shared[key] = (table, trees)
         self.table: PredicateTable
         self._trees: SlicedTrees

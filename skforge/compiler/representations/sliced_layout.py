@@ -30,6 +30,10 @@ from skforge.exceptions import ScheduleError
 #: Bits of a code: the 256 entries that byte look-ups reach.
 MAX_BITS = 8
 
+#: Bits of a list's code where a table brings it back to a leaf's number: one more than
+#: 129 to 256 leaves need halves their operations.
+MAX_CODE_BITS = 9
+
 #: Bodies of code a kernel has for folded trees of different depth.
 MAX_CLASSES = 3
 
@@ -108,7 +112,11 @@ def check_trees(forest: Forest) -> None:
 
 
 def slice_trees(
-    forest: Forest, line_of: NDArray[np.int32], order: NDArray[np.int32], n_lines: int
+    forest: Forest,
+    line_of: NDArray[np.int32],
+    order: NDArray[np.int32],
+    n_lines: int,
+    code_bits: int = MAX_BITS,
 ) -> SlicedTrees:
     """Lay every tree out in bits.
 
@@ -122,6 +130,8 @@ def slice_trees(
         The tree at each position of the walking order.
     n_lines : int
         Lines of the predicates; constants and temporaries follow.
+    code_bits : int, default=8
+        Bits that the code of a list may have.
     """
     check_trees(forest)
     folded = folds(forest)[order]
@@ -130,7 +140,9 @@ def slice_trees(
     bits[folded] = _classes(depth[folded])
     zero, one, first = n_lines, n_lines + 1, n_lines + 2
     lists = {
-        int(p): _list(forest, int(order[p]), line_of, Encoding(zero, one, first))
+        int(p): _list(
+            forest, int(order[p]), line_of, Encoding(zero, one, first), code_bits
+        )
         for p in np.flatnonzero(~folded)
     }
     groups = _groups(lists, first)
@@ -251,9 +263,13 @@ def _by_level(ops: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _list(
-    forest: Forest, tree: int, line_of: NDArray[np.int32], into: Encoding
+    forest: Forest,
+    tree: int,
+    line_of: NDArray[np.int32],
+    into: Encoding,
+    code_bits: int,
 ) -> _List:
-    """Encode one tree as operations, with one bit to spare where a byte has it."""
+    """Encode one tree as operations, with one bit to spare where codes have it."""
     first, last = forest.tree_offset[tree], forest.tree_offset[tree + 1]
     predicate = forest.predicate[first:last].tolist()
     left = (forest.left[first:last] - first).tolist()
@@ -275,7 +291,7 @@ def _list(
         pending.pop()
     whole = made[0]
     assert whole is not None
-    bits = min(MAX_BITS, (whole.leaves - 1).bit_length() + 1)
+    bits = min(code_bits, (whole.leaves - 1).bit_length() + 1)
     lines, cubes = encode(whole, bits, into)
     ops = np.array(into.ops, np.int32).reshape(-1, 4)
     return _List(np.array(lines, np.int32), ops, code_table(cubes, len(lines)))

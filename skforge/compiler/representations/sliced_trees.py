@@ -26,7 +26,12 @@ from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.lir import I64, U8, U16, Buffer, Plane, Scalar, Value, Vec
 from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import Model
-from skforge.compiler.representations.sliced_layout import SlicedTrees, byte_planes
+from skforge.compiler.representations.sliced_layout import (
+    MAX_BITS,
+    MAX_CODE_BITS,
+    SlicedTrees,
+    byte_planes,
+)
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
 
@@ -61,9 +66,11 @@ class BitslicedLowering:
         self.width = forest.leaf_value.shape[1]
         self.shape_of = model("tree_shape", trees.shape_of)
         self.line_offset = model("line_offset", trees.line_offset)
-        self.lines_of = model("tree_lines", trees.lines)
+        # Short numbers where they fit: these tables are read whole for each block.
+        number = np.uint16 if trees.n_lines <= 1 << 16 else np.int32
+        self.lines_of = model("tree_lines", trees.lines.astype(number))
         self.op_offset = model("op_offset", trees.op_offset)
-        self.ops = model("tree_ops", trees.ops.reshape(-1))
+        self.ops = model("tree_ops", trees.ops.reshape(-1).astype(number))
         self.leaf_offset = model("leaf_offset", self._value_offsets())
         self.values = model("leaf_tables", self._value_tables())
         self.output = model("tree_outputs", forest.tree_output[order])
@@ -73,14 +80,23 @@ class BitslicedLowering:
 
     def _entries(self, depth: int) -> int:
         """Entries of a value table: as many as leaves, at least one look-up."""
-        return max(GROUP, 1 << depth) if self.byte_lookup else 1 << depth
+        if not self.byte_lookup:
+            return 1 << depth
+        return max(GROUP, 1 << min(depth, MAX_BITS))
+
+    def _remap(self, depth: int) -> int:
+        """Bytes of the table from a long code to a leaf's number, before the values."""
+        return 1 << depth if self.byte_lookup and depth > MAX_BITS else 0
 
     def _value_sizes(self) -> NDArray[np.int64]:
         """Return the elements of each tree's table."""
         sizes = np.array([self._entries(bits) for _, bits in self.t.shapes], np.int64)
-        sizes = sizes[self.t.shape_of]
         whole: NDArray[np.int64] = sizes * self.width
-        return whole * self.sum.bytes if self.byte_lookup else whole
+        if self.byte_lookup:
+            remaps = [self._remap(bits) for _, bits in self.t.shapes]
+            whole = whole * self.sum.bytes + np.array(remaps, np.int64)
+        of_tree: NDArray[np.int64] = whole[self.t.shape_of]
+        return of_tree
 
     def _value_offsets(self) -> NDArray[np.int64]:
         sizes = self._value_sizes()
@@ -95,11 +111,17 @@ class BitslicedLowering:
         for bits in np.unique(bits_of).tolist():  # all trees of a size at once
             trees = np.flatnonzero(bits_of == bits)
             codes = self.t.leaf_offset[trees][:, None] + np.arange(1 << bits)
-            values = leaf[self.t.leaf_row[codes]].transpose(0, 2, 1)
-            values = values.reshape(len(trees) * self.width, 1 << bits)
+            rows = self.t.leaf_row[codes]
+            remap = np.zeros((len(trees), 0), np.uint8)
+            if self._remap(bits):
+                rows, remap = _numbered(rows, self._entries(bits))
+            values = leaf[rows].transpose(0, 2, 1)
+            values = values.reshape(len(trees) * self.width, rows.shape[1])
             if self.byte_lookup:
                 values = byte_planes(values, self._entries(bits))
             values = values.reshape(len(trees), -1)
+            if self._remap(bits):
+                values = np.concatenate([remap, values], axis=1)
             made[offsets[trees][:, None] + np.arange(values.shape[1])] = values
         return made
 
@@ -120,7 +142,7 @@ class BitslicedLowering:
     def scratch(self) -> None:
         """Allocate the planes of one tree and leaf numbers of a group."""
         b = self.b
-        size = b.const(8 * self.block // 8)
+        size = b.const(MAX_CODE_BITS * self.block // 8)
         self.planes = b.alloc("leaf_planes", U8, size, alignment=64)
         self.numbers = b.alloc("leaf_numbers", U8, b.const(GROUP), alignment=64)
 
@@ -266,10 +288,7 @@ class BitslicedLowering:
                 )
                 for level in range(depth)
             )
-            if planes:
-                index = b.let(lir.PlanesToIndex(planes), Vec(U8, GROUP), "leaf")
-            else:
-                index = b.const(0, Vec(U8, GROUP))
+            index = self._leaf_number(planes, leaves)
             first = b.binary("add", output, b.mul(g, GROUP))
             if self.byte_lookup:
                 for k in range(self.width):
@@ -281,12 +300,30 @@ class BitslicedLowering:
 
         b.for_(b.const(0), b.const(groups), b.const(1), group, hint="group")
 
+    def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
+        """Return the places of 64 rows in the value table, from the bits of codes."""
+        b, vec = self.b, Vec(U8, GROUP)
+        if not planes:
+            return b.const(0, vec)
+        index = b.let(lir.PlanesToIndex(planes[-MAX_BITS:]), vec, "leaf")
+        if len(planes) <= MAX_BITS:
+            return index
+        registers = [
+            b.load(self.values, b.add(leaves, at), vec)
+            for at in range(0, self._remap(len(planes)), GROUP)
+        ]
+        half = len(registers) // 2
+        low = b.permute(registers[:half], index)
+        high = b.permute(registers[half:], index)
+        top = b.let(lir.PlanesToIndex(planes[:1]), vec, "top")
+        return b.select(b.compare("ne", top, b.const(0, vec)), high, low)
+
     # ------------------------------------------------------------ look-ups
 
     def _registers(self, depth: int, leaves: Value, k: int) -> list[list[Value]]:
         """Load one output's value table: for each byte, its registers."""
         b, entries = self.b, self._entries(depth)
-        first = k * self.sum.bytes * entries
+        first = self._remap(depth) + k * self.sum.bytes * entries
         return [
             [
                 b.load(
@@ -344,6 +381,34 @@ class BitslicedLowering:
 
         step = b.const(LOADED_ROWS)
         b.for_(b.const(0), b.const(GROUP), step, rows, hint="row")
+
+
+def _numbered(
+    rows: NDArray[np.int32], entries: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Give numbers to the leaves that each tree's codes stand for.
+
+    Parameters
+    ----------
+    rows : ndarray of int32, shape (n_trees, n_codes)
+        The leaf of each code.
+    entries : int
+        Leaves a tree has at most.
+
+    Returns
+    -------
+    leaves : ndarray of int32, shape (n_trees, entries)
+        The leaf of each number; those that are too many repeat another.
+    numbers : ndarray of uint8, shape (n_trees, n_codes)
+        The number of each code.
+    """
+    leaves = np.zeros((len(rows), entries), np.int32)
+    numbers = np.zeros(rows.shape, np.uint8)
+    for tree, own in enumerate(rows):
+        found, number = np.unique(own, return_inverse=True)
+        leaves[tree, : len(found)] = found
+        numbers[tree] = number.ravel()
+    return leaves, numbers
 
 
 def _unpack_lanes(lanes: int, high: bool) -> list[int]:
