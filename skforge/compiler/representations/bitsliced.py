@@ -21,7 +21,13 @@ from skforge.compiler.representations.base import (
     Representation,
     register,
 )
-from skforge.compiler.representations.columns import lockstep, permuted, search_levels
+from skforge.compiler.representations.columns import (
+    WIDE,
+    lockstep,
+    permuted,
+    search_levels,
+)
+from skforge.compiler.representations.narrow_rows import narrowed, narrows
 from skforge.compiler.representations.predicate_lines import PredicateLowering
 from skforge.compiler.representations.predicate_table import (
     PredicateTable,
@@ -52,7 +58,9 @@ class BitslicedLayout(BlockLayout):
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         forest = hir.forest
-        item = forest.threshold.dtype.itemsize
+        narrow = forest.n_features <= WIDE and narrows(forest, hir.comparison)
+        tests = narrowed(forest) if narrow else forest
+        item = tests.threshold.dtype.itemsize
         self._hir, self._block = hir, block
         self._lanes = max(2, target.vector_bits // (8 * item))
         self._plane_rows = min(block, max(64, target.vector_bits))
@@ -62,7 +70,7 @@ class BitslicedLayout(BlockLayout):
         # Blocks of other sizes have the same predicates and trees.
         key = ("bitsliced", id(forest), self._lanes, levels, self._bytes)
         if key not in hir.shared:
-            table = plan_predicates(forest, hir.comparison, self._lanes, levels)
+            table = plan_predicates(tests, hir.comparison, self._lanes, levels)
             order = hir.tiles.tree_order
             bits = MAX_CODE_BITS if self._bytes else MAX_BITS
             trees = slice_trees(forest, table.line_of, order, table.n_lines, bits)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.builder import Builder, lanes_of
-from skforge.compiler.ir.lir import Scalar, Value, Vec
+from skforge.compiler.ir.lir import U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.representations.base import BlockRows
 from skforge.compiler.target import Target
 
@@ -29,7 +29,8 @@ WIDE, WIDE_PART = 500, 128
 class ColumnTile:
     """The buffer of one tile's columns: column c of row r is at ``c * part + r``.
 
-    ``clean`` is applied to every number read, scalar or vector.
+    ``clean`` is applied to every number read, scalar or vector; what it makes of them
+    is of type ``scalar``.
     """
 
     def __init__(
@@ -81,10 +82,20 @@ class ColumnTile:
         at = b.binary("add", b.binary("mul", row, rows.stride), start)
         vectors = []
         for _ in range(n):
-            vectors.append(self._clean(b.load(rows.rows, at, self.vec)))
+            vectors.append(self._row(rows.rows, at))
             at = b.binary("add", at, rows.stride)
         for c, vector in enumerate(transpose(b, vectors, self.scalar.bytes)):
             b.store(self.buffer, b.add(r, c * self.part), vector)
+
+    def _row(self, rows: Buffer, at: Value) -> Value:
+        """Load one row's numbers; wider ones than the tile's in two vectors."""
+        b, n = self.b, self.lanes
+        if rows.element == self.scalar:
+            return self._clean(b.load(rows, at, self.vec))
+        half = Vec(rows.element, n // 2)
+        low = self._clean(b.load(rows, at, half))
+        high = self._clean(b.load(rows, b.add(at, n // 2), half))
+        return b.shuffle(low, high, range(n))
 
     def _transpose_slow(
         self, rows: BlockRows, start: Value, row: Value, r: Value, last: Value
@@ -130,6 +141,23 @@ class ColumnTile:
             b.prefetch(rows.rows, b.binary("add", at, column))
 
         b.for_(first, last, b.const(1), row, hint="ahead")
+
+
+def store_masks(
+    b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]
+) -> None:
+    """Store the masks of consecutive vectors as bits, from byte ``at`` on."""
+    lanes = lanes_of(masks[0].type)
+    joined = max(1, 8 // lanes)
+    # The mask of a vector is one integer: 16 or 8 rows, fewer are joined.
+    scalar = U16 if lanes == 16 else U8
+    for v in range(0, len(masks), joined):
+        bits = b.mask_bits(masks[v], scalar)
+        for k in range(1, joined):
+            more = b.mask_bits(masks[v + k], scalar)
+            more = b.binary("shl", more, k * lanes)
+            bits = b.binary("or", bits, more)
+        b.store(lines, b.add(at, v * lanes // 8), bits)
 
 
 def lockstep(target: Target) -> int:

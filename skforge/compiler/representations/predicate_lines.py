@@ -27,7 +27,6 @@ from skforge.compiler.ir.lir import (
     F32,
     I64,
     U8,
-    U16,
     U32,
     Buffer,
     CompareOp,
@@ -42,7 +41,9 @@ from skforge.compiler.representations.columns import (
     WIDE_PART,
     ColumnTile,
     pivot_of,
+    store_masks,
 )
+from skforge.compiler.representations.narrow_rows import Ties, round_down
 from skforge.compiler.representations.predicate_table import (
     CATEGORY,
     DIRECT,
@@ -104,9 +105,9 @@ class PredicateLowering:
         self.right = not table.unordered and len(table.right_lines) > 1
         self.scalar: Scalar = self.numbers.element
         self.index_type = U32 if self.scalar == F32 else I64
-        # A mask of the lanes is stored as one integer: 16 or 8 rows of a line.
-        self.mask_type = U16 if lanes == 16 else U8
         self.line_bytes = block // 8
+        # float64 rows whose numbers are float32: see narrow_rows.py.
+        self.narrow = self.scalar == F32 and forest.input_dtype == np.float64
         # Wide rows are taken in parts of a block, so that the cache lines a tile of
         # columns touches stay in the first cache.
         self.wide = forest.n_features > WIDE
@@ -122,7 +123,20 @@ class PredicateLowering:
     def scratch(self) -> None:
         """Allocate the columns of a tile, code bits and line parts of one feature."""
         b = self.b
-        self.columns = ColumnTile(b, self.scalar, self.lanes, self.part, self._clean)
+        clean = self._clean_narrow if self.narrow else self._clean
+        self.columns = ColumnTile(b, self.scalar, self.lanes, self.part, clean)
+        if self.narrow:
+            exact = np.zeros(self.t.n_lines, np.float64)
+            exact[self.t.line_of] = self.forest.threshold
+            self.ties = Ties(
+                b,
+                exact,
+                self.lanes,
+                self.part,
+                self._clean,
+                self.t.unordered,
+                self._model,
+            )
         held = len(self.searches) if self.kept else 1
         # One set of planes more, for what is missing in other jobs.
         self.spare = held * PLANES * self.line_bytes
@@ -186,6 +200,7 @@ class PredicateLowering:
         def tile(i: Value, _: tuple[Value, ...]) -> None:
             start = b.convert(b.load(self.tile_start, i), I64)
             self.columns.fill(rows, start)
+            self.tile_rows, self.tile_first = rows, start
             first = b.convert(b.load(self.tile_jobs, i), I64)
             last = b.convert(b.load(self.tile_jobs, b.add(i, 1)), I64)
             following = b.binary("min", b.add(i, AHEAD), n_tiles - 1)
@@ -238,7 +253,7 @@ class PredicateLowering:
             planes = b.binary("add", b.mul(own, PLANES * self.line_bytes), shift)
 
         def mark() -> None:
-            if self.right:
+            if self.right and self.kept:
                 self._missing_right(j, job.column, shift, lines)
 
         def direct() -> None:
@@ -253,7 +268,6 @@ class PredicateLowering:
             self._search(levels, job.column, job.offset, planes)
             if not self.kept:
                 self._thermometer(levels, job.line, job.count, planes, lines)
-                mark()
             elif self.right:
                 self._missing_plane(job.column, planes)
 
@@ -266,6 +280,19 @@ class PredicateLowering:
             else:
                 cases[kind] = lambda kind=kind: search(kind)  # type: ignore[misc]
         self._by_kind(j, cases)
+        if self.narrow:
+            within = b.binary("div", job.column, self.part)
+            self.ties.settle(
+                self.tile_rows,
+                b.binary("add", self.tile_first, within),
+                self.left,
+                b.convert(b.load(self.line, j), I64),
+                job.count,
+                lines,
+                self.line_bytes,
+            )
+        if self.right and not self.kept:
+            self._missing_right(j, job.column, shift, lines)
 
     # ------------------------------------------------------------ jobs
 
@@ -281,33 +308,31 @@ class PredicateLowering:
             return b.select(tiny, b.const(float("nan"), x.type), x)
         return x
 
+    def _clean_narrow(self, x: Value) -> Value:
+        return round_down(self.b, self._clean(x))
+
     def _compare(self, x: Value, number: Value) -> Value:
         return self.b.compare(self.op, x, number, unordered=self.t.unordered)
-
-    def _store_masks(self, lines: Buffer, line: Value, masks: Sequence[Value]) -> None:
-        """Store the masks of consecutive vectors as bits, from byte ``line`` on."""
-        b, joined = self.b, max(1, 8 // self.lanes)
-        for v in range(0, len(masks), joined):
-            bits = b.mask_bits(masks[v], self.mask_type)
-            for k in range(1, joined):
-                more = b.mask_bits(masks[v + k], self.mask_type)
-                more = b.binary("shl", more, k * self.lanes)
-                bits = b.binary("or", bits, more)
-            b.store(lines, b.add(line, v * self.lanes // 8), bits)
 
     def _direct(
         self, column: Value, line: Value, count: Value, offset: Value, lines: Buffer
     ) -> None:
         b = self.b
 
-        def one(i: Value, _: tuple[Value, ...]) -> None:
+        def one(i: Value, least: tuple[Value, ...]) -> list[Value]:
             number = b.load(self.numbers, b.binary("add", offset, i))
             threshold = b.splat(number, self.lanes)
             at = b.binary("add", line, b.mul(i, self.line_bytes))
             vectors = self.columns.vectors(column, self.part)
-            self._store_masks(lines, at, [self._compare(x, threshold) for x in vectors])
+            store_masks(b, lines, at, [self._compare(x, threshold) for x in vectors])
+            for x in vectors:
+                least = tuple(self.ties.nearer(v, x, threshold) for v in least)
+            return list(least)
 
-        b.for_(b.const(0), count, b.const(1), one, hint="threshold")
+        start = [self.ties.none()] if self.narrow else []
+        zero, step = b.const(0), b.const(1)
+        for least in b.for_(zero, count, step, one, start, hint="threshold"):
+            self.ties.keep(least)
 
     def _search(
         self,
@@ -333,7 +358,7 @@ class PredicateLowering:
         zero = b.const(0, index_vec)
         step = self.lockstep * n
 
-        def some_rows(r: Value, _: tuple[Value, ...]) -> None:
+        def some_rows(r: Value, least: tuple[Value, ...]) -> list[Value]:
             first = b.binary("add", column, r)
             x = self.columns.vectors(first, step)
             index = [zero] * self.lockstep
@@ -345,15 +370,20 @@ class PredicateLowering:
                     known = [found[v] for found in answers]
                     pivot = pivot_of(b, tables[j], index[v], known, self.held)
                     masks.append(self._compare(x[v], pivot))
+                    least = tuple(self.ties.nearer(k, x[v], pivot) for k in least)
                 answers.append(masks)
                 place = b.add(byte, (levels - 1 - j) * self.line_bytes)
-                self._store_masks(self.planes, place, masks)
+                store_masks(b, self.planes, place, masks)
                 for v in range(self.lockstep):
                     if j + 1 < levels:
                         more = b.binary("or", index[v], b.const(1 << j, index_vec))
                         index[v] = b.select(masks[v], more, index[v])
+            return list(least)
 
-        b.for_(b.const(0), self.left, b.const(step), some_rows, hint="rows")
+        start = [self.ties.none()] if self.narrow else []
+        low, by = b.const(0), b.const(step)
+        for least in b.for_(low, self.left, by, some_rows, start, hint="rows"):
+            self.ties.keep(least)
 
     def _thermometer(
         self, levels: int, line: Value, count: Value, planes: Value, lines: Buffer
@@ -444,7 +474,7 @@ class PredicateLowering:
                 some = self.columns.vectors(b.binary("add", column, v), step)
                 masks = [outside(x) for x in some]
                 place = b.binary("add", at, b.binary("div", v, 8))
-                self._store_masks(lines, place, masks)
+                store_masks(b, lines, place, masks)
 
             b.for_(b.const(0), b.const(self.part), b.const(step), vectors, hint="v")
 
@@ -452,9 +482,10 @@ class PredicateLowering:
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
         """Keep which values of a part are missing, beside the bits of their codes."""
-        masks = [self.b.is_nan(x) for x in self.columns.vectors(column, self.part)]
-        at = self.b.add(planes, MISSING_PLANE * self.line_bytes)
-        self._store_masks(self.planes, at, masks)
+        b = self.b
+        masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
+        at = b.add(planes, MISSING_PLANE * self.line_bytes)
+        store_masks(b, self.planes, at, masks)
 
     def _missing_right(
         self, j: Value, column: Value, shift: Value, lines: Buffer

@@ -1,0 +1,111 @@
+"""float64 rows compared as float32: ties with rounded thresholds are settled exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skforge import compile_forest
+from skforge.compiler.forest import Comparison, Forest, Missing, round_thresholds
+from skforge.compiler.interpreter import interpret_lir
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import F32, F64, I64, Buffer, Function, Value, Vec
+from skforge.compiler.pipeline import build_hir, lower
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.representations.narrow_rows import round_down
+from tests.exactness.checks import levels
+from tests.exactness.forests import EXTREMES, drawn
+from tests.exactness.sliced import sliced
+
+FLOATS = st.floats(width=64, allow_nan=True)
+
+
+def doubles(missing: Missing, n_features: int = 4, extremes: bool = False) -> Forest:
+    """Return a forest of many float64 thresholds a feature, some of them float32."""
+    kind = {"thresholds": EXTREMES} if extremes else {}
+    made = drawn(
+        30,
+        6,
+        comparisons=(Comparison.LE,),
+        missing=(missing,),
+        dtype="float64",
+        n_features=n_features,
+        **kind,
+    )
+    return made
+
+
+def rows_near(made: Forest, n: int, seed: int) -> np.ndarray:
+    """Return thresholds, their neighbours of both types, and values between."""
+    random = np.random.default_rng(seed)
+    t = random.choice(made.threshold, (n, made.n_features))
+    with np.errstate(over="ignore", under="ignore"):
+        single = t.astype(np.float32)
+        choices = [
+            t,
+            np.nextafter(t, np.inf),
+            np.nextafter(t, -np.inf),
+            single.astype(np.float64),
+            np.nextafter(single, np.float32(np.inf)).astype(np.float64),
+            np.nextafter(single, np.float32(-np.inf)).astype(np.float64),
+            random.standard_normal(t.shape),
+            np.full(t.shape, np.nan),
+            random.choice([0.0, -0.0, 1e300, -1e300, 1e-300, -1e-300, np.inf], t.shape),
+        ]
+    picked = random.integers(0, len(choices), t.shape)
+    return np.choose(picked, choices)
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("missing", list(Missing))
+@pytest.mark.parametrize("extremes", [False, True])
+def test_ties(missing: Missing, level: str, extremes: bool) -> None:
+    if level not in levels():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    made = doubles(missing, extremes=extremes)
+    rows = rows_near(made, 700, 3)
+    raw = reference_raw(made, rows)
+    for block in (64, 512):
+        module = compile_forest(made, schedule=sliced(block), target=levels()[level])
+        for n in (1, 63, 513, 700):
+            got = module.predict_raw(rows[:n]).reshape(n, -1)
+            np.testing.assert_array_equal(got, raw[:n])
+
+
+def test_rows_of_float32_need_nothing_more() -> None:
+    made = doubles(Missing.NAN)
+    with np.errstate(over="ignore"):
+        rows = rows_near(made, 600, 4).astype(np.float32).astype(np.float64)
+    got = compile_forest(made, schedule=sliced(512)).predict_raw(rows)
+    np.testing.assert_array_equal(got.reshape(600, -1), reference_raw(made, rows))
+
+
+def test_the_interpreter_settles_ties_alike() -> None:
+    made = doubles(Missing.NAN)
+    rows = rows_near(made, 70, 5)
+    kernel = lower(build_hir(made, sliced(64), "exact"), levels()["v3"]).kernel
+    assert any(item.buffer.name == "exact_thresholds" for item in kernel.data)
+    got = np.zeros((70, made.n_outputs), made.accumulator_dtype)
+    data = [item.data for item in kernel.data]
+    names = [param.name for param in kernel.function.params]
+    values = [rows.reshape(-1), 70, made.n_features, got.reshape(-1), *data]
+    interpret_lir(kernel.function, dict(zip(names, values, strict=True)))
+    np.testing.assert_array_equal(got, reference_raw(made, rows))
+
+
+@settings(max_examples=300)
+@given(st.lists(FLOATS, min_size=4, max_size=4))
+def test_rounding_down(values: list[float]) -> None:
+    b = Builder()
+    source, target = Buffer("x", F64), Buffer("y", F32)
+    x = b.load(source, b.const(0), Vec(F64, 4))
+    b.store(target, b.const(0), round_down(b, x))
+    n = Value("n", I64)
+    function = Function("f", (source, target, n), b.finish())
+    given_ = np.array(values)
+    got = np.zeros(4, np.float32)
+    interpret_lir(function, {"x": given_, "y": got, "n": 4})
+    wanted = round_thresholds(given_, Comparison.LE, np.float32)
+    np.testing.assert_array_equal(got, wanted)
