@@ -18,11 +18,12 @@ from time import perf_counter, perf_counter_ns
 from typing import Annotated, Any
 
 import numpy as np
+import peers as loaders
 import typer
-from batch import machine
 from cases import Case, cases
+from machine import machine
+from models import Model
 from numpy.typing import NDArray
-from systems import peers
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest, compile_forest, load_forest
@@ -144,9 +145,20 @@ def checked_systems(case: Case, sizes: list[int], others: bool) -> list[System]:
                     f"{case.name}: {system.name} of {size} rows differs: {difference}"
                 )
     systems = [*ours, *theirs]
-    if others and (isinstance(case.source, Path) or case.kind == "sklearn"):
-        systems += [System(peer.name, peer.predict, "") for peer in peers(case, 1)]
+    if others and case.model is not None:
+        systems += peers(case.model)
     return systems
+
+
+def peers(model: Model) -> Iterator[System]:
+    """Yield peers in this process that read the model; their answers are their own."""
+    for name in ("treelite", "onnxruntime"):
+        try:
+            loaded = getattr(loaders, name)(asdict(model))
+        except Exception as error:  # noqa: BLE001 (a peer's failure is not ours)
+            print(f"  {name} is left out: {error}")
+            continue
+        yield System(name, loaded.predict(1), "")
 
 
 def _in_batches(call: Call, rows: NDArray[Any], size: int) -> NDArray[Any]:

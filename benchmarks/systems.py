@@ -1,119 +1,199 @@
-"""Whoever predicts: skforge, the model's own library, and peers that are installed.
+"""Who predicts: skforge, and the models' own libraries; other peers are in peers.py.
 
-Each is set up for a number of threads and returns a function of rows. Heavy packages
-are imported where they are used; one that is not installed, or that cannot read the
-model, is left out.
+A loader takes a model (its JSON, see ``models.Model``) and returns what predicts.
+Heavy packages are imported inside: this module is read in environments that have only
+NumPy and their one peer. A loader that cannot do a model raises, and says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import Case
 from numpy.typing import NDArray
 
-from skforge import compile_forest
-from skforge.compiler.module import CompiledModule
+Array = NDArray[Any]
+Predict = Callable[[Array], Any]
+Model = dict[str, Any]
 
-Predict = Callable[[NDArray[Any]], NDArray[Any]]
+
+class NotForModelError(Exception):
+    """The system does not read this model; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A name for the table, and the call that is timed."""
+    """What predicts a loaded model.
 
-    name: str
-    predict: Predict
+    Parameters
+    ----------
+    answer : {"raw", "value"}
+        Raw scores, or what the source's ``predict`` or ``predict_proba`` returns.
+    predict : callable
+        Takes a number of threads; returns the call that is timed.
+    adapt : callable, optional
+        Turns an answer into the source's convention, outside of what is timed.
+    compile_seconds : float, optional
+        The part of preparing that is compiling, where the system tells.
+    """
 
-
-def own_library(case: Case, threads: int) -> System:
-    """Return the predictor of the model's own library: what must be equalled."""
-    match case.kind:
-        case "xgboost":
-            return System("xgboost", _xgboost(case, threads))
-        case "lightgbm":
-            return System("lightgbm", _lightgbm(case, threads))
-        case _:
-            case.source.set_params(n_jobs=threads)
-            name = "predict_proba" if _is_classifier(case) else "predict"
-            return System("sklearn", getattr(case.source, name))
-
-
-def skforge_one_shot(case: Case, threads: int) -> tuple[System, CompiledModule]:
-    """Return skforge with its default schedules: nothing is tuned or measured."""
-    module = compile_forest(case.forest, n_jobs=threads)
-    # Probabilities of scikit-learn's forests are their raw scores; two classes too.
-    return System("skforge", module.predict_raw), module
+    answer: str
+    predict: Callable[[int], Predict]
+    adapt: Callable[[Array], Array] = np.asarray
+    compile_seconds: float | None = None
 
 
-def peers(case: Case, threads: int) -> list[System]:
-    """Return the other systems that are installed and read this model."""
-    found = []
-    for make in (_treelite, _onnxruntime):
-        try:
-            found.append(make(case, threads))
-        except (ImportError, FileNotFoundError) as error:
-            print(f"  {make.__name__.strip('_')} is left out: {error}")
-    return found
+def load_estimator(path: str) -> Any:
+    """Return a fitted estimator from the cache this benchmark wrote itself."""
+    import joblib
+
+    return joblib.load(path)
 
 
-def _is_classifier(case: Case) -> bool:
-    return hasattr(case.source, "predict_proba")
+def method_of(estimator: Any) -> str:
+    """Return the method whose answer stands for a scikit-learn model's."""
+    for name in ("predict_proba", "score_samples"):
+        if hasattr(estimator, name):
+            return name
+    return "predict"
 
 
-def _xgboost(case: Case, threads: int) -> Predict:
+# ------------------------------------------------------------ skforge
+
+
+def skforge(model: Model) -> System:
+    """Load CompiledForest with default schedules; nothing is tuned."""
+    from skforge import CompiledForest
+
+    is_estimator = model["kind"] == "sklearn"
+    source = load_estimator(model["path"]) if is_estimator else model["path"]
+    fast = CompiledForest(source).fit(np.load(model["rows"])[:1024])
+    name = method_of(source) if is_estimator else "predict_raw"
+
+    def predict(threads: int) -> Predict:
+        fast.set_params(n_jobs=threads)
+        # A method is looked up at every call, as in users' code.
+        if name == "predict_raw":
+            return lambda X: fast.predict_raw(X)
+        if name == "predict_proba":
+            return lambda X: fast.predict_proba(X)
+        if name == "score_samples":
+            return lambda X: fast.score_samples(X)
+        return lambda X: fast.predict(X)
+
+    answer = "value" if is_estimator else "raw"
+    return System(answer, predict, compile_seconds=fast.compile_time_)
+
+
+# ------------------------------------------------------------ own libraries
+
+
+def xgboost(model: Model) -> System:
+    """Load Booster.inplace_predict."""
+    booster = xgboost_booster(model)
+
+    def predict(threads: int) -> Predict:
+        booster.set_param({"nthread": threads})
+        return lambda X: booster.inplace_predict(X, predict_type="margin")
+
+    return System("raw", predict)
+
+
+def xgboost_booster(model: Model) -> Any:
+    """Return the Booster of a file."""
+    if model["kind"] != "xgboost":
+        raise NotForModelError("not an XGBoost model")
     import xgboost
 
     with xgboost.config_context(verbosity=0):  # old files draw a warning
-        booster = xgboost.Booster(model_file=str(case.source))
-    booster.set_param({"nthread": threads})
-    return lambda X: booster.inplace_predict(X, predict_type="margin")
+        return xgboost.Booster(model_file=model["path"])
 
 
-def _lightgbm(case: Case, threads: int) -> Predict:
+def xgboost_wrapper(model: Model) -> System:
+    """Load the scikit-learn wrapper, with margins."""
+    if model["kind"] != "xgboost":
+        raise NotForModelError("not an XGBoost model")
+    import xgboost
+
+    wrapper = xgboost.XGBRegressor()
+    with xgboost.config_context(verbosity=0):
+        wrapper.load_model(model["path"])
+
+    def predict(threads: int) -> Predict:
+        wrapper.set_params(n_jobs=threads)
+        wrapper.get_booster().set_param({"nthread": threads})
+        return lambda X: wrapper.predict(X, output_margin=True)
+
+    return System("raw", predict)
+
+
+def lightgbm(model: Model) -> System:
+    """Load Booster.predict."""
+    booster = lightgbm_booster(model)
+
+    def predict(threads: int) -> Predict:
+        return lambda X: booster.predict(X, raw_score=True, num_threads=threads)
+
+    return System("raw", predict)
+
+
+def lightgbm_booster(model: Model) -> Any:
+    """Return the Booster of a file."""
+    if model["kind"] != "lightgbm":
+        raise NotForModelError("not a LightGBM model")
     import lightgbm
 
-    booster = lightgbm.Booster(model_file=str(case.source))
-    return lambda X: booster.predict(X, raw_score=True, num_threads=threads)
+    return lightgbm.Booster(model_file=model["path"])
 
 
-def _treelite(case: Case, threads: int) -> System:
-    import treelite
+def lightgbm_wrapper(model: Model) -> System:
+    """Load the scikit-learn wrapper, with raw scores."""
+    if model["kind"] != "lightgbm":
+        raise NotForModelError("not a LightGBM model")
+    if model["wrapper"] is None:
+        raise NotForModelError("the file holds a Booster only")
+    wrapper = load_estimator(model["wrapper"])
 
-    if isinstance(case.source, Path):
-        reader = {".json": "load_xgboost_model", ".txt": "load_lightgbm_model"}
-        model = getattr(treelite.frontend, reader[case.source.suffix])(str(case.source))
-    else:
-        model = treelite.sklearn.import_model(case.source)
-    margin = case.kind != "sklearn"
+    def predict(threads: int) -> Predict:
+        return lambda X: wrapper.predict(X, raw_score=True, num_threads=threads)
 
-    def predict(X: NDArray[Any]) -> NDArray[Any]:
-        raw = treelite.gtil.predict(model, X, nthread=threads, pred_margin=margin)
-        return _like_ours(raw)
-
-    return System("treelite gtil", predict)
+    return System("raw", predict)
 
 
-def _onnxruntime(case: Case, threads: int) -> System:
-    import onnxruntime
+def sklearn(model: Model) -> System:
+    """Load the estimator: predict_proba, score_samples or predict."""
+    if model["kind"] != "sklearn":
+        raise NotForModelError("not a scikit-learn model")
+    estimator = load_estimator(model["path"])
 
-    path = Path(str(case.source)).with_suffix(".onnx")
-    if not (isinstance(case.source, Path) and path.exists()):
-        raise FileNotFoundError(f"no ONNX file of {case.name}")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(path), options)
-    feed = session.get_inputs()[0].name
-    output = session.get_outputs()[-1].name
-    # Margins, as the file's post_transform is NONE; airline.onnx adds its base_score of
-    # 0.5 to them as it is, so it differs from the model by that much.
-    return System("onnxruntime", lambda X: session.run([output], {feed: X})[0])
+    def predict(threads: int) -> Predict:
+        if "n_jobs" in estimator.get_params():
+            estimator.set_params(n_jobs=threads)
+        call: Predict = getattr(estimator, method_of(estimator))
+        return call
+
+    return System("value", predict)
 
 
-def _like_ours(raw: NDArray[Any]) -> NDArray[Any]:
-    """Drop axes of length one, except rows."""
-    return raw.reshape(len(raw), -1)[:, 0] if raw.size == len(raw) else np.squeeze(raw)
+def transformed(model: Model) -> Predict:
+    """Return the own library's answers after its transform, on one thread."""
+    match model["kind"]:
+        case "xgboost":
+            booster = xgboost_booster(model)
+            booster.set_param({"nthread": 1})
+            return lambda X: booster.inplace_predict(X)
+        case "lightgbm":
+            other = lightgbm_booster(model)
+            return lambda X: other.predict(X, num_threads=1)
+        case _:
+            raise NotForModelError("has one answer only")
+
+
+OWN = {
+    "xgboost": "xgboost",
+    "lightgbm": "lightgbm",
+    "sklearn": "sklearn",
+    "onnx": "onnxruntime",
+}

@@ -1,0 +1,51 @@
+"""What numbers depend on besides the code: CPU, versions, load."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime, timezone
+from importlib import metadata
+from typing import Any
+
+from skforge import Target
+
+PACKAGES = (
+    "numpy",
+    "scikit-learn",
+    "xgboost",
+    "lightgbm",
+    "llvmlite",
+    "treelite",
+    "tl2cgen",
+    "onnxruntime",
+    "skl2onnx",
+    "onnxmltools",
+    "scikit-learn-intelex",
+)
+
+
+def machine() -> dict[str, Any]:
+    """Return the CPU, versions of what is installed, the load and the time."""
+    packages = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "target": str(Target.host()),
+        "python": platform.python_version(),
+        "packages": packages,
+        "load_average": os.getloadavg()[0],
+        "measured": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def in_words(facts: dict[str, Any]) -> str:
+    """Return the facts as a sentence."""
+    versions = ", ".join(f"{name} {v}" for name, v in facts["packages"].items())
+    return (
+        f"{facts['target']}; Python {facts['python']}, {versions}; load average "
+        f"{facts['load_average']:.1f}; {facts['measured']}."
+    )

@@ -1,0 +1,289 @@
+"""One model on all systems: answers compared first, then interleaved rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+from models import Model
+from numpy.typing import NDArray
+from remote import OURS, Remote, SystemFailedError
+from systems import OWN
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much time, and how much memory, the measurement may take.
+
+    Parameters
+    ----------
+    rounds : int
+        Samples of each system in a cell.
+    slot : float
+        Seconds of a sample: as many calls as fill them.
+    call : float
+        A call expected to take longer is not made; the table says so.
+    cell : float
+        Seconds of one system in a cell; a slow one gets fewer rounds, at least 3.
+    prepare : float
+        Seconds a system may take to load and compile a model.
+    memory : float
+        Bytes that the batches of all systems together may take.
+    """
+
+    rounds: int = 7
+    slot: float = 0.04
+    call: float = 2.0
+    cell: float = 2.0
+    prepare: float = 60.0
+    memory: float = 6e9
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What is known of a system before it is timed."""
+
+    system: str
+    reason: str | None = None  # why it is not in the table; then nothing else is
+    seconds: float | None = None  # to load, compile and answer once
+    compile_seconds: float | None = None
+    answer: str | None = None
+    max_abs_diff: float | None = None  # NaN: shapes are not comparable
+    same_bits: bool | None = None
+    differs: bool = False  # by more than rounding: a 10,000th of the greatest answer
+
+
+@dataclass(slots=True)
+class Cell:
+    """One system at one batch size and number of threads."""
+
+    threads: int
+    rows: int
+    system: str
+    seconds: float | None = None  # of one call, median of rounds
+    rounds: int = 0
+    ratio: float | None = None  # of its time to skforge's, median within rounds
+    reason: str | None = None  # why it was not timed
+
+
+@dataclass(slots=True)
+class Result:
+    """Everything measured of one model."""
+
+    model: str
+    kind: str
+    facts: dict[str, Any]
+    rows_from: str
+    systems: list[Prepared] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+
+
+def measure(
+    model: Model,
+    remotes: Sequence[Remote],
+    sizes: Sequence[int],
+    threads: Sequence[int],
+    limits: Limits,
+    say: Callable[[str], None] = print,
+) -> Result:
+    """Return the table of one model.
+
+    Parameters
+    ----------
+    model : Model
+        What to predict.
+    remotes : sequence of Remote
+        Who predicts; the model's own library must be among them.
+    sizes, threads : sequence of int
+        Rows in a batch; threads of every system.
+    limits : Limits
+        Where to stop.
+    say : callable, default=print
+        Takes lines on progress.
+
+    Raises
+    ------
+    SystemFailedError
+        If the model's own library does not predict it.
+    """
+    result = Result(model.name, model.kind, model.facts, model.rows_from)
+    truth = _truth(model, remotes, limits)
+    ready = []
+    for remote in remotes:
+        prepared = prepare(remote, model, truth, limits)
+        result.systems.append(prepared)
+        if prepared.reason is None:
+            ready.append(remote)
+        say(f"  {prepared.system}: {prepared.reason or _agreement(prepared)}")
+    for count in threads:
+        for remote in list(ready):
+            try:
+                remote.ask("threads", count=count)
+            except SystemFailedError as error:
+                ready.remove(remote)
+                say(f"  {remote.entry.name}: {error}")
+        per_row: dict[str, float] = {}
+        for size in sizes:
+            cells = _cells(model, ready, size, count, per_row, limits)
+            result.cells += cells
+            shown = (
+                f"{c.system} {c.seconds / size * 1e6:.3g}" for c in cells if c.seconds
+            )
+            say(f"  {count} thread(s), {size:,} rows, µs a row: " + ", ".join(shown))
+    return result
+
+
+# ------------------------------------------------------------ answers
+
+
+def _truth(model: Model, remotes: Sequence[Remote], limits: Limits) -> dict[str, Array]:
+    """Return the own library's answers on one thread: raw scores, and transformed."""
+    own = next(r for r in remotes if r.entry.name == OWN[model.kind])
+    answer = own.load(model, limits.prepare)["answer"]
+    own.ask("threads", count=1)
+    truth = {answer: own.array("answers")}
+    with suppress(SystemFailedError):
+        truth["value"] = own.array("transformed")
+    return truth
+
+
+def prepare(
+    remote: Remote, model: Model, truth: dict[str, Array], limits: Limits
+) -> Prepared:
+    """Load a model into a system and compare its answers with the own library's."""
+    name = remote.entry.name
+    try:
+        loaded = remote.load(model, limits.prepare)
+        remote.ask("threads", count=1)
+        found = remote.array("answers")
+    except SystemFailedError as error:
+        return Prepared(name, reason=str(error))
+    known = Prepared(
+        name, None, loaded["seconds"], loaded["compile_seconds"], loaded["answer"]
+    )
+    expected = truth.get(loaded["answer"])
+    if expected is None:
+        known.max_abs_diff, known.same_bits = math.nan, False
+        known.differs = True
+    else:
+        known.max_abs_diff, known.same_bits = compare(found, expected)
+        greatest = float(np.max(np.abs(expected), initial=0))
+        known.differs = not known.max_abs_diff <= 1e-4 * greatest
+    return known
+
+
+def compare(found: Array, expected: Array) -> tuple[float, bool]:
+    """Return the greatest difference, and if all bits agree.
+
+    Of two columns that are the chances of no and yes, one may be left out.
+
+    >>> compare(np.array([[0.25, 0.75]]), np.array([0.75]))
+    (0.0, True)
+    >>> compare(np.array([1.0, 2.0]), np.array([1.0]))
+    (nan, False)
+    """
+    found, expected = _columns(found), _columns(expected)
+    if found.shape[1] != expected.shape[1] and 2 in (found.shape[1], expected.shape[1]):
+        found, expected = found[:, -1:], expected[:, -1:]
+    if found.shape != expected.shape:
+        return math.nan, False
+    apart = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+    unequal = (found != expected) & ~(np.isnan(found) & np.isnan(expected))
+    same = found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
+    return float(np.max(apart[unequal], initial=0)), same
+
+
+def _columns(a: Array) -> Array:
+    a = np.squeeze(a, axis=tuple(i for i in range(1, a.ndim) if a.shape[i] == 1))
+    return np.ascontiguousarray(a.reshape(len(a), -1))
+
+
+def _agreement(known: Prepared) -> str:
+    diff = "same bits" if known.same_bits else f"max |diff| {known.max_abs_diff:.1e}"
+    return f"ready in {known.seconds:.2f} s, {diff}"
+
+
+# ------------------------------------------------------------ time
+
+
+def _cells(
+    model: Model,
+    remotes: Sequence[Remote],
+    size: int,
+    threads: int,
+    per_row: dict[str, float],
+    limits: Limits,
+) -> list[Cell]:
+    """Time one batch size; ``per_row`` keeps the last seconds a row of each system."""
+    cells = {r.entry.name: Cell(threads, size, r.entry.name) for r in remotes}
+    rows_of = max(1, min(64, 4096 // size)) * size
+    itemsize = np.dtype(model.facts["dtype"]).itemsize
+    needed = rows_of * model.facts["features"] * itemsize * len(remotes)
+    rounds: dict[Remote, int] = {}
+    for remote in remotes:
+        cell = cells[remote.entry.name]
+        expected = per_row.get(cell.system, 0.0) * size
+        if expected > limits.call:
+            cell.reason = f"about {expected:.2g} s a call"
+        elif needed > limits.memory:
+            cell.reason = f"batches of all take {needed / 1e9:.1f} GB"
+        else:
+            rounds[remote] = _warm(remote, cell, limits)
+    rounds = {remote: n for remote, n in rounds.items() if n}
+    samples = interleaved(rounds, cells)
+    for remote in rounds:
+        name = remote.entry.name
+        cell = cells[name]
+        with suppress(SystemFailedError):
+            remote.ask("drop")
+        if cell.reason is not None or not samples[name]:
+            continue
+        cell.rounds, cell.seconds = len(samples[name]), median(samples[name])
+        cell.ratio = _ratio(samples[name], samples.get(OURS[0], []))
+        per_row[name] = cell.seconds / size
+    return list(cells.values())
+
+
+def _warm(remote: Remote, cell: Cell, limits: Limits) -> int:
+    """Return how many rounds a system takes part in; none if it failed."""
+    try:
+        warmed = remote.ask("warm", rows=cell.rows, slot=limits.slot)
+    except SystemFailedError as error:
+        cell.reason = str(error)
+        return 0
+    fits = int(limits.cell / max(warmed["slot"], 1e-9))
+    return max(3, min(limits.rounds, fits))
+
+
+def interleaved(
+    rounds: dict[Remote, int], cells: dict[str, Cell]
+) -> dict[str, list[float]]:
+    """Return samples of all systems, a round after the other, each in another order.
+
+    A system with fewer rounds takes part in the first ones.
+    """
+    samples: dict[str, list[float]] = {r.entry.name: [] for r in rounds}
+    remotes = list(rounds)
+    for number in range(max(rounds.values(), default=0)):
+        start = number % len(remotes)
+        for remote in remotes[start:] + remotes[:start]:
+            name = remote.entry.name
+            if number >= rounds[remote] or cells[name].reason is not None:
+                continue
+            try:
+                samples[name].append(remote.ask("sample")["seconds"])
+            except SystemFailedError as error:
+                cells[name].reason = str(error)
+    return samples
+
+
+def _ratio(theirs: list[float], ours: list[float]) -> float | None:
+    pairs = list(zip(theirs, ours, strict=False))
+    return median(a / b for a, b in pairs) if pairs else None

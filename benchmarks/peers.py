@@ -1,0 +1,230 @@
+"""Peers that read other libraries' models. Their loaders are like those of systems.py.
+
+Each is called as its users call it, conversions of rows included.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from systems import (
+    Array,
+    Model,
+    NotForModelError,
+    Predict,
+    System,
+    lightgbm_booster,
+    load_estimator,
+    method_of,
+    xgboost_booster,
+)
+
+
+def _treelite_model(model: Model) -> Any:
+    import treelite
+
+    match model["kind"]:
+        case "xgboost":
+            return treelite.frontend.load_xgboost_model(model["path"])
+        case "lightgbm":
+            return treelite.frontend.load_lightgbm_model(model["path"])
+        case "sklearn":
+            return treelite.sklearn.import_model(load_estimator(model["path"]))
+        case _:
+            raise NotForModelError("reads no ONNX")
+
+
+def _treelite_answer(model: Model, n_rows_first: bool = True) -> dict[str, Any]:
+    """Return answer and adapt of a System for what treelite and tl2cgen return."""
+    if model["kind"] != "sklearn":
+        return {"answer": "raw"}
+    scores = method_of(load_estimator(model["path"])) == "score_samples"
+    return {"answer": "value", "adapt": np.negative if scores else np.asarray}
+
+
+def treelite(model: Model) -> System:
+    """Load treelite's interpreter, GTIL."""
+    import treelite
+
+    trees, margin = _treelite_model(model), model["kind"] != "sklearn"
+
+    def predict(threads: int) -> Predict:
+        return lambda X: treelite.gtil.predict(
+            trees, X, nthread=threads, pred_margin=margin
+        )
+
+    return System(predict=predict, **_treelite_answer(model))
+
+
+def tl2cgen(model: Model) -> System:
+    """Load the C code of tl2cgen, compiled with gcc."""
+    import tl2cgen
+
+    trees, margin = _treelite_model(model), model["kind"] != "sklearn"
+    library = Path(tempfile.mkdtemp()) / "model.so"
+    # parallel_comp: as many files, so that gcc is not given one of 100 MB.
+    tl2cgen.export_lib(
+        trees, toolchain="gcc", libpath=library, params={"parallel_comp": 32}
+    )
+
+    def predict(threads: int) -> Predict:
+        predictor = tl2cgen.Predictor(library, nthread=threads)
+        dtype = model["facts"]["dtype"]
+        return lambda X: predictor.predict(
+            tl2cgen.DMatrix(X, dtype=dtype), pred_margin=margin
+        )
+
+    return System(predict=predict, **_treelite_answer(model))
+
+
+def lleaves(model: Model) -> System:
+    """Load lleaves, which compiles LightGBM's text files through LLVM."""
+    if model["kind"] != "lightgbm":
+        raise NotForModelError("reads LightGBM files only")
+    import lleaves
+
+    compiled = lleaves.Model(model_file=model["path"])
+    compiled.compile(raw_score=True)
+
+    def predict(threads: int) -> Predict:
+        return lambda X: compiled.predict(X, n_jobs=threads)
+
+    return System("raw", predict)
+
+
+def onnxruntime(model: Model) -> System:
+    """Load ONNX Runtime, of a file or of what the ONNX converters make."""
+    import onnxruntime
+
+    adapt: Any = np.asarray
+    if model["kind"] == "onnx":
+        source: Any = model["path"]
+    else:
+        source, adapt = _converted(model)
+    last = {}
+
+    def predict(threads: int) -> Predict:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+        session = onnxruntime.InferenceSession(source, options)
+        feed, output = session.get_inputs()[0].name, session.get_outputs()[-1].name
+        last["session"] = session
+        return lambda X: session.run([output], {feed: _float32(X)})[0]
+
+    return System("raw" if model["kind"] == "onnx" else "value", predict, adapt)
+
+
+def _float32(X: Array) -> Array:
+    """Return the rows as converted models take them; a copy where they are not."""
+    return X if X.dtype == np.float32 else X.astype(np.float32)
+
+
+def _converted(model: Model) -> tuple[bytes, Any]:
+    """Return a model as ONNX, and what turns its answer into the source's."""
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    columns = model["facts"]["features"]
+    types = [("X", FloatTensorType([None, columns]))]
+    match model["kind"]:
+        case "xgboost":
+            from onnxmltools import convert_xgboost
+
+            made = convert_xgboost(xgboost_booster(model), initial_types=types)
+        case "lightgbm":
+            from onnxmltools import convert_lightgbm
+
+            booster = lightgbm_booster(model)
+            made = convert_lightgbm(booster, initial_types=types, zipmap=False)
+        case _:
+            import skl2onnx
+
+            estimator = load_estimator(model["path"])
+            method = method_of(estimator)
+            options: Any = {"zipmap": False} if method == "predict_proba" else None
+            made = skl2onnx.to_onnx(
+                estimator,
+                np.zeros((1, columns), np.float32),
+                options={id(estimator): options} if options else None,
+                target_opset={"": 21, "ai.onnx.ml": 3},
+            )
+            if method == "score_samples":  # it gives what decision_function gives
+                offset = float(estimator.offset_)
+                return made.SerializeToString(), lambda a: np.asarray(a) + offset
+    return made.SerializeToString(), np.asarray
+
+
+def daal4py(model: Model) -> System:
+    """Load oneDAL's gradient boosting through daal4py."""
+    import daal4py
+
+    match model["kind"]:
+        case "xgboost":
+            source = xgboost_booster(model)
+        case "lightgbm":
+            source = lightgbm_booster(model)
+        case _:
+            raise NotForModelError("converts XGBoost and LightGBM models only")
+    converted = daal4py.mb.convert_model(source)
+    classifies = converted.is_classifier_
+
+    def predict(threads: int) -> Predict:
+        daal4py.daalinit(threads)
+        return converted.predict_proba if classifies else converted.predict  # type: ignore[no-any-return]
+
+    return System("value" if classifies else "raw", predict)
+
+
+def hummingbird(model: Model) -> System:
+    """Load Hummingbird, which turns trees into tensor operations of PyTorch."""
+    import warnings
+
+    import torch
+    from hummingbird.ml import convert
+
+    warnings.filterwarnings("ignore")
+    source = _hummingbird_source(model)
+    sample = np.load(model["rows"])[:64]
+    torch.set_num_threads(1)
+    converted = convert(source, "torch.jit", sample)
+    method = "predict"
+    if model["kind"] == "sklearn":
+        method = method_of(source)
+    elif hasattr(converted, "predict_proba") and _classifies(source):
+        method = "predict_proba"
+
+    def predict(threads: int) -> Predict:
+        torch.set_num_threads(threads)
+        call: Predict = getattr(converted, method)
+        return call
+
+    return System("value", predict)
+
+
+def _hummingbird_source(model: Model) -> Any:
+    match model["kind"]:
+        case "sklearn":
+            return load_estimator(model["path"])
+        case "lightgbm":
+            wrapper = model["wrapper"]
+            return load_estimator(wrapper) if wrapper else lightgbm_booster(model)
+        case "xgboost":
+            import json
+
+            import xgboost
+
+            config = json.loads(xgboost_booster(model).save_config())
+            objective = config["learner"]["objective"]["name"]
+            classifies = objective.startswith(("binary:", "multi:"))
+            wrapper = xgboost.XGBClassifier() if classifies else xgboost.XGBRegressor()
+            with xgboost.config_context(verbosity=0):
+                wrapper.load_model(model["path"])
+            return wrapper
+        case _:
+            raise NotForModelError("its ONNX reader is not part of this comparison")
+
+
+def _classifies(source: Any) -> bool:
+    return hasattr(source, "predict_proba")

@@ -1,0 +1,162 @@
+"""Measure skforge against other predictors: models x batch sizes x threads x systems.
+
+Each system runs in a process of its own; all of a batch size take turns on the same
+rows. What skforge returns is first compared with the model's own library: a bit that
+differs ends the run with status 1, after everything is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from machine import in_words, machine
+from measure import Limits, Result, measure
+from models import models
+from plot import plot
+from remote import OURS, SYSTEMS, Remote, SystemFailedError
+from report import BEGIN, END, summary, to_markdown
+from systems import OWN
+
+DEFAULT = Limits()
+#: Enough to see that all works; a few minutes.
+QUICK = ("airline.json", "NYC_taxi", "RandomForestClassifier-8")
+QUICK_LIMITS = Limits(rounds=3, slot=0.01, call=0.5, cell=0.5, prepare=30.0)
+
+
+def main(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Parts of names of models; default: all."),
+    ] = None,
+    systems: Annotated[
+        str, typer.Option(help="Only these peers, by commas; the own library stays.")
+    ] = "",
+    batches: Annotated[
+        str, typer.Option(help="Rows in a batch.")
+    ] = "1,8,64,512,4096,65536",
+    threads: Annotated[str, typer.Option(help="Threads; default: one and all.")] = "",
+    quick: Annotated[bool, typer.Option(help="Three models, short samples.")] = False,
+    call: Annotated[
+        float, typer.Option(help="Seconds: calls expected to take longer are left out.")
+    ] = DEFAULT.call,
+    prepare: Annotated[
+        float, typer.Option(help="Seconds a system may take to prepare a model.")
+    ] = DEFAULT.prepare,
+    rounds: Annotated[
+        int, typer.Option(help="Samples of each system.")
+    ] = DEFAULT.rounds,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for results.json, .md and .png.")
+    ] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help=f"Put the summary between {BEGIN} and {END}.")
+    ] = None,
+) -> None:
+    """Measure and print; write JSON, Markdown and a plot where asked.
+
+    Results are written after each model, so that a run that is ended keeps them.
+    """
+    limits = QUICK_LIMITS if quick else Limits(rounds, call=call, prepare=prepare)
+    sizes = _numbers(batches)
+    counts = _numbers(threads) if threads else sorted({1, len(os.sched_getaffinity(0))})
+    remotes = chosen(systems)
+    facts, results = machine(), []
+    wanted = names or (list(QUICK) if quick else [])
+    try:
+        for model in models(wanted):
+            print(f"{model.name} ({model.rows_from})", flush=True)
+            able = [r for r in remotes if _belongs(r, model.kind, systems)]
+            try:
+                result = measure(model, able, sizes, counts, limits, say)
+            except SystemFailedError as error:
+                print(f"  left out, its own library fails: {error}")
+                continue
+            results.append(result)
+            if output is not None:
+                write(results, facts, output)
+    finally:
+        for remote in remotes:
+            remote.close()
+    print("\n" + to_markdown(results, facts))
+    if readme is not None:
+        _replace(readme, f"{in_words(facts)}\n\n{summary(results)}")
+    if wrong := different(results):
+        sys.exit("predictions of skforge differ: " + ", ".join(wrong))
+
+
+def chosen(systems: str) -> list[Remote]:
+    """Return skforge, the named peers (all if none is named) and own libraries."""
+    wanted = [part.strip() for part in systems.split(",") if part.strip()]
+    known = {entry.name for entry in SYSTEMS}
+    if unknown := [name for name in wanted if name not in known]:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is not one of {', '.join(sorted(known))}."
+        )
+    needed = {*wanted, *OURS, *OWN.values()} if wanted else known
+    return [Remote(entry) for entry in SYSTEMS if entry.name in needed]
+
+
+def _belongs(remote: Remote, kind: str, systems: str) -> bool:
+    """Leave out the own libraries of other models where peers were named."""
+    name = remote.entry.name
+    others = set(OWN.values()) - {OWN[kind]}
+    named = [part.strip() for part in systems.split(",")]
+    return not systems or name not in others or name in named
+
+
+def say(line: str) -> None:
+    """Print progress at once."""
+    print(line, flush=True)
+
+
+def different(results: list[Result]) -> list[str]:
+    """Return the models of which skforge's answers are not the own library's bits."""
+    return [
+        result.model
+        for result in results
+        for known in result.systems
+        if known.system in OURS and not (known.same_bits or known.reason)
+    ]
+
+
+def write(results: list[Result], facts: dict[str, Any], folder: Path) -> None:
+    """Write results.json, results.md and results.png."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {"machine": facts, "models": [asdict(result) for result in results]}
+    text = json.dumps(document, separators=(",", ":"), default=str)
+    # A line for each system and cell: small, and readable in a diff.
+    text = re.sub(r"(?<=[\[,])\{\"(?=(?:system|threads|model)\")", '\n{"', text)
+    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    report = to_markdown(results, facts)
+    (folder / "results.md").write_text(report, encoding="utf-8")
+    plot(results, folder / "results.png")
+
+
+def _replace(readme: Path, report: str) -> None:
+    text = readme.read_text(encoding="utf-8")
+    pattern = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
+    if not pattern.search(text):
+        sys.exit(f"{readme} has no {BEGIN} ... {END}")
+    text = pattern.sub(lambda _: f"{BEGIN}\n{report}{END}", text)
+    readme.write_text(text, encoding="utf-8")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers such as 1,64.")
+    return sorted(numbers)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,136 @@
+"""The other end of remote.py: loads a system, and times its calls on command.
+
+Commands come in as lines of JSON and are answered by lines of JSON. Nothing here needs
+more than NumPy, so that it runs in any peer's environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import sys
+from itertools import cycle
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+MOST_CALLS = 1 << 20
+
+
+class Worker:
+    """One system with one model, number of threads and batch at a time."""
+
+    def load(self, module: str, function: str, model: dict[str, Any]) -> dict[str, Any]:
+        """Load a model; the time includes everything but imports of its own module."""
+        self.rows = np.load(model["rows"])
+        self.model = model
+        loader = getattr(importlib.import_module(module), function)
+        loader_imports(function)
+        start = perf_counter()
+        self.system = loader(model)
+        # The first call belongs to it: some systems compile then.
+        self.system.predict(1)(self.rows[:1])
+        return {
+            "seconds": perf_counter() - start,
+            "answer": self.system.answer,
+            "compile_seconds": self.system.compile_seconds,
+        }
+
+    def threads(self, count: int) -> dict[str, Any]:
+        """Set the threads of all that follows."""
+        with contextlib.suppress(ImportError):
+            from threadpoolctl import threadpool_limits
+
+            threadpool_limits(limits=count)
+        self.call = self.system.predict(count)
+        return {}
+
+    def answers(self, file: str) -> dict[str, Any]:
+        """Write predictions of all rows."""
+        np.save(file, self.system.adapt(np.asarray(self.call(self.rows))))
+        return {}
+
+    def transformed(self, file: str) -> dict[str, Any]:
+        """Write what the own library returns after its transform."""
+        from systems import transformed
+
+        np.save(file, np.asarray(transformed(self.model)(self.rows)))
+        return {}
+
+    def warm(self, rows: int, slot: float) -> dict[str, Any]:
+        """Cut batches and find how many calls fill a slot of seconds."""
+        wanted = max(1, min(64, 4096 // rows))
+        pool = np.resize(self.rows, (wanted * rows, self.rows.shape[1]))
+        self.batches = [
+            np.ascontiguousarray(pool[i * rows : (i + 1) * rows]) for i in range(wanted)
+        ]
+        self.following = cycle(self.batches)
+        first = self._time(1)
+        self.repeats, taken = 1, first
+        while taken < slot / 2 and self.repeats < MOST_CALLS:
+            more = round(slot / max(taken, 1e-9))
+            self.repeats *= max(2, min(10, more))
+            taken = self._time(self.repeats)
+        return {"first": first, "slot": taken}
+
+    def sample(self) -> dict[str, Any]:
+        """Return the seconds of a call, over one slot."""
+        return {"seconds": self._time(self.repeats) / self.repeats}
+
+    def drop(self) -> dict[str, Any]:
+        """Free the batches."""
+        self.batches, self.following = [], cycle([])
+        gc.collect()
+        return {}
+
+    def _time(self, repeats: int) -> float:
+        call, following = self.call, self.following
+        start = perf_counter()
+        for _ in range(repeats):
+            call(next(following))
+        return perf_counter() - start
+
+
+IMPORTS = {
+    "xgboost_wrapper": "xgboost",
+    "lightgbm_wrapper": "lightgbm",
+    "hummingbird": "hummingbird.ml",
+    "skforge": "skforge.estimators",
+}
+
+
+def loader_imports(function: str) -> None:
+    """Import a system's package now: preparing a model does not include that."""
+    importlib.import_module(IMPORTS.get(function, function))
+
+
+def explain(error: BaseException) -> str:
+    """Return the first sentence of an error, with its kind where it is not ours."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else ""
+    kind = type(error).__name__
+    return text if kind == "NotForModelError" else f"{kind}: {text}"
+
+
+def main() -> None:
+    """Answer commands until there are no more."""
+    # Libraries print: keep the pipe for answers, and send the rest to stderr.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    worker = Worker()
+    for line in sys.stdin:
+        command = json.loads(line)
+        name = command.pop("do")
+        try:
+            answer = getattr(worker, name)(**command)
+        except Exception as error:  # noqa: BLE001 (any failure is a peer's answer)
+            answer = {"error": explain(error)}
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()
