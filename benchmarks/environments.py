@@ -52,7 +52,7 @@ def _versions_here() -> list[str]:
     """Pin what reads the pickled models to the versions that wrote them."""
     from importlib import metadata
 
-    packages = ("scikit-learn", "xgboost", "lightgbm", "joblib")
+    packages = ("scikit-learn", "lightgbm", "joblib")
     return [f"{name}=={metadata.version(name)}" for name in packages]
 
 

@@ -16,6 +16,7 @@ from remote import OURS, Remote, SystemFailedError
 from systems import OWN
 
 Array = NDArray[Any]
+Point = tuple[int, float]  # rows, and the seconds of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,10 @@ class Limits:
         Bytes that the batches of all systems together may take.
     """
 
-    rounds: int = 7
-    slot: float = 0.04
-    call: float = 2.0
-    cell: float = 2.0
+    rounds: int = 5
+    slot: float = 0.03
+    call: float = 1.0
+    cell: float = 1.0
     prepare: float = 60.0
     memory: float = 6e9
 
@@ -129,9 +130,9 @@ def measure(
             except SystemFailedError as error:
                 ready.remove(remote)
                 say(f"  {remote.entry.name}: {error}")
-        per_row: dict[str, float] = {}
+        seen: dict[str, list[Point]] = {}
         for size in sizes:
-            cells = _cells(model, ready, size, count, per_row, limits)
+            cells = _cells(model, ready, size, count, seen, limits)
             result.cells += cells
             shown = (
                 f"{c.system} {c.seconds / size * 1e6:.3g}" for c in cells if c.seconds
@@ -218,10 +219,10 @@ def _cells(
     remotes: Sequence[Remote],
     size: int,
     threads: int,
-    per_row: dict[str, float],
+    seen: dict[str, list[Point]],
     limits: Limits,
 ) -> list[Cell]:
-    """Time one batch size; ``per_row`` keeps the last seconds a row of each system."""
+    """Time one batch size; ``seen`` keeps rows and seconds of smaller ones."""
     cells = {r.entry.name: Cell(threads, size, r.entry.name) for r in remotes}
     rows_of = max(1, min(64, 4096 // size)) * size
     itemsize = np.dtype(model.facts["dtype"]).itemsize
@@ -229,34 +230,55 @@ def _cells(
     rounds: dict[Remote, int] = {}
     for remote in remotes:
         cell = cells[remote.entry.name]
-        expected = per_row.get(cell.system, 0.0) * size
+        expected = expected_seconds(seen.get(cell.system, []), size)
         if expected > limits.call:
             cell.reason = f"about {expected:.2g} s a call"
         elif needed > limits.memory:
             cell.reason = f"batches of all take {needed / 1e9:.1f} GB"
         else:
             rounds[remote] = _warm(remote, cell, limits)
-    rounds = {remote: n for remote, n in rounds.items() if n}
     samples = interleaved(rounds, cells)
     for remote in rounds:
         name = remote.entry.name
         cell = cells[name]
         with suppress(SystemFailedError):
             remote.ask("drop")
-        if cell.reason is not None or not samples[name]:
+        if cell.reason is not None:
             continue
-        cell.rounds, cell.seconds = len(samples[name]), median(samples[name])
-        cell.ratio = _ratio(samples[name], samples.get(OURS[0], []))
-        per_row[name] = cell.seconds / size
+        if samples[name]:
+            cell.rounds, cell.seconds = len(samples[name]), median(samples[name])
+            cell.ratio = _ratio(samples[name], samples.get(OURS[0], []))
+        elif cell.seconds and (ours := samples.get(OURS[0])):
+            cell.ratio = cell.seconds / median(ours)
+        if cell.seconds is not None:
+            seen.setdefault(name, []).append((size, cell.seconds))
     return list(cells.values())
 
 
+def expected_seconds(seen: Sequence[Point], size: int) -> float:
+    """Return what a call should take by the last two smaller batches; 0: unknown.
+
+    >>> expected_seconds([(1, 1.0), (8, 1.7)], 64)
+    7.3
+    """
+    if len(seen) < 2:
+        return 0.0
+    (few, fast), (more, slow) = seen[-2:]
+    return slow + max(0.0, slow - fast) / (more - few) * (size - more)
+
+
 def _warm(remote: Remote, cell: Cell, limits: Limits) -> int:
-    """Return how many rounds a system takes part in; none if it failed."""
+    """Return how many rounds a system takes part in.
+
+    None if it failed, or if its first call took too long: then that is its time.
+    """
     try:
         warmed = remote.ask("warm", rows=cell.rows, slot=limits.slot)
     except SystemFailedError as error:
         cell.reason = str(error)
+        return 0
+    if warmed["first"] > limits.call:
+        cell.rounds, cell.seconds = 1, warmed["first"]
         return 0
     fits = int(limits.cell / max(warmed["slot"], 1e-9))
     return max(3, min(limits.rounds, fits))

@@ -37,7 +37,7 @@ def _treelite_model(model: Model) -> Any:
             raise NotForModelError("reads no ONNX")
 
 
-def _treelite_answer(model: Model, n_rows_first: bool = True) -> dict[str, Any]:
+def _treelite_answer(model: Model) -> dict[str, Any]:
     """Return answer and adapt of a System for what treelite and tl2cgen return."""
     if model["kind"] != "sklearn":
         return {"answer": "raw"}
@@ -104,17 +104,15 @@ def onnxruntime(model: Model) -> System:
         source: Any = model["path"]
     else:
         source, adapt = _converted(model)
-    last = {}
 
     def predict(threads: int) -> Predict:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
         session = onnxruntime.InferenceSession(source, options)
         feed, output = session.get_inputs()[0].name, session.get_outputs()[-1].name
-        last["session"] = session
         return lambda X: session.run([output], {feed: _float32(X)})[0]
 
-    return System("raw" if model["kind"] == "onnx" else "value", predict, adapt)
+    return System("value", predict, adapt)
 
 
 def _float32(X: Array) -> Array:
@@ -211,19 +209,33 @@ def _hummingbird_source(model: Model) -> Any:
             wrapper = model["wrapper"]
             return load_estimator(wrapper) if wrapper else lightgbm_booster(model)
         case "xgboost":
-            import json
-
-            import xgboost
-
-            config = json.loads(xgboost_booster(model).save_config())
-            objective = config["learner"]["objective"]["name"]
-            classifies = objective.startswith(("binary:", "multi:"))
-            wrapper = xgboost.XGBClassifier() if classifies else xgboost.XGBRegressor()
-            with xgboost.config_context(verbosity=0):
-                wrapper.load_model(model["path"])
-            return wrapper
+            return _old_wrapper(model)
         case _:
             raise NotForModelError("its ONNX reader is not part of this comparison")
+
+
+def _old_wrapper(model: Model) -> Any:
+    """Return the wrapper of an XGBoost before 3.1, which Hummingbird can read.
+
+    That one knows no list in ``base_score``, of which the same number is made.
+    """
+    import json
+
+    import xgboost
+
+    document = json.loads(Path(model["path"]).read_bytes())
+    learner = document["learner"]
+    parameter = learner["learner_model_param"]
+    scores = parameter["base_score"].strip("[]").split(",")
+    if len(set(map(float, scores))) > 1:
+        raise NotForModelError("its XGBoost has one base_score for all classes")
+    parameter["base_score"] = scores[0]
+    objective = learner["objective"]["name"]
+    classifies = objective.startswith(("binary:", "multi:"))
+    wrapper = xgboost.XGBClassifier() if classifies else xgboost.XGBRegressor()
+    with xgboost.config_context(verbosity=0):
+        wrapper.load_model(bytearray(json.dumps(document).encode()))
+    return wrapper
 
 
 def _classifies(source: Any) -> bool:

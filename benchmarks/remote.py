@@ -72,7 +72,7 @@ class Remote:
         Seconds an ordinary command may take before the process is ended.
     """
 
-    def __init__(self, entry: Entry, patience: float = 120.0) -> None:
+    def __init__(self, entry: Entry, patience: float = 60.0) -> None:
         self.entry = entry
         self.patience = patience
         self._process: subprocess.Popen[bytes] | None = None
@@ -146,7 +146,12 @@ class Remote:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "TMPDIR": self._folder.name},
+            # Compile times are those of a first time: nothing comes from a cache.
+            env={
+                **os.environ,
+                "TMPDIR": self._folder.name,
+                "SKFORGE_CACHE": "off",
+            },
         )
         return self._process
 

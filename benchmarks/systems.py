@@ -70,7 +70,8 @@ def skforge(model: Model) -> System:
     is_estimator = model["kind"] == "sklearn"
     source = load_estimator(model["path"]) if is_estimator else model["path"]
     fast = CompiledForest(source).fit(np.load(model["rows"])[:1024])
-    name = method_of(source) if is_estimator else "predict_raw"
+    has_raw = model["kind"] in ("xgboost", "lightgbm")
+    name = "predict_raw" if has_raw else method_of(fast)
 
     def predict(threads: int) -> Predict:
         fast.set_params(n_jobs=threads)
@@ -83,7 +84,7 @@ def skforge(model: Model) -> System:
             return lambda X: fast.score_samples(X)
         return lambda X: fast.predict(X)
 
-    answer = "value" if is_estimator else "raw"
+    answer = "raw" if has_raw else "value"
     return System(answer, predict, compile_seconds=fast.compile_time_)
 
 

@@ -67,7 +67,7 @@ def main(
     sizes = _numbers(batches)
     counts = _numbers(threads) if threads else sorted({1, len(os.sched_getaffinity(0))})
     remotes = chosen(systems)
-    facts, results = machine(), []
+    facts, results = machine() | {"limits": asdict(limits)}, []
     wanted = names or (list(QUICK) if quick else [])
     try:
         for model in models(wanted):

@@ -106,6 +106,8 @@ IMPORTS = {
 def loader_imports(function: str) -> None:
     """Import a system's package now: preparing a model does not include that."""
     importlib.import_module(IMPORTS.get(function, function))
+    if function == "skforge":  # it loads LLVM when it first compiles
+        importlib.import_module("skforge.compiler.backends.llvm_jit")
 
 
 def explain(error: BaseException) -> str:
