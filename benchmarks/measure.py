@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,6 +83,7 @@ class Result:
     kind: str
     facts: dict[str, Any]
     rows_from: str
+    load_average: float = 0.0  # at the end; more than the threads in use: not quiet
     systems: list[Prepared] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
 
@@ -138,6 +140,7 @@ def measure(
                 f"{c.system} {c.seconds / size * 1e6:.3g}" for c in cells if c.seconds
             )
             say(f"  {count} thread(s), {size:,} rows, µs a row: " + ", ".join(shown))
+    result.load_average = os.getloadavg()[0]
     return result
 
 

@@ -97,7 +97,10 @@ def table_of(result: Result) -> str:
         f"{value:,} {name}" if isinstance(value, int) else f"{name} {value}"
         for name, value in result.facts.items()
     )
-    lines = [f"## {result.model}\n", f"{facts}; rows: {result.rows_from}.\n"]
+    lines = [
+        f"## {result.model}\n",
+        f"{facts}; rows: {result.rows_from}; load average {result.load_average:.1f}.\n",
+    ]
     for threads in sorted({c.threads for c in result.cells}):
         lines += _table(result, threads)
     missing = [f"{s.system}: {s.reason}" for s in result.systems if s.reason]

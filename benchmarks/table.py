@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -69,6 +70,8 @@ def main(
     remotes = chosen(systems)
     facts, results = machine() | {"limits": asdict(limits)}, []
     wanted = names or (list(QUICK) if quick else [])
+    # As Ctrl-C does: systems are closed, results of models that are done stay.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     try:
         for model in models(wanted):
             print(f"{model.name} ({model.rows_from})", flush=True)
