@@ -29,7 +29,7 @@ class Worker:
         self.rows = np.load(model["rows"])
         self.model = model
         loader = getattr(importlib.import_module(module), function)
-        loader_imports(function)
+        loader_imports(function, model["kind"])
         start = perf_counter()
         self.system = loader(model)
         # The first call belongs to it: some systems compile then.
@@ -96,18 +96,21 @@ class Worker:
 
 
 IMPORTS = {
-    "xgboost_wrapper": "xgboost",
-    "lightgbm_wrapper": "lightgbm",
-    "hummingbird": "hummingbird.ml",
-    "skforge": "skforge.estimators",
+    "xgboost_wrapper": ["xgboost"],
+    "lightgbm_wrapper": ["lightgbm"],
+    "hummingbird": ["hummingbird.ml"],
+    "skforge": ["skforge.estimators", "skforge.compiler.backends.llvm_jit"],
 }
+OWN = {"onnx": "onnxruntime", "sklearn": "sklearn.ensemble"}
 
 
-def loader_imports(function: str) -> None:
-    """Import a system's package now: preparing a model does not include that."""
-    importlib.import_module(IMPORTS.get(function, function))
-    if function == "skforge":  # it loads LLVM when it first compiles
-        importlib.import_module("skforge.compiler.backends.llvm_jit")
+def loader_imports(function: str, kind: str) -> None:
+    """Import what a system needs now: preparing a model does not include that."""
+    names = IMPORTS.get(function, [function])
+    if function == "skforge":  # it asks the model's own library, too
+        names = [*names, OWN.get(kind, kind)]
+    for name in names:
+        importlib.import_module(name)
 
 
 def explain(error: BaseException) -> str:

@@ -1,0 +1,105 @@
+"""What the benchmarks conclude from numbers; the numbers themselves are not tested."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    """The modules of benchmarks/, which are no package."""
+    pytest.importorskip("xgboost")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    before = set(sys.modules)
+    import measure
+    import remote
+    import report
+    import synthetic
+
+    found = {m.__name__: m for m in (measure, remote, report, synthetic)}
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None):
+            file = Path(sys.modules[name].__file__ or "")
+            if file.parent == FOLDER:
+                monkeypatch.delitem(sys.modules, name)
+    return found
+
+
+def test_two_columns_compare_with_the_chance_of_yes(benchmarks):
+    compare = benchmarks["measure"].compare
+    yes = np.array([0.25, 0.75])
+    both = np.stack([1 - yes, yes], axis=1)
+    assert compare(both, yes) == (0.0, True)
+    assert compare(yes[:, None], both) == (0.0, True)
+    assert compare(both + np.array([0, 0.5]), yes) == (0.5, False)
+
+
+def test_other_shapes_and_other_bits_are_no_agreement(benchmarks):
+    compare = benchmarks["measure"].compare
+    difference, same = compare(np.zeros((4, 3)), np.zeros(4))
+    assert math.isnan(difference) and not same
+    assert compare(np.zeros(4), -np.zeros(4)) == (0.0, False)
+    assert compare(np.zeros(4, np.float32), np.zeros(4)) == (0.0, False)
+    assert compare(np.array([np.nan]), np.array([np.nan])) == (0.0, True)
+
+
+def test_a_slow_call_is_foreseen_by_the_two_before(benchmarks):
+    expected = benchmarks["measure"].expected_seconds
+    assert expected([], 8) == 0.0
+    assert expected([(1, 3.0)], 8) == 0.0
+    # three seconds for any call, and 0.1 s a row
+    assert expected([(1, 3.1), (8, 3.8)], 64) == pytest.approx(9.4)
+    assert expected([(1, 3.1), (8, 2.0)], 64) == 2.0
+
+
+def test_messages_keep_no_folders(benchmarks):
+    clean = benchmarks["remote"].without_paths
+    assert clean("no /home/me/.cache/x-1/model.json: gone") == "no model.json: gone"
+    assert len(clean("x" * 500)) == 120
+
+
+def test_a_system_that_hangs_or_dies_says_so(benchmarks):
+    remote = benchmarks["remote"]
+    system = remote.Remote(remote.Entry("absent", "systems", "absent"))
+    with pytest.raises(remote.SystemFailedError, match="ended before"):
+        system.ask("sample")
+    entry = remote.Entry("absent", "systems", "absent", environment="no such")
+    with pytest.raises(remote.SystemFailedError, match="environment is not made"):
+        remote.Remote(entry).ask("load", module="systems", function="x", model={})
+
+
+def test_random_trees_have_leaves_from_depth_two_to_the_greatest(benchmarks):
+    from skforge import load_forest
+
+    made = benchmarks["synthetic"].random_model("synthetic-30x8-6")
+    low, high = load_forest(made.model).leaf_depths()
+    assert made.rows.shape[1] == 8
+    assert (low.min(), high.max()) == (2, 6)
+
+
+def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
+    measure, report = benchmarks["measure"], benchmarks["report"]
+    facts = {"trees": 1, "features": 2, "dtype": "float32"}
+    result = measure.Result("m", "xgboost", facts, "uniform")
+    result.systems = [
+        measure.Prepared("skforge", None, 0.2, 0.1, "raw", 0.0, True),
+        measure.Prepared("quick", None, 0.2, None, "raw", 3.0, False, True),
+        measure.Prepared("lleaves", "reads LightGBM files only"),
+    ]
+    result.cells = [
+        measure.Cell(1, 8, "skforge", 8e-6, 5, 1.0),
+        measure.Cell(1, 8, "quick", 16e-6, 5, 2.0),
+    ]
+    assert "| m | 1 **2×** quick † | 100 ms |" in report.summary([result])
+    table = report.table_of(result)
+    assert "| quick | 2 **2×** | 3.0e+00 † | 200 ms |" in table
+    assert "8 rows, 64 B" in table
+    assert "lleaves: reads LightGBM files only" in table
