@@ -6,7 +6,8 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,7 @@ from systems import OWN
 
 Array = NDArray[Any]
 Point = tuple[int, float]  # rows, and the seconds of a call
+ANSWER_SECONDS = 10.0  # for answers that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Limits:
 
     rounds: int = 5
     slot: float = 0.03
-    call: float = 1.0
+    call: float = 2.0
     cell: float = 1.0
     prepare: float = 60.0
     memory: float = 6e9
@@ -57,6 +59,7 @@ class Prepared:
     seconds: float | None = None  # to load, compile and answer once
     compile_seconds: float | None = None
     answer: str | None = None
+    compared_rows: int = 0  # slow systems answer only some
     max_abs_diff: float | None = None  # NaN: shapes are not comparable
     same_bits: bool | None = None
     differs: bool = False  # by more than rounding: a 10,000th of the greatest answer
@@ -83,6 +86,8 @@ class Result:
     kind: str
     facts: dict[str, Any]
     rows_from: str
+    measured: str = ""  # when it was done
+    limits: dict[str, float] = field(default_factory=dict)
     load_average: float = 0.0  # at the end; more than the threads in use: not quiet
     systems: list[Prepared] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
@@ -140,6 +145,8 @@ def measure(
                 f"{c.system} {c.seconds / size * 1e6:.3g}" for c in cells if c.seconds
             )
             say(f"  {count} thread(s), {size:,} rows, µs a row: " + ", ".join(shown))
+    result.measured = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    result.limits = asdict(limits)
     result.load_average = os.getloadavg()[0]
     return result
 
@@ -152,9 +159,9 @@ def _truth(model: Model, remotes: Sequence[Remote], limits: Limits) -> dict[str,
     own = next(r for r in remotes if r.entry.name == OWN[model.kind])
     answer = own.load(model, limits.prepare)["answer"]
     own.ask("threads", count=1)
-    truth = {answer: own.array("answers")}
+    truth = {answer: own.array("answers", seconds=2 * ANSWER_SECONDS)}
     with suppress(SystemFailedError):
-        truth["value"] = own.array("transformed")
+        truth["value"] = own.array("transformed", seconds=2 * ANSWER_SECONDS)
     return truth
 
 
@@ -166,7 +173,7 @@ def prepare(
     try:
         loaded = remote.load(model, limits.prepare)
         remote.ask("threads", count=1)
-        found = remote.array("answers")
+        found = remote.array("answers", seconds=ANSWER_SECONDS)
     except SystemFailedError as error:
         return Prepared(name, reason=str(error))
     known = Prepared(
@@ -177,7 +184,9 @@ def prepare(
         known.max_abs_diff, known.same_bits = math.nan, False
         known.differs = True
     else:
-        known.max_abs_diff, known.same_bits = compare(found, expected)
+        n = known.compared_rows = min(len(found), len(expected))
+        expected = expected[:n]
+        known.max_abs_diff, known.same_bits = compare(found[:n], expected)
         greatest = float(np.max(np.abs(expected), initial=0))
         known.differs = not known.max_abs_diff <= 1e-4 * greatest
     return known

@@ -89,11 +89,11 @@ class Remote:
             model=asdict(model),
         )
 
-    def array(self, command: str) -> NDArray[Any]:
-        """Return the array that a command writes."""
+    def array(self, command: str, seconds: float) -> NDArray[Any]:
+        """Return the array that a command writes: of rows that fit the seconds."""
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "answer.npy")
-            self.ask(command, file=file)
+            self.ask(command, file=file, seconds_left=seconds)
             found: NDArray[Any] = np.load(file)
         return found
 

@@ -10,7 +10,7 @@ from machine import in_words
 from measure import Cell, Prepared, Result
 from remote import OURS
 
-from skforge._cli_report import duration
+from skforge._cli_report import count, duration
 
 BEGIN, END = "<!-- benchmark:begin -->", "<!-- benchmark:end -->"
 
@@ -47,6 +47,8 @@ def summary(results: Sequence[Result]) -> str:
         lines.append("|---|" + "--:|" * (len(sizes) + 1))
         ratios: dict[int, list[float]] = {n: [] for n in sizes}
         for result in results:
+            if all(c.threads != threads for c in result.cells):
+                continue
             row = []
             for n in sizes:
                 cells = at(result, threads, n)
@@ -94,12 +96,15 @@ def _geomean(values: list[float]) -> float:
 def table_of(result: Result) -> str:
     """Return all systems of one model, and why some are missing."""
     facts = ", ".join(
-        f"{value:,} {name}" if isinstance(value, int) else f"{name} {value}"
+        count(value, name.removesuffix("s"))
+        if isinstance(value, int)
+        else f"{name} {value}"
         for name, value in result.facts.items()
     )
     lines = [
         f"## {result.model}\n",
-        f"{facts}; rows: {result.rows_from}; load average {result.load_average:.1f}.\n",
+        f"{facts}; rows: {result.rows_from}; load average "
+        f"{result.load_average:.1f}, {result.measured}.\n",
     ]
     for threads in sorted({c.threads for c in result.cells}):
         lines += _table(result, threads)

@@ -7,22 +7,20 @@ differs ends the run with status 1, after everything is written.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from machine import in_words, machine
 from measure import Limits, Result, measure
 from models import models
-from plot import plot
 from remote import OURS, SYSTEMS, Remote, SystemFailedError
 from report import BEGIN, END, summary, to_markdown
+from store import merged, read, write
 from systems import OWN
 
 DEFAULT = Limits()
@@ -56,6 +54,9 @@ def main(
     output: Annotated[
         Path | None, typer.Option(help="Folder for results.json, .md and .png.")
     ] = None,
+    merge: Annotated[
+        bool, typer.Option(help="Keep the output's models that are not measured.")
+    ] = False,
     readme: Annotated[
         Path | None, typer.Option(help=f"Put the summary between {BEGIN} and {END}.")
     ] = None,
@@ -68,7 +69,8 @@ def main(
     sizes = _numbers(batches)
     counts = _numbers(threads) if threads else sorted({1, len(os.sched_getaffinity(0))})
     remotes = chosen(systems)
-    facts, results = machine() | {"limits": asdict(limits)}, []
+    old = read(output) if merge and output is not None else []
+    facts, results = machine(), []
     wanted = names or (list(QUICK) if quick else [])
     # As Ctrl-C does: systems are closed, results of models that are done stay.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
@@ -83,10 +85,11 @@ def main(
                 continue
             results.append(result)
             if output is not None:
-                write(results, facts, output)
+                write(merged(old, results), facts, output)
     finally:
         for remote in remotes:
             remote.close()
+    results = merged(old, results)
     print("\n" + to_markdown(results, facts))
     if readme is not None:
         _replace(readme, f"{in_words(facts)}\n\n{summary(results)}")
@@ -127,19 +130,6 @@ def different(results: list[Result]) -> list[str]:
         for known in result.systems
         if known.system in OURS and not (known.same_bits or known.reason)
     ]
-
-
-def write(results: list[Result], facts: dict[str, Any], folder: Path) -> None:
-    """Write results.json, results.md and results.png."""
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {"machine": facts, "models": [asdict(result) for result in results]}
-    text = json.dumps(document, separators=(",", ":"), default=str)
-    # A line for each system and cell: small, and readable in a diff.
-    text = re.sub(r"(?<=[\[,])\{\"(?=(?:system|threads|model)\")", '\n{"', text)
-    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
-    report = to_markdown(results, facts)
-    (folder / "results.md").write_text(report, encoding="utf-8")
-    plot(results, folder / "results.png")
 
 
 def _replace(readme: Path, report: str) -> None:
