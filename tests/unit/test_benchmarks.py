@@ -90,8 +90,8 @@ def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
     facts = {"trees": 1, "features": 2, "dtype": "float32"}
     result = measure.Result("m", "xgboost", facts, "uniform")
     result.systems = [
-        measure.Prepared("skforge", None, 0.2, 0.1, "raw", 0.0, True),
-        measure.Prepared("quick", None, 0.2, None, "raw", 3.0, False, True),
+        measure.Prepared("skforge", seconds=0.2, compile_seconds=0.1, same_bits=True),
+        measure.Prepared("quick", seconds=0.2, max_abs_diff=3.0, differs=True),
         measure.Prepared("lleaves", "reads LightGBM files only"),
     ]
     result.cells = [
