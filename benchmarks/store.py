@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -61,14 +62,14 @@ def merged(old: Sequence[Result], new: Sequence[Result]) -> list[Result]:
 
 
 def rounded(value: Any) -> Any:
-    """Return plain JSON with floats of four digits: more is noise.
+    """Return plain JSON with floats of four digits, None for NaN.
 
     >>> rounded({"seconds": [1.23456789e-06, 2]})
     {'seconds': [1.235e-06, 2]}
     """
     match value:
         case float():
-            return float(f"{value:.4g}")
+            return float(f"{value:.4g}") if math.isfinite(value) else None
         case dict():
             return {key: rounded(item) for key, item in value.items()}
         case list() | tuple():
