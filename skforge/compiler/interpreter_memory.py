@@ -202,6 +202,21 @@ def mask_bits(mask: Array) -> int:
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
+def compress(a: Array, mask: Array) -> Array:
+    """Return the selected lanes at the front, zeros after them."""
+    packed = np.zeros_like(a)
+    chosen = a[mask]
+    packed[: len(chosen)] = chosen
+    return packed
+
+
+def popcount_lanes(a: Array) -> Array:
+    """Return the set bits of every lane of an integer vector."""
+    raw = np.ascontiguousarray(a).view(np.uint8).reshape(len(a), a.itemsize)
+    counts: Array = np.unpackbits(raw, axis=1).sum(axis=1).astype(a.dtype)
+    return counts
+
+
 def exp64(a: Any) -> Any:
     """Return the C library's exp."""
     try:

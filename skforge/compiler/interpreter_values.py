@@ -32,6 +32,7 @@ PureOp: TypeAlias = (
     | lir.Pack
     | lir.Permute
     | lir.Shuffle
+    | lir.Compress
     | lir.MaskBits
     | lir.AnyTrue
 )
@@ -47,6 +48,7 @@ NAMESPACE: dict[str, Any] = {
             memory.allocate,
             memory.bitcast,
             memory.check_shift,
+            memory.compress,
             memory.divide,
             memory.divide_lanes,
             memory.exp32,
@@ -57,6 +59,7 @@ NAMESPACE: dict[str, Any] = {
             memory.load_bytes,
             memory.mask_bits,
             memory.out_of_range,
+            memory.popcount_lanes,
             memory.remainder,
             memory.remainder_lanes,
             memory.run_warps,
@@ -176,11 +179,13 @@ def op_lines(
             return [f"{out} = np.array([{lanes_text}], d_{element.name})"]
         case lir.Permute(tables=tables, index=index):
             joined = f"np.concatenate([{', '.join(name(t) for t in tables)}])"
-            size = len(tables) * lanes
+            size = len(tables) * lanes_of(tables[0].type)
             return [f"{out} = {joined}[{name(index)}.astype(np.int64) % {size}]"]
         case lir.Shuffle(a=a, b=b, lanes=chosen):
             joined = f"np.concatenate([{name(a)}, {name(b)}])"
             return [f"{out} = {joined}[{list(chosen)}]"]
+        case lir.Compress(a=a, mask=mask):
+            return [f"{out} = compress({name(a)}, {name(mask)})"]
         case lir.MaskBits(a=a):
             return _wrap(element, out, f"mask_bits({name(a)})")
         case lir.AnyTrue(a=a):
@@ -215,6 +220,11 @@ def _unary(out: str, kind: str, element: Scalar, lanes: int, a: str) -> list[str
     if kind == "exp":
         function = "exp_lanes" if lanes else f"exp{element.name[1:]}"
         return [f"{out} = {function}({a})"]
+    if kind == "popcount":
+        if lanes:
+            return [f"{out} = popcount_lanes({a})"]
+        mask = (1 << BITS[element.name]) - 1  # of negative numbers, their bits
+        return [f"{out} = bin({a} & {mask}).count('1')"]
     text = f"-{a}" if kind == "neg" else f"abs({a})"
     if lanes or element.is_float:
         return [f"{out} = {text}"]

@@ -179,7 +179,7 @@ D8 = lir.Value("k", Vec(I64, 8))
         (lir.Permute((X, Y), I8), X.type, "table %y is no vec<f32, 8>"),
         (lir.Permute((X,), I4), X.type, "an index of vec<u32, 4> for vec<f32, 8>"),
         (lir.Permute((X,), D8), X.type, "an index of vec<i64, 8> for vec<f32, 8>"),
-        (lir.Permute((X,), I8), Y.type, "table %x is no vec<f32, 4>"),
+        (lir.Permute((Y,), I8), X.type, "tables of 4 lanes for vec<f32, 8>"),
         (lir.Permute((X,), X), X.type, "an index of vec<f32, 8> for vec<f32, 8>"),
         (
             lir.Shuffle(X, Y, (0, 1)),

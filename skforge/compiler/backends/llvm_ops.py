@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skforge.compiler._compat import assert_never
 from skforge.compiler.backends import llvm_planes as planes
-from skforge.compiler.backends.llvm_permute import permute
+from skforge.compiler.backends.llvm_permute import compress, permute
 from skforge.compiler.backends.llvm_types import (
     bits_of,
     element_of,
@@ -86,6 +86,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
                 f"shufflevector {w.typed(a)}, {w.typed(b)}, "
                 f"<{len(lanes)} x i32> <{chosen}>",
             )
+        case lir.Compress(a=a, mask=mask):
+            w.bind(value.name, compress(w, a, mask))
         case lir.MaskBits(a=a):
             _mask_bits(w, value, a)
         case lir.AnyTrue(a=a):
@@ -181,6 +183,9 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
             if not element.is_float:
                 name = f"@llvm.abs.{mangled(value.type)}({w.typed(op.a)}, i1 false)"
             w.bind_value(value, f"call {text} {name}")
+        case "popcount":
+            name = f"@llvm.ctpop.{mangled(value.type)}"
+            w.bind_value(value, f"call {text} {name}({w.typed(op.a)})")
         case _:
             assert_never(op.op)
 

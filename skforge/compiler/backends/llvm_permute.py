@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from skforge.compiler.backends.llvm_types import (
     element_of,
     lanes_of,
+    mangled,
+    scalar_constant,
     splat_constant,
     type_text,
 )
@@ -47,13 +49,16 @@ def permute(
 ) -> str:
     """Return the operand that holds the looked-up lanes."""
     element = element_of(value.type)
-    bits = 8 * element.bytes * lanes_of(value.type)
+    lanes, wide = lanes_of(value.type), lanes_of(tables[0].type)
+    bits = 8 * element.bytes * wide
     one = _one_register(w.module.target, element.name, bits)
     if one is None:
         return _through_memory(w, value, tables, index)
-    text = type_text(value.type)
-    int_text = f"<{lanes_of(value.type)} x i{8 * element.bytes}>"
+    text = type_text(tables[0].type)
+    int_text = f"<{wide} x i{8 * element.bytes}>"
     where = w.use(index)
+    if lanes < wide:  # the upper lanes look anything up
+        where = _first_lanes(w, f"{type_text(index.type)} {where}", lanes, wide)
 
     def look_up(part: Sequence[lir.Value]) -> str:
         if len(part) == 1:
@@ -68,11 +73,49 @@ def permute(
             )
         half = len(part) // 2
         lower, upper = look_up(part[:half]), look_up(part[half:])
-        chosen = _bit_set(w, int_text, where, half * lanes_of(value.type), element)
-        mask = f"<{lanes_of(value.type)} x i1>"
+        chosen = _bit_set(w, int_text, where, half * wide, element)
+        mask = f"<{wide} x i1>"
         return w.let(f"select {mask} {chosen}, {text} {upper}, {text} {lower}")
 
-    return look_up(list(tables))
+    found = look_up(list(tables))
+    return _first_lanes(w, f"{text} {found}", wide, lanes) if lanes < wide else found
+
+
+def _first_lanes(w: Writer, vector: str, lanes: int, wanted: int) -> str:
+    """Return the first lanes of a vector, or a vector that it begins."""
+    places = (str(k) if k < lanes else "poison" for k in range(wanted))
+    chosen = ", ".join(f"i32 {place}" for place in places)
+    kind = vector[: vector.index(">") + 1]
+    return w.let(
+        f"shufflevector {vector}, {kind} poison, <{wanted} x i32> <{chosen}>"
+    )
+
+
+def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
+    """Return the operand that holds the selected lanes, then zeros."""
+    text, element, lanes = type_text(a.type), element_of(a.type), lanes_of(a.type)
+    bits = 8 * element.bytes * lanes
+    target = w.module.target
+    wide = element.bytes >= 4 or target.has("avx512vbmi2")
+    if target.has("avx512vl") and wide and bits in (128, 256, 512):
+        name = f"@llvm.experimental.vector.compress.{mangled(a.type)}"
+        operands = f"{w.typed(a)}, {w.typed(mask)}, {text} zeroinitializer"
+        return w.let(f"call {text} {name}({operands})")
+    # Every lane is stored; the next one overwrites it if it was not selected.
+    scalar, vector, place, at = type_text(element), w.use(a), w.temp(), "0"
+    size = element.bytes * lanes
+    w.allocas.append(f"  {place} = alloca [{lanes + 1} x {scalar}], align 64")
+    w.line(f"store {text} zeroinitializer, ptr {place}, align {min(64, size)}")
+    for lane in range(lanes + 1):
+        item = scalar_constant(0, element)
+        if lane < lanes:
+            item = w.let(f"extractelement {text} {vector}, i64 {lane}")
+        to = w.let(f"getelementptr inbounds {scalar}, ptr {place}, i64 {at}")
+        w.line(f"store {scalar} {item}, ptr {to}")
+        if lane < lanes:
+            bit = w.let(f"extractelement {w.typed(mask)}, i64 {lane}")
+            at = w.let(f"add i64 {at}, {w.let(f'zext i1 {bit} to i64')}")
+    return w.let(f"load {text}, ptr {place}, align {min(64, size)}")
 
 
 def _bit_set(
@@ -92,12 +135,13 @@ def _through_memory(
     """Store the tables, load lane by lane."""
     element, lanes = element_of(value.type), lanes_of(value.type)
     text, scalar = type_text(value.type), type_text(element)
-    size = len(tables) * lanes
+    wide = lanes_of(tables[0].type)
+    size = len(tables) * wide
     place = w.temp()
     w.allocas.append(f"  {place} = alloca [{size} x {scalar}], align 64")
     for n, table in enumerate(tables):
-        at = w.let(f"getelementptr inbounds {scalar}, ptr {place}, i64 {n * lanes}")
-        w.line(f"store {w.typed(table)}, ptr {at}, align {element.bytes * lanes}")
+        at = w.let(f"getelementptr inbounds {scalar}, ptr {place}, i64 {n * wide}")
+        w.line(f"store {w.typed(table)}, ptr {at}, align {min(64, element.bytes * wide)}")
     result = "poison"
     int_scalar = f"i{8 * element.bytes}"
     for lane in range(lanes):

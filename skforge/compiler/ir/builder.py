@@ -198,7 +198,8 @@ class Builder:
 
     def permute(self, tables: Sequence[Value], index: Value) -> Value:
         """Return elements of the tables joined, by a vector of indices."""
-        type_ = tables[0].type
+        assert isinstance(tables[0].type, Vec)
+        type_ = Vec(tables[0].type.element, lanes_of(index.type))
         return self.let(lir.Permute(tuple(tables), index), type_, "perm")
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
@@ -206,6 +207,14 @@ class Builder:
         assert isinstance(a.type, Vec)
         type_ = Vec(a.type.element, len(lanes))
         return self.let(lir.Shuffle(a, b, tuple(lanes)), type_, "shuf")
+
+    def compress(self, a: Value, mask: Value) -> Value:
+        """Return the lanes that a mask selects, moved to the front."""
+        return self.let(lir.Compress(a, mask), a.type, "packed")
+
+    def popcount(self, a: Value) -> Value:
+        """Return how many bits of an integer are set, in each lane."""
+        return self.let(lir.Unary("popcount", a), a.type, "count")
 
     def reinterpret(self, a: Value, type_: Type) -> Value:
         """Return the bits of a vector as another of the same width."""

@@ -14,7 +14,8 @@ values are explicit::
               | ParallelFor
               | Grid | BlockRegion
     op        = Const | Unary | Binary | Compare | Select | Convert | Bitcast
-              | Splat | Iota | Extract | Pack | Permute | Shuffle | MaskBits | AnyTrue
+              | Splat | Iota | Extract | Pack | Permute | Shuffle | Compress
+              | MaskBits | AnyTrue
               | Load | Gather
               | CompareToPlane | PlaneBinary | PlaneNot | PlaneMux | LoadPlane
               | FoldTree | PlanesToIndex | Lookup | WarpReduce
@@ -152,10 +153,10 @@ class Unary:
     """``neg``, ``abs``, ``not`` (bool, mask, ints: bitwise), ``exp`` of a float.
 
     ``exp`` is the C library's, ``expf`` for f32. ``neg`` of a float flips its sign;
-    ``abs`` is for signed types.
+    ``abs`` is for signed types. ``popcount`` counts the set bits of an integer.
     """
 
-    op: Literal["neg", "not", "exp", "abs"]
+    op: Literal["neg", "not", "exp", "abs", "popcount"]
     a: Value
 
 
@@ -257,9 +258,9 @@ class Pack:
 class Permute:
     """Lane i is element ``index[i]`` of the ``tables`` joined, modulo their length.
 
-    A power of two of vectors of the result's type; the index has as many lanes, of
-    unsigned or i64 integers as wide as the elements. Fast where
-    ``Target.permute_entries`` reaches the tables, right everywhere.
+    A power of two of vectors of the result's elements; the index has unsigned or i64
+    integers as wide as those, and as many lanes as the result: those of the tables or
+    fewer. Fast where ``Target.permute_entries`` reaches the tables, right everywhere.
     """
 
     tables: tuple[Value, ...]
@@ -273,6 +274,17 @@ class Shuffle:
     a: Value
     b: Value
     lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compress:
+    """The lanes of ``a`` that the mask selects, moved together to the front in order.
+
+    The lanes after them are zero.
+    """
+
+    a: Value
+    mask: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +432,7 @@ Op: TypeAlias = (
     | Pack
     | Permute
     | Shuffle
+    | Compress
     | MaskBits
     | AnyTrue
     | Load

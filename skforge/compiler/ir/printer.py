@@ -125,6 +125,8 @@ def _op(op: Op) -> str:
             return f"permute [{_names(tables)}] by %{index.name}"
         case lir.Shuffle(a=a, b=b, lanes=lanes):
             return f"shuffle %{a.name}, %{b.name} <{', '.join(map(str, lanes))}>"
+        case lir.Compress(a=a, mask=mask):
+            return f"compress %{a.name} where %{mask.name}"
         case lir.MaskBits(a=a):
             return f"mask_bits %{a.name}"
         case lir.AnyTrue(a=a):

@@ -131,6 +131,8 @@ def check_op(op: Op, type_: Type) -> None:
                 fits = is_integer(a.type) or a.type == BOOL or isinstance(a.type, Mask)
             elif kind == "exp":
                 fits = is_float(a.type)
+            elif kind == "popcount":
+                fits = is_integer(a.type)
             elif kind == "abs":
                 signed = not element_of(a.type).name.startswith(("u", "b"))
                 fits = signed and isinstance(a.type, Scalar | Vec)
@@ -176,6 +178,12 @@ def check_op(op: Op, type_: Type) -> None:
                 refuse(f"{len(lanes)} lanes give no {print_type(type_)}")
             if any(not 0 <= lane < 2 * a.type.lanes for lane in lanes):
                 refuse(f"a lane is not among {2 * a.type.lanes}")
+        case lir.Compress(a=a, mask=mask):
+            _check_result(type_, a.type)
+            if not isinstance(a.type, Vec):
+                refuse(f"compresses a {print_type(a.type)}")
+            if mask.type != Mask(a.type.lanes):
+                refuse(f"%{mask.name} is no mask of {a.type.lanes} lanes")
         case lir.MaskBits(a=a):
             if not isinstance(a.type, Mask):
                 refuse(f"%{a.name} is no mask")
@@ -307,15 +315,18 @@ def _check_binary(kind: lir.BinaryOp, a: Value, b: Value, type_: Type) -> None:
 
 
 def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None:
-    """Tables of the result's type, a power of two of them, and a matching index."""
+    """Tables of the result's element, a power of two of them, and a matching index."""
     if not isinstance(type_, Vec) or type_.element == BOOL:
         refuse(f"permute gives no {print_type(type_)}")
-    for count in (len(tables), type_.lanes):
+    lanes = lanes_of(tables[0].type) if tables else type_.lanes
+    for count in (len(tables), lanes):
         if count < 1 or count & (count - 1):
-            refuse(f"{len(tables)} tables of {type_.lanes} lanes")
+            refuse(f"{len(tables)} tables of {lanes} lanes")
+    if type_.lanes > lanes:
+        refuse(f"tables of {lanes} lanes for {print_type(type_)}")
     for table in tables:
-        if table.type != type_:
-            refuse(f"table %{table.name} is no {print_type(type_)}")
+        if table.type != Vec(type_.element, lanes):
+            refuse(f"table %{table.name} is no {print_type(Vec(type_.element, lanes))}")
     if (
         not is_integer(index.type)
         or lanes_of(index.type) != type_.lanes

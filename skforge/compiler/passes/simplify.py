@@ -39,6 +39,7 @@ _PURE = (
     lir.Pack,
     lir.Permute,
     lir.Shuffle,
+    lir.Compress,
     lir.MaskBits,
     lir.AnyTrue,
     lir.CompareToPlane,
