@@ -14,10 +14,11 @@ from typing import TypeAlias
 from skforge.exceptions import ScheduleError
 
 GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
-TILE_KINDS = ("uniform", "probability")
+TILE_KINDS = ("uniform", "probability", "complete")
 MAX_SIZE = 2**31 - 1
 MAX_WALK_DEPTH = 64
 MAX_NODE_TILE = 8
+COMPLETE_TILES = (3, 7, 15, 31)  # nodes of two to five whole levels
 VECTOR_WIDTHS = (2, 4, 8, 16, 32, 64)
 
 
@@ -302,6 +303,12 @@ def problem(directive: Directive) -> str | None:
             return _whole_problem(directive, "its width", width) or _require(
                 width in VECTOR_WIDTHS,
                 f"{directive} needs a width that is one of {_one_of(VECTOR_WIDTHS)}.",
+            )
+        case TileNodes(size, "complete"):
+            return _require(
+                type(size) is int and size in COMPLETE_TILES,
+                f"{directive} needs a size of whole levels: "
+                f"{_one_of(COMPLETE_TILES)}.",
             )
         case TileNodes(size, kind):
             return _range_problem(directive, "its size", size, 1, MAX_NODE_TILE) or (

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias, TypeVar
 from skforge.compiler.directives import Directive, Mark, Option, Split, Tile
 
 Root: TypeAlias = Literal["batch", "tree"]
-TileKind: TypeAlias = Literal["uniform", "probability"]
+TileKind: TypeAlias = Literal["uniform", "probability", "complete"]
 Kind: TypeAlias = Literal["cpu", "gpu"]
 ROOTS: tuple[Root, Root] = ("batch", "tree")
 

@@ -121,7 +121,11 @@ def _what(nest: Nest, directive: Directive) -> str:
         case VectorReduce(index, width):
             return f'partial results of "{index}" are added {width} at a time'
         case TileNodes(size, kind):
-            how = "breadth-first" if kind == "uniform" else "by how often they are met"
+            how = {
+                "uniform": "breadth-first",
+                "probability": "by how often they are met",
+                "complete": "by level",
+            }.get(kind, kind)
             return f"up to {size} nodes are compared at once, grouped {how}"
         case PadTrees():
             return "the leaves of each tree are made equally deep"

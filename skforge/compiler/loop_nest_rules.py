@@ -232,7 +232,11 @@ def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
     if not isinstance(mark, Vectorize):
         return None
     for option in nest.options:
-        if isinstance(option, TileNodes) and option.size > 1:
+        if (
+            isinstance(option, TileNodes)
+            and option.size > 1
+            and option.kind != "complete"
+        ):
             return (
                 f"{mark} walks one node at a time in each lane, but {option} groups "
                 "nodes; leave one of the two out."

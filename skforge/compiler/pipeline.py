@@ -143,6 +143,11 @@ def build_hir(
     by_block = by_block or marked(nest.loops, "cache_predicates")
     if representation.by_blocks and not by_block:
         representation.lay_out(hir)  # says what is missing
+    if nest.tile_kind == "complete" and not representation.by_complete_tiles:
+        raise ScheduleError(
+            f'represent("{representation.name}") has no complete tiles; use '
+            'represent("tiles"), or tile_nodes of another kind.'
+        )
     representation.check(hir)
     if by_block:
         _check_blocks(hir, representation)

@@ -333,9 +333,10 @@ class Schedule:
         Parameters
         ----------
         size : int
-            Nodes in a tile, 1 to 8.
-        kind : {"uniform", "probability"}
-            Fill tiles breadth-first, or with the nodes most rows pass through.
+            Nodes in a tile, 1 to 8; of complete tiles 3, 7, 15 or 31.
+        kind : {"uniform", "probability", "complete"}
+            Fill tiles breadth-first, or with the nodes most rows pass through, or take
+            whole levels, which only some representations do ("tiles").
         """
         return self._with(TileNodes(_whole(size), kind))
 

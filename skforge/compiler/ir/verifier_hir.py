@@ -78,7 +78,8 @@ def _check_whole(hir: PredictEnsemble) -> None:
             f"the loop nest is for {hir.nest.n_trees} trees, "
             f"the forest has {hir.forest.n_trees}"
         )
-    if hir.nest.tile_nodes != hir.tiles.tile_size:
+    grouped_here = hir.nest.tile_kind != "complete"
+    if (hir.nest.tile_nodes if grouped_here else 1) != hir.tiles.tile_size:
         _fail(
             f"the schedule tiles {hir.nest.tile_nodes} nodes, "
             f"the tiles have {hir.tiles.tile_size}"

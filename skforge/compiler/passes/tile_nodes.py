@@ -4,7 +4,10 @@ Before: binary trees of a Forest. After: a tree of tiles for each, under the pap
 conditions: the tiles partition the inner nodes, each is connected, none is smaller
 than ``size`` while an inner node hangs below it, and leaves are items of their own.
 
-A tile is grown from its root. *uniform* adds the next node in breadth-first order,
+*complete* tiles are the top levels of a subtree, whole: which nodes are one tile follows
+from their depths, so the tiles here stay single nodes, which the representation groups.
+
+A tile of another kind is grown from its root. *uniform* adds the next node in breadth-first order,
 *probability* the node below the tile that most training rows reached. A tile that
 ends up smaller is followed to the right by dummy nodes, false for every row, down to
 the legal size::
@@ -20,8 +23,6 @@ the legal size::
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +34,7 @@ from skforge.compiler.ir.tile_shapes import (
     shape_id,
     shapes,
 )
+from skforge.compiler.loop_nest import TileKind
 from skforge.compiler.passes.tile_levels import Level, assemble
 from skforge.exceptions import ScheduleError
 
@@ -43,7 +45,7 @@ _Ints = NDArray[np.int32]
 
 
 def run(
-    forest: Forest, size: int = 1, kind: Literal["uniform", "probability"] = "uniform"
+    forest: Forest, size: int = 1, kind: TileKind = "uniform"
 ) -> TiledForest:
     """Return the forest as trees of tiles, in the model's tree order.
 
@@ -52,8 +54,9 @@ def run(
     forest : Forest
         A valid forest.
     size : int, default=1
-        Nodes of a tile, 1 to 8. With 1 every inner node is a tile.
-    kind : {"uniform", "probability"}, default="uniform"
+        Nodes of a tile, 1 to 8. With 1 every inner node is a tile. Complete tiles
+        have 3, 7, 15 or 31.
+    kind : {"uniform", "probability", "complete"}, default="uniform"
         How tiles grow; ``probability`` is ``uniform`` where covers are unknown.
 
     Returns
@@ -66,13 +69,16 @@ def run(
     ScheduleError
         If ``size`` or ``kind`` is not one of those above.
     """
+    if kind == "complete":
+        return _single_nodes(forest)
     if not 1 <= size <= MAX_TILE_SIZE:
         raise ScheduleError(
             f"tile_nodes({size}) needs a size from 1 to {MAX_TILE_SIZE}."
         )
     if kind not in ("uniform", "probability"):
         raise ScheduleError(
-            f"tile_nodes({size}, {kind!r}) needs 'uniform' or 'probability'."
+            f"tile_nodes({size}, {kind!r}) needs 'uniform', 'probability' or "
+            "'complete'."
         )
     if size == 1:
         return _single_nodes(forest)

@@ -1,0 +1,273 @@
+"""Trees as sparse tiles of codes: how they lie in memory, encoded all at once.
+
+The top levels of a tree are one table, kept in registers while a block of rows passes:
+the columns and ranks of its nodes, heap node h at lane h, and the item behind each of
+the exits. Below, the nodes of each ``levels`` levels under one node are a *tile*::
+
+    rank[2 ** levels]: u16   slot 0 unused; a node that is not there is never passed
+    column[2 ** levels]: u8
+    child exits, leaf exits: u16   the first exit of each child, of each leaf
+    first child, first leaf: u16   minus one; u32 in *wide* tiles
+
+A row's exit x in a tile is the number whose bits are its turns. Children and leaves of
+a tile are numbered one after another, so the item behind x is the first one plus the
+number of exits marked up to x. Tiles of a tree are numbered in level order, leaves from
+1 on: those of the top, then those of each tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.hir import TiledForest
+from skforge.compiler.representations.code_table import CodeTable
+
+_Ints = NDArray[np.int64]
+
+#: Bits of an entry that hold the row of a block; the rest number a tile or a leaf.
+ROW_BITS = 10
+
+#: Tiles and leaves a tree may have.
+MAX_ITEMS = (1 << (32 - ROW_BITS)) - 2
+
+#: Levels whose nodes are in registers; a register holds five levels, another the sixth.
+TOP_LEVELS = 6
+
+#: Lanes of a register of codes.
+LANES = 32
+
+#: A rank that no code exceeds.
+NEVER = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TiledTrees:
+    """Every tree, by position of the walking order."""
+
+    top_levels: int
+    levels: int  # of a tile
+    wide: bool  # whether items are numbered by 32 bits
+    top_column: NDArray[np.uint16]  # (n_trees, registers, 32)
+    top_rank: NDArray[np.uint16]  # (n_trees, registers, 32)
+    top_item: NDArray[np.uint32]  # (n_trees, exits): number << ROW_BITS | is a leaf
+    tiles: NDArray[np.uint8]  # bytes of every tile, then some to spare
+    tile_offset: _Ints  # (n_trees,) byte of a tree's tile 0
+    leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is nobody's
+    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value at each place
+
+    @property
+    def stride(self) -> int:
+        """Bytes of a tile."""
+        return tile_bytes(self.levels, self.wide)
+
+    @property
+    def column_at(self) -> int:
+        """Byte of a tile where its columns begin."""
+        return 2 << self.levels
+
+    @property
+    def exits_at(self) -> int:
+        """Byte of a tile where its exits begin."""
+        return 3 << self.levels
+
+
+def tile_bytes(levels: int, wide: bool) -> int:
+    """Return the bytes of a tile: a power of two, so that none crosses a line."""
+    size = (3 << levels) + (12 if wide else 8)
+    return 1 << (size - 1).bit_length()
+
+
+def tile_roots(nodes: TiledForest, levels: int) -> NDArray[np.bool_]:
+    """Return which single nodes are the first of a tile."""
+    below = nodes.depth - TOP_LEVELS
+    roots: NDArray[np.bool_] = (nodes.leaf < 0) & (below >= 0) & (below % levels == 0)
+    return roots
+
+
+def needs_wide(nodes: TiledForest) -> bool:
+    """Whether a tree has more leaves, and so perhaps tiles, than 16 bits number."""
+    sizes = np.diff(nodes.item_offset)
+    return bool((sizes // 2 + 2 > 0xFFFF).any())
+
+
+def tile_trees(nodes: TiledForest, table: CodeTable, levels: int) -> TiledTrees:
+    """Encode every tree.
+
+    Parameters
+    ----------
+    nodes : TiledForest
+        Tiles of one node, in level order.
+    table : CodeTable
+        The column and rank of each predicate.
+    levels : int
+        Levels of a tile.
+    """
+    wide = needs_wide(nodes)
+    position = _positions(nodes.item_offset)
+    is_root = tile_roots(nodes, levels)
+    number = np.cumsum(is_root) - 1  # of the tile that a node is the first of
+    roots = np.flatnonzero(is_root)
+    owner = position[roots]
+    per_tree = np.bincount(owner, minlength=nodes.n_trees)
+    first_tile = np.cumsum(per_tree) - per_tree
+
+    top = _Top(nodes, table, number - first_tile[position])
+    body = _Body(nodes, table, roots, levels, wide)
+
+    # Leaves of a tree: a spare one, those of the top, then those of each tile.
+    leaves = _popcount(body.leaf_exits)
+    of_tree = np.bincount(owner, leaves, nodes.n_trees).astype(np.int64)
+    sizes = 1 + top.n_leaves + of_tree
+    leaf_offset = np.cumsum(sizes) - sizes
+    before = np.cumsum(leaves) - leaves
+    own_first = np.cumsum(of_tree) - of_tree
+    first_leaf = top.n_leaves[owner] + before - own_first[owner]
+    first_child = number[body.first_child] - first_tile[owner] - 1
+    body.store(first_child, first_leaf)
+
+    leaf_row = np.zeros(int(sizes.sum()), np.int32)
+    tile, exit_, item = body.leaves()
+    upto = body.leaf_exits[tile] & ((2 << exit_) - 1)
+    place = leaf_offset[owner[tile]] + first_leaf[tile] + _popcount(upto)
+    leaf_row[place] = nodes.leaf[item]
+    tree, number_of, item = top.leaves()
+    leaf_row[leaf_offset[tree] + number_of] = nodes.leaf[item]
+    return TiledTrees(
+        top_levels=TOP_LEVELS,
+        levels=levels,
+        wide=wide,
+        top_column=top.column,
+        top_rank=top.rank,
+        top_item=top.item,
+        tiles=body.bytes.reshape(-1),
+        tile_offset=first_tile * body.bytes.shape[1],
+        leaf_offset=leaf_offset,
+        leaf_row=leaf_row,
+    )
+
+
+class _Top:
+    """The first levels of every tree."""
+
+    def __init__(
+        self, nodes: TiledForest, table: CodeTable, tile_number: _Ints
+    ) -> None:
+        n, levels = nodes.n_trees, TOP_LEVELS
+        self.column = np.zeros((n, levels - 4, LANES), np.uint16)
+        self.rank = np.full((n, levels - 4, LANES), NEVER, np.uint16)
+        columns, ranks = self.column.reshape(n, -1), self.rank.reshape(n, -1)
+        self.item = np.zeros((n, 1 << levels), np.uint32)
+        self.n_leaves = np.zeros(n, np.int64)
+        self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
+        tree = np.arange(n)
+        item, heap = nodes.item_offset[:-1], np.ones(n, np.int64)
+        for level in range(levels + 1):
+            inner = nodes.leaf[item] < 0
+            self._end(tree[~inner], heap[~inner], item[~inner], level)
+            tree, heap, item = tree[inner], heap[inner], item[inner]
+            if level < levels:
+                predicate = nodes.predicate[item, 0]
+                columns[tree, heap] = table.column_of[predicate]
+                ranks[tree, heap] = table.rank_of[predicate]
+                tree = np.repeat(tree, 2)
+                heap = (2 * heap[:, None] + [0, 1]).reshape(-1)
+                item = nodes.child[item].reshape(-1).astype(np.int64)
+        self.item[tree, heap - (1 << levels)] = tile_number[item] << ROW_BITS
+
+    def _end(self, tree: _Ints, heap: _Ints, item: _Ints, level: int) -> None:
+        """Number leaves at a level, and lead every exit below them there."""
+        # one level's nodes are ordered by tree
+        rank = np.arange(len(tree)) - np.searchsorted(tree, tree)
+        number = self.n_leaves[tree] + 1 + rank
+        self.n_leaves += np.bincount(tree, minlength=len(self.n_leaves))
+        below = 1 << (TOP_LEVELS - level)
+        exits = (heap * below - (1 << TOP_LEVELS))[:, None] + np.arange(below)
+        self.item[tree[:, None], exits] = (number << ROW_BITS | 1)[:, None]
+        self._leaves.append((tree, number, item))
+
+    def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
+        """Return tree, number and item of every leaf of the top."""
+        tree, number, item = (np.concatenate(x) for x in zip(*self._leaves))
+        return tree, number, item
+
+
+class _Body:
+    """The tiles of all trees, a level of every tile at a time."""
+
+    def __init__(
+        self,
+        nodes: TiledForest,
+        table: CodeTable,
+        roots: _Ints,
+        levels: int,
+        wide: bool,
+    ) -> None:
+        self._levels, self._wide, n = levels, wide, len(roots)
+        # A spare tile: what is loaded beyond the last one stays inside.
+        self.bytes = np.zeros((n + 1, tile_bytes(levels, wide)), np.uint8)
+        slots = 1 << levels
+        rank = self.bytes.view(np.uint16)[:, :slots]
+        column = self.bytes[:, 2 * slots : 3 * slots]
+        rank[...] = NEVER
+        self.leaf_exits = np.zeros(n, np.int64)
+        self.child_exits = np.zeros(n, np.int64)
+        self.first_child = np.zeros(n, np.int64)  # its item
+        self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
+        tile, item, heap = np.arange(n), roots, np.ones(n, np.int64)
+        for level in range(1, levels + 1):
+            predicate = nodes.predicate[item, 0]
+            rank[tile, heap] = table.rank_of[predicate]
+            column[tile, heap] = table.column_of[predicate]
+            tile = np.repeat(tile, 2)
+            heap = (2 * heap[:, None] + [0, 1]).reshape(-1)
+            item = nodes.child[item].reshape(-1)
+            inner = nodes.leaf[item] < 0
+            ends = ~inner
+            exit_ = (heap[ends] << (levels - level)) - slots
+            self.leaf_exits += _bits(tile[ends], exit_, n)
+            self._leaves.append((tile[ends], exit_, item[ends]))
+            tile, item, heap = tile[inner], item[inner], heap[inner]
+        self.child_exits += _bits(tile, heap - slots, n)
+        # the last one written to a tile is its first
+        self.first_child[tile[::-1]] = item[::-1]
+
+    def store(self, first_child: _Ints, first_leaf: _Ints) -> None:
+        """Write exits and first items; both numbers are minus one."""
+        n, start = len(first_child), 3 << self._levels
+        words = self.bytes.view(np.uint16)[:n, start // 2 :]
+        words[:, 0], words[:, 1] = self.child_exits, self.leaf_exits
+        first_child = np.where(self.child_exits > 0, first_child, 0)
+        if self._wide:
+            wide = self.bytes.view(np.uint32)[:n, start // 4 :]
+            wide[:, 1], wide[:, 2] = first_child, first_leaf
+        else:
+            words[:, 2], words[:, 3] = first_child, first_leaf
+
+    def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
+        """Return tile, exit and item of every leaf."""
+        tile, exit_, item = (np.concatenate(x) for x in zip(*self._leaves))
+        return tile, exit_, item
+
+
+def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:
+    """Return for each tile the exits marked, as bits."""
+    return np.bincount(tile, (1 << exit_).astype(np.float64), n).astype(np.int64)
+
+
+def _positions(offset: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the tree that each item is of."""
+    sizes = np.diff(offset)
+    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+
+
+_COUNTS = np.array([bin(i).count("1") for i in range(1 << 16)], np.int64)
+
+
+def _popcount(bits: NDArray[Any]) -> _Ints:
+    """Return how many of 16 bits are set."""
+    counts: _Ints = _COUNTS[bits]
+    return counts

@@ -1,0 +1,262 @@
+"""Trees of tiles as LIR: the walk of a block of rows, sixteen rows decoded at a time.
+
+For each tree, ``live`` being the rows that are still on their way::
+
+    for each row:           bits = codes[row][columns of the top] > ranks of the top
+    for each 16 rows:       exit = the number the bits spell, level by level
+                            item[exit] joins ``live`` if it is a tile, else ``done``
+    while any row is live:
+      for each live row:    bits = codes[row][columns of its tile] > ranks of its tile
+      for each 16 of them:  exit, then item, from the bits and the tile's exits;
+                            ``live`` is compacted in place, the rest joins ``done``
+    for each row of done:   sums[row] += value[leaf]
+
+An entry of either list is a number of a tile or a leaf, and a row. All operands of a
+tile come from one register of codes, by one permute; nothing is gathered, and no branch
+depends on a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import I64, U8, U16, U32, Buffer, Value, Vec
+from skforge.compiler.representations.base import Model
+from skforge.compiler.representations.tile_layout import LANES, ROW_BITS, TiledTrees
+
+#: Rows decoded together: one register of entries.
+GROUP = 16
+
+#: Rows whose tiles are compared in one iteration.
+UNROLL = 4
+
+_ENTRIES = Vec(U32, GROUP)
+_ROW = (1 << ROW_BITS) - 1
+
+
+class TileLowering:
+    """Writes the walks of one block of at most ``block`` rows."""
+
+    def __init__(
+        self,
+        b: Builder,
+        trees: TiledTrees,
+        stride: int,
+        block: int,
+        model: Model,
+    ) -> None:
+        self.b, self.t, self.block = b, trees, block
+        self.stride, self.tables = stride, stride // LANES
+        self.top_column = model("top_column", trees.top_column.reshape(-1))
+        self.top_rank = model("top_rank", trees.top_rank.reshape(-1))
+        self.top_item = model("top_item", trees.top_item.reshape(-1))
+        self.tiles = model("tiles", trees.tiles)
+        self.tile_offset = model("tile_offset", trees.tile_offset)
+
+    def scratch(self) -> None:
+        """Allocate the lists of rows and what is noted of each of them."""
+        b, rows = self.b, self.block
+        registers = self.t.top_column.shape[1]
+        # Lists are written by whole registers, a little past their end.
+        room = b.const(rows + 2 * GROUP)
+        top = b.const(registers * rows)
+        self.top_bits = b.alloc("top_bits", U32, top, alignment=64)
+        self.live = b.alloc("live", U32, room, alignment=64)
+        self.done = b.alloc("done", U32, room, alignment=64)
+        self.bits = b.alloc("tile_bits", U16, room, alignment=64)
+        words = b.const((rows + 2 * GROUP) * self._exit_words)
+        self.exits = b.alloc("tile_exits", I64, words, alignment=64)
+
+    @property
+    def _exit_words(self) -> int:
+        return 2 if self.t.wide else 1
+
+    def walk(self, tree: Value, codes: Buffer, n: Value) -> Buffer:
+        """Walk ``n`` rows, a multiple of 16; return the list of the leaves reached."""
+        b = self.b
+        self._compare_top(tree, codes, n)
+        live, done = self._decode_top(tree, n)
+        first = b.load(self.tile_offset, tree)
+
+        def some_live(state: tuple[Value, ...]) -> Value:
+            return b.compare("gt", state[0], 0)
+
+        def step(state: tuple[Value, ...]) -> list[Value]:
+            self._compare_tiles(state[0], first, codes)
+            return self._decode_tiles(*state)
+
+        b.while_([live, done], some_live, step)
+        return self.done
+
+    # ------------------------------------------------------------ the top
+
+    def _row(self, codes: Buffer, at: Value) -> list[Value]:
+        """Load the registers of a row of codes."""
+        b, vec = self.b, Vec(U16, LANES)
+        return [b.load(codes, b.add(at, k * LANES), vec) for k in range(self.tables)]
+
+    def _compare_top(self, tree: Value, codes: Buffer, n: Value) -> None:
+        b, vec = self.b, Vec(U16, LANES)
+        registers = self.t.top_column.shape[1]
+        own = b.mul(tree, registers * LANES)
+        places = [b.add(own, k * LANES) for k in range(registers)]
+        columns = [b.load(self.top_column, at, vec) for at in places]
+        ranks = [b.load(self.top_rank, at, vec) for at in places]
+
+        def rows(r: Value, _: tuple[Value, ...]) -> None:
+            for u in range(UNROLL):
+                row = b.add(r, u)
+                registers_of_row = self._row(codes, b.mul(row, self.stride))
+                for k, (column, rank) in enumerate(zip(columns, ranks, strict=True)):
+                    code = b.permute(registers_of_row, column)
+                    passed = b.mask_bits(b.compare("gt", code, rank), U32)
+                    b.store(self.top_bits, b.add(row, k * self.block), passed)
+
+        b.for_(b.const(0), n, b.const(UNROLL), rows, hint="row")
+
+    def _turn(self, heap: Value, bits: Value, at: Value) -> Value:
+        """Return the heap number below, by the bit at a place."""
+        b = self.b
+        right = b.binary("and", b.binary("shr", bits, at), 1)
+        return b.binary("or", b.binary("add", heap, heap), right)
+
+    def _decode_top(self, tree: Value, n: Value) -> tuple[Value, Value]:
+        b, levels = self.b, self.t.top_levels
+        exits = 1 << levels
+        own = b.mul(tree, exits)
+        items = [
+            b.load(self.top_item, b.add(own, k), _ENTRIES)
+            for k in range(0, exits, GROUP)
+        ]
+        lanes = b.iota(U32, GROUP)
+
+        def group(r: Value, state: tuple[Value, ...]) -> list[Value]:
+            heap = b.const(1, _ENTRIES)
+            bits = b.load(self.top_bits, r, _ENTRIES)
+            for _ in range(min(levels, 5)):
+                heap = self._turn(heap, bits, heap)
+            if levels == 6:
+                bits = b.load(self.top_bits, b.add(r, self.block), _ENTRIES)
+                heap = self._turn(heap, bits, b.binary("sub", heap, 32))
+            item = b.permute(items, b.binary("sub", heap, exits))
+            leaf = b.compare("ne", b.binary("and", item, 1), 0)
+            row = b.binary("add", lanes, b.convert(r, U32))
+            entry = b.binary("or", b.binary("and", item, ~_ROW & 0xFFFFFFFF), row)
+            live, done = state
+            return [
+                self._append(self.live, live, entry, b.invert(leaf)),
+                self._append(self.done, done, entry, leaf),
+            ]
+
+        zero = b.const(0)
+        live, done = b.for_(zero, n, b.const(GROUP), group, [zero, zero], hint="group")
+        self._pad(live)
+        return live, done
+
+    def _append(self, list_: Buffer, count: Value, entry: Value, mask: Value) -> Value:
+        """Write the selected entries to the end of a list; return its new length."""
+        b = self.b
+        b.store(list_, count, b.compress(entry, mask))
+        return b.binary("add", count, b.popcount(b.mask_bits(mask, I64)))
+
+    def _pad(self, live: Value) -> None:
+        """Let what follows the live rows be row 0 in tile 0, which is always there."""
+        self.b.store(self.live, live, self.b.const(0, _ENTRIES))
+
+    # ------------------------------------------------------------ tiles
+
+    def _compare_tiles(self, live: Value, first: Value, codes: Buffer) -> None:
+        b, t = self.b, self.t
+        slots = 1 << t.levels
+        exits: Vec | None = Vec(I64, 2) if t.wide else None
+
+        def rows(j: Value, _: tuple[Value, ...]) -> None:
+            for u in range(UNROLL):
+                at = b.add(j, u)
+                entry = b.load(self.live, at)
+                row = b.convert(b.binary("and", entry, _ROW), I64)
+                number = b.convert(b.binary("shr", entry, ROW_BITS), I64)
+                tile = b.binary("add", b.mul(number, t.stride), first)
+                own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
+                rank = b.load(self.tiles, tile, Vec(U16, slots))
+                registers = self._row(codes, b.mul(row, self.stride))
+                code = b.permute(registers, b.convert(own, U16))
+                passed = b.mask_bits(b.compare("gt", code, rank), U16)
+                b.store(self.bits, at, passed)
+                words = b.load(self.tiles, b.add(tile, t.exits_at), exits or I64)
+                b.store(self.exits, b.mul(at, self._exit_words), words)
+
+        b.for_(b.const(0), live, b.const(UNROLL), rows, hint="live")
+
+    def _decode_tiles(self, live: Value, done: Value) -> list[Value]:
+        b, levels = self.b, self.t.levels
+        lanes = b.iota(U32, GROUP)
+
+        def group(j: Value, state: tuple[Value, ...]) -> list[Value]:
+            entry = b.load(self.live, j, _ENTRIES)
+            bits = b.convert(b.load(self.bits, j, Vec(U16, GROUP)), U32)
+            heap = b.const(1, _ENTRIES)
+            for _ in range(levels):
+                heap = self._turn(heap, bits, heap)
+            exit_ = b.binary("sub", heap, 1 << levels)
+            marks, first_child, first_leaf = self._load_exits(j)
+            goes = b.compare("ne", b.binary("and", b.binary("shr", marks, exit_), 1), 0)
+            upto = b.binary("sub", b.binary("shl", b.const(2, _ENTRIES), exit_), 1)
+            own = b.select(goes, marks, b.binary("shr", marks, 16))
+            rank = b.popcount(b.binary("and", own, upto))
+            first = b.select(goes, first_child, first_leaf)
+            number = b.binary("shl", b.binary("add", first, rank), ROW_BITS)
+            entry = b.binary("or", number, b.binary("and", entry, _ROW))
+            left = b.convert(b.sub(live, j), U32)
+            real = b.compare("lt", lanes, left)
+            # In place: what is written lies before what is still to be read.
+            return [
+                self._append(self.live, state[0], entry, b.binary("and", real, goes)),
+                self._append(
+                    self.done, state[1], entry, b.binary("and", real, b.invert(goes))
+                ),
+            ]
+
+        zero = b.const(0)
+        live, done = b.for_(
+            zero, live, b.const(GROUP), group, [zero, done], hint="group"
+        )
+        self._pad(live)
+        return [live, done]
+
+    def _load_exits(self, j: Value) -> tuple[Value, Value, Value]:
+        """Return exits marked, first child and first leaf of 16 rows' tiles."""
+        b, per = self.b, 2 * self._exit_words
+        at = b.mul(j, self._exit_words)
+        parts = [b.load(self.exits, b.add(at, 8 * k), _ENTRIES) for k in range(per)]
+        if not self.t.wide:
+            marks, firsts = _every(b, parts, 2, 0), _every(b, parts, 2, 1)
+            return marks, b.binary("and", firsts, 0xFFFF), b.binary("shr", firsts, 16)
+        marks, child, leaf = (_every(b, parts, 4, k) for k in range(3))
+        return marks, child, leaf
+
+    # ------------------------------------------------------------ lists
+
+    def each_done(self, n: Value, add: Callable[[Value, Value], None]) -> None:
+        """Call ``add(row, leaf number)`` for every row, in any order of rows."""
+        b = self.b
+
+        def rows(j: Value, _: tuple[Value, ...]) -> None:
+            for u in range(UNROLL):
+                entry = b.load(self.done, b.add(j, u))
+                row = b.convert(b.binary("and", entry, _ROW), I64)
+                add(row, b.convert(b.binary("shr", entry, ROW_BITS), I64))
+
+        b.for_(b.const(0), n, b.const(UNROLL), rows, hint="done")
+
+
+def _every(b: Builder, parts: list[Value], step: int, first: int) -> Value:
+    """Return lanes first, first + step, ... of registers joined, as one register."""
+    lanes = list(range(first, 2 * GROUP, step))
+    joined = [
+        b.shuffle(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    if len(joined) == 1:
+        return joined[0]
+    return b.shuffle(joined[0], joined[1], list(range(GROUP)))

@@ -1,0 +1,305 @@
+"""The representation of deep forests: sparse tiles of codes, rows by the block.
+
+It lowers whole walks of a block of rows: quantised to codes, then tree by tree
+(``tiled_trees.py``) over tiles (``tile_layout.py``), leaves by ``tile_leaves.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skforge.compiler.forest import ZERO_THRESHOLD, Missing
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.hir import PredictEnsemble
+from skforge.compiler.ir.lir import I64, U16, Buffer, CompareOp, Value, Vec
+from skforge.compiler.ir.numpy_types import scalar_of
+from skforge.compiler.representations.base import (
+    BlockLayout,
+    BlockRows,
+    Model,
+    Representation,
+    register,
+)
+from skforge.compiler.representations.code_table import plan_codes
+from skforge.compiler.representations.tile_layout import (
+    LANES,
+    MAX_ITEMS,
+    ROW_BITS,
+    needs_wide,
+    tile_bytes,
+    tile_roots,
+    tile_trees,
+)
+from skforge.compiler.representations.tile_leaves import leaf_table
+from skforge.compiler.representations.tiled_trees import GROUP, TileLowering
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+
+#: Columns of codes that permutes of one or two registers reach.
+MAX_COLUMNS = 2 * LANES
+
+#: Sizes of tiles there is code for, and their levels.
+LEVELS = {7: 3, 15: 4}
+
+
+class TileLayout(BlockLayout):
+    """One forest for one target and block size."""
+
+    def __init__(self, hir: PredictEnsemble, block: int) -> None:
+        self._hir, self._block = hir, block
+        self._table = plan_codes(hir.forest, np.uint16)
+        self._stride = LANES if self._table.n_columns <= LANES else 2 * LANES
+        levels = LEVELS[hir.nest.tile_nodes]
+        self.trees = tile_trees(hir.tiles, self._table, levels)
+        self.leaves = leaf_table(hir.forest, self.trees.leaf_row)
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+        """Quantise the rows of a block to codes."""
+        self._model = model
+        self._walks = TileLowering(b, self.trees, self._stride, self._block, model)
+        self._walks.scratch()
+        codes = b.const(self._block * self._stride)
+        self._codes = b.alloc("codes", U16, codes, alignment=64)
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
+        # Whole groups: what the codes of rows past the end are, nobody asks.
+        groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
+        self._n = b.mul(groups, GROUP)
+        self._quantize(b, rows, left)
+
+    def _quantize(self, b: Builder, rows: BlockRows, count: Value) -> None:
+        """Search every value among its column's thresholds, one after another."""
+        table, forest = self._table, self._hir.forest
+        features = self._model("code_feature", table.feature)
+        offsets = self._model("code_offset", table.offset)
+        missing = self._model("code_missing", table.missing)
+        gone_left = self._model("code_missing_left", table.missing_left.astype(np.uint8))
+        thresholds = self._model("code_thresholds", table.thresholds)
+        steps = int(table.counts.max(initial=1)).bit_length()
+        op: CompareOp = "gt" if self._hir.comparison == "le" else "ge"
+
+        def row(r: Value, _: tuple[Value, ...]) -> None:
+            start = b.mul(b.binary("add", rows.first, r), rows.stride)
+
+            def column(c: Value, _: tuple[Value, ...]) -> None:
+                feature = b.convert(b.load(features, c), I64)
+                x = b.load(rows.rows, b.binary("add", start, feature))
+                kind = b.load(missing, c)
+                tiny = b.binary(
+                    "and",
+                    b.compare("le", x, float(ZERO_THRESHOLD)),
+                    b.compare("ge", x, -float(ZERO_THRESHOLD)),
+                )
+                zero_gone = b.binary("and", tiny, b.compare("eq", kind, int(Missing.ZERO)))
+                gone = b.binary("or", b.is_nan(x), zero_gone)
+                never = b.compare("eq", kind, int(Missing.NEVER))
+                x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
+                gone = b.binary("and", gone, b.invert(never))
+                first = b.load(offsets, c)
+                count = b.sub(b.load(offsets, b.add(c, 1)), first)
+                found: Value = b.const(0)
+                for step in reversed(range(steps)):
+                    more = b.add(found, 1 << step)
+                    inside = b.compare("le", more, count)
+                    at = b.sub(b.binary("min", more, count), 1)
+                    threshold = b.load(thresholds, b.binary("add", first, at))
+                    passed = b.binary("and", b.compare(op, x, threshold), inside)
+                    found = b.select(passed, more, found)
+                left = b.compare("ne", b.load(gone_left, c), 0)
+                away = b.select(left, b.const(0), count)
+                code = b.convert(b.select(gone, away, found), U16)
+                b.store(self._codes, b.binary("add", b.mul(r, self._stride), c), code)
+
+            b.for_(b.const(0), b.const(table.n_columns), b.const(1), column)
+
+        b.for_(b.const(0), count, b.const(1), row, hint="row")
+
+    @property
+    def _by_row(self) -> bool:
+        """Whether a row's sums lie together: leaves add to several of them."""
+        return self._hir.forest.leaf_value.shape[1] > 1
+
+    def start(self, b: Builder, sums: Buffer) -> None:
+        """Set the sums of every row to the base."""
+        outputs = self._hir.forest.n_outputs
+        base = self._model("base", self._hir.forest.base)
+        per_row, per_output = (outputs, 1) if self._by_row else (1, self._block)
+
+        def output(k: Value, _: tuple[Value, ...]) -> None:
+            value = b.load(base, k)
+            own = b.mul(k, per_output)
+
+            def row(r: Value, _: tuple[Value, ...]) -> None:
+                b.store(sums, b.binary("add", own, b.mul(r, per_row)), value)
+
+            b.for_(b.const(0), self._n, b.const(1), row, hint="row")
+
+        b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
+
+    def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
+        """Add the leaves that the block's rows reach in one tree."""
+        self._walks.walk(tree, self._codes, self._n)
+        offset = self._model("leaf_offset", self.trees.leaf_offset)
+        first = b.load(offset, tree)
+        match self.leaves.kind:
+            case "number":
+                self._add_numbers(b, tree, first, sums)
+            case "class":
+                self._add_classes(b, first, sums)
+            case "vector":
+                self._add_vectors(b, first, sums)
+
+    def _add_numbers(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
+        forest = self._hir.forest
+        values = self._model("leaf_values", self.leaves.values)
+        own: Value = b.const(0)
+        if forest.n_outputs > 1:
+            of_tree = forest.tree_output[self._hir.tiles.tree_order]
+            output = b.load(self._model("tree_outputs", of_tree), tree)
+            own = b.mul(b.convert(output, I64), self._block)
+
+        def add(row: Value, leaf: Value) -> None:
+            at = b.binary("add", own, row) if forest.n_outputs > 1 else row
+            value = b.load(values, b.binary("add", first, leaf))
+            b.store(sums, at, b.binary("add", b.load(sums, at), value))
+
+        self._walks.each_done(self._n, add)
+
+    def _index(self, b: Builder, first: Value, leaf: Value) -> Value:
+        assert self.leaves.index is not None
+        index = self._model("leaf_index", self.leaves.index)
+        return b.convert(b.load(index, b.binary("add", first, leaf)), I64)
+
+    def _add_classes(self, b: Builder, first: Value, sums: Buffer) -> None:
+        outputs = self._hir.forest.n_outputs
+        height = b.const(float(self.leaves.values[0]), sums.element)
+
+        def add(row: Value, leaf: Value) -> None:
+            own = self._index(b, first, leaf)
+            at = b.binary("add", b.mul(row, outputs), own)
+            b.store(sums, at, b.binary("add", b.load(sums, at), height))
+
+        self._walks.each_done(self._n, add)
+
+    def _add_vectors(self, b: Builder, first: Value, sums: Buffer) -> None:
+        width = self.leaves.width
+        values = self._model("leaf_values", self.leaves.values.reshape(-1))
+
+        def part(lanes: int, here: Value, own: Value) -> None:
+            type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
+            value = b.load(values, own, type_)
+            b.store(sums, here, b.binary("add", b.load(sums, here, type_), value))
+
+        def add(row: Value, leaf: Value) -> None:
+            own = b.mul(self._index(b, first, leaf), width)
+            here = b.mul(row, width)
+            whole = width // 8 * 8
+            if whole > 32:  # long vectors in a loop: code is bounded
+
+                def eight(k: Value, _: tuple[Value, ...]) -> None:
+                    part(8, b.binary("add", here, k), b.binary("add", own, k))
+
+                b.for_(b.const(0), b.const(whole), b.const(8), eight, hint="k")
+            at = whole if whole > 32 else 0
+            for lanes in (8, 4, 2, 1):
+                while at + lanes <= width:
+                    part(lanes, b.add(here, at), b.add(own, at))
+                    at += lanes
+
+        self._walks.each_done(self._n, add)
+
+    def finish(
+        self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
+    ) -> None:
+        """Write the sums of the block's first ``count`` rows to the result."""
+        outputs = self._hir.forest.n_outputs
+        to = b.mul(first, outputs)
+        if self._by_row or outputs == 1:
+            n = b.mul(count, outputs)
+            lanes = 8
+            whole = b.mul(b.binary("div", n, lanes), lanes)
+
+            def some(i: Value, _: tuple[Value, ...]) -> None:
+                values = b.load(sums, i, Vec(sums.element, lanes))
+                b.store(result, b.binary("add", to, i), values)
+
+            def one(i: Value, _: tuple[Value, ...]) -> None:
+                b.store(result, b.binary("add", to, i), b.load(sums, i))
+
+            b.for_(b.const(0), whole, b.const(lanes), some, hint="sum")
+            b.for_(whole, n, b.const(1), one, hint="sum")
+            return
+
+        def output(k: Value, _: tuple[Value, ...]) -> None:
+            own, target = b.mul(k, self._block), b.binary("add", to, k)
+
+            def row(r: Value, _: tuple[Value, ...]) -> None:
+                value = b.load(sums, b.binary("add", own, r))
+                at = b.binary("add", target, b.mul(r, outputs))
+                b.store(result, at, value)
+
+            b.for_(b.const(0), count, b.const(1), row, hint="row")
+
+        b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
+
+
+class Tiles(Representation):
+    """``represent("tiles")``."""
+
+    name = "tiles"
+    by_blocks = True
+    by_complete_tiles = True
+    byte_limit = 1 << 36
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return the bytes of tiles, tops and leaves, about."""
+        forest = hir.forest
+        levels = LEVELS[hir.nest.tile_nodes]
+        n_tiles = int(tile_roots(hir.tiles, levels).sum())
+        top = 3 * 4 * 64 * forest.n_trees
+        width = min(4, forest.n_outputs) * forest.leaf_value.itemsize
+        leaves = forest.n_nodes // 2 * width
+        return n_tiles * tile_bytes(levels, needs_wide(hir.tiles)) + top + leaves
+
+    def check(self, hir: PredictEnsemble) -> None:
+        """Refuse what tiles of codes cannot express."""
+        forest, nest = hir.forest, hir.nest
+        if nest.tile_kind != "complete" or nest.tile_nodes not in LEVELS:
+            raise ScheduleError(
+                'represent("tiles") needs tile_nodes(7, "complete") or '
+                'tile_nodes(15, "complete").'
+            )
+        if hir.reduction == "reproducible":
+            raise ScheduleError(
+                'represent("tiles") sums floats in model order; use '
+                'reduction="exact" or another representation.'
+            )
+        columns = plan_codes(forest, np.uint16).n_columns
+        if columns > MAX_COLUMNS:
+            raise ScheduleError(
+                f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
+                f"registers, and this forest has {columns}; use another representation."
+            )
+        most = int(np.diff(hir.tiles.item_offset).max(initial=0)) // 2 + 1
+        if most > MAX_ITEMS:
+            raise ScheduleError(
+                f'represent("tiles") numbers at most {MAX_ITEMS} leaves of a tree; one '
+                f"has {most}. Use another representation."
+            )
+        super().check(hir)
+
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Refuse blocks that are no whole groups, or more rows than an entry holds."""
+        if block % GROUP or block > 1 << ROW_BITS:
+            raise ScheduleError(
+                f'represent("tiles") takes blocks of a multiple of {GROUP} rows, at '
+                f"most {1 << ROW_BITS}; this schedule has blocks of {block}."
+            )
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> BlockLayout:
+        """Lay codes, tiles and leaves out for blocks of ``block`` rows."""
+        return TileLayout(hir, block)
+
+
+register(Tiles())
