@@ -63,7 +63,11 @@ class CodeTable:
         return counts
 
 
-def plan_codes(forest: Forest, dtype: type[np.unsignedinteger[Any]]) -> CodeTable:
+def plan_codes(
+    forest: Forest,
+    dtype: type[np.unsignedinteger[Any]],
+    merge_missing: bool = False,
+) -> CodeTable:
     """Lay the columns of codes of a normalised forest out.
 
     Parameters
@@ -72,12 +76,15 @@ def plan_codes(forest: Forest, dtype: type[np.unsignedinteger[Any]]) -> CodeTabl
         All its thresholds compared by LT, or all by LE.
     dtype : {np.uint8, np.uint16}
         Of a code; columns have at most its greatest number of thresholds.
+    merge_missing : bool, default=False
+        Whether thresholds share a column although they send missing values to
+        different sides: its codes then say nothing about those.
     """
     ordered = forest.comparison <= Comparison.LE
     keys = (
         forest.threshold,
         np.where(ordered, -1, np.arange(forest.n_predicates)),
-        forest.missing_left,
+        forest.missing_left & ~(ordered & merge_missing),
         forest.missing,
         forest.feature,
     )

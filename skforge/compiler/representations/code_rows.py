@@ -90,7 +90,7 @@ class RowCodes:
             if self._ordered:
                 end, step = b.const(self.t.n_columns), b.const(self.lanes)
                 b.for_(b.const(0), end, step, columns, hint="column")
-            self._single_tests(rows.rows, start, to, codes)
+            self.write_tests(rows.rows, start, to, codes)
 
         b.for_(b.const(0), count, b.const(1), row, hint="row")
 
@@ -139,7 +139,7 @@ class RowCodes:
         found = b.load(kinds, column, vec)
         return b.compare("eq", found, b.const(int(kind), vec))
 
-    def _single_tests(
+    def write_tests(
         self, rows: Buffer, start: Value, to: Value, codes: Buffer
     ) -> None:
         """Write the columns of tests for equality or for sets, one after another."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir import TiledForest
-from skforge.compiler.representations.code_table import CodeTable
+from skforge.compiler.representations.bucket_codes import RowCodes
 
 _Ints = NDArray[np.int64]
 
@@ -94,15 +94,15 @@ def needs_wide(nodes: TiledForest) -> bool:
     return bool((sizes // 2 + 2 > 0xFFFF).any())
 
 
-def tile_trees(nodes: TiledForest, table: CodeTable, levels: int) -> TiledTrees:
+def tile_trees(nodes: TiledForest, codes: RowCodes, levels: int) -> TiledTrees:
     """Encode every tree.
 
     Parameters
     ----------
     nodes : TiledForest
         Tiles of one node, in level order.
-    table : CodeTable
-        The column and rank of each predicate.
+    codes : RowCodes
+        The place among a row's codes, and the rank, of each predicate.
     levels : int
         Levels of a tile.
     """
@@ -115,8 +115,8 @@ def tile_trees(nodes: TiledForest, table: CodeTable, levels: int) -> TiledTrees:
     per_tree = np.bincount(owner, minlength=nodes.n_trees)
     first_tile = np.cumsum(per_tree) - per_tree
 
-    top = _Top(nodes, table, number - first_tile[position])
-    body = _Body(nodes, table, roots, levels, wide)
+    top = _Top(nodes, codes, number - first_tile[position])
+    body = _Body(nodes, codes, roots, levels, wide)
 
     # Leaves of a tree: a spare one, those of the top, then those of each tile.
     leaves = _popcount(body.leaf_exits)
@@ -154,7 +154,7 @@ class _Top:
     """The first levels of every tree."""
 
     def __init__(
-        self, nodes: TiledForest, table: CodeTable, tile_number: _Ints
+        self, nodes: TiledForest, codes: RowCodes, tile_number: _Ints
     ) -> None:
         n, levels = nodes.n_trees, TOP_LEVELS
         self.column = np.zeros((n, levels - 4, LANES), np.uint16)
@@ -171,8 +171,8 @@ class _Top:
             tree, heap, item = tree[inner], heap[inner], item[inner]
             if level < levels:
                 predicate = nodes.predicate[item, 0]
-                columns[tree, heap] = table.column_of[predicate]
-                ranks[tree, heap] = table.rank_of[predicate]
+                columns[tree, heap] = codes.place_of[predicate]
+                ranks[tree, heap] = codes.rank_of[predicate]
                 tree = np.repeat(tree, 2)
                 heap = (2 * heap[:, None] + [0, 1]).reshape(-1)
                 item = nodes.child[item].reshape(-1).astype(np.int64)
@@ -201,7 +201,7 @@ class _Body:
     def __init__(
         self,
         nodes: TiledForest,
-        table: CodeTable,
+        codes: RowCodes,
         roots: _Ints,
         levels: int,
         wide: bool,
@@ -220,8 +220,8 @@ class _Body:
         tile, item, heap = np.arange(n), roots, np.ones(n, np.int64)
         for level in range(1, levels + 1):
             predicate = nodes.predicate[item, 0]
-            rank[tile, heap] = table.rank_of[predicate]
-            column[tile, heap] = table.column_of[predicate]
+            rank[tile, heap] = codes.rank_of[predicate]
+            column[tile, heap] = codes.place_of[predicate]
             tile = np.repeat(tile, 2)
             heap = (2 * heap[:, None] + [0, 1]).reshape(-1)
             item = nodes.child[item].reshape(-1)

@@ -12,7 +12,7 @@ For each tree, ``live`` being the rows that are still on their way::
     for each row of done:   sums[row] += value[leaf]
 
 An entry of either list is a number of a tile or a leaf, and a row. All operands of a
-tile come from one register of codes, by one permute; nothing is gathered, and no branch
+tile come from a row's registers of codes, by permutes; nothing is gathered, and no branch
 depends on a row.
 """
 
@@ -46,8 +46,7 @@ class TileLowering:
         block: int,
         model: Model,
     ) -> None:
-        self.b, self.t, self.block = b, trees, block
-        self.stride, self.tables = stride, stride // LANES
+        self.b, self.t, self.block, self.stride = b, trees, block, stride
         self.top_column = model("top_column", trees.top_column.reshape(-1))
         self.top_rank = model("top_rank", trees.top_rank.reshape(-1))
         self.top_item = model("top_item", trees.top_item.reshape(-1))
@@ -72,9 +71,13 @@ class TileLowering:
     def _exit_words(self) -> int:
         return 2 if self.t.wide else 1
 
-    def walk(self, tree: Value, codes: Buffer, n: Value) -> Buffer:
-        """Walk ``n`` rows, a multiple of 16; return the list of the leaves reached."""
+    def walk(self, tree: Value, codes: Buffer, width: int, n: Value) -> None:
+        """Walk ``n`` rows, a multiple of 16, reading the first ``width`` codes of each.
+
+        The leaves they reach are listed for :meth:`each_done`.
+        """
         b = self.b
+        self._registers = width // LANES
         self._compare_top(tree, codes, n)
         live, done = self._decode_top(tree, n)
         first = b.load(self.tile_offset, tree)
@@ -87,14 +90,14 @@ class TileLowering:
             return self._decode_tiles(*state)
 
         b.while_([live, done], some_live, step)
-        return self.done
 
     # ------------------------------------------------------------ the top
 
     def _row(self, codes: Buffer, at: Value) -> list[Value]:
         """Load the registers of a row of codes."""
         b, vec = self.b, Vec(U16, LANES)
-        return [b.load(codes, b.add(at, k * LANES), vec) for k in range(self.tables)]
+        places = [b.add(at, k * LANES) for k in range(self._registers)]
+        return [b.load(codes, place, vec) for place in places]
 
     def _compare_top(self, tree: Value, codes: Buffer, n: Value) -> None:
         b, vec = self.b, Vec(U16, LANES)

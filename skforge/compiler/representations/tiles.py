@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.forest import ZERO_THRESHOLD, Missing
+from skforge.compiler.code_table import plan_codes
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.hir import PredictEnsemble
-from skforge.compiler.ir.lir import I64, U16, Buffer, CompareOp, Value, Vec
+from skforge.compiler.ir.lir import I64, U16, Buffer, Value, Vec
 from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import (
     BlockLayout,
@@ -20,7 +20,7 @@ from skforge.compiler.representations.base import (
     Representation,
     register,
 )
-from skforge.compiler.representations.code_table import plan_codes
+from skforge.compiler.representations.bucket_codes import BucketLowering, RowCodes
 from skforge.compiler.representations.tile_layout import (
     LANES,
     MAX_ITEMS,
@@ -35,8 +35,8 @@ from skforge.compiler.representations.tiled_trees import GROUP, TileLowering
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
-#: Columns of codes that permutes of one or two registers reach.
-MAX_COLUMNS = 2 * LANES
+#: Columns of codes: two copies of so many are numbered by a byte.
+MAX_COLUMNS = 4 * LANES
 
 #: Sizes of tiles there is code for, and their levels.
 LEVELS = {7: 3, 15: 4}
@@ -45,73 +45,30 @@ LEVELS = {7: 3, 15: 4}
 class TileLayout(BlockLayout):
     """One forest for one target and block size."""
 
-    def __init__(self, hir: PredictEnsemble, block: int) -> None:
+    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         self._hir, self._block = hir, block
-        self._table = plan_codes(hir.forest, np.uint16)
-        self._stride = LANES if self._table.n_columns <= LANES else 2 * LANES
+        self._lanes = max(2, target.vector_bits // (8 * hir.forest.input_dtype.itemsize))
+        self.codes = RowCodes.of(hir.forest, LANES)
         levels = LEVELS[hir.nest.tile_nodes]
-        self.trees = tile_trees(hir.tiles, self._table, levels)
+        self.trees = tile_trees(hir.tiles, self.codes, levels)
         self.leaves = leaf_table(hir.forest, self.trees.leaf_row)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
         """Quantise the rows of a block to codes."""
-        self._model = model
-        self._walks = TileLowering(b, self.trees, self._stride, self._block, model)
+        self._model, stride = model, self.codes.stride
+        self._walks = TileLowering(b, self.trees, stride, self._block, model)
         self._walks.scratch()
-        codes = b.const(self._block * self._stride)
-        self._codes = b.alloc("codes", U16, codes, alignment=64)
+        size = b.const(self._block * stride)
+        self._codes = b.alloc("codes", U16, size, alignment=64)
         left = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
         # Whole groups: what the codes of rows past the end are, nobody asks.
         groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
         self._n = b.mul(groups, GROUP)
-        self._quantize(b, rows, left)
-
-    def _quantize(self, b: Builder, rows: BlockRows, count: Value) -> None:
-        """Search every value among its column's thresholds, one after another."""
-        table, forest = self._table, self._hir.forest
-        features = self._model("code_feature", table.feature)
-        offsets = self._model("code_offset", table.offset)
-        missing = self._model("code_missing", table.missing)
-        gone_left = self._model("code_missing_left", table.missing_left.astype(np.uint8))
-        thresholds = self._model("code_thresholds", table.thresholds)
-        steps = int(table.counts.max(initial=1)).bit_length()
-        op: CompareOp = "gt" if self._hir.comparison == "le" else "ge"
-
-        def row(r: Value, _: tuple[Value, ...]) -> None:
-            start = b.mul(b.binary("add", rows.first, r), rows.stride)
-
-            def column(c: Value, _: tuple[Value, ...]) -> None:
-                feature = b.convert(b.load(features, c), I64)
-                x = b.load(rows.rows, b.binary("add", start, feature))
-                kind = b.load(missing, c)
-                tiny = b.binary(
-                    "and",
-                    b.compare("le", x, float(ZERO_THRESHOLD)),
-                    b.compare("ge", x, -float(ZERO_THRESHOLD)),
-                )
-                zero_gone = b.binary("and", tiny, b.compare("eq", kind, int(Missing.ZERO)))
-                gone = b.binary("or", b.is_nan(x), zero_gone)
-                never = b.compare("eq", kind, int(Missing.NEVER))
-                x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
-                gone = b.binary("and", gone, b.invert(never))
-                first = b.load(offsets, c)
-                count = b.sub(b.load(offsets, b.add(c, 1)), first)
-                found: Value = b.const(0)
-                for step in reversed(range(steps)):
-                    more = b.add(found, 1 << step)
-                    inside = b.compare("le", more, count)
-                    at = b.sub(b.binary("min", more, count), 1)
-                    threshold = b.load(thresholds, b.binary("add", first, at))
-                    passed = b.binary("and", b.compare(op, x, threshold), inside)
-                    found = b.select(passed, more, found)
-                left = b.compare("ne", b.load(gone_left, c), 0)
-                away = b.select(left, b.const(0), count)
-                code = b.convert(b.select(gone, away, found), U16)
-                b.store(self._codes, b.binary("add", b.mul(r, self._stride), c), code)
-
-            b.for_(b.const(0), b.const(table.n_columns), b.const(1), column)
-
-        b.for_(b.const(0), count, b.const(1), row, hint="row")
+        forest, comparison = self._hir.forest, self._hir.comparison
+        search = BucketLowering(
+            b, self.codes, forest, comparison, self._lanes, model
+        )
+        self._missing = search.encode(rows, left, self._codes)
 
     @property
     def _by_row(self) -> bool:
@@ -137,7 +94,15 @@ class TileLayout(BlockLayout):
 
     def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
         """Add the leaves that the block's rows reach in one tree."""
-        self._walks.walk(tree, self._codes, self._n)
+        width, stride = self.codes.width, self.codes.stride
+
+        def walk(codes: int) -> None:
+            self._walks.walk(tree, self._codes, codes, self._n)
+
+        if stride == width:
+            walk(width)
+        else:
+            b.if_(self._missing, lambda: walk(stride), lambda: walk(width))
         offset = self._model("leaf_offset", self.trees.leaf_offset)
         first = b.load(offset, tree)
         match self.leaves.kind:
@@ -273,7 +238,7 @@ class Tiles(Representation):
                 'represent("tiles") sums floats in model order; use '
                 'reduction="exact" or another representation.'
             )
-        columns = plan_codes(forest, np.uint16).n_columns
+        columns = plan_codes(forest, np.uint16, merge_missing=True).n_columns
         if columns > MAX_COLUMNS:
             raise ScheduleError(
                 f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
@@ -284,6 +249,11 @@ class Tiles(Representation):
             raise ScheduleError(
                 f'represent("tiles") numbers at most {MAX_ITEMS} leaves of a tree; one '
                 f"has {most}. Use another representation."
+            )
+        if hir.codes is None:
+            raise ScheduleError(
+                'represent("tiles") compares codes; mark the loop over blocks of rows '
+                "with quantize, not with cache_predicates."
             )
         super().check(hir)
 
@@ -299,7 +269,7 @@ class Tiles(Representation):
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
         """Lay codes, tiles and leaves out for blocks of ``block`` rows."""
-        return TileLayout(hir, block)
+        return TileLayout(hir, target, block)
 
 
 register(Tiles())
