@@ -38,6 +38,9 @@ from skforge.compiler.representations.code_rows import CodeLowering
 #: Most buckets of a column, and how many it has for each threshold.
 MAX_BUCKETS, BUCKETS_EACH = 4096, 2
 
+#: Vectors searched together.
+LOCKSTEP = 4
+
 #: A code above every rank: where a missing value goes right.
 GONE_RIGHT = 0xFFFF
 
@@ -75,11 +78,6 @@ class RowCodes:
         copies = 1 + bool((some_left & some_right).any())
         second = ordered & ~left if copies == 2 else np.zeros_like(left)
         return cls(table, width, copies, column + width * second, table.rank_of)
-
-    @property
-    def stride(self) -> int:
-        """Codes of a row in memory."""
-        return self.width * self.copies
 
 
 def _goes_left(forest: Forest) -> NDArray[np.bool_]:
@@ -126,21 +124,29 @@ class Buckets:
 
 
 def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
-    """Return scale and shift that spread the middle of the thresholds evenly.
+    """Return scale and shift whose fullest bucket holds few thresholds.
 
-    Any positive scale and finite shift are right; these make full buckets rare.
+    Any positive scale and finite shift are right. What lies outside of the range that
+    is spread evenly falls into the first and the last bucket.
     """
     finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
-    if not len(finite):
+    if not len(finite) or count <= 2:
         return 1.0, 0.0
-    edge = len(finite) // 256
-    low, high = finite[edge], finite[len(finite) - 1 - edge]
-    info = np.finfo(thresholds.dtype)
-    with np.errstate(over="ignore", divide="ignore"):
-        scale = (count - 2) / (high - low) if high > low and count > 2 else 1.0
-        scale = min(max(scale, float(info.tiny)), float(info.max))
-        shift = 1.0 - low * scale
-    return scale, min(max(shift, float(info.min)), float(info.max))
+    info, best, found = np.finfo(thresholds.dtype), len(finite) + 1, (1.0, 0.0)
+    for edge in sorted({0, *(len(finite) >> k for k in (12, 10, 8, 6))}):
+        low, high = finite[edge], finite[len(finite) - 1 - edge]
+        with np.errstate(over="ignore"):
+            width = high - low
+        if not 0 < width < float(info.max):
+            continue
+        scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
+        shift = min(max(1.0 - low * scale, float(info.min)), float(info.max))
+        one, other = thresholds.dtype.type(scale), thresholds.dtype.type(shift)
+        which = bucket_of(thresholds, one, other, thresholds.dtype.type(count - 1))
+        fullest = int(np.bincount(which).max())
+        if fullest < best:
+            best, found = fullest, (scale, shift)
+    return found
 
 
 def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.int64]:
@@ -192,8 +198,13 @@ class BucketLowering:
         padded[: len(values)] = values
         return padded
 
-    def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> Value:
-        """Fill ``codes`` for ``count`` rows; return whether any value is missing."""
+    def encode(
+        self, rows: BlockRows, count: Value, codes: Buffer, block: int
+    ) -> Value:
+        """Fill ``codes`` for ``count`` rows; return whether any value is missing.
+
+        The second copy, if there is one, follows the first of ``block`` rows.
+        """
         b, n = self.b, self.lanes
         tests = None
         if self._some_tests:
@@ -201,31 +212,37 @@ class BucketLowering:
                 b, self._table, self.forest, "", self.lanes, self._model
             )
 
-        def row(r: Value, seen: tuple[Value, ...]) -> list[Value]:
-            start = b.binary("mul", b.binary("add", rows.first, r), rows.stride)
-            to = b.mul(r, self.codes.stride)
-            whole = self._row(rows, start)
+        ordered = [k for k in self._vectors if self._ordered[k : k + n].any()]
+        together = max(1, LOCKSTEP // max(1, len(ordered)))
+        # Rows past the end repeat the last one.
+        last = b.sub(b.binary("add", rows.first, count), 1)
+
+        def some(r: Value, seen: tuple[Value, ...]) -> list[Value]:
             any_missing = seen[0]
-            for at in self._vectors:
-                raw = whole(at)
-                if not self._ordered[at : at + n].any():
-                    continue
-                code, gone = self._search(raw, at)
-                bits = b.mask_bits(gone, I64)
-                any_missing = b.binary("or", any_missing, bits)
+            starts, places, values = [], [], []
+            for u in range(together):
+                number = b.binary("add", rows.first, b.add(r, u))
+                number = b.binary("min", number, last) if u else number
+                starts.append(b.binary("mul", number, rows.stride))
+                places.append(b.mul(b.add(r, u), self.codes.width))
+                of_row = self._row(rows, starts[-1])
+                values += [(of_row(at), at, places[-1]) for at in ordered]
+            found = self._search([(x, at) for x, at, _ in values])
+            for (code, gone), (_, at, to) in zip(found, values, strict=True):
+                any_missing = b.binary("or", any_missing, b.mask_bits(gone, I64))
                 for copy in range(self.codes.copies):
                     value = b.select(gone, self._gone(at, copy), code)
-                    here = b.add(to, at + copy * self.codes.width)
+                    here = b.add(to, at + copy * block * self.codes.width)
                     b.store(codes, here, b.convert(value, U16))
             if tests is not None:
-                for copy in range(self.codes.copies):
-                    here = b.add(to, copy * self.codes.width)
-                    tests.write_tests(rows.rows, start, here, codes)
+                for start, to in zip(starts, places, strict=True):
+                    for copy in range(self.codes.copies):
+                        here = b.add(to, copy * block * self.codes.width)
+                        tests.write_tests(rows.rows, start, here, codes)
             return [any_missing]
 
-        (seen,) = b.for_(
-            b.const(0), count, b.const(1), row, [b.const(0)], hint="row"
-        )
+        step = b.const(together)
+        (seen,) = b.for_(b.const(0), count, step, some, [b.const(0)], hint="row")
         return b.compare("ne", seen, 0)
 
     # ------------------------------------------------------------ one row
@@ -264,8 +281,38 @@ class BucketLowering:
 
         return picked
 
-    def _search(self, raw: Value, at: int) -> tuple[Value, Value]:
-        """Return the codes of one vector of columns, and which values are missing."""
+    def _search(self, raw: list[tuple[Value, int]]) -> list[tuple[Value, Value]]:
+        """Return codes and missing values of vectors of columns, step by step.
+
+        A gather is dozens of micro-operations: searches one after another would not
+        overlap.
+        """
+        b, n = self.b, self.lanes
+        ints = Vec(I32, n)
+        begun = [self._begin(x, at) for x, at in raw]
+        found = [b.const(0, ints)] * len(raw)
+        levels = [int(self._levels[at : at + n].max(initial=0)) for _, at in raw]
+        for level in reversed(range(max(levels))):
+            for k, (x, _, first, _, held) in enumerate(begun):
+                if level >= levels[k]:
+                    continue
+                more = b.binary("add", found[k], b.const(1 << level, ints))
+                inside = b.compare("le", more, held)
+                at = b.binary("sub", b.binary("add", first, more), b.const(1, ints))
+                none = b.const(float("nan"), x.type)
+                op = lir.Gather(self._thresholds, at, inside, none)
+                threshold = b.let(op, x.type, "gather")
+                passed = b.compare(self._op, x, threshold)
+                found[k] = b.select(passed, more, found[k])
+        return [
+            (b.binary("add", before, own), gone)
+            for (_, gone, _, before, _), own in zip(begun, found, strict=True)
+        ]
+
+    def _begin(self, raw: Value, at: int) -> tuple[Value, Value, Value, Value, Value]:
+        """Return a vector's values, which are missing, and what their buckets hold:
+        the first threshold's place, the thresholds before it, and their number.
+        """
         b, n = self.b, self.lanes
         place, ints = b.const(at), Vec(I32, n)
         float_ = Vec(scalar_of(self._table.thresholds.dtype), n)
@@ -280,7 +327,6 @@ class BucketLowering:
             tiny = b.binary("and", near, far)
             tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, at))
             gone = b.binary("or", gone, tiny)
-
         y = b.binary("mul", x, b.load(self._scale, place, float_))
         y = b.binary("add", y, b.load(self._shift, place, float_))
         last = b.load(self._last, place, float_)
@@ -292,17 +338,7 @@ class BucketLowering:
         before = b.convert(b.binary("and", content, 0xFFFF), I32)
         held = b.convert(b.binary("shr", content, 16), I32)
         first = b.binary("add", b.load(self._offset, place, ints), before)
-        found: Value = b.const(0, ints)
-        levels = int(self._levels[at : at + n].max(initial=0))
-        nan_ = b.const(float("nan"), y.type)
-        for level in reversed(range(levels)):
-            more = b.binary("add", found, b.const(1 << level, ints))
-            inside = b.compare("le", more, held)
-            index = b.binary("sub", b.binary("add", first, more), b.const(1, ints))
-            op = lir.Gather(self._thresholds, index, inside, nan_)
-            threshold = b.let(op, y.type, "gather")
-            found = b.select(b.compare(self._op, x, threshold), more, found)
-        return b.binary("add", before, found), gone
+        return x, gone, first, before, held
 
     def _kind_is(self, kind: Missing, at: int) -> Value:
         """Return a mask of the columns that treat missing values in one way."""

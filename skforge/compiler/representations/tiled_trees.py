@@ -42,11 +42,11 @@ class TileLowering:
         self,
         b: Builder,
         trees: TiledTrees,
-        stride: int,
+        width: int,
         block: int,
         model: Model,
     ) -> None:
-        self.b, self.t, self.block, self.stride = b, trees, block, stride
+        self.b, self.t, self.block, self.width = b, trees, block, width
         self.top_column = model("top_column", trees.top_column.reshape(-1))
         self.top_rank = model("top_rank", trees.top_rank.reshape(-1))
         self.top_item = model("top_item", trees.top_item.reshape(-1))
@@ -71,13 +71,16 @@ class TileLowering:
     def _exit_words(self) -> int:
         return 2 if self.t.wide else 1
 
-    def walk(self, tree: Value, codes: Buffer, width: int, n: Value) -> None:
-        """Walk ``n`` rows, a multiple of 16, reading the first ``width`` codes of each.
+    def walk(self, tree: Value, codes: Buffer, copies: int, n: Value) -> None:
+        """Walk ``n`` rows, a multiple of 16, by one or two copies of their codes.
 
         The leaves they reach are listed for :meth:`each_done`.
         """
         b = self.b
-        self._registers = width // LANES
+        own = range(0, self.width, LANES)
+        self._registers = [
+            copy * self.block * self.width + at for copy in range(copies) for at in own
+        ]
         self._compare_top(tree, codes, n)
         live, done = self._decode_top(tree, n)
         first = b.load(self.tile_offset, tree)
@@ -96,8 +99,7 @@ class TileLowering:
     def _row(self, codes: Buffer, at: Value) -> list[Value]:
         """Load the registers of a row of codes."""
         b, vec = self.b, Vec(U16, LANES)
-        places = [b.add(at, k * LANES) for k in range(self._registers)]
-        return [b.load(codes, place, vec) for place in places]
+        return [b.load(codes, b.add(at, k), vec) for k in self._registers]
 
     def _compare_top(self, tree: Value, codes: Buffer, n: Value) -> None:
         b, vec = self.b, Vec(U16, LANES)
@@ -110,7 +112,7 @@ class TileLowering:
         def rows(r: Value, _: tuple[Value, ...]) -> None:
             for u in range(UNROLL):
                 row = b.add(r, u)
-                registers_of_row = self._row(codes, b.mul(row, self.stride))
+                registers_of_row = self._row(codes, b.mul(row, self.width))
                 for k, (column, rank) in enumerate(zip(columns, ranks, strict=True)):
                     code = b.permute(registers_of_row, column)
                     passed = b.mask_bits(b.compare("gt", code, rank), U32)
@@ -183,7 +185,7 @@ class TileLowering:
                 tile = b.binary("add", b.mul(number, t.stride), first)
                 own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
                 rank = b.load(self.tiles, tile, Vec(U16, slots))
-                registers = self._row(codes, b.mul(row, self.stride))
+                registers = self._row(codes, b.mul(row, self.width))
                 code = b.permute(registers, b.convert(own, U16))
                 passed = b.mask_bits(b.compare("gt", code, rank), U16)
                 b.store(self.bits, at, passed)

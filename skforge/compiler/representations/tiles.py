@@ -55,10 +55,10 @@ class TileLayout(BlockLayout):
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
         """Quantise the rows of a block to codes."""
-        self._model, stride = model, self.codes.stride
-        self._walks = TileLowering(b, self.trees, stride, self._block, model)
+        self._model, width = model, self.codes.width
+        self._walks = TileLowering(b, self.trees, width, self._block, model)
         self._walks.scratch()
-        size = b.const(self._block * stride)
+        size = b.const(self._block * width * self.codes.copies)
         self._codes = b.alloc("codes", U16, size, alignment=64)
         left = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
         # Whole groups: what the codes of rows past the end are, nobody asks.
@@ -68,7 +68,7 @@ class TileLayout(BlockLayout):
         search = BucketLowering(
             b, self.codes, forest, comparison, self._lanes, model
         )
-        self._missing = search.encode(rows, left, self._codes)
+        self._missing = search.encode(rows, left, self._codes, self._block)
 
     @property
     def _by_row(self) -> bool:
@@ -94,15 +94,14 @@ class TileLayout(BlockLayout):
 
     def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
         """Add the leaves that the block's rows reach in one tree."""
-        width, stride = self.codes.width, self.codes.stride
 
-        def walk(codes: int) -> None:
-            self._walks.walk(tree, self._codes, codes, self._n)
+        def walk(copies: int) -> None:
+            self._walks.walk(tree, self._codes, copies, self._n)
 
-        if stride == width:
-            walk(width)
+        if self.codes.copies == 1:
+            walk(1)
         else:
-            b.if_(self._missing, lambda: walk(stride), lambda: walk(width))
+            b.if_(self._missing, lambda: walk(2), lambda: walk(1))
         offset = self._model("leaf_offset", self.trees.leaf_offset)
         first = b.load(offset, tree)
         match self.leaves.kind:
