@@ -28,11 +28,12 @@ from skforge.compiler.representations.bucket_codes import RowCodes
 
 _Ints = NDArray[np.int64]
 
-#: Bits of an entry that hold the row of a block; the rest number a tile or a leaf.
-ROW_BITS = 10
+#: Bits of an entry that hold the row of a block; the rest number a tile or a leaf. The
+#: fewer are for trees of a million leaves and more.
+ROW_BITS, FEWEST_ROW_BITS = 12, 10
 
-#: Tiles and leaves a tree may have.
-MAX_ITEMS = (1 << (32 - ROW_BITS)) - 2
+#: Leaves, and so tiles, a tree may have.
+MAX_LEAVES = (1 << (32 - FEWEST_ROW_BITS)) - 2
 
 #: Levels whose nodes are in registers; a register holds five levels, another the sixth.
 TOP_LEVELS = 6
@@ -51,9 +52,10 @@ class TiledTrees:
     top_levels: int
     levels: int  # of a tile
     wide: bool  # whether items are numbered by 32 bits
+    row_bits: int  # of an entry that hold its row
     top_column: NDArray[np.uint16]  # (n_trees, registers, 32)
     top_rank: NDArray[np.uint16]  # (n_trees, registers, 32)
-    top_item: NDArray[np.uint32]  # (n_trees, exits): number << ROW_BITS | is a leaf
+    top_item: NDArray[np.uint32]  # (n_trees, exits): number << row_bits | is a leaf
     tiles: NDArray[np.uint8]  # bytes of every tile, then some to spare
     tile_offset: _Ints  # (n_trees,) byte of a tree's tile 0
     leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is nobody's
@@ -88,10 +90,20 @@ def tile_roots(nodes: TiledForest, levels: int) -> NDArray[np.bool_]:
     return roots
 
 
+def row_bits(nodes: TiledForest) -> int:
+    """Return the bits of an entry that can hold the row, by the greatest tree."""
+    fits = most_leaves(nodes) <= (1 << (32 - ROW_BITS)) - 2
+    return ROW_BITS if fits else FEWEST_ROW_BITS
+
+
+def most_leaves(nodes: TiledForest) -> int:
+    """Return the leaves of the greatest tree."""
+    return int(np.diff(nodes.item_offset).max(initial=0)) // 2 + 1
+
+
 def needs_wide(nodes: TiledForest) -> bool:
     """Whether a tree has more leaves, and so perhaps tiles, than 16 bits number."""
-    sizes = np.diff(nodes.item_offset)
-    return bool((sizes // 2 + 2 > 0xFFFF).any())
+    return most_leaves(nodes) + 1 > 0xFFFF
 
 
 def tile_trees(nodes: TiledForest, codes: RowCodes, levels: int) -> TiledTrees:
@@ -140,6 +152,7 @@ def tile_trees(nodes: TiledForest, codes: RowCodes, levels: int) -> TiledTrees:
         top_levels=TOP_LEVELS,
         levels=levels,
         wide=wide,
+        row_bits=row_bits(nodes),
         top_column=top.column,
         top_rank=top.rank,
         top_item=top.item,
@@ -157,6 +170,7 @@ class _Top:
         self, nodes: TiledForest, codes: RowCodes, tile_number: _Ints
     ) -> None:
         n, levels = nodes.n_trees, TOP_LEVELS
+        self._row_bits = row_bits(nodes)
         self.column = np.zeros((n, levels - 4, LANES), np.uint16)
         self.rank = np.full((n, levels - 4, LANES), NEVER, np.uint16)
         columns, ranks = self.column.reshape(n, -1), self.rank.reshape(n, -1)
@@ -176,7 +190,7 @@ class _Top:
                 tree = np.repeat(tree, 2)
                 heap = (2 * heap[:, None] + [0, 1]).reshape(-1)
                 item = nodes.child[item].reshape(-1).astype(np.int64)
-        self.item[tree, heap - (1 << levels)] = tile_number[item] << ROW_BITS
+        self.item[tree, heap - (1 << levels)] = tile_number[item] << self._row_bits
 
     def _end(self, tree: _Ints, heap: _Ints, item: _Ints, level: int) -> None:
         """Number leaves at a level, and lead every exit below them there."""
@@ -186,7 +200,7 @@ class _Top:
         self.n_leaves += np.bincount(tree, minlength=len(self.n_leaves))
         below = 1 << (TOP_LEVELS - level)
         exits = (heap * below - (1 << TOP_LEVELS))[:, None] + np.arange(below)
-        self.item[tree[:, None], exits] = (number << ROW_BITS | 1)[:, None]
+        self.item[tree[:, None], exits] = (number << self._row_bits | 1)[:, None]
         self._leaves.append((tree, number, item))
 
     def leaves(self) -> tuple[_Ints, _Ints, _Ints]:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.lir import I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.representations.base import Model
-from skforge.compiler.representations.tile_layout import LANES, ROW_BITS, TiledTrees
+from skforge.compiler.representations.tile_layout import LANES, TiledTrees
 
 #: Rows decoded together: one register of entries.
 GROUP = 16
@@ -32,7 +32,6 @@ GROUP = 16
 UNROLL = 4
 
 _ENTRIES = Vec(U32, GROUP)
-_ROW = (1 << ROW_BITS) - 1
 
 
 class TileLowering:
@@ -47,6 +46,7 @@ class TileLowering:
         model: Model,
     ) -> None:
         self.b, self.t, self.block, self.width = b, trees, block, width
+        self._row_mask = (1 << trees.row_bits) - 1
         self.top_column = model("top_column", trees.top_column.reshape(-1))
         self.top_rank = model("top_rank", trees.top_rank.reshape(-1))
         self.top_item = model("top_item", trees.top_item.reshape(-1))
@@ -147,7 +147,7 @@ class TileLowering:
             item = b.permute(items, b.binary("sub", heap, exits))
             leaf = b.compare("ne", b.binary("and", item, 1), 0)
             row = b.binary("add", lanes, b.convert(r, U32))
-            entry = b.binary("or", b.binary("and", item, ~_ROW & 0xFFFFFFFF), row)
+            entry = b.binary("or", b.binary("and", item, ~self._row_mask & 0xFFFFFFFF), row)
             live, done = state
             return [
                 self._append(self.live, live, entry, b.invert(leaf)),
@@ -180,8 +180,8 @@ class TileLowering:
             for u in range(UNROLL):
                 at = b.add(j, u)
                 entry = b.load(self.live, at)
-                row = b.convert(b.binary("and", entry, _ROW), I64)
-                number = b.convert(b.binary("shr", entry, ROW_BITS), I64)
+                row = b.convert(b.binary("and", entry, self._row_mask), I64)
+                number = b.convert(b.binary("shr", entry, t.row_bits), I64)
                 tile = b.binary("add", b.mul(number, t.stride), first)
                 own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
                 rank = b.load(self.tiles, tile, Vec(U16, slots))
@@ -211,8 +211,8 @@ class TileLowering:
             own = b.select(goes, marks, b.binary("shr", marks, 16))
             rank = b.popcount(b.binary("and", own, upto))
             first = b.select(goes, first_child, first_leaf)
-            number = b.binary("shl", b.binary("add", first, rank), ROW_BITS)
-            entry = b.binary("or", number, b.binary("and", entry, _ROW))
+            number = b.binary("shl", b.binary("add", first, rank), self.t.row_bits)
+            entry = b.binary("or", number, b.binary("and", entry, self._row_mask))
             left = b.convert(b.sub(live, j), U32)
             real = b.compare("lt", lanes, left)
             # In place: what is written lies before what is still to be read.
@@ -250,8 +250,8 @@ class TileLowering:
         def rows(j: Value, _: tuple[Value, ...]) -> None:
             for u in range(UNROLL):
                 entry = b.load(self.done, b.add(j, u))
-                row = b.convert(b.binary("and", entry, _ROW), I64)
-                add(row, b.convert(b.binary("shr", entry, ROW_BITS), I64))
+                row = b.convert(b.binary("and", entry, self._row_mask), I64)
+                add(row, b.convert(b.binary("shr", entry, self.t.row_bits), I64))
 
         b.for_(b.const(0), n, b.const(UNROLL), rows, hint="done")
 

@@ -23,9 +23,10 @@ from skforge.compiler.representations.base import (
 from skforge.compiler.representations.bucket_codes import BucketLowering, RowCodes
 from skforge.compiler.representations.tile_layout import (
     LANES,
-    MAX_ITEMS,
-    ROW_BITS,
+    MAX_LEAVES,
+    most_leaves,
     needs_wide,
+    row_bits,
     tile_bytes,
     tile_roots,
     tile_trees,
@@ -243,10 +244,10 @@ class Tiles(Representation):
                 f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
                 f"registers, and this forest has {columns}; use another representation."
             )
-        most = int(np.diff(hir.tiles.item_offset).max(initial=0)) // 2 + 1
-        if most > MAX_ITEMS:
+        most = most_leaves(hir.tiles)
+        if most > MAX_LEAVES:
             raise ScheduleError(
-                f'represent("tiles") numbers at most {MAX_ITEMS} leaves of a tree; one '
+                f'represent("tiles") numbers at most {MAX_LEAVES} leaves of a tree; one '
                 f"has {most}. Use another representation."
             )
         if hir.codes is None:
@@ -258,10 +259,11 @@ class Tiles(Representation):
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         """Refuse blocks that are no whole groups, or more rows than an entry holds."""
-        if block % GROUP or block > 1 << ROW_BITS:
+        most = 1 << row_bits(hir.tiles)
+        if block % GROUP or block > most:
             raise ScheduleError(
                 f'represent("tiles") takes blocks of a multiple of {GROUP} rows, at '
-                f"most {1 << ROW_BITS}; this schedule has blocks of {block}."
+                f"most {most}; this schedule has blocks of {block}."
             )
 
     def lay_out_blocks(
