@@ -81,18 +81,14 @@ def plan_codes(
         different sides: its codes then say nothing about those.
     """
     ordered = forest.comparison <= Comparison.LE
-    keys = (
-        forest.threshold,
-        np.where(ordered, -1, np.arange(forest.n_predicates)),
-        forest.missing_left & ~(ordered & merge_missing),
-        forest.missing,
-        forest.feature,
-    )
-    order = np.lexsort(keys).astype(np.int32)
+    group, order = _groups(forest, ordered, merge_missing)
     changes = np.zeros(len(order), np.bool_)
-    for key in keys[1:]:
-        changes[1:] |= key[order][1:] != key[order][:-1]
+    changes[1:] = group[order][1:] != group[order][:-1]
     changes[:1] = True
+    ends = np.append(np.flatnonzero(changes), len(order))
+    for k in np.flatnonzero(np.diff(ends) > 1):
+        own = order[ends[k] : ends[k + 1]]
+        order[ends[k] : ends[k + 1]] = own[np.argsort(forest.threshold[own])]
     # A column too long for its codes is continued by another.
     first = np.flatnonzero(changes)
     within = np.arange(len(order)) - first[np.cumsum(changes) - 1]
@@ -122,9 +118,42 @@ def plan_codes(
     )
 
 
+def _groups(
+    forest: Forest, ordered: NDArray[np.bool_], merge_missing: bool
+) -> tuple[NDArray[np.int64], IntArray]:
+    """Return the column of each predicate before any is cut, and them by column."""
+    left = forest.missing_left & ~(ordered & merge_missing)
+    one = np.where(ordered, 0, np.arange(1, forest.n_predicates + 1))
+    kind = 2 * forest.missing.astype(np.int64) + left
+    key = (forest.feature.astype(np.int64) << 3 | kind) << 32 | one
+    _, group = np.unique(key, return_inverse=True)
+    few = group.max(initial=0) <= np.iinfo(np.uint16).max
+    small = group.astype(np.uint16) if few else group  # sorted in two passes
+    return group, np.argsort(small, kind="stable").astype(np.int32)
+
+
+def column_count(forest: Forest, merge_missing: bool = False) -> int:
+    """Return how many columns of uint16 codes a forest has, without a plan."""
+    ordered = forest.comparison <= Comparison.LE
+    counts = _counts(forest, ordered, merge_missing)
+    return int((-(-counts // 0xFFFF)).sum()) + int((~ordered).sum())
+
+
+def _counts(
+    forest: Forest, ordered: NDArray[np.bool_], merge_missing: bool = False
+) -> NDArray[np.int64]:
+    """Return the thresholds of each column before it is cut."""
+    left = forest.missing_left & (not merge_missing)
+    kind = 2 * forest.missing.astype(np.int64) + left
+    key = forest.feature.astype(np.int64) << 3 | kind
+    counts: NDArray[np.int64] = np.bincount(key[ordered])
+    return counts[counts > 0]
+
+
 def code_dtype(forest: Forest) -> type[np.unsignedinteger[Any]]:
     """Return uint8 if every column of codes then stays whole, uint16 otherwise."""
-    counts = plan_codes(forest, np.uint16).counts
+    ordered = forest.comparison <= Comparison.LE
+    counts = _counts(forest, ordered)
     return np.uint8 if counts.max(initial=0) <= 255 else np.uint16
 
 

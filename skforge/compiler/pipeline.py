@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from skforge._config import dump_levels, verify_every_pass
 from skforge.compiler.code_table import CodeTable, code_dtype, plan_codes
 from skforge.compiler.forest import Forest
@@ -134,11 +136,13 @@ def build_hir(
     if nest.reorder_trees:
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
-    codes = cache.codes(normal) if marked(nest.loops, "quantize") else None
+    representation = representations.get(nest.representation)
+    codes = None
+    if marked(nest.loops, "quantize"):
+        codes = cache.codes(normal, representation.merges_missing)
     hir = PredictEnsemble(
         normal, tiles, nest, reduction, comparison, codes, cache.shared
     )
-    representation = representations.get(nest.representation)
     by_block = codes is not None and representation.by_blocks
     by_block = by_block or marked(nest.loops, "cache_predicates")
     if representation.by_blocks and not by_block:
@@ -163,7 +167,7 @@ class HirCache:
     def __init__(self) -> None:
         self._normal: dict[int, tuple[Forest, Literal["lt", "le"]]] = {}
         self._tiles: dict[tuple[int, int, str], TiledForest] = {}
-        self._codes: dict[int, CodeTable] = {}
+        self._codes: dict[tuple[int, bool], CodeTable] = {}
         #: See ``PredictEnsemble.shared``.
         self.shared: dict[tuple[object, ...], Any] = {}
 
@@ -174,11 +178,12 @@ class HirCache:
             self._normal[key] = normalize_predicates.run(forest)
         return self._normal[key]
 
-    def codes(self, forest: Forest) -> CodeTable:
+    def codes(self, forest: Forest, merge_missing: bool = False) -> CodeTable:
         """Return the columns of codes of a normalised forest."""
-        key = id(forest)
+        key = id(forest), merge_missing
         if key not in self._codes:
-            self._codes[key] = plan_codes(forest, code_dtype(forest))
+            dtype = np.uint16 if merge_missing else code_dtype(forest)
+            self._codes[key] = plan_codes(forest, dtype, merge_missing)
         return self._codes[key]
 
     def tile(self, forest: Forest, size: int, kind: TileKind) -> TiledForest:

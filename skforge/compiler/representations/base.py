@@ -178,6 +178,8 @@ class Representation(ABC):
     name: str
     #: Whether it lowers whole blocks (``lay_out_blocks``) or walks (``lay_out``).
     by_blocks: bool = False
+    #: Whether its codes' columns hold tests of either rule for missing values.
+    merges_missing: bool = False
     #: Whether it groups single nodes into ``tile_nodes(size, "complete")`` itself.
     by_complete_tiles: bool = False
     #: Bytes of buffers above which :meth:`check` refuses a forest.

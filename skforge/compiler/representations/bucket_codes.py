@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.code_table import CodeTable, ColumnKind, plan_codes
+from skforge.compiler.code_table import CodeTable, ColumnKind
 from skforge.compiler.forest import ZERO_THRESHOLD, Forest, Missing
 from skforge.compiler.ir import lir
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.lir import I32, I64, U16, U32, Buffer, CompareOp, Value, Vec
 from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import BlockRows, Model
-from skforge.compiler.representations.code_rows import CodeLowering
+from skforge.compiler.representations.code_rows import RowCodes
 
 #: Most buckets of a column, and how many it has for each threshold.
 MAX_BUCKETS, BUCKETS_EACH = 4096, 2
@@ -49,7 +49,7 @@ ROW_REGISTERS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowCodes:
+class CodePlaces:
     """The codes of a row of a forest, in two copies where missing values need them.
 
     A row goes right at predicate p exactly if ``codes[place_of[p]] > rank_of[p]``;
@@ -63,9 +63,8 @@ class RowCodes:
     rank_of: NDArray[np.int32]
 
     @classmethod
-    def of(cls, forest: Forest, lanes: int) -> RowCodes:
-        """Lay out the codes of a normalised forest's rows."""
-        table = plan_codes(forest, np.uint16, merge_missing=True)
+    def of(cls, forest: Forest, table: CodeTable, lanes: int) -> CodePlaces:
+        """Lay out the codes of a normalised forest's rows, which merge missing."""
         registers = max(1, -(-table.n_columns // lanes))
         width = lanes << (registers - 1).bit_length()
         left = _goes_left(forest)
@@ -165,7 +164,7 @@ class BucketLowering:
     def __init__(
         self,
         b: Builder,
-        codes: RowCodes,
+        codes: CodePlaces,
         forest: Forest,
         comparison: str,
         lanes: int,
@@ -208,7 +207,7 @@ class BucketLowering:
         b, n = self.b, self.lanes
         tests = None
         if self._some_tests:
-            tests = CodeLowering(
+            tests = RowCodes(
                 b, self._table, self.forest, "", self.lanes, self._model
             )
 

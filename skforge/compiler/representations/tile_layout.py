@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir import TiledForest
-from skforge.compiler.representations.bucket_codes import RowCodes
+from skforge.compiler.representations.bucket_codes import CodePlaces
 
 _Ints = NDArray[np.int64]
 
@@ -106,14 +106,14 @@ def needs_wide(nodes: TiledForest) -> bool:
     return most_leaves(nodes) + 1 > 0xFFFF
 
 
-def tile_trees(nodes: TiledForest, codes: RowCodes, levels: int) -> TiledTrees:
+def tile_trees(nodes: TiledForest, codes: CodePlaces, levels: int) -> TiledTrees:
     """Encode every tree.
 
     Parameters
     ----------
     nodes : TiledForest
         Tiles of one node, in level order.
-    codes : RowCodes
+    codes : CodePlaces
         The place among a row's codes, and the rank, of each predicate.
     levels : int
         Levels of a tile.
@@ -167,7 +167,7 @@ class _Top:
     """The first levels of every tree."""
 
     def __init__(
-        self, nodes: TiledForest, codes: RowCodes, tile_number: _Ints
+        self, nodes: TiledForest, codes: CodePlaces, tile_number: _Ints
     ) -> None:
         n, levels = nodes.n_trees, TOP_LEVELS
         self._row_bits = row_bits(nodes)
@@ -215,7 +215,7 @@ class _Body:
     def __init__(
         self,
         nodes: TiledForest,
-        codes: RowCodes,
+        codes: CodePlaces,
         roots: _Ints,
         levels: int,
         wide: bool,

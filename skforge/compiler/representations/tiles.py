@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.code_table import plan_codes
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import I64, U16, Buffer, Value, Vec
@@ -20,7 +19,7 @@ from skforge.compiler.representations.base import (
     Representation,
     register,
 )
-from skforge.compiler.representations.bucket_codes import BucketLowering, RowCodes
+from skforge.compiler.representations.bucket_codes import BucketLowering, CodePlaces
 from skforge.compiler.representations.tile_layout import (
     LANES,
     MAX_LEAVES,
@@ -49,7 +48,8 @@ class TileLayout(BlockLayout):
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         self._hir, self._block = hir, block
         self._lanes = max(2, target.vector_bits // (8 * hir.forest.input_dtype.itemsize))
-        self.codes = RowCodes.of(hir.forest, LANES)
+        assert hir.codes is not None
+        self.codes = CodePlaces.of(hir.forest, hir.codes, LANES)
         levels = LEVELS[hir.nest.tile_nodes]
         self.trees = tile_trees(hir.tiles, self.codes, levels)
         self.leaves = leaf_table(hir.forest, self.trees.leaf_row)
@@ -213,6 +213,7 @@ class Tiles(Representation):
     name = "tiles"
     by_blocks = True
     by_complete_tiles = True
+    merges_missing = True
     byte_limit = 1 << 36
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
@@ -227,7 +228,7 @@ class Tiles(Representation):
 
     def check(self, hir: PredictEnsemble) -> None:
         """Refuse what tiles of codes cannot express."""
-        forest, nest = hir.forest, hir.nest
+        nest = hir.nest
         if nest.tile_kind != "complete" or nest.tile_nodes not in LEVELS:
             raise ScheduleError(
                 'represent("tiles") needs tile_nodes(7, "complete") or '
@@ -238,7 +239,12 @@ class Tiles(Representation):
                 'represent("tiles") sums floats in model order; use '
                 'reduction="exact" or another representation.'
             )
-        columns = plan_codes(forest, np.uint16, merge_missing=True).n_columns
+        if hir.codes is None:
+            raise ScheduleError(
+                'represent("tiles") compares codes; mark the loop over blocks of rows '
+                "with quantize, not with cache_predicates."
+            )
+        columns = hir.codes.n_columns
         if columns > MAX_COLUMNS:
             raise ScheduleError(
                 f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
@@ -249,11 +255,6 @@ class Tiles(Representation):
             raise ScheduleError(
                 f'represent("tiles") numbers at most {MAX_LEAVES} leaves of a tree; one '
                 f"has {most}. Use another representation."
-            )
-        if hir.codes is None:
-            raise ScheduleError(
-                'represent("tiles") compares codes; mark the loop over blocks of rows '
-                "with quantize, not with cache_predicates."
             )
         super().check(hir)
 
