@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
 from skforge.compiler.backends.runtime import parallel_for_pointer, raise_interrupt
 from skforge.compiler.default_schedule import walking_schedules
-from skforge.compiler.directives import CachePredicates
+from skforge.compiler.directives import CachePredicates, Represent
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir import mir
 from skforge.compiler.ir.hir import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import Element
 from skforge.compiler.loop_nest import Size, size_value
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
+from skforge.compiler.representations import base as representations
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -135,8 +136,15 @@ def _after_fork_in_child() -> None:
         cache.unlock()
 
 
-def _evaluates_predicates(schedule: Schedule) -> bool:
-    return any(isinstance(d, CachePredicates) for d in schedule.directives)
+def _walks_blocks(schedule: Schedule) -> bool:
+    by_blocks = {
+        representations.get(d.representation).by_blocks
+        for d in schedule.directives
+        if isinstance(d, Represent)
+    }
+    return True in by_blocks or any(
+        isinstance(d, CachePredicates) for d in schedule.directives
+    )
 
 
 if hasattr(os, "register_at_fork"):
@@ -156,8 +164,8 @@ class KernelCache:
 
     def kernel(self, schedule: Schedule, element: Element) -> Kernel:
         """Return a schedule's kernel, compiled if it is not yet."""
-        if element == "leaf_number" and _evaluates_predicates(schedule):
-            # Bit logic gives leaf values, not the numbers of nodes: walk instead.
+        if element == "leaf_number" and _walks_blocks(schedule):
+            # Whole blocks give leaf values, not the numbers of nodes: walk instead.
             schedule = walking_schedules(self._forest, self._target)[(128, 2048)]
         key = (schedule, element)
         found = self._kernels.get(key)

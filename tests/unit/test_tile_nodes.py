@@ -217,7 +217,10 @@ def test_arrays_are_read_only():
     [
         ((0,), "tile_nodes(0) needs a size from 1 to 8."),
         ((9,), "tile_nodes(9) needs a size from 1 to 8."),
-        ((2, "best"), "tile_nodes(2, 'best') needs 'uniform' or 'probability'."),
+        (
+            (2, "best"),
+            "tile_nodes(2, 'best') needs 'uniform', 'probability' or 'complete'.",
+        ),
     ],
 )
 def test_other_sizes_and_kinds_are_refused(arguments, message):

@@ -141,7 +141,8 @@ def _through_memory(
     w.allocas.append(f"  {place} = alloca [{size} x {scalar}], align 64")
     for n, table in enumerate(tables):
         at = w.let(f"getelementptr inbounds {scalar}, ptr {place}, i64 {n * wide}")
-        w.line(f"store {w.typed(table)}, ptr {at}, align {min(64, element.bytes * wide)}")
+        align = min(64, element.bytes * wide)
+        w.line(f"store {w.typed(table)}, ptr {at}, align {align}")
     result = "poison"
     int_scalar = f"i{8 * element.bytes}"
     for lane in range(lanes):

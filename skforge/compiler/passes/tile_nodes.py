@@ -4,13 +4,14 @@ Before: binary trees of a Forest. After: a tree of tiles for each, under the pap
 conditions: the tiles partition the inner nodes, each is connected, none is smaller
 than ``size`` while an inner node hangs below it, and leaves are items of their own.
 
-*complete* tiles are the top levels of a subtree, whole: which nodes are one tile follows
-from their depths, so the tiles here stay single nodes, which the representation groups.
+*complete* tiles are the top levels of a subtree, whole. Which nodes are one tile then
+follows from their depths: the tiles here stay single nodes, and the representation
+groups them.
 
-A tile of another kind is grown from its root. *uniform* adds the next node in breadth-first order,
-*probability* the node below the tile that most training rows reached. A tile that
-ends up smaller is followed to the right by dummy nodes, false for every row, down to
-the legal size::
+A tile of another kind is grown from its root. *uniform* adds the next node in
+breadth-first order, *probability* the node below the tile that most training rows
+reached. A tile that ends up smaller is followed to the right by dummy nodes, false for
+every row, down to the legal size::
 
     two nodes, size 4        a
                             / \

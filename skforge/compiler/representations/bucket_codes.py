@@ -19,7 +19,7 @@ tests disagree on that are stored twice, and rows without missing values need on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,15 +176,17 @@ class BucketLowering:
         self._op: CompareOp = "ge" if comparison == "lt" else "gt"
         self._vectors = range(0, -(-max(1, table.n_columns) // lanes) * lanes, lanes)
         buckets = Buckets.of(table)
-        self._levels = buckets.levels
+        self._levels = int(buckets.levels.max(initial=0))
         self._scale = model("bucket_scale", self._columns(buckets.scale))
         self._shift = model("bucket_shift", self._columns(buckets.shift))
         self._last = model("bucket_last", self._columns(buckets.last))
         self._first = model("bucket_first", self._columns(buckets.offset))
         self._content = model("buckets", buckets.content)
-        self._offset = model("bucket_offset", self._columns(table.offset[:-1], np.int32))
+        offset = self._columns(table.offset[:-1], np.int32)
+        self._offset = model("bucket_offset", offset)
         spare = np.zeros(1, table.thresholds.dtype)
-        self._thresholds = model("bucket_thresholds", np.append(table.thresholds, spare))
+        thresholds = np.append(table.thresholds, spare)
+        self._thresholds = model("bucket_thresholds", thresholds)
         self._ordered = table.kind == ColumnKind.ORDER
         missing = table.missing[self._ordered]
         self._never = bool((missing == Missing.NEVER).any())
@@ -211,34 +213,51 @@ class BucketLowering:
                 b, self._table, self.forest, "", self.lanes, self._model
             )
 
-        ordered = [k for k in self._vectors if self._ordered[k : k + n].any()]
-        together = max(1, LOCKSTEP // max(1, len(ordered)))
+        count_ = len(self._vectors)
+        together = max(1, LOCKSTEP // count_)
+        at_once = next(k for k in (LOCKSTEP, 2, 1) if count_ % k == 0)
+        if together > 1 or count_ < LOCKSTEP:
+            at_once = count_
         # Rows past the end repeat the last one.
         last = b.sub(b.binary("add", rows.first, count), 1)
 
-        def some(r: Value, seen: tuple[Value, ...]) -> list[Value]:
-            any_missing = seen[0]
-            starts, places, values = [], [], []
+        def some(r: Value, seen: tuple[Value, ...]) -> Sequence[Value]:
+            starts, places, of_rows = [], [], []
             for u in range(together):
                 number = b.binary("add", rows.first, b.add(r, u))
                 number = b.binary("min", number, last) if u else number
                 starts.append(b.binary("mul", number, rows.stride))
                 places.append(b.mul(b.add(r, u), self.codes.width))
-                of_row = self._row(rows, starts[-1])
-                values += [(of_row(at), at, places[-1]) for at in ordered]
-            found = self._search([(x, at) for x, at, _ in values])
-            for (code, gone), (_, at, to) in zip(found, values, strict=True):
-                any_missing = b.binary("or", any_missing, b.mask_bits(gone, I64))
-                for copy in range(self.codes.copies):
-                    value = b.select(gone, self._gone(at, copy), code)
-                    here = b.add(to, at + copy * block * self.codes.width)
-                    b.store(codes, here, b.convert(value, U16))
+                of_rows.append(self._row(rows, starts[-1]))
+
+            def vectors(at: Value, seen: tuple[Value, ...]) -> list[Value]:
+                columns = [b.add(at, k * n) for k in range(at_once)]
+                values = [(row(c), c) for row in of_rows for c in columns]
+                whole = [b.binary("add", to, c) for to in places for c in columns]
+                any_missing = seen[0]
+                for (code, gone), here, (_, c) in zip(
+                    self._search(values), whole, values, strict=True
+                ):
+                    any_missing = b.binary("or", any_missing, b.mask_bits(gone, I64))
+                    for copy in range(self.codes.copies):
+                        value = b.select(gone, self._gone(c, copy), code)
+                        to = b.add(here, copy * block * self.codes.width)
+                        b.store(codes, to, b.convert(value, U16))
+                return [any_missing]
+
+            if not self._ordered.any():
+                pass
+            elif at_once == count_:
+                seen = tuple(vectors(b.const(0), seen))
+            else:
+                end, step = b.const(count_ * n), b.const(at_once * n)
+                seen = b.for_(b.const(0), end, step, vectors, seen, hint="column")
             if tests is not None:
                 for start, to in zip(starts, places, strict=True):
                     for copy in range(self.codes.copies):
                         here = b.add(to, copy * block * self.codes.width)
                         tests.write_tests(rows.rows, start, here, codes)
-            return [any_missing]
+            return seen
 
         step = b.const(together)
         (seen,) = b.for_(b.const(0), count, step, some, [b.const(0)], hint="row")
@@ -246,7 +265,7 @@ class BucketLowering:
 
     # ------------------------------------------------------------ one row
 
-    def _row(self, rows: BlockRows, start: Value) -> Callable[[int], Value]:
+    def _row(self, rows: BlockRows, start: Value) -> Callable[[Value], Value]:
         """Return a function from a vector of columns to its values of the row."""
         b, n = self.b, self.lanes
         features = self._columns(self._table.feature, np.int64)
@@ -256,8 +275,8 @@ class BucketLowering:
         if rows.n_features < n or count > ROW_REGISTERS:
             places = self._model("bucket_feature", features)
 
-            def gathered(at: int) -> Value:
-                index = b.load(places, b.const(at), Vec(I64, n))
+            def gathered(at: Value) -> Value:
+                index = b.load(places, at, Vec(I64, n))
                 return b.load(rows.rows, b.binary("add", *b.same_lanes(start, index)))
 
             return gathered
@@ -273,14 +292,12 @@ class BucketLowering:
         dtype = np.uint32 if kind == U32 else np.int64
         index = self._model("bucket_lane", lane.astype(dtype))
 
-        def picked(at: int) -> Value:
-            if np.array_equal(lane[at : at + n], np.arange(at, at + n)):
-                return loaded[at // n]
-            return b.permute(loaded, b.load(index, b.const(at), Vec(kind, n)))
+        def picked(at: Value) -> Value:
+            return b.permute(loaded, b.load(index, at, Vec(kind, n)))
 
         return picked
 
-    def _search(self, raw: list[tuple[Value, int]]) -> list[tuple[Value, Value]]:
+    def _search(self, raw: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
         """Return codes and missing values of vectors of columns, step by step.
 
         A gather is dozens of micro-operations: searches one after another would not
@@ -290,11 +307,8 @@ class BucketLowering:
         ints = Vec(I32, n)
         begun = [self._begin(x, at) for x, at in raw]
         found = [b.const(0, ints)] * len(raw)
-        levels = [int(self._levels[at : at + n].max(initial=0)) for _, at in raw]
-        for level in reversed(range(max(levels))):
+        for level in reversed(range(self._levels)):
             for k, (x, _, first, _, held) in enumerate(begun):
-                if level >= levels[k]:
-                    continue
                 more = b.binary("add", found[k], b.const(1 << level, ints))
                 inside = b.compare("le", more, held)
                 at = b.binary("sub", b.binary("add", first, more), b.const(1, ints))
@@ -308,23 +322,26 @@ class BucketLowering:
             for (_, gone, _, before, _), own in zip(begun, found, strict=True)
         ]
 
-    def _begin(self, raw: Value, at: int) -> tuple[Value, Value, Value, Value, Value]:
-        """Return a vector's values, which are missing, and what their buckets hold:
-        the first threshold's place, the thresholds before it, and their number.
+    def _begin(
+        self, raw: Value, place: Value
+    ) -> tuple[Value, Value, Value, Value, Value]:
+        """Return a vector's values, which are missing, and what their buckets hold.
+
+        That is the first threshold's place, the thresholds before it, their number.
         """
         b, n = self.b, self.lanes
-        place, ints = b.const(at), Vec(I32, n)
+        ints = Vec(I32, n)
         float_ = Vec(scalar_of(self._table.thresholds.dtype), n)
         x = raw
         if self._never:
-            nan = b.binary("and", b.is_nan(raw), self._kind_is(Missing.NEVER, at))
+            nan = b.binary("and", b.is_nan(raw), self._kind_is(Missing.NEVER, place))
             x = b.select(nan, b.const(0.0, raw.type), raw)
         gone = b.is_nan(x)
         if self._zero:
             near = b.compare("le", raw, b.const(ZERO_THRESHOLD, raw.type))
             far = b.compare("ge", raw, b.const(-ZERO_THRESHOLD, raw.type))
             tiny = b.binary("and", near, far)
-            tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, at))
+            tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, place))
             gone = b.binary("or", gone, tiny)
         y = b.binary("mul", x, b.load(self._scale, place, float_))
         y = b.binary("add", y, b.load(self._shift, place, float_))
@@ -339,26 +356,24 @@ class BucketLowering:
         first = b.binary("add", b.load(self._offset, place, ints), before)
         return x, gone, first, before, held
 
-    def _kind_is(self, kind: Missing, at: int) -> Value:
+    def _kind_is(self, kind: Missing, at: Value) -> Value:
         """Return a mask of the columns that treat missing values in one way."""
         b, n = self.b, self.lanes
-        own = self._columns(self._table.missing == kind)
-        if own[at : at + n].all() or not own[at : at + n].any():
-            return b.splat(b.const(bool(own[at]), lir.BOOL), n)
-        table = self._model(f"bucket_{kind.name.lower()}", own.astype(np.int32))
-        return b.compare("ne", b.load(table, b.const(at), Vec(I32, n)), 0)
+        own = self._table.missing == kind
+        if own.all():
+            return b.splat(b.const(True, lir.BOOL), n)
+        flags = self._columns(own).astype(np.int32)
+        table = self._model(f"bucket_{kind.name.lower()}", flags)
+        return b.compare("ne", b.load(table, at, Vec(I32, n)), 0)
 
-    def _gone(self, at: int, copy: int) -> Value:
+    def _gone(self, at: Value, copy: int) -> Value:
         """Return what missing values get in one copy of a vector of columns."""
-        b, n = self.b, self.lanes
+        b, ints = self.b, Vec(I32, self.lanes)
         if self.codes.copies == 2:
-            return b.const(GONE_RIGHT if copy else 0, Vec(I32, n))
-        left = np.ones(len(self._vectors) * n, np.bool_)
-        goes_left = _goes_left(self.forest)
-        left[self._table.column_of[~goes_left]] = False
-        own = left[at : at + n]
-        if own.all() or not own.any():
-            return b.const(0 if own.all() else GONE_RIGHT, Vec(I32, n))
-        gone = np.where(left, 0, GONE_RIGHT).astype(np.int32)
-        return b.load(self._model("bucket_gone", gone), b.const(at), Vec(I32, n))
-
+            return b.const(GONE_RIGHT if copy else 0, ints)
+        right = np.zeros(self._table.n_columns, np.bool_)
+        right[self._table.column_of[~_goes_left(self.forest)]] = True
+        if right.all() or not right.any():
+            return b.const(GONE_RIGHT if right.any() else 0, ints)
+        gone = self._columns(np.where(right, GONE_RIGHT, 0).astype(np.int32))
+        return b.load(self._model("bucket_gone", gone), at, ints)

@@ -28,6 +28,9 @@ from skforge.compiler.representations.bucket_codes import CodePlaces
 
 _Ints = NDArray[np.int64]
 
+#: A left and a right child.
+_SIDES = np.arange(2)
+
 #: Bits of an entry that hold the row of a block; the rest number a tile or a leaf. The
 #: fewer are for trees of a million leaves and more.
 ROW_BITS, FEWEST_ROW_BITS = 12, 10
@@ -37,6 +40,9 @@ MAX_LEAVES = (1 << (32 - FEWEST_ROW_BITS)) - 2
 
 #: Levels whose nodes are in registers; a register holds five levels, another the sixth.
 TOP_LEVELS = 6
+
+#: What trees of full depth take, about: a quarter of a tile's nodes are there.
+BYTES_A_NODE = 12
 
 #: Lanes of a register of codes.
 LANES = 32
@@ -177,8 +183,8 @@ class _Top:
         self.item = np.zeros((n, 1 << levels), np.uint32)
         self.n_leaves = np.zeros(n, np.int64)
         self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
-        tree = np.arange(n)
-        item, heap = nodes.item_offset[:-1], np.ones(n, np.int64)
+        tree, heap = np.arange(n), np.ones(n, np.int64)
+        item: _Ints = nodes.item_offset[:-1]
         for level in range(levels + 1):
             inner = nodes.leaf[item] < 0
             self._end(tree[~inner], heap[~inner], item[~inner], level)
@@ -188,12 +194,12 @@ class _Top:
                 columns[tree, heap] = codes.place_of[predicate]
                 ranks[tree, heap] = codes.rank_of[predicate]
                 tree = np.repeat(tree, 2)
-                heap = (2 * heap[:, None] + [0, 1]).reshape(-1)
+                heap = (2 * heap[:, None] + _SIDES).reshape(-1)
                 item = nodes.child[item].reshape(-1).astype(np.int64)
         self.item[tree, heap - (1 << levels)] = tile_number[item] << self._row_bits
 
     def _end(self, tree: _Ints, heap: _Ints, item: _Ints, level: int) -> None:
-        """Number leaves at a level, and lead every exit below them there."""
+        """Give leaves at a level numbers, and lead every exit below them there."""
         # one level's nodes are ordered by tree
         rank = np.arange(len(tree)) - np.searchsorted(tree, tree)
         number = self.n_leaves[tree] + 1 + rank
@@ -205,7 +211,8 @@ class _Top:
 
     def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
         """Return tree, number and item of every leaf of the top."""
-        tree, number, item = (np.concatenate(x) for x in zip(*self._leaves))
+        parts = zip(*self._leaves, strict=True)
+        tree, number, item = (np.concatenate(part) for part in parts)
         return tree, number, item
 
 
@@ -231,14 +238,15 @@ class _Body:
         self.child_exits = np.zeros(n, np.int64)
         self.first_child = np.zeros(n, np.int64)  # its item
         self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
-        tile, item, heap = np.arange(n), roots, np.ones(n, np.int64)
+        tile, item = np.arange(n), roots
+        heap = np.ones(n, np.int64)
         for level in range(1, levels + 1):
             predicate = nodes.predicate[item, 0]
             rank[tile, heap] = codes.rank_of[predicate]
             column[tile, heap] = codes.place_of[predicate]
             tile = np.repeat(tile, 2)
-            heap = (2 * heap[:, None] + [0, 1]).reshape(-1)
-            item = nodes.child[item].reshape(-1)
+            heap = (2 * heap[:, None] + _SIDES).reshape(-1)
+            item = nodes.child[item].reshape(-1).astype(np.int64)
             inner = nodes.leaf[item] < 0
             ends = ~inner
             exit_ = (heap[ends] << (levels - level)) - slots
@@ -263,7 +271,8 @@ class _Body:
 
     def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
         """Return tile, exit and item of every leaf."""
-        tile, exit_, item = (np.concatenate(x) for x in zip(*self._leaves))
+        parts = zip(*self._leaves, strict=True)
+        tile, exit_, item = (np.concatenate(part) for part in parts)
         return tile, exit_, item
 
 

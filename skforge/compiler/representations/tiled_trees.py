@@ -12,8 +12,8 @@ For each tree, ``live`` being the rows that are still on their way::
     for each row of done:   sums[row] += value[leaf]
 
 An entry of either list is a number of a tile or a leaf, and a row. All operands of a
-tile come from a row's registers of codes, by permutes; nothing is gathered, and no branch
-depends on a row.
+tile come from a row's registers of codes, by permutes; nothing is gathered, and no
+branch depends on a row.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ class TileLowering:
             item = b.permute(items, b.binary("sub", heap, exits))
             leaf = b.compare("ne", b.binary("and", item, 1), 0)
             row = b.binary("add", lanes, b.convert(r, U32))
-            entry = b.binary("or", b.binary("and", item, ~self._row_mask & 0xFFFFFFFF), row)
+            number = b.binary("and", item, 0xFFFFFFFF - self._row_mask)
+            entry = b.binary("or", number, row)
             live, done = state
             return [
                 self._append(self.live, live, entry, b.invert(leaf)),

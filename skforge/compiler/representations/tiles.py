@@ -6,12 +6,9 @@ It lowers whole walks of a block of rows: quantised to codes, then tree by tree
 
 from __future__ import annotations
 
-import numpy as np
-
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import I64, U16, Buffer, Value, Vec
-from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import (
     BlockLayout,
     BlockRows,
@@ -47,7 +44,8 @@ class TileLayout(BlockLayout):
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         self._hir, self._block = hir, block
-        self._lanes = max(2, target.vector_bits // (8 * hir.forest.input_dtype.itemsize))
+        row_bits = 8 * hir.forest.input_dtype.itemsize
+        self._lanes = max(2, target.vector_bits // row_bits)
         assert hir.codes is not None
         self.codes = CodePlaces.of(hir.forest, hir.codes, LANES)
         levels = LEVELS[hir.nest.tile_nodes]
@@ -74,7 +72,7 @@ class TileLayout(BlockLayout):
     @property
     def _by_row(self) -> bool:
         """Whether a row's sums lie together: leaves add to several of them."""
-        return self._hir.forest.leaf_value.shape[1] > 1
+        return self._hir.forest.vector_leaves
 
     def start(self, b: Builder, sums: Buffer) -> None:
         """Set the sums of every row to the base."""
@@ -239,12 +237,22 @@ class Tiles(Representation):
                 'represent("tiles") sums floats in model order; use '
                 'reduction="exact" or another representation.'
             )
+        if bool(((hir.tiles.leaf < 0) & (hir.tiles.predicate[:, 0] < 0)).any()):
+            raise ScheduleError(
+                'represent("tiles") ends a walk at its leaf; leave out pad_trees and '
+                "unroll_walk."
+            )
         if hir.codes is None:
             raise ScheduleError(
                 'represent("tiles") compares codes; mark the loop over blocks of rows '
                 "with quantize, not with cache_predicates."
             )
         columns = hir.codes.n_columns
+        if not columns:
+            raise ScheduleError(
+                'represent("tiles") compares codes, and this forest of single leaves '
+                'has none; use represent("sparse").'
+            )
         if columns > MAX_COLUMNS:
             raise ScheduleError(
                 f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
@@ -253,8 +261,8 @@ class Tiles(Representation):
         most = most_leaves(hir.tiles)
         if most > MAX_LEAVES:
             raise ScheduleError(
-                f'represent("tiles") numbers at most {MAX_LEAVES} leaves of a tree; one '
-                f"has {most}. Use another representation."
+                f'represent("tiles") numbers at most {MAX_LEAVES} leaves of a tree; '
+                f"one has {most}. Use another representation."
             )
         super().check(hir)
 

@@ -1,0 +1,303 @@
+"""Deep trees walked as tiles of codes, a block of rows at a time: the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+
+from skforge import load_forest
+from skforge.compiler.forest import Forest, Missing
+from skforge.compiler.module import compile_forest
+from skforge.compiler.pipeline import build_hir, lower
+from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.representations import tile_layout
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+from tests.exactness.checks import (
+    assert_same_bits,
+    check_exact,
+    expected,
+    interpreted,
+    levels,
+    raw_of,
+    rounding_bound,
+)
+from tests.exactness.forests import MAKERS, forest
+from tests.strategies_forest import edge_rows, random_forest
+
+
+def tiles(size: int = 15, rows: int = 64) -> Schedule:
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .reorder("b0", "tree", "b1")
+        .quantize("b0")
+        .vectorize("b1")
+        .tile_nodes(size, "complete")
+        .represent("tiles")
+    )
+
+
+SCHEDULES = {
+    "15": tiles(),
+    "7": tiles(7),
+    "parallel": tiles(15, 48).parallel("b0"),
+    "512": tiles(7, 512),
+    "parts of trees": Schedule()
+    .tile("batch", "b0", "b1", 16)
+    .tile("tree", "t0", "t1", 3)
+    .reorder("b0", "t0", "t1", "b1")
+    .quantize("b0")
+    .vectorize("b1")
+    .tile_nodes(7, "complete")
+    .represent("tiles"),
+}
+#: Of more columns of codes than a byte numbers, or of none.
+NAMES = [
+    name
+    for name in MAKERS
+    if name not in ("wide records", "leaves", "one leaf", "no trees")
+]
+EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 513)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forests(name: str) -> None:
+    check_exact(name, SCHEDULES["15"], batches=EDGES, apply=True)
+    check_exact(name, SCHEDULES["parallel"], batches=EDGES, n_jobs=2)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules(schedule: str) -> None:
+    for name in ("deep", "multiclass", "double categories", "vector 3", "any missing"):
+        check_exact(name, SCHEDULES[schedule], batches=EDGES)
+
+
+@lru_cache(maxsize=8)
+def trained(kind: str) -> tuple[Forest, np.ndarray, np.ndarray]:
+    """Return a forest of full depth, rows some of which miss values, raw scores."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((1500, 6)).astype(np.float32)
+    X[::7, 1] = np.nan
+    x = np.nan_to_num(X)
+    y = x[:, 0] * 2 + x[:, 1] * x[:, 2] + random.standard_normal(len(X))
+    labels = np.digitize(y, [-2, -1, 0, 1, 2])
+    made = {
+        "numbers": lambda: RandomForestRegressor(5, random_state=0).fit(X, y),
+        "extra": lambda: ExtraTreesRegressor(4, random_state=0).fit(x, y),
+        "classes": lambda: RandomForestClassifier(5, random_state=0).fit(X, labels),
+        "vectors": lambda: RandomForestClassifier(
+            5, random_state=0, min_samples_leaf=3
+        ).fit(X, labels),
+        "outputs": lambda: RandomForestRegressor(3, random_state=0).fit(
+            X, np.stack([y, -y, y * y], axis=1)
+        ),
+    }[kind]()
+    forest_ = load_forest(made)
+    rows = draw_rows(forest_, 200, 1, missing=0.03)
+    return forest_, rows, reference_raw(forest_, rows)
+
+
+KINDS = ("numbers", "extra", "classes", "vectors", "outputs")
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_full_depth(kind: str, level: str) -> None:
+    if level not in levels():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    made, rows, raw = trained(kind)
+    for size in (7, 15):
+        module = compile_forest(made, tiles(size), levels()[level])
+        for n in (1, 33, 200):
+            assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
+        # Without missing values, rows are read from one copy of their codes.
+        whole = np.nan_to_num(rows)
+        assert_same_bits(raw_of(module, whole), reference_raw(made, whole), kind)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_features", [3, 17, 33, 70, 128])
+def test_features_of_any_number(n_features: int, dtype: type) -> None:
+    random = np.random.default_rng(n_features)
+    X = random.standard_normal((600, n_features))
+    y = X @ random.standard_normal(n_features)
+    made = load_forest(ExtraTreesRegressor(3, random_state=0).fit(X, y))
+    made = replace(made, threshold=made.threshold.astype(dtype)).validate()
+    rows = draw_rows(made, 100, 2)
+    module = compile_forest(made, tiles())
+    assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n_features)
+
+
+def test_items_of_large_trees_are_numbered_by_32_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, rows, raw = trained("numbers")
+    monkeypatch.setattr(tile_layout, "needs_wide", lambda nodes: True)
+    monkeypatch.setattr(tile_layout, "ROW_BITS", 31)
+    for size in (7, 15):
+        module = compile_forest(made, tiles(size))
+        assert_same_bits(raw_of(module, rows), raw, size)
+    data = kernel_data(made, tiles(15))
+    assert data["tiles"].size % 64 == 0
+
+
+def kernel_data(made: Forest, schedule: Schedule) -> dict[str, np.ndarray]:
+    hir = build_hir(made, schedule, "exact")
+    data = lower(hir, Target.x86_64("v4")).kernel.data
+    return {item.buffer.name: item.data for item in data}
+
+
+def test_bytes_of_a_node() -> None:
+    """A quarter of a tile's places are nodes: 8 bytes a node, and its leaf's."""
+    made, _, _ = trained("extra")
+    for size, most in ((7, 6.0), (15, 9.0)):
+        data = kernel_data(made, tiles(size))
+        assert data["tiles"].nbytes / made.n_nodes < most
+        assert data["leaf_values"].nbytes / made.n_nodes < 4.1
+    made, _, _ = trained("classes")
+    assert kernel_data(made, tiles())["leaf_index"].dtype == np.uint8
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64"])
+@pytest.mark.parametrize("kind", ["numbers", "classes", "vectors"])
+def test_nothing_is_read_or_written_out_of_bounds(level: str, kind: str) -> None:
+    target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
+    made, rows, raw = trained(kind)
+    made = made.subset([0, 1])
+    raw = reference_raw(made, rows)
+    for n in (0, 1, 17, 34):
+        got = interpreted(
+            made, tiles(15, 32), rows[:n], target=target, extra_stride=n % 3
+        )
+        assert_same_bits(got, raw[:n], (level, n))
+
+
+def test_fast_sums_are_within_their_bound() -> None:
+    for name in ("multiclass", "vector 3", "averaged"):
+        module = compile_forest(forest(name), SCHEDULES["15"], reduction="fast")
+        rows, raw, _ = expected(name)
+        error = np.abs(raw_of(module, rows).astype(np.float64) - raw)
+        assert (error <= rounding_bound(forest(name), rows)).all()
+
+
+REFUSED = {
+    "fixed-point sums": (
+        "scalar",
+        tiles(),
+        "reproducible",
+        'represent("tiles") sums floats in model order; use reduction="exact" or '
+        "another representation.",
+    ),
+    "single nodes": (
+        "scalar",
+        Schedule()
+        .tile("batch", "b0", "b1", 64)
+        .reorder("b0", "tree", "b1")
+        .quantize("b0")
+        .vectorize("b1")
+        .represent("tiles"),
+        "exact",
+        'represent("tiles") needs tile_nodes(7, "complete") or '
+        'tile_nodes(15, "complete").',
+    ),
+    "tiles that nobody reads": (
+        "scalar",
+        Schedule().tile_nodes(7, "complete"),
+        "exact",
+        'represent("sparse") has no complete tiles; use represent("tiles"), or '
+        "tile_nodes of another kind.",
+    ),
+    "padding": (
+        "deep",
+        tiles().pad_trees(),
+        "exact",
+        'represent("tiles") ends a walk at its leaf; leave out pad_trees and '
+        "unroll_walk.",
+    ),
+    "many columns": (
+        "wide records",
+        tiles(),
+        "exact",
+        'represent("tiles") holds a row of at most 128 codes in registers, and this '
+        "forest has 1369; use another representation.",
+    ),
+    "odd blocks": (
+        "scalar",
+        tiles(15, 40),
+        "exact",
+        'represent("tiles") takes blocks of a multiple of 16 rows, at most 4096; this '
+        "schedule has blocks of 40.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_tiles_cannot_express_is_refused(case: str) -> None:
+    name, schedule, reduction, message = REFUSED[case]
+    with pytest.raises(ScheduleError) as error:
+        compile_forest(forest(name), schedule, reduction=reduction).compile_all()
+    assert str(error.value) == message
+
+
+quick = settings(
+    max_examples=30,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+
+
+def check_random(data: st.DataObject, target: str | Target) -> None:
+    missing = data.draw(st.lists(st.sampled_from(list(Missing)), min_size=1))
+    depth = data.draw(st.sampled_from([3, 7, 9]))
+    made = data.draw(
+        random_forest(max_trees=5, max_depth=depth, missing=tuple(set(missing)))
+    )
+    schedule = SCHEDULES[data.draw(st.sampled_from(list(SCHEDULES)))]
+    n = data.draw(st.integers(0, 150))
+    rows = edge_rows(made, n, seed=3)
+    try:
+        module = compile_forest(made, schedule, target)
+        raw = raw_of(module, rows)
+    except ScheduleError as error:
+        known = ("codes in registers", "single leaves", "tree loops")
+        assert any(reason in str(error) for reason in known)
+        return
+    assert_same_bits(raw, reference_raw(made, rows), n)
+    leaves = made.source_node[reference_leaves(made, rows)]
+    assert_same_bits(module.apply(rows), leaves, "apply")
+
+
+@quick
+@given(st.data())
+def test_random_forests(data: st.DataObject) -> None:
+    check_random(data, "cpu")
+
+
+@quick
+@given(st.data())
+def test_random_forests_on_older_machines(data: st.DataObject) -> None:
+    level = data.draw(st.sampled_from(sorted(levels())))
+    check_random(data, levels()[level])
+
+
+@pytest.mark.slow
+@settings(quick, max_examples=1500)
+@given(st.data())
+def test_random_forests_often(data: st.DataObject) -> None:
+    level = data.draw(st.sampled_from(["", *sorted(levels())]))
+    check_random(data, levels()[level] if level else "cpu")
