@@ -20,6 +20,7 @@ from skforge.compiler.representations.bucket_codes import BucketLowering, CodePl
 from skforge.compiler.representations.tile_layout import (
     LANES,
     MAX_LEAVES,
+    TiledTrees,
     most_leaves,
     needs_wide,
     row_bits,
@@ -27,7 +28,7 @@ from skforge.compiler.representations.tile_layout import (
     tile_roots,
     tile_trees,
 )
-from skforge.compiler.representations.tile_leaves import leaf_table
+from skforge.compiler.representations.tile_leaves import LeafTable, leaf_table
 from skforge.compiler.representations.tiled_trees import GROUP, TileLowering
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -47,10 +48,17 @@ class TileLayout(BlockLayout):
         row_bits = 8 * hir.forest.input_dtype.itemsize
         self._lanes = max(2, target.vector_bits // row_bits)
         assert hir.codes is not None
-        self.codes = CodePlaces.of(hir.forest, hir.codes, LANES)
         levels = LEVELS[hir.nest.tile_nodes]
-        self.trees = tile_trees(hir.tiles, self.codes, levels)
-        self.leaves = leaf_table(hir.forest, self.trees.leaf_row)
+        key = ("tiles", levels)
+        if key not in hir.shared:
+            codes = CodePlaces.of(hir.forest, hir.codes, LANES)
+            trees = tile_trees(hir.tiles, codes, levels)
+            leaves = leaf_table(hir.forest, trees.leaf_row)
+            hir.shared[key] = (codes, trees, leaves)
+        self.codes: CodePlaces
+        self.trees: TiledTrees
+        self.leaves: LeafTable
+        self.codes, self.trees, self.leaves = hir.shared[key]
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
         """Quantise the rows of a block to codes."""
