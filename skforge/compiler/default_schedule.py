@@ -214,7 +214,7 @@ def _tiles_if_faster(
     forest: Forest, target: Target, walks: dict[BatchRange, Schedule]
 ) -> dict[BatchRange, Schedule]:
     """Return tiles for batches of forests where permutes make them win."""
-    if not target.has("avx512bw") or not forest.n_predicates:
+    if not target.has("avx2") or not forest.n_predicates:
         return walks
     normal, _ = normalize_predicates.run(forest)
     columns = column_count(normal, merge_missing=True)

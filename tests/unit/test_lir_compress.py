@@ -14,13 +14,19 @@ from tests.llvm_kernels import DTYPES, buffers, check, kernel
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("element", [U32, I32, F32, I64, F64], ids=lambda e: e.name)
 def test_compress(element: Scalar, lanes: int) -> None:
+    zero = 0.0 if element.is_float else 0
+
     def write(b: Builder, **p: lir.Buffer) -> None:
         for n in range(4):
             at = b.const(n * lanes)
             x = b.load(p["x"], at, Vec(element, lanes))
             keep = b.load(p["keep"], at, Vec(U32, lanes))
             mask = b.compare("ne", keep, 0)
-            b.store(p["out"], at, b.compress(x, mask))
+            packed = b.compress(x, mask)
+            # what follows the selected lanes is nobody's
+            count = b.popcount(b.mask_bits(mask, U32))
+            own = b.compare("lt", b.iota(U32, lanes), count)
+            b.store(p["out"], at, b.select(own, packed, b.const(zero, x.type)))
 
     x = np.arange(1, 4 * lanes + 1).astype(DTYPES[element])
     keep = np.random.default_rng(lanes).integers(0, 2, (4, lanes)).astype(np.uint32)

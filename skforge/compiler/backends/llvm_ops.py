@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from skforge.compiler._compat import assert_never
 from skforge.compiler.backends import llvm_planes as planes
-from skforge.compiler.backends.llvm_permute import compress, permute
+from skforge.compiler.backends.llvm_bytes import compress
+from skforge.compiler.backends.llvm_permute import permute
 from skforge.compiler.backends.llvm_types import (
     bits_of,
     element_of,

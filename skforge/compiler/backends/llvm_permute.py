@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from skforge.compiler.backends.llvm_bytes import permute_bytes, shuffles_bytes
 from skforge.compiler.backends.llvm_types import (
     element_of,
     lanes_of,
-    mangled,
-    scalar_constant,
     splat_constant,
     type_text,
 )
@@ -53,6 +52,8 @@ def permute(
     bits = 8 * element.bytes * wide
     one = _one_register(w.module.target, element.name, bits)
     if one is None:
+        if shuffles_bytes(w.module.target, element, len(tables) * wide, lanes):
+            return permute_bytes(w, value, tables, index)
         return _through_memory(w, value, tables, index)
     text = type_text(tables[0].type)
     int_text = f"<{wide} x i{8 * element.bytes}>"
@@ -89,33 +90,6 @@ def _first_lanes(w: Writer, vector: str, lanes: int, wanted: int) -> str:
     return w.let(
         f"shufflevector {vector}, {kind} poison, <{wanted} x i32> <{chosen}>"
     )
-
-
-def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
-    """Return the operand that holds the selected lanes, then zeros."""
-    text, element, lanes = type_text(a.type), element_of(a.type), lanes_of(a.type)
-    bits = 8 * element.bytes * lanes
-    target = w.module.target
-    wide = element.bytes >= 4 or target.has("avx512vbmi2")
-    if target.has("avx512vl") and wide and bits in (128, 256, 512):
-        name = f"@llvm.experimental.vector.compress.{mangled(a.type)}"
-        operands = f"{w.typed(a)}, {w.typed(mask)}, {text} zeroinitializer"
-        return w.let(f"call {text} {name}({operands})")
-    # Every lane is stored; the next one overwrites it if it was not selected.
-    scalar, vector, place, at = type_text(element), w.use(a), w.temp(), "0"
-    size = element.bytes * lanes
-    w.allocas.append(f"  {place} = alloca [{lanes + 1} x {scalar}], align 64")
-    w.line(f"store {text} zeroinitializer, ptr {place}, align {min(64, size)}")
-    for lane in range(lanes + 1):
-        item = scalar_constant(0, element)
-        if lane < lanes:
-            item = w.let(f"extractelement {text} {vector}, i64 {lane}")
-        to = w.let(f"getelementptr inbounds {scalar}, ptr {place}, i64 {at}")
-        w.line(f"store {scalar} {item}, ptr {to}")
-        if lane < lanes:
-            bit = w.let(f"extractelement {w.typed(mask)}, i64 {lane}")
-            at = w.let(f"add i64 {at}, {w.let(f'zext i1 {bit} to i64')}")
-    return w.let(f"load {text}, ptr {place}, align {min(64, size)}")
 
 
 def _bit_set(

@@ -280,7 +280,7 @@ class Shuffle:
 class Compress:
     """The lanes of ``a`` that the mask selects, moved together to the front in order.
 
-    The lanes after them are zero.
+    The lanes after them hold any numbers.
     """
 
     a: Value

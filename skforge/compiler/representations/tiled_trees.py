@@ -21,17 +21,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import I64, U8, U16, U32, Buffer, Value, Vec
+from skforge.compiler.ir.lir import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.representations.base import Model
 from skforge.compiler.representations.tile_layout import LANES, TiledTrees
 
-#: Rows decoded together: one register of entries.
+#: Rows of a group are a multiple of those decoded together, a register of entries.
 GROUP = 16
 
 #: Rows whose tiles are compared in one iteration.
 UNROLL = 4
 
-_ENTRIES = Vec(U32, GROUP)
 
 
 class TileLowering:
@@ -43,9 +42,11 @@ class TileLowering:
         trees: TiledTrees,
         width: int,
         block: int,
+        lanes: int,
         model: Model,
     ) -> None:
         self.b, self.t, self.block, self.width = b, trees, block, width
+        self._lanes, self._entries = lanes, Vec(U32, lanes)
         self._row_mask = (1 << trees.row_bits) - 1
         self.top_column = model("top_column", trees.top_column.reshape(-1))
         self.top_rank = model("top_rank", trees.top_rank.reshape(-1))
@@ -131,20 +132,25 @@ class TileLowering:
         exits = 1 << levels
         own = b.mul(tree, exits)
         items = [
-            b.load(self.top_item, b.add(own, k), _ENTRIES)
-            for k in range(0, exits, GROUP)
+            b.load(self.top_item, b.add(own, k), self._entries)
+            for k in range(0, exits, self._lanes)
         ]
-        lanes = b.iota(U32, GROUP)
+        lanes = b.iota(U32, self._lanes)
 
         def group(r: Value, state: tuple[Value, ...]) -> list[Value]:
-            heap = b.const(1, _ENTRIES)
-            bits = b.load(self.top_bits, r, _ENTRIES)
+            heap = b.const(1, self._entries)
+            bits = b.load(self.top_bits, r, self._entries)
             for _ in range(min(levels, 5)):
                 heap = self._turn(heap, bits, heap)
             if levels == 6:
-                bits = b.load(self.top_bits, b.add(r, self.block), _ENTRIES)
+                bits = b.load(self.top_bits, b.add(r, self.block), self._entries)
                 heap = self._turn(heap, bits, b.binary("sub", heap, 32))
-            item = b.permute(items, b.binary("sub", heap, exits))
+            exit_ = b.binary("sub", heap, exits)
+            if self._lanes == GROUP:
+                item = b.permute(items, exit_)
+            else:  # registers hold too few of them
+                at = b.binary("add", exit_, b.convert(own, U32))
+                item = b.load(self.top_item, b.bitcast(at, I32))
             leaf = b.compare("ne", b.binary("and", item, 1), 0)
             row = b.binary("add", lanes, b.convert(r, U32))
             number = b.binary("and", item, 0xFFFFFFFF - self._row_mask)
@@ -155,8 +161,8 @@ class TileLowering:
                 self._append(self.done, done, entry, leaf),
             ]
 
-        zero = b.const(0)
-        live, done = b.for_(zero, n, b.const(GROUP), group, [zero, zero], hint="group")
+        zero, step = b.const(0), b.const(self._lanes)
+        live, done = b.for_(zero, n, step, group, [zero, zero], hint="group")
         self._pad(live)
         return live, done
 
@@ -168,7 +174,7 @@ class TileLowering:
 
     def _pad(self, live: Value) -> None:
         """Let what follows the live rows be row 0 in tile 0, which is always there."""
-        self.b.store(self.live, live, self.b.const(0, _ENTRIES))
+        self.b.store(self.live, live, self.b.const(0, self._entries))
 
     # ------------------------------------------------------------ tiles
 
@@ -197,18 +203,18 @@ class TileLowering:
 
     def _decode_tiles(self, live: Value, done: Value) -> list[Value]:
         b, levels = self.b, self.t.levels
-        lanes = b.iota(U32, GROUP)
+        lanes = b.iota(U32, self._lanes)
 
         def group(j: Value, state: tuple[Value, ...]) -> list[Value]:
-            entry = b.load(self.live, j, _ENTRIES)
-            bits = b.convert(b.load(self.bits, j, Vec(U16, GROUP)), U32)
-            heap = b.const(1, _ENTRIES)
+            entry = b.load(self.live, j, self._entries)
+            bits = b.convert(b.load(self.bits, j, Vec(U16, self._lanes)), U32)
+            heap = b.const(1, self._entries)
             for _ in range(levels):
                 heap = self._turn(heap, bits, heap)
             exit_ = b.binary("sub", heap, 1 << levels)
             marks, first_child, first_leaf = self._load_exits(j)
             goes = b.compare("ne", b.binary("and", b.binary("shr", marks, exit_), 1), 0)
-            upto = b.binary("sub", b.binary("shl", b.const(2, _ENTRIES), exit_), 1)
+            upto = b.binary("sub", b.binary("shl", b.const(2, self._entries), exit_), 1)
             own = b.select(goes, marks, b.binary("shr", marks, 16))
             rank = b.popcount(b.binary("and", own, upto))
             first = b.select(goes, first_child, first_leaf)
@@ -226,7 +232,7 @@ class TileLowering:
 
         zero = b.const(0)
         live, done = b.for_(
-            zero, live, b.const(GROUP), group, [zero, done], hint="group"
+            zero, live, b.const(self._lanes), group, [zero, done], hint="group"
         )
         self._pad(live)
         return [live, done]
@@ -234,13 +240,26 @@ class TileLowering:
     def _load_exits(self, j: Value) -> tuple[Value, Value, Value]:
         """Return exits marked, first child and first leaf of 16 rows' tiles."""
         b, per = self.b, 2 * self._exit_words
-        at = b.mul(j, self._exit_words)
-        parts = [b.load(self.exits, b.add(at, 8 * k), _ENTRIES) for k in range(per)]
+        at, half = b.mul(j, self._exit_words), self._lanes // 2
+        parts = [
+            b.load(self.exits, b.add(at, half * k), self._entries) for k in range(per)
+        ]
         if not self.t.wide:
-            marks, firsts = _every(b, parts, 2, 0), _every(b, parts, 2, 1)
+            marks, firsts = self._every(parts, 2, 0), self._every(parts, 2, 1)
             return marks, b.binary("and", firsts, 0xFFFF), b.binary("shr", firsts, 16)
-        marks, child, leaf = (_every(b, parts, 4, k) for k in range(3))
+        marks, child, leaf = (self._every(parts, 4, k) for k in range(3))
         return marks, child, leaf
+
+    def _every(self, parts: list[Value], step: int, first: int) -> Value:
+        """Return lanes first, first + step, ... of registers joined, as one."""
+        b = self.b
+        lanes = list(range(first, 2 * self._lanes, step))
+        joined = [
+            b.shuffle(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        if len(joined) == 1:
+            return joined[0]
+        return b.shuffle(joined[0], joined[1], list(range(self._lanes)))
 
     # ------------------------------------------------------------ lists
 
@@ -256,13 +275,3 @@ class TileLowering:
 
         b.for_(b.const(0), n, b.const(UNROLL), rows, hint="done")
 
-
-def _every(b: Builder, parts: list[Value], step: int, first: int) -> Value:
-    """Return lanes first, first + step, ... of registers joined, as one register."""
-    lanes = list(range(first, 2 * GROUP, step))
-    joined = [
-        b.shuffle(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)
-    ]
-    if len(joined) == 1:
-        return joined[0]
-    return b.shuffle(joined[0], joined[1], list(range(GROUP)))

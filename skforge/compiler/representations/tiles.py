@@ -47,6 +47,7 @@ class TileLayout(BlockLayout):
         self._hir, self._block = hir, block
         row_bits = 8 * hir.forest.input_dtype.itemsize
         self._lanes = max(2, target.vector_bits // row_bits)
+        self._entry_lanes = target.vector_bits // 32
         assert hir.codes is not None
         levels = LEVELS[hir.nest.tile_nodes]
         key = ("tiles", levels)
@@ -63,7 +64,9 @@ class TileLayout(BlockLayout):
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
         """Quantise the rows of a block to codes."""
         self._model, width = model, self.codes.width
-        self._walks = TileLowering(b, self.trees, width, self._block, model)
+        self._walks = TileLowering(
+            b, self.trees, width, self._block, self._entry_lanes, model
+        )
         self._walks.scratch()
         size = b.const(self._block * width * self.codes.copies)
         self._codes = b.alloc("codes", U16, size, alignment=64)
