@@ -17,10 +17,12 @@ from sklearn.ensemble import (
 
 from skforge import load_forest
 from skforge.compiler.forest import Forest, Missing
+from skforge.compiler.ir.lir import Prefetch
+from skforge.compiler.ir.lir_walk import statements
 from skforge.compiler.module import compile_forest
 from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.representations import tile_layout
+from skforge.compiler.representations import tile_layout, tiled_trees
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -151,6 +153,26 @@ def test_items_of_large_trees_are_numbered_by_32_bits(
         assert_same_bits(raw_of(module, rows), raw, size)
     data = kernel_data(made, tiles(15))
     assert data["tiles"].size % 64 == 0
+
+
+def test_large_forests_fetch_the_next_tree_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, rows, raw = trained("numbers")
+
+    def prefetches() -> int:
+        hir = build_hir(made, tiles(), "exact")
+        function = lower(hir, Target.x86_64("v4")).kernel.function
+        found = [s for s in statements(function.body) if isinstance(s, Prefetch)]
+        return len(found)
+
+    assert prefetches() == 0
+    monkeypatch.setattr(tiled_trees, "STREAMED_BYTES", 0)
+    # two lines of tiles, in the code for one and for two copies of codes, and leaves
+    assert prefetches() == 2 * tiled_trees.LINES_AHEAD + 1
+    assert_same_bits(raw_of(compile_forest(made, tiles()), rows), raw, "ahead")
+    got = interpreted(made.subset([0, 1]), tiles(15, 32), rows[:40])
+    assert_same_bits(got, reference_raw(made.subset([0, 1]), rows[:40]), "inside")
 
 
 def kernel_data(made: Forest, schedule: Schedule) -> dict[str, np.ndarray]:

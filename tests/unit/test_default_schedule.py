@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.ensemble import ExtraTreesRegressor
 
+from skforge import load_forest
 from skforge.compiler import default_schedule, pipeline
 from skforge.compiler.default_schedule import (
     BATCH_RANGES,
     UNROLL_LIMIT,
     ForestShape,
     default_schedules,
+    tiled_schedule,
     walking_schedules,
 )
+from skforge.compiler.forest import Forest
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
@@ -50,6 +54,39 @@ def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
     wide = default_schedules(forest("wide rows"), V3)
     assert [first for first, _ in wide] == [1, 2, 16, 48, 129]
     assert ".cache_predicates(" in repr(wide[129, None])
+
+
+def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
+    random = np.random.default_rng(0)
+    X = random.standard_normal((1500, 8))
+    y = X @ random.standard_normal(8) + random.standard_normal(1500)
+    return load_forest(
+        ExtraTreesRegressor(n_trees, max_depth=depth, random_state=0).fit(X, y)
+    )
+
+
+def test_deep_forests_are_walked_as_tiles() -> None:
+    full = deep_forest(None)
+    table = default_schedules(full, V3)
+    assert [first for first, _ in table] == [1, 2, 16, 2049]
+    assert table[16, 2048] == tiled_schedule(512, 15)
+    # cut at depth 12 a row meets no more tiles of three levels than of four
+    assert default_schedules(deep_forest(12), V3)[16, 2048] == tiled_schedule(512, 7)
+    for other in (Target.x86_64("v2"), Target.aarch64()):
+        assert default_schedules(full, other) == walking_schedules(full, other)
+    # one tree: the search of a row's columns would cost more than its walk
+    few = deep_forest(None, n_trees=1)
+    assert default_schedules(few, V3) == walking_schedules(few, V3)
+
+
+def test_large_forests_have_larger_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = deep_forest(None)
+    rows = []
+    for size in (1, 2_000, 20_000):  # bytes a node
+        monkeypatch.setattr(default_schedule, "BYTES_A_NODE", size)
+        last = default_schedules(made, V3)[2049, None]
+        rows.append(last.loop_nest(40).loops[0].step)
+    assert rows[0] == 512 and rows == sorted(rows) and rows[-1] == 2048
 
 
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])

@@ -112,15 +112,14 @@ class TileLayout(BlockLayout):
             walk(1)
         else:
             b.if_(self._missing, lambda: walk(2), lambda: walk(1))
-        offset = self._model("leaf_offset", self.trees.leaf_offset)
-        first = b.load(offset, tree)
+        first = b.load(self._walks.leaf_offset, tree)
         match self.leaves.kind:
             case "number":
                 self._add_numbers(b, tree, first, sums)
             case "class":
-                self._add_classes(b, first, sums)
+                self._add_classes(b, tree, first, sums)
             case "vector":
-                self._add_vectors(b, first, sums)
+                self._add_vectors(b, tree, first, sums)
 
     def _add_numbers(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
         forest = self._hir.forest
@@ -136,27 +135,28 @@ class TileLayout(BlockLayout):
             value = b.load(values, b.binary("add", first, leaf))
             b.store(sums, at, b.binary("add", b.load(sums, at), value))
 
-        self._walks.each_done(self._n, add)
+        self._walks.each_done(tree, self._n, values, add)
 
-    def _index(self, b: Builder, first: Value, leaf: Value) -> Value:
+    def _index(self) -> Buffer:
         assert self.leaves.index is not None
-        index = self._model("leaf_index", self.leaves.index)
-        return b.convert(b.load(index, b.binary("add", first, leaf)), I64)
+        return self._model("leaf_index", self.leaves.index)
 
-    def _add_classes(self, b: Builder, first: Value, sums: Buffer) -> None:
+    def _add_classes(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
         outputs = self._hir.forest.n_outputs
+        index = self._index()
         height = b.const(float(self.leaves.values[0]), sums.element)
 
         def add(row: Value, leaf: Value) -> None:
-            own = self._index(b, first, leaf)
+            own = b.convert(b.load(index, b.binary("add", first, leaf)), I64)
             at = b.binary("add", b.mul(row, outputs), own)
             b.store(sums, at, b.binary("add", b.load(sums, at), height))
 
-        self._walks.each_done(self._n, add)
+        self._walks.each_done(tree, self._n, index, add)
 
-    def _add_vectors(self, b: Builder, first: Value, sums: Buffer) -> None:
+    def _add_vectors(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
         width = self.leaves.width
         values = self._model("leaf_values", self.leaves.values.reshape(-1))
+        index = self._index()
 
         def part(lanes: int, here: Value, own: Value) -> None:
             type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
@@ -164,7 +164,8 @@ class TileLayout(BlockLayout):
             b.store(sums, here, b.binary("add", b.load(sums, here, type_), value))
 
         def add(row: Value, leaf: Value) -> None:
-            own = b.mul(self._index(b, first, leaf), width)
+            number = b.load(index, b.binary("add", first, leaf))
+            own = b.mul(b.convert(number, I64), width)
             here = b.mul(row, width)
             whole = width // 8 * 8
             if whole > 32:  # long vectors in a loop: code is bounded
@@ -179,7 +180,7 @@ class TileLayout(BlockLayout):
                     part(lanes, b.add(here, at), b.add(own, at))
                     at += lanes
 
-        self._walks.each_done(self._n, add)
+        self._walks.each_done(tree, self._n, index, add)
 
     def finish(
         self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
