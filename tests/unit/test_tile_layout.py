@@ -230,6 +230,23 @@ def loops_with(text: str, instruction: str) -> list[str]:
     return found
 
 
+def test_arm_looks_codes_up_in_registers() -> None:
+    target = Target.aarch64()
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", 64)
+        .reorder("b0", "tree", "b1")
+        .quantize("b0")
+        .vectorize("b1")
+        .tile_nodes(15, "complete")
+        .represent("tiles")
+    )
+    hir = build_hir(forest("deep"), schedule, "exact")
+    text = emit_assembly(lower(hir, target).kernel.function, target)
+    # each register of eight codes out of the 32 of a row
+    assert text.count("tbl\tv") >= 4 * (4 + 4 + 2)
+
+
 @pytest.mark.parametrize("nodes", [7, 15])
 def test_inner_loops_neither_gather_nor_spill(nodes: int) -> None:
     target = Target.x86_64("v4")
