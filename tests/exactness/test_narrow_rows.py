@@ -1,4 +1,4 @@
-"""float64 rows compared as float32: ties with rounded thresholds are settled exactly."""
+"""float64 rows compared as float32: ties with rounded thresholds are exact."""
 
 from __future__ import annotations
 
