@@ -17,6 +17,7 @@ from skforge.compiler.representations.predicate_table import (
     CATEGORY,
     DIRECT,
     DIRECT_LIMIT,
+    SETS,
     SPARE_LINES,
     PredicateTable,
     plan_predicates,
@@ -54,6 +55,12 @@ def evaluate(
                 for i in range(count):
                     p = sets[int(table.numbers[at + i])]
                     lines[first + i] = ~_inside(forest, p, x) & ~np.isnan(x)
+            elif jobs.kind[j] in SETS:
+                entries = SETS[int(jobs.kind[j])]
+                entry = _entry(forest, x, entries)
+                for i in range(count):
+                    byte = table.sets[at + i // 8 * entries + entry]
+                    lines[first + i] = byte >> (7 - i % 8) & 1
             else:
                 levels = int(jobs.kind[j])
                 code = _search(table, comparison, lanes, levels, at, x)
@@ -64,6 +71,13 @@ def evaluate(
             if not table.unordered:
                 lines[right] |= np.isnan(x)
     return lines[table.line_of]
+
+
+def _entry(forest: Forest, x: np.ndarray, entries: int) -> np.ndarray:
+    above = x > -1 if forest.truncate_categories else x >= 0
+    known = above & (x < entries - 2)
+    entry = np.where(known, np.where(known, x, 0).astype(np.int64), entries - 1)
+    return np.where(np.isnan(x), entries - 2, entry)
 
 
 def _clean(table: PredicateTable, x: np.ndarray) -> np.ndarray:
@@ -116,9 +130,11 @@ def check(forest: Forest, lanes: int, levels: int, n: int = 200) -> PredicateTab
         np.testing.assert_array_equal(got[p], ~left, err_msg=f"predicate {p}")
     # every predicate has a line of its own; spare ones come after those of searches
     assert len(np.unique(table.line_of)) == normal.n_predicates
-    assert table.n_lines == normal.n_predicates + SPARE_LINES
+    in_tables = np.isin(table.jobs.kind, tuple(SETS))
+    padding = -table.jobs.count[in_tables] % 8
+    assert table.n_lines == normal.n_predicates + padding.sum() + SPARE_LINES
     assert table.line_of.max(initial=0) < table.n_lines
-    searched = (table.jobs.kind != DIRECT) & (table.jobs.kind != CATEGORY)
+    searched = ~np.isin(table.jobs.kind, (DIRECT, CATEGORY, *SETS))
     others = table.jobs.line[~searched]
     if searched.any() and len(others):
         end = table.jobs.count[searched].sum() + SPARE_LINES

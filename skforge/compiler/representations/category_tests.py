@@ -9,6 +9,32 @@ from skforge.compiler.representations.base import Model
 from skforge.compiler.representations.encoding import category_tables
 
 
+def category_entry(b: Builder, forest: Forest, x: Value, entries: int) -> Value:
+    """Return the entry of a value in a table of sets, as u32.
+
+    Parameters
+    ----------
+    b : Builder
+        Receives the operations.
+    forest : Forest
+        Where it truncates, ``x`` is cut toward zero first.
+    x : Value
+        Scalar or vector.
+    entries : int
+        Of the table: the last is that of a category in no set, the one before that of
+        a missing value.
+    """
+    positive = above = b.compare("ge", x, b.const(0.0, x.type))
+    below = b.compare("lt", x, b.const(float(entries - 2), x.type))
+    if forest.truncate_categories:
+        above = b.compare("gt", x, b.const(-1.0, x.type))
+    safe = b.select(b.binary("and", positive, below), x, b.const(0.0, x.type))
+    code = b.convert(safe, U32)
+    known = b.binary("and", above, below)
+    code = b.select(known, code, b.const(entries - 1, code.type))
+    return b.select(b.is_nan(x), b.const(entries - 2, code.type), code)
+
+
 def outside_set(
     b: Builder,
     forest: Forest,

@@ -26,6 +26,11 @@ IntArray = NDArray[np.int32]
 DIRECT = 0
 CATEGORY = 9
 
+#: Sets of few categories: tables of so many entries, a byte for the answers of eight
+#: sets. The last entry is of a category in none, the one before of a missing value.
+SETS = {10: 64, 11: 128, 12: 256}
+SETS_A_BYTE = 8
+
 #: Tests that have no line here (NE becomes EQ before).
 NOT_CACHED = (Comparison.EQ, Comparison.NE, Comparison.MEMBER)
 
@@ -62,6 +67,7 @@ class PredicateTable:
     tile_jobs: IntArray  # (n_tiles + 1,) into the jobs
     jobs: Jobs
     numbers: NDArray[Any]  # thresholds and search tables, in the rows' dtype
+    sets: NDArray[np.uint8]  # tables of sets
     kinds: tuple[int, ...]  # kinds of job that occur
     right_lines: IntArray  # lines that a missing value sets, job by job
     right_offset: IntArray  # (n_jobs + 1,) into right_lines
@@ -139,7 +145,7 @@ def plan_predicates(
         right.append(builder.line_of[chosen])
         offsets.append(offsets[-1] + len(chosen))
     return PredicateTable(
-        n_lines=forest.n_predicates + SPARE_LINES,
+        n_lines=builder.n_lines + SPARE_LINES,
         line_of=builder.line_of,
         tile_start=np.asarray(starts, np.int32),
         tile_jobs=np.asarray(tile_jobs, np.int32),
@@ -147,6 +153,7 @@ def plan_predicates(
         numbers=np.concatenate([*builder.numbers, np.zeros(lanes)]).astype(
             forest.threshold.dtype
         ),
+        sets=np.concatenate([*builder.sets, np.zeros(0, np.uint8)]),
         kinds=tuple(sorted(set(builder.kind))),
         right_lines=np.concatenate([*right, np.zeros(1)]).astype(np.int32),
         right_offset=np.asarray(offsets, np.int32),
@@ -165,11 +172,13 @@ class _Builder:
         self.kind: list[int] = []
         self.predicates: list[IntArray] = []
         self.numbers: list[NDArray[Any]] = []
+        self.sets: list[NDArray[np.uint8]] = []
+        self.n_lines = 0
         self._column: list[int] = []
         self._line = np.zeros(0, np.int32)
         self._count: list[int] = []
         self._offset: list[int] = []
-        self._size = 0
+        self._size = self._set_size = 0
 
     def jobs(self) -> Jobs:
         """Return the jobs as arrays."""
@@ -190,9 +199,13 @@ class _Builder:
         """Give lines to searches, in their order, then to other jobs.
 
         A search writes up to 15 lines too many: those of the next, or spare ones.
+        Tables of sets write lines by eight.
         """
         count = np.asarray(self._count, np.int32)
-        other = np.isin(self.kind, (DIRECT, CATEGORY))
+        other = np.isin(self.kind, (DIRECT, CATEGORY, *SETS))
+        in_tables = np.isin(self.kind, tuple(SETS))
+        count[in_tables] = -(-count[in_tables] // SETS_A_BYTE) * SETS_A_BYTE
+        self.n_lines = int(count.sum())
         order = np.argsort(other, kind="stable")
         line = np.zeros(len(count), np.int32)
         line[order] = np.cumsum(count[order]) - count[order]
@@ -220,17 +233,45 @@ class _Builder:
         """Add the category predicates of a feature: numbers of sets."""
         if not len(predicates):
             return
-        category = self._forest.comparison == Comparison.IN
-        number = (np.cumsum(category) - 1)[predicates]
-        self._add(CATEGORY, column, predicates, number.astype(np.float64))
+        holds = [self._categories(p) for p in predicates.tolist()]
+        entries = 3 + max(int(held.max(initial=-1)) for held in holds)
+        kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)
+        if kind == CATEGORY:
+            category = self._forest.comparison == Comparison.IN
+            number = (np.cumsum(category) - 1)[predicates]
+            self._add(kind, column, predicates, number.astype(np.float64))
+            return
+        size = SETS[kind]
+        groups = -(-len(holds) // SETS_A_BYTE)
+        right = np.ones((groups * SETS_A_BYTE, size), np.bool_)
+        for own, held in zip(right, holds, strict=False):
+            own[held] = False
+        right[:, size - 2] = False  # missing values have a rule of their own
+        bits = right.reshape(groups, SETS_A_BYTE, size)
+        self.sets.append(np.packbits(bits, axis=1).reshape(-1))
+        self._add(kind, column, predicates, np.zeros(0), self._set_size)
+        self._set_size += groups * size
+
+    def _categories(self, predicate: int) -> NDArray[np.int64]:
+        """Return the categories of a predicate's set."""
+        offset = self._forest.category_offset
+        words = self._forest.category_words[offset[predicate] : offset[predicate + 1]]
+        bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")
+        held: NDArray[np.int64] = np.flatnonzero(bits)
+        return held
 
     def _add(
-        self, kind: int, column: int, predicates: IntArray, numbers: NDArray[Any]
+        self,
+        kind: int,
+        column: int,
+        predicates: IntArray,
+        numbers: NDArray[Any],
+        offset: int | None = None,
     ) -> None:
         self.kind.append(kind)
         self._column.append(column)
         self._count.append(len(predicates))
-        self._offset.append(self._size)
+        self._offset.append(self._size if offset is None else offset)
         self.predicates.append(predicates)
         # Searches load whole vectors from an aligned place.
         padding = -len(numbers) % self._lanes
