@@ -224,8 +224,9 @@ class _Writer:
         else:
             ops = ["add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor"]
             ops += ["shl", "shr", "neg", "not", *["abs"] * (element in (I32, I64))]
+            ops += ["zeros"]
         op = self.pick(ops)
-        if op in ("neg", "abs", "not", "exp"):
+        if op in ("neg", "abs", "not", "exp", "zeros"):
             self.scope.append(self.b.let(lir.Unary(op, a), type_, op))
             return
         if op in ("div", "rem") and not element.is_float:

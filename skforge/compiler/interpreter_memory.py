@@ -178,6 +178,14 @@ def remainder_lanes(a: Array, b: Array) -> Array:
     return left
 
 
+def count_zeros(a: Any, bits: int) -> Any:
+    """Return the number of the lowest set bit, or ``bits`` where none is."""
+    if isinstance(a, np.ndarray):
+        return np.array([count_zeros(int(x), bits) for x in a], a.dtype)
+    low = int(a) & ((1 << bits) - 1)
+    return (low & -low).bit_length() - 1 if low else bits
+
+
 def check_shift(count: Any, bits: int) -> None:
     """Refuse a shift by less than zero or by all bits or more."""
     if not np.all((count >= 0) & (count < bits)):

@@ -49,6 +49,7 @@ NAMESPACE: dict[str, Any] = {
             memory.bitcast,
             memory.check_shift,
             memory.compress,
+            memory.count_zeros,
             memory.divide,
             memory.divide_lanes,
             memory.exp32,
@@ -225,6 +226,9 @@ def _unary(out: str, kind: str, element: Scalar, lanes: int, a: str) -> list[str
             return [f"{out} = popcount_lanes({a})"]
         mask = (1 << BITS[element.name]) - 1  # of negative numbers, their bits
         return [f"{out} = bin({a} & {mask}).count('1')"]
+    if kind == "zeros":
+        counted = f"count_zeros({a}, {BITS[element.name]})"
+        return [f"{out} = {scalar_text(element, lanes, counted)}"]
     text = f"-{a}" if kind == "neg" else f"abs({a})"
     if lanes or element.is_float:
         return [f"{out} = {text}"]

@@ -179,6 +179,8 @@ def test_unary_operations(lanes: int) -> None:
 
     assert evaluate(of("neg"), [ints], I32, lanes).tolist() == [-(2**31), 5, 0, -7]
     assert evaluate(of("abs"), [ints], I32, lanes).tolist() == [-(2**31), 5, 0, 7]
+    assert evaluate(of("popcount"), [ints], I32, lanes).tolist() == [1, 31, 0, 3]
+    assert evaluate(of("zeros"), [ints], I32, lanes).tolist() == [31, 0, 32, 0]
     assert evaluate(of("not"), [ints], I32, lanes).tolist() == [2**31 - 1, 4, -1, -8]
     assert_array_equal(
         np.signbit(evaluate(of("neg"), [floats], F32, lanes)), ~np.signbit(floats)

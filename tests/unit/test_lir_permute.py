@@ -66,6 +66,27 @@ def test_permute(element: Scalar, bits: int, n_tables: int) -> None:
     check(function, args, {"out": wanted})
 
 
+@pytest.mark.parametrize("narrow", [1, 4, 16, 32])
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("element", [U8, U16, F32], ids=lambda e: e.name)
+def test_permute_of_a_narrower_table(element: Scalar, bits: int, narrow: int) -> None:
+    lanes = bits // (8 * element.bytes)
+    if narrow >= lanes:
+        return
+
+    def write(b: Builder, **p: lir.Buffer) -> None:
+        table = b.load(p["table"], b.const(0), Vec(element, narrow))
+        at = b.load(p["index"], b.const(0), Vec(INDEX[element], lanes))
+        b.store(p["out"], b.const(0), b.permute([table], at))
+
+    table = numbers(element, narrow, 1)
+    index = numbers(INDEX[element], lanes, 2)
+    args = {"table": table, "index": index, "out": np.zeros(lanes, table.dtype)}
+    wanted = table[index.astype(np.int64) % narrow]
+    params = buffers(table=element, index=INDEX[element], out=element)
+    check(kernel(params, write), args, {"out": wanted})
+
+
 @pytest.mark.parametrize("a_lanes", [2, 4, 8, 16, 64])
 @pytest.mark.parametrize("element", [U8, F32, I64], ids=lambda e: e.name)
 def test_shuffle(element: Scalar, a_lanes: int) -> None:
@@ -110,6 +131,24 @@ def test_avx2_permutes_floats_in_registers() -> None:
     text = assembly(F32, 256, 4, "v3")
     assert len(re.findall(r"\tvperm(?:ps|d)\s", text)) == 2 * 4
     assert "rsp" not in text
+
+
+@pytest.mark.parametrize(
+    ("level", "bits", "n_tables", "shuffles"),
+    [("v2", 128, 1, 1), ("v3", 256, 1, 2), ("v3", 256, 2, 4), ("v4", 512, 1, 4)],
+)
+def test_bytes_permute_sixteen_at_a_time(
+    level: str, bits: int, n_tables: int, shuffles: int
+) -> None:
+    text = assembly(U8, bits, n_tables, level)
+    assert len(re.findall(r"\tv?pshufb\s", text)) == 2 * shuffles
+    assert "rsp" not in text
+
+
+def test_neon_looks_bytes_up_in_four_registers() -> None:
+    function = permuting(U8, 16, 4)
+    text = emit_assembly(function, Target.aarch64())
+    assert len(re.findall(r"\ttbl\s", text)) == 2
 
 
 def test_bytes_permute_where_the_target_has_it() -> None:
@@ -179,7 +218,7 @@ D8 = lir.Value("k", Vec(I64, 8))
         (lir.Permute((X, Y), I8), X.type, "table %y is no vec<f32, 8>"),
         (lir.Permute((X,), I4), X.type, "an index of vec<u32, 4> for vec<f32, 8>"),
         (lir.Permute((X,), D8), X.type, "an index of vec<i64, 8> for vec<f32, 8>"),
-        (lir.Permute((Y,), I8), X.type, "tables of 4 lanes for vec<f32, 8>"),
+        (lir.Permute((Y, Y), I8), X.type, "tables of 4 lanes for vec<f32, 8>"),
         (lir.Permute((X,), X), X.type, "an index of vec<f32, 8> for vec<f32, 8>"),
         (
             lir.Shuffle(X, Y, (0, 1)),

@@ -141,6 +141,8 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.Unary("exp", N), I64, "exp of a i64"),
         (lir.Unary("not", A), F32, "not of a f32"),
         (lir.Unary("abs", Value("u", U8)), U8, "abs of a u8"),
+        (lir.Unary("zeros", A), F32, "zeros of a f32"),
+        (lir.Unary("zeros", T), BOOL, "zeros of a bool"),
         (lir.Compare("lt", A, D), BOOL, "operands differ in type: f32, f64"),
         (lir.Compare("lt", T, T), BOOL, "bools have no order"),
         (lir.Compare("lt", A, A), Mask(4), "the result is mask<4>, not bool"),

@@ -184,12 +184,23 @@ def test_compare(element):
             check(function, args, {"out": np.tile(expected, 2).astype(np.int32)})
 
 
+def counted(a, count):
+    width = 8 * a.itemsize
+    bits = [format(int(x) & ((1 << width) - 1), f"0{width}b") for x in a]
+    return np.array([count(x) for x in bits]).astype(a.dtype)
+
+
 @pytest.mark.parametrize("element", SCALARS, ids=lambda e: e.name)
 def test_unary(element):
     a = numbers(element, 8)[:LANES]
     operations = {"neg": np.negative, "abs": np.abs}
     if not element.is_float:
         operations["not"] = np.invert
+        operations["popcount"] = lambda a: counted(a, lambda bits: bits.count("1"))
+        operations["zeros"] = lambda a: counted(
+            a, lambda bits: len(bits) - len(bits.rstrip("0"))
+        )
+        a[:2] = 0, np.iinfo(a.dtype).max
     for name, reference in operations.items():
         if name == "abs" and element in (U8, U16, U32):
             continue

@@ -51,7 +51,7 @@ def permute_bytes(
     size = lanes * element.bytes
     control = w.let(f"bitcast {text} {where} to <{size} x i8>")
     parts = _parts(w, tables, wide * element.bytes)
-    step = 32 if w.module.target.has("avx2") and size % 32 == 0 else 16
+    step = _shuffled(w.module.target, size)
     found = []
     for at in range(0, size, step):
         own = control
@@ -63,6 +63,13 @@ def permute_bytes(
             found.append(_look_up_x86(w, parts, own, step))
     joined = _joined(w, found, step)
     return w.let(f"bitcast <{size} x i8> {joined} to {type_text(value.type)}")
+
+
+def _shuffled(target: Target, size: int) -> int:
+    """Return how many bytes one instruction shuffles."""
+    if target.has_mask_registers and target.has("avx512bw") and size % 64 == 0:
+        return 64
+    return 32 if target.has("avx2") and size % 32 == 0 else 16
 
 
 def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
@@ -98,12 +105,12 @@ def _joined(w: Writer, pieces: list[str], size: int) -> str:
 def _look_up_x86(w: Writer, parts: list[str], control: str, size: int) -> str:
     """Look bytes up among parts of 16; a control byte of 128 or more gives zero."""
     kind, name = f"<{size} x i8>", "llvm.x86.ssse3.pshuf.b.128"
-    if size == 32:
-        name = "llvm.x86.avx2.pshuf.b"
+    if size > 16:
+        name = {32: "llvm.x86.avx2.pshuf.b", 64: "llvm.x86.avx512.pshuf.b.512"}[size]
     total = ""
     for k, part in enumerate(parts):
-        if size == 32:
-            part = _slice(w, f"<16 x i8> {part}", [*range(16), *range(16)])
+        if size > 16:
+            part = _slice(w, f"<16 x i8> {part}", [*range(16)] * (size // 16))
         near = control
         if k:
             here = splat_constant(scalar_constant(16 * k, lir.U8), "i8")

@@ -187,6 +187,9 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
         case "popcount":
             name = f"@llvm.ctpop.{mangled(value.type)}"
             w.bind_value(value, f"call {text} {name}({w.typed(op.a)})")
+        case "zeros":
+            name = f"@llvm.cttz.{mangled(value.type)}"
+            w.bind_value(value, f"call {text} {name}({w.typed(op.a)}, i1 false)")
         case _:
             assert_never(op.op)
 

@@ -47,8 +47,10 @@ def permute(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
     """Return the operand that holds the looked-up lanes."""
-    element = element_of(value.type)
-    lanes, wide = lanes_of(value.type), lanes_of(tables[0].type)
+    element, lanes = element_of(value.type), lanes_of(value.type)
+    if lanes > lanes_of(tables[0].type):
+        tables = [_repeated(w, tables[0], element, lanes)]
+    wide = lanes_of(tables[0].type)
     bits = 8 * element.bytes * wide
     one = _one_register(w.module.target, element.name, bits)
     if one is None:
@@ -80,6 +82,28 @@ def permute(
 
     found = look_up(list(tables))
     return _first_lanes(w, f"{text} {found}", wide, lanes) if lanes < wide else found
+
+
+def _repeated(
+    w: Writer, table: lir.Value, element: lir.Scalar, lanes: int
+) -> lir.Value:
+    """Return a table as often as a register takes it: what is modulo its length stays.
+
+    Where bytes are shuffled 16 by 16, no more than those.
+    """
+    size = lanes_of(table.type)
+    if _one_register(w.module.target, element.name, 8 * element.bytes * lanes) is None:
+        lanes = min(lanes, max(size, 16 // element.bytes))
+    if lanes == size:
+        return table
+    chosen = ", ".join(f"i32 {k % size}" for k in range(lanes))
+    made = lir.Value(w.temp(), lir.Vec(element, lanes))
+    repeated = w.let(
+        f"shufflevector {w.typed(table)}, {type_text(table.type)} poison, "
+        f"<{lanes} x i32> <{chosen}>"
+    )
+    w.bind(made.name, repeated)
+    return made
 
 
 def _first_lanes(w: Writer, vector: str, lanes: int, wanted: int) -> str:

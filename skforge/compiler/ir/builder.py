@@ -156,6 +156,10 @@ class Builder:
         type_ = with_lanes(BOOL, a.type)
         return self.let(lir.Compare(op, a, b, unordered), type_, "cmp")
 
+    def count_zeros(self, a: Value) -> Value:
+        """Return the number of an integer's lowest set bit."""
+        return self.let(lir.Unary("zeros", a), a.type, "zeros")
+
     def is_nan(self, a: Value) -> Value:
         """Return whether a float is NaN."""
         return self.compare("ne", a, a, unordered=True)

@@ -153,10 +153,11 @@ class Unary:
     """``neg``, ``abs``, ``not`` (bool, mask, ints: bitwise), ``exp`` of a float.
 
     ``exp`` is the C library's, ``expf`` for f32. ``neg`` of a float flips its sign;
-    ``abs`` is for signed types. ``popcount`` counts the set bits of an integer.
+    ``abs`` is for signed types. ``popcount`` counts the set bits of an integer,
+    ``zeros`` those below its lowest set bit (all bits, if none is).
     """
 
-    op: Literal["neg", "not", "exp", "abs", "popcount"]
+    op: Literal["neg", "not", "exp", "abs", "popcount", "zeros"]
     a: Value
 
 
@@ -260,7 +261,8 @@ class Permute:
 
     A power of two of vectors of the result's elements; the index has unsigned or i64
     integers as wide as those, and as many lanes as the result: those of the tables or
-    fewer. Fast where ``Target.permute_entries`` reaches the tables, right everywhere.
+    fewer, or more than those of a single table. Fast where ``Target.permute_entries``
+    reaches the tables, right everywhere.
     """
 
     tables: tuple[Value, ...]

@@ -131,7 +131,7 @@ def check_op(op: Op, type_: Type) -> None:
                 fits = is_integer(a.type) or a.type == BOOL or isinstance(a.type, Mask)
             elif kind == "exp":
                 fits = is_float(a.type)
-            elif kind == "popcount":
+            elif kind in ("popcount", "zeros"):
                 fits = is_integer(a.type)
             elif kind == "abs":
                 signed = not element_of(a.type).name.startswith(("u", "b"))
@@ -322,7 +322,7 @@ def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None
     for count in (len(tables), lanes):
         if count < 1 or count & (count - 1):
             refuse(f"{len(tables)} tables of {lanes} lanes")
-    if type_.lanes > lanes:
+    if type_.lanes > lanes and len(tables) > 1:
         refuse(f"tables of {lanes} lanes for {print_type(type_)}")
     for table in tables:
         if table.type != Vec(type_.element, lanes):
