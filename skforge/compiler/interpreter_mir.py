@@ -226,7 +226,7 @@ class _Run:
                 sums = self._memory.read(source, (slice(last - first), slice(None)))
                 part = (slice(first, last), slice(None))
                 self._memory.write(mir.RESULT, part, sums)
-            case mir.EvaluatePredicates():
+            case mir.EvaluatePredicates() | mir.QuantizeRows():
                 pass  # a walk that uses them means the same as one that does not
             case mir.QuantizeRows(name=name, rows=rows, size=size):
                 first, last = self._range(rows)
@@ -275,11 +275,12 @@ class _Run:
         firsts = list(values[: whole : loop.group])
         if loop.kind == "vector":
             firsts = list(values[:whole])  # the lanes of all groups
-        if loop.kind != "serial":
+        serial = loop.kind == "serial" or loop.in_order
+        if not serial:
             self._random.shuffle(firsts)
         instance = self._races.instance()
         for value in firsts:
-            parallel = None if loop.kind == "serial" else (instance, value)
+            parallel = None if serial else (instance, value)
             self._iteration(loop, loop.body, value, parallel)
         for value in values[whole:]:
             self._iteration(loop, loop.remainder, value, None)

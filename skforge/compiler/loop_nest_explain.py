@@ -134,6 +134,8 @@ def _what(nest: Nest, directive: Directive) -> str:
         case Represent(representation):
             return f'the forest is stored as "{representation}"'
         case Vectorize(index):
+            if nest.variable(index).root == "tree":
+                return f'all trees of "{index}" are evaluated at once, in SIMD lanes'
             return f'rows of "{index}" are walked in SIMD lanes'
         case CachePredicates(index):
             return f'each iteration of "{index}" first evaluates all predicates'

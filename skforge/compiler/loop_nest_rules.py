@@ -35,7 +35,7 @@ from skforge.compiler.loop_nest import (
 # Each says how the iterations of a loop are run, so a loop can have only one.
 _RUNNERS = (Parallel, GpuDimension, Unroll, Interleave, Vectorize)
 _TREE_ONLY = (Specialize, AtomicReduce, SharedReduce, VectorReduce)
-_BATCH_ONLY = (Vectorize, CachePredicates, Quantize)
+_BATCH_ONLY = (CachePredicates, Quantize)
 _INNERMOST = (Interleave, Vectorize)
 _UNITS: dict[Root, str] = {"batch": "rows", "tree": "trees"}
 
@@ -241,6 +241,28 @@ def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
                 f"{mark} walks one node at a time in each lane, but {option} groups "
                 "nodes; leave one of the two out."
             )
+    if nest.variable(mark.index).root == "batch":
+        return None
+    for path in paths(nest.loops):
+        if mark.index not in path:
+            continue
+        *outside, _ = (nest.variable(name) for name in path)
+        if any(v.root == "tree" for v in outside):
+            return (
+                f"{mark} takes one row through all trees at once; leave the loop over "
+                "trees in one piece."
+            )
+        if not outside or mark_of(outside[-1], Quantize) is None:
+            return (
+                f"{mark} compares the bin codes of one row; mark the loop over rows "
+                "right outside it with quantize."
+            )
+        for other in nest.variable(mark.index).marks:
+            if not isinstance(other, Vectorize):
+                return (
+                    f"{mark} evaluates all trees at once, so {other} has nothing to "
+                    "do; leave it out."
+                )
     return None
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
 from skforge.compiler.backends.runtime import parallel_for_pointer, raise_interrupt
 from skforge.compiler.default_schedule import walking_schedules
-from skforge.compiler.directives import CachePredicates, Represent
+from skforge.compiler.directives import Represent
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir import mir
 from skforge.compiler.ir.hir import PredictEnsemble, Reduction
@@ -136,15 +136,13 @@ def _after_fork_in_child() -> None:
         cache.unlock()
 
 
-def _walks_blocks(schedule: Schedule) -> bool:
-    by_blocks = {
-        representations.get(d.representation).by_blocks
-        for d in schedule.directives
-        if isinstance(d, Represent)
-    }
-    return True in by_blocks or any(
-        isinstance(d, CachePredicates) for d in schedule.directives
-    )
+def _gives_numbers(schedule: Schedule) -> bool:
+    """Whether a schedule walks, so that it knows the node of a leaf."""
+    for directive in schedule.directives:
+        if isinstance(directive, Represent):
+            chosen = representations.get(directive.representation)
+            return not (chosen.by_blocks or chosen.by_rows)
+    return True
 
 
 if hasattr(os, "register_at_fork"):
@@ -164,8 +162,8 @@ class KernelCache:
 
     def kernel(self, schedule: Schedule, element: Element) -> Kernel:
         """Return a schedule's kernel, compiled if it is not yet."""
-        if element == "leaf_number" and _walks_blocks(schedule):
-            # Whole blocks give leaf values, not the numbers of nodes: walk instead.
+        if element == "leaf_number" and not _gives_numbers(schedule):
+            # Bit logic and lanes give the values of leaves: walk instead.
             schedule = walking_schedules(self._forest, self._target)[(128, 2048)]
         key = (schedule, element)
         found = self._kernels.get(key)

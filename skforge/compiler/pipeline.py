@@ -44,6 +44,7 @@ from skforge.compiler.passes import (
     tile_nodes,
     unroll_loops,
     unroll_walks,
+    vectorize_trees,
 )
 from skforge.compiler.passes.lower_to_lir import LoweredKernel
 from skforge.compiler.representations import base as representations
@@ -51,6 +52,7 @@ from skforge.compiler.representations.base import (
     BlockLayout,
     Layout,
     Representation,
+    RowLayout,
 )
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
@@ -75,6 +77,7 @@ class MirPass(NamedTuple):
 MIR_PASSES = (
     MirPass("insert-caches", lambda f, s: insert_caches.run(f)),
     MirPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
+    MirPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
     MirPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
     MirPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
     MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
@@ -152,9 +155,13 @@ def build_hir(
             f'represent("{representation.name}") has no complete tiles; use '
             'represent("tiles"), or tile_nodes of another kind.'
         )
+    in_lanes = _vectorizes_trees(nest.loops)
+    representation.check_lanes(in_lanes)
     representation.check(hir)
     if by_block:
         _check_blocks(hir, representation)
+    elif in_lanes:
+        _run_until("vectorize-trees", hir)
     if verify_every_pass():
         _verified("hir", lambda: verify_hir(hir))
     _dump("hir", lambda: print_hir(hir))
@@ -234,11 +241,13 @@ def lower(
         stages[step.name] = function = made
     _dump("mir", lambda: print_mir(function))
     block = _block_rows(function.body)
-    layout: Layout | BlockLayout = (
-        representation.lay_out(hir)
-        if block is None
-        else representation.lay_out_blocks(hir, target, block)
-    )
+    layout: Layout | BlockLayout | RowLayout
+    if _trees_in_lanes(function.body):
+        layout = representation.lay_out_rows(hir, target)
+    elif block is None:
+        layout = representation.lay_out(hir)
+    else:
+        layout = representation.lay_out_blocks(hir, target, block)
     kernel = lower_to_lir.run(
         function, hir, layout, target=target, name=name
     )
@@ -259,19 +268,21 @@ def marked(loops: tuple[BoundLoop, ...], mark: str) -> bool:
 
 
 def _check_blocks(hir: PredictEnsemble, representation: Representation) -> None:
-    """Refuse a nest around blocks of rows that the passes below would refuse.
+    """Refuse a nest around blocks of rows that the passes below would refuse."""
+    block = _block_rows(_run_until("quantize-rows", hir).body)
+    assert block is not None
+    representation.check_block(hir, block)
 
-    Those passes run here, on nothing but the loops, so that the rules are only theirs.
-    """
+
+def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
+    """Run passes on nothing but the loops, so that rules on nests are only theirs."""
     function = lower_to_mir.run(hir, "accumulator")
     stage = Stage(hir, vector_lanes=2)
     for step in MIR_PASSES:
         function = step.run(function, stage)
-        if step.name == "quantize-rows":
+        if step.name == last:
             break
-    block = _block_rows(function.body)
-    assert block is not None
-    representation.check_block(hir, block)
+    return function
 
 
 def _block_rows(body: mir.Body) -> int | None:
@@ -294,6 +305,17 @@ def _block_rows(body: mir.Body) -> int | None:
         assert isinstance(size, int)
         return size
     return None
+
+
+def _trees_in_lanes(body: mir.Body) -> bool:
+    return any(loop.in_order for loop in loops_in(body))
+
+
+def _vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
+    return any(
+        (loop.root == "tree" and loop.vectorize) or _vectorizes_trees(loop.body)
+        for loop in loops
+    )
 
 
 def _verified(name: str, check: Callable[[], None]) -> None:

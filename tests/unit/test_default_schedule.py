@@ -13,12 +13,13 @@ from skforge.compiler import default_schedule, pipeline
 from skforge.compiler.default_schedule import (
     BATCH_RANGES,
     UNROLL_LIMIT,
+    BatchRange,
     ForestShape,
     default_schedules,
     tiled_schedule,
     walking_schedules,
 )
-from skforge.compiler.forest import Forest
+from skforge.compiler.forest import Comparison, Forest, Missing
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
@@ -49,8 +50,12 @@ def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
 def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
     narrow = default_schedules(drawn(100, 6), V3)
     steps = [table.loop_nest(100).loops[0].step for table in narrow.values()]
-    assert [first for first, _ in narrow] == [1, 2, 16, 32, 129, 257]
-    assert steps == [1, 1, 64, 128, 256, 512]
+    assert [first for first, _ in narrow] == [1, 44, 65, 129, 257]
+    assert steps == [1, 64, 128, 256, 512]
+    masks = default_schedules(drawn(100, 6), Target.x86_64("v4"))
+    assert [first for first, _ in masks] == [1, 36, 129, 257]
+    few_trees = default_schedules(drawn(2, 6), V3)
+    assert [first for first, _ in few_trees] == [1, 2, 16, 32, 129, 257]
     wide = default_schedules(forest("wide rows"), V3)
     assert [first for first, _ in wide] == [1, 2, 16, 48, 129]
     assert ".cache_predicates(" in repr(wide[129, None])
@@ -155,15 +160,35 @@ def test_rows_are_fetched_ahead_where_they_do_not_fit_a_cache() -> None:
 def test_shared_predicates_are_evaluated_once_for_big_batches() -> None:
     table = default_schedules(drawn(100, 5, shape="full"), V3)
     assert "cache_predicates" in repr(table[257, None])
-    assert "cache_predicates" not in repr(table[1, 1])
+    assert "cache_predicates" not in repr(table[1, 43])
     # not where missing values are treated in several ways
     mixed = default_schedules(forest("any missing"), V3)
     assert "cache_predicates" not in repr(mixed)
 
 
+def test_few_rows_put_trees_in_lanes_where_that_pays() -> None:
+    def lanes(made: Forest, target: Target = V3) -> list[BatchRange]:
+        table = default_schedules(made, target)
+        return [rows for rows, s in table.items() if 'represent("lanes")' in repr(s)]
+
+    many = drawn(100, 6)
+    assert lanes(many) == [(1, 43)]
+    assert lanes(many, Target.x86_64("v4")) == [(1, 35)]
+    # bytes are not permuted in registers
+    assert lanes(many, Target.x86_64("v1")) == []
+    # searching a code for each column costs more than a few walks
+    assert lanes(drawn(2, 6, n_features=50)) == []
+    # too many columns, or none
+    assert lanes(forest("wide rows")) == []
+    assert lanes(forest("leaves")) == []
+    # missing values in several ways suit codes, but no lines of bits
+    mixed = drawn(100, 6, comparisons=(Comparison.LT,), missing=tuple(Missing))
+    assert lanes(mixed) == list(BATCH_RANGES[:2])
+
+
 def test_equal_choices_are_equal_values() -> None:
-    table = default_schedules(drawn(100, 5, shape="full"), V3)
-    again = default_schedules(drawn(100, 5, shape="full"), V3)
+    table = default_schedules(drawn(3, 5, shape="full"), V3)
+    again = default_schedules(drawn(3, 5, shape="full"), V3)
     assert table == again
     assert all(isinstance(schedule, Schedule) for schedule in table.values())
     assert len(set(table.values())) < len(table)

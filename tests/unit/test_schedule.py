@@ -92,6 +92,7 @@ LEGAL = {
     "reorder_trees": Schedule().reorder_trees(),
     "represent": Schedule().represent("array"),
     "vectorize": blocks().vectorize("b1"),
+    "vectorize-tree": Schedule().quantize("batch").vectorize("tree"),
     "quantize": blocks().quantize("b0"),
 }  # fmt: skip
 
@@ -223,7 +224,9 @@ AT_THE_CALL = {
     "reorder_trees-twice": lambda: Schedule().reorder_trees().reorder_trees(),
     "represent-name": lambda: Schedule().represent("a b"),
     "represent-twice": lambda: rows().represent("array").represent("sparse"),
-    "vectorize-tree": lambda: Schedule().vectorize("tree"),
+    "vectorize-outer-tree": lambda: (
+        Schedule().reorder("tree", "batch").vectorize("tree")
+    ),
     "vectorize-outer": lambda: blocks().vectorize("b0"),
     "vectorize-interleave": lambda: blocks().interleave("b1", 4).vectorize("b1"),
     "cache_predicates-tree": lambda: Schedule().cache_predicates("tree"),
@@ -280,6 +283,15 @@ AT_BIND = {
     ),
     "split-inside-iteration": (
         Schedule().tile("tree", "t0", "t1", -2).split("t0", "t2", "t3", 4),
+        None,
+    ),
+    "vectorize-tree-alone": (Schedule().vectorize("tree"), None),
+    "vectorize-tree-tile": (
+        Schedule().tile("tree", "t0", "t1", 3).quantize("batch").vectorize("t1"),
+        None,
+    ),
+    "vectorize-tree-peel_walk": (
+        Schedule().quantize("batch").vectorize("tree").peel_walk("tree", 2),
         None,
     ),
     "quantize-open-rows": (

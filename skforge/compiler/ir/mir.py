@@ -266,7 +266,8 @@ class Loop:
     ``body`` does ``group`` consecutive iterations at once, ``var`` being the first;
     iterations that do not fill a group run ``remainder`` one by one. ``vector`` loops
     do their group in SIMD lanes; a ``block`` loop does all its iterations at once,
-    those past a bound included where they do no harm. ``trip_count`` is given where it
+    those past a bound included where they do no harm, and a block of trees still adds
+    their leaves in order. ``trip_count`` is given where it
     never varies.
     """
 
@@ -281,6 +282,11 @@ class Loop:
     group: int = 1
     remainder: Body = ()
     directives: Directives = NO_DIRECTIVES
+
+    @property
+    def in_order(self) -> bool:
+        """Whether this is a block of trees: evaluated at once, added in order."""
+        return self.kind == "block" and self.root == "tree"
 
 
 @dataclass(frozen=True, slots=True)

@@ -351,7 +351,8 @@ class _Verifier:
             return
         used = {name for index in indices for name in _variables(index)}
         for loop in scope.loops[known.level :]:
-            if loop.kind != "serial" and loop.var not in used:
+            serial = loop.kind == "serial" or loop.in_order
+            if not serial and loop.var not in used:
                 _fail(
                     stmt,
                     f'iterations of the parallel loop "{loop.var}" share elements of '

@@ -15,7 +15,12 @@ from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, Buffer, Scalar, Value
 from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.loop_nest import CeilDiv, Rows, Size, Times
-from skforge.compiler.representations.base import BlockLayout, BufferData, Layout
+from skforge.compiler.representations.base import (
+    BlockLayout,
+    BufferData,
+    Layout,
+    RowLayout,
+)
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
@@ -44,7 +49,7 @@ class Kernel:
         self,
         function: mir.Function,
         hir: PredictEnsemble,
-        layout: Layout | BlockLayout,
+        layout: Layout | BlockLayout | RowLayout,
         target: Target,
     ) -> None:
         forest = hir.forest

@@ -98,6 +98,11 @@ class ReductionLowering:
             old = self._load(view.buffer, at)
             self._store(view.buffer, at, b.binary("add", old, value))
 
+    def row_of(self, stmt: mir.Reduce) -> tuple[ArrayView, Value]:
+        """Return the array a reduce adds to, and the first output of its row."""
+        view = self._k.arrays[stmt.target]
+        return view, self._offset(view, stmt.indices[:1])
+
     def load_element(self, stmt: mir.Reduce) -> Value:
         """Return the element a reduce adds to, to carry it through a loop."""
         view = self._k.arrays[stmt.target]

@@ -33,6 +33,8 @@ from skforge.compiler.representations.base import (
     BlockRows,
     BufferData,
     Layout,
+    RowAt,
+    RowLayout,
 )
 from skforge.compiler.representations.quantize_block import quantize_block
 from skforge.compiler.target import Target
@@ -60,7 +62,7 @@ class LoweredKernel:
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: Layout | BlockLayout,
+    layout: Layout | BlockLayout | RowLayout,
     *,
     target: Target,
     name: str = "predict",
@@ -265,6 +267,8 @@ class _Lowering:
                 self._grouped(loop, lo, hi, step)
             case "parallel":
                 self._parallel(loop, lo, hi, step)
+            case "block" if loop.root == "tree":
+                self._all_trees(loop)
             case "block":
                 self._block(loop)
             case _:
@@ -375,6 +379,10 @@ class _Lowering:
         if isinstance(k.layout, BlockLayout):
             self._evaluate_predicates(stmt.rows)
             return
+        if isinstance(k.layout, RowLayout):
+            start = b.binary("mul", k.affine(stmt.rows.start), k.row_stride)
+            k.layout.quantize(b, RowAt(k.rows, start), k.model_buffer)
+            return
         table = k.hir.codes
         assert table is not None
         first, width = k.affine(stmt.rows.start), k.hir.forest.n_features
@@ -396,6 +404,15 @@ class _Lowering:
         (reduce,) = _reduces(loop.body)
         sums = k.arrays[reduce.target].buffer
         self._blocks.add_tree(k.b, k.affine(trees[0]), sums)
+
+    def _all_trees(self, loop: mir.Loop) -> None:
+        """All trees for one row: the representation's own code."""
+        k, layout = self._k, self._k.layout
+        if not isinstance(layout, RowLayout):
+            raise CompilerError("trees in lanes need a layout for single rows")
+        (reduce,) = _reduces(loop.body)
+        view, at = self._sums.row_of(reduce)
+        layout.add_trees(k.b, view.buffer, at, k.model_buffer)
 
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
         k, b = self._k, self._k.b

@@ -1,5 +1,5 @@
 """How trees lie in memory: plugins behind one interface; importing registers ours."""
 
-from skforge.compiler.representations import array, bitsliced, sparse, tiles
+from skforge.compiler.representations import array, bitsliced, lanes, sparse, tiles
 
-__all__ = ["array", "bitsliced", "sparse", "tiles"]
+__all__ = ["array", "bitsliced", "lanes", "sparse", "tiles"]

@@ -172,6 +172,33 @@ class BlockLayout(ABC):
         """Write the sums of the block's first ``count`` rows to the result."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowAt:
+    """One row: the element of ``rows`` where it starts."""
+
+    rows: Buffer
+    start: Value
+
+
+class RowLayout(ABC):
+    """A forest laid out for one row at a time, its trees in the lanes of vectors.
+
+    For each row, :meth:`quantize` and then :meth:`add_trees` are called.
+    """
+
+    def buffers(self) -> tuple[BufferData, ...]:
+        """Return nothing: buffers are declared through ``model``."""
+        return ()
+
+    @abstractmethod
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> None:
+        """Find the row's codes."""
+
+    @abstractmethod
+    def add_trees(self, b: Builder, sums: Buffer, at: Value, model: Model) -> None:
+        """Add the leaf of every tree, in model order, to the sums from ``at`` on."""
+
+
 class Representation(ABC):
     """A way to lay trees out, named in ``Schedule.represent``."""
 
@@ -182,6 +209,8 @@ class Representation(ABC):
     merges_missing: bool = False
     #: Whether it groups single nodes into ``tile_nodes(size, "complete")`` itself.
     by_complete_tiles: bool = False
+    #: Whether it takes one row through all trees at once (``lay_out_rows``).
+    by_rows: bool = False
     #: Bytes of buffers above which :meth:`check` refuses a forest.
     byte_limit: int = 1 << 32
 
@@ -201,6 +230,26 @@ class Representation(ABC):
     ) -> BlockLayout:
         """Build the layout for blocks of ``block`` rows."""
         raise self._walks_rows()
+
+    def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
+        """Build the layout for one row at a time."""
+        raise self._walks_trees()
+
+    def check_lanes(self, in_lanes: bool) -> None:
+        """Refuse trees in lanes that are not laid out so, and the other way round."""
+        if in_lanes and not self.by_rows:
+            raise self._walks_trees()
+        if self.by_rows and not in_lanes:
+            raise ScheduleError(
+                f'represent("{self.name}") takes one row through all trees at once; '
+                "quantize the loop over rows and vectorize the loop over trees in it."
+            )
+
+    def _walks_trees(self) -> ScheduleError:
+        return ScheduleError(
+            f'represent("{self.name}") does not put trees in lanes; use '
+            'represent("lanes") where a loop over trees is vectorised.'
+        )
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         """Refuse blocks of rows that cannot be laid out, before building anything."""

@@ -1,0 +1,244 @@
+"""One row at a time, trees in the lanes of vectors: the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skforge.compiler.forest import Comparison, Missing
+from skforge.compiler.module import compile_forest
+from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.representations import lanes
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+from tests.exactness.checks import (
+    assert_same_bits,
+    check_exact,
+    emitted,
+    expected,
+    interpreted,
+    levels,
+    raw_of,
+    rounding_bound,
+)
+from tests.exactness.forests import ALL_MISSING, MAKERS, drawn, forest
+from tests.strategies_forest import edge_rows, random_forest
+
+LANES = Schedule().quantize("batch").vectorize("tree").represent("lanes")
+IN_BLOCKS = (
+    Schedule()
+    .tile("batch", "b0", "b1", 8)
+    .parallel("b0")
+    .quantize("b1")
+    .vectorize("tree")
+    .represent("lanes")
+)
+#: All but forests of leaves and of too many columns.
+TAKEN = [
+    name
+    for name in MAKERS
+    if name not in ("leaves", "one leaf", "no trees", "wide records")
+]
+SIZES = (0, 1, 2, 65)
+
+
+@pytest.fixture(params=["cheapest", "levels", "masks"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Evaluate top levels, or all nodes wherever that is possible."""
+    if request.param != "cheapest":
+
+        def chosen(made, shape):
+            small = lanes.leaf_counts(made).max() <= lanes.MOST_LEAVES
+            return request.param == "masks" and small
+
+        monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)
+    return request.param
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_forests(name: str, way: str) -> None:
+    check_exact(name, LANES, batches=SIZES, apply=way == "cheapest")
+
+
+def test_rows_in_parallel() -> None:
+    check_exact("multiclass", IN_BLOCKS, n_jobs=3)
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize(
+    "name",
+    ["extremes", "double categories", "zero missing", "vector 10", "double", "deep"],
+)
+def test_x86_64_levels(level: str, name: str, way: str) -> None:
+    if level not in levels():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    check_exact(name, LANES, target=levels()[level], batches=(1, 65))
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64", "host"])
+@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 2", "extremes"])
+def test_nothing_is_read_or_written_out_of_bounds(
+    level: str, name: str, way: str
+) -> None:
+    target = {"aarch64": Target.aarch64(), "host": Target.host()}.get(level)
+    rows, raw, _ = expected(name)
+    for n in (0, 1, 5):
+        got = interpreted(
+            forest(name),
+            LANES,
+            rows[:n],
+            target=target or Target.x86_64(level),
+            extra_stride=n % 3,
+        )
+        assert_same_bits(got, raw[:n], (level, n))
+
+
+#: Columns of codes, about: a part of a register and several, bytes and words.
+WIDTHS = (10, 30, 60, 120, 250)
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
+    if level not in {**levels(), "host": None}:
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    made = drawn(70, 5, n_features=width // 2)
+    target = {**levels(), "host": Target.host()}[level]
+    rows = edge_rows(made, 40, seed=3)
+    module = compile_forest(made, LANES, target)
+    assert_same_bits(raw_of(module, rows), reference_raw(made, rows), width)
+
+
+@pytest.mark.parametrize("missing", [*[(kind,) for kind in Missing], ALL_MISSING])
+@pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_columns_of_any_length(dtype: str, comparison: Comparison, missing) -> None:
+    """Blocks of thresholds just full, just begun, and columns cut in two."""
+    random = np.random.default_rng(5)
+    for n in (1, 15, 16, 17, 32, 33, 240, 255, 256, 257, 300):
+        made = drawn(
+            20,
+            7,
+            n_features=1,
+            dtype=dtype,
+            comparisons=(comparison,),
+            missing=missing,
+            thresholds=np.sort(random.standard_normal(n)).tolist(),
+        )
+        rows = edge_rows(made, 300, seed=n)
+        module = compile_forest(made, LANES)
+        assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n)
+
+
+@pytest.mark.parametrize("name", ["scalar", "vector 3", "double categories"])
+def test_aarch64_code_is_emitted(name: str, way: str) -> None:
+    text, code = emitted(forest(name), LANES, Target.aarch64())
+    assert "\ttbl\t" in text
+    assert int.from_bytes(code[18:20], "little") == 183
+
+
+def test_fast_sums_are_within_their_bound() -> None:
+    for name in ("multiclass", "vector 3", "averaged"):
+        module = compile_forest(forest(name), LANES, reduction="fast")
+        rows, raw, _ = expected(name)
+        error = np.abs(raw_of(module, rows).astype(np.float64) - raw)
+        assert (error <= rounding_bound(forest(name), rows)).all()
+
+
+quick = settings(
+    max_examples=40,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+thorough = settings(quick, max_examples=1000)
+
+
+def check_random(data: st.DataObject) -> None:
+    made = data.draw(random_forest(max_trees=7))
+    rows = edge_rows(made, data.draw(st.integers(0, 20)), seed=1)
+    try:
+        module = compile_forest(made, LANES)
+    except ScheduleError as error:
+        assert 'represent("lanes")' in str(error)
+        return
+    raw = reference_raw(made, rows)
+    assert_same_bits(raw_of(module, rows), raw, "compiled")
+    assert_same_bits(interpreted(made, LANES, rows[:4]), raw[:4], "interpreted")
+    leaves = made.source_node[reference_leaves(made, rows)]
+    assert_same_bits(module.apply(rows), leaves, "apply")
+
+
+@quick
+@given(st.data())
+def test_random_forests(way: str, data: st.DataObject) -> None:
+    check_random(data)
+
+
+@pytest.mark.slow
+@thorough
+@given(st.data())
+def test_random_forests_often(way: str, data: st.DataObject) -> None:
+    check_random(data)
+
+
+def refused(schedule: Schedule, name: str = "scalar", reduction: str = "exact") -> str:
+    with pytest.raises(ScheduleError) as error:
+        compile_forest(forest(name), schedule, reduction=reduction)
+    return str(error.value).partition("\n")[0]
+
+
+def test_refusals() -> None:
+    assert refused(LANES, "leaves") == (
+        'represent("lanes") does not take a forest of single leaves; use '
+        'represent("sparse").'
+    )
+    wide = refused(LANES, "wide records")
+    assert wide.startswith('represent("lanes") does not take ')
+    assert wide.endswith(
+        " columns of codes, more than 256; use another representation."
+    )
+    assert refused(LANES, reduction="reproducible") == (
+        'represent("lanes") sums floats in model order; use reduction="exact" or '
+        "another representation."
+    )
+    assert refused(LANES.reorder_trees()) == (
+        'vectorize("tree") takes one row at a time and adds its trees in the order of '
+        "the model, with exact or fast reduction; leave out reorder_trees and loops "
+        "that take several rows."
+    )
+    assert refused(Schedule().quantize("batch").represent("lanes")) == (
+        'represent("lanes") takes one row through all trees at once; quantize the '
+        "loop over rows and vectorize the loop over trees in it."
+    )
+    assert refused(Schedule().quantize("batch").vectorize("tree")) == (
+        'represent("sparse") does not put trees in lanes; use represent("lanes") '
+        "where a loop over trees is vectorised."
+    )
+
+
+@pytest.mark.parametrize("n_outputs", [2, 3, 7, 8, 9, 63, 64, 65, 100])
+@pytest.mark.parametrize("vector", [False, True])
+def test_any_number_of_outputs(n_outputs: int, vector: bool, way: str) -> None:
+    """Sums in registers, some and too many; trees that end in the middle of a turn."""
+    for n_trees in (1, 2 * n_outputs + 1, 29):
+        made = drawn(n_trees, 4, n_outputs=n_outputs, vector=vector)
+        rows = edge_rows(made, 5, seed=6)
+        module = compile_forest(made, LANES)
+        assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n_trees)
+
+
+def test_outputs_out_of_turn() -> None:
+    made = drawn(20, 4, n_outputs=3)
+    order = np.random.default_rng(2).integers(0, 3, 20).astype(np.int32)
+    made = replace(made, tree_output=order)
+    rows = edge_rows(made, 9, seed=6)
+    module = compile_forest(made, LANES)
+    assert_same_bits(raw_of(module, rows), reference_raw(made, rows), "drawn outputs")

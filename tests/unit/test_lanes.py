@@ -1,0 +1,225 @@
+"""Trees in lanes: the codes of a row, how masks are laid out, what code is made."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from skforge.compiler import pipeline
+from skforge.compiler.backends.llvm_jit import emit_assembly
+from skforge.compiler.code_table import encode_rows, plan_codes
+from skforge.compiler.default_schedule import lanes_schedule
+from skforge.compiler.forest import Comparison, Forest, Missing
+from skforge.compiler.interpreter import interpret_lir
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir_walk import statements
+from skforge.compiler.ir.numpy_types import scalar_of
+from skforge.compiler.passes import normalize_predicates
+from skforge.compiler.representations import lanes
+from skforge.compiler.representations.base import RowAt
+from skforge.compiler.representations.lane_masks import _halves, _interleaved
+from skforge.compiler.representations.lane_walks import CompleteRest, SparseRest
+from skforge.compiler.representations.row_codes import RowCodes, plan_row_codes
+from skforge.compiler.target import Target
+from tests.exactness.forests import MAKERS, drawn, forest
+from tests.llvm_kernels import targets
+from tests.strategies_forest import edge_rows
+
+
+def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
+    """Return a row's codes in the order of the table, by the LIR of their search."""
+    normal, comparison = normalize_predicates.run(made)
+    table = plan_codes(normal, np.uint8)
+    plan = plan_row_codes(table, normal)
+    data: dict[str, np.ndarray] = {}
+
+    def model(name: str, array: np.ndarray) -> lir.Buffer:
+        data[name] = array
+        return lir.Buffer(name, scalar_of(array.dtype))
+
+    b = Builder()
+    rows = lir.Buffer("rows", scalar_of(row.dtype))
+    out = lir.Buffer("out", lir.U8)
+    search = RowCodes(b, plan, normal, comparison, model)
+    search.evaluate(RowAt(rows, b.const(0)), out)
+    params = [rows, out, *(lir.Buffer(n, scalar_of(a.dtype)) for n, a in data.items())]
+    found = np.zeros(table.n_columns, np.uint8)
+    interpret_lir(
+        lir.Function("search", tuple(params), b.finish()),
+        {"rows": row, "out": found, **data},
+    )
+    return found[plan.place]
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in MAKERS if n not in ("leaves", "one leaf", "no trees")]
+)
+def test_codes_compare_as_the_oracles(name: str) -> None:
+    """Where a missing value goes right its code is any that exceeds every rank."""
+    if name == "wide records":
+        return  # as the others, and large
+    made = forest(name)
+    normal, comparison = normalize_predicates.run(made)
+    table = plan_codes(normal, np.uint8)
+    rows = edge_rows(made, 30, seed=4)
+    wanted = encode_rows(table, normal, comparison, rows)
+    for row, codes in zip(rows, wanted, strict=True):
+        found = codes_of(made, row)
+        assert (np.minimum(found, table.counts) == codes).all()
+
+
+@pytest.mark.parametrize(("n_lanes", "bits"), [(64, 8), (32, 8), (16, 8), (32, 16)])
+@pytest.mark.parametrize("planes", [1, 2, 4, 8])
+def test_interleaving_puts_trees_where_their_number_says(
+    n_lanes: int, bits: int, planes: int
+) -> None:
+    lane_of = _interleaved(np.arange(n_lanes), planes, bits)
+    assert sorted(lane_of.tolist()) == list(range(n_lanes))
+    # the parts of a mask, in order, at the place of its tree
+    parts = [[np.array([(lane, k) for lane in range(n_lanes)])] for k in range(planes)]
+    unit = 1
+    while len(parts) > 1:
+        low, high = _halves(n_lanes, unit, bits)
+        parts = [
+            [
+                np.concatenate([a, c])[half]
+                for a, c in zip(one, two, strict=True)
+                for half in (low, high)
+            ]
+            for one, two in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        unit *= 2
+    whole = np.concatenate(parts[0]).reshape(n_lanes, planes, 2)
+    assert (whole[:, :, 0] == lane_of[:, None]).all()
+    assert (whole[:, :, 1] == np.arange(planes)).all()
+
+
+V4 = Target.x86_64("v4")
+
+
+def layout(made: Forest, target: Target = V4) -> lanes.LanesLayout:
+    hir = pipeline.build_hir(made, lanes_schedule(), "exact")
+    return lanes.LanesLayout(hir, target)
+
+
+def test_the_way_follows_the_shape() -> None:
+    complete = layout(drawn(100, 8, shape="full"))
+    assert complete.masks is None
+    assert isinstance(complete.rest, CompleteRest)
+    assert complete.top.levels + complete.rest.levels == 8
+    # chains: as many nodes as levels
+    assert layout(drawn(100, 20, shape="chain")).masks is not None
+    # more leaves than a mask has bits, in trees that padding would blow up
+    long = layout(drawn(40, 70, shape="chain"))
+    assert long.masks is None
+    assert isinstance(long.rest, SparseRest)
+
+
+def test_registers_follow_the_columns() -> None:
+    def shape(target: Target, columns: int) -> tuple:
+        made = lanes.lane_shape(target, columns)
+        return made.element.name, made.lanes, made.tables, made.narrow
+
+    v2, v3 = Target.x86_64("v2"), Target.x86_64("v3")
+    assert shape(v2, 16) == ("u8", 16, 1, 0)
+    assert shape(v3, 16) == ("u8", 32, 1, 16)
+    assert shape(v3, 90) == ("u8", 32, 4, 0)
+    assert shape(V4, 32) == ("u8", 64, 1, 32)
+    assert shape(V4, 33) == ("u16", 32, 2, 0)
+
+
+def assembly(made: Forest, target: Target) -> str:
+    hir = pipeline.build_hir(made, lanes_schedule(), "exact")
+    return emit_assembly(pipeline.lower(hir, target).kernel.function, target)
+
+
+def loop_with(text: str, instruction: str) -> list[str]:
+    """Return the lines of the one block that holds an instruction most often."""
+    blocks = re.split(r"^\.L\w+:.*$", text, flags=re.MULTILINE)
+    best = max(blocks, key=lambda block: len(re.findall(instruction, block)))
+    return [
+        line for line in best.splitlines() if line.startswith("\t") and line[1] != "."
+    ]
+
+
+def depth_6(n_features: int) -> Forest:
+    made = drawn(
+        100,
+        6,
+        shape="full",
+        n_features=n_features,
+        comparisons=(Comparison.LT,),
+        missing=(Missing.NEVER,),
+    )
+    return one_column_a_feature(made)
+
+
+def one_column_a_feature(made: Forest) -> Forest:
+    return replace(made, missing_left=np.zeros_like(made.missing_left))
+
+
+@pytest.mark.parametrize(("features", "permute"), [(12, "vpermb"), (90, "vperm[it]2b")])
+def test_a_position_takes_three_and_a_half_instructions(
+    features: int, permute: str
+) -> None:
+    host = targets()["host"]
+    if not host.has("avx512vbmi"):
+        pytest.skip("this machine has no AVX-512 VBMI")
+    text = assembly(depth_6(features), host)
+    lines = loop_with(text, permute)
+    assert len(re.findall(rf"\t{permute}\s", text)) == 63
+    # load, permute, subtract, and a masked move for every second position
+    assert len(lines) <= 3.5 * 63 + 30
+    # the columns' loop has the constants it needs: nothing goes to the stack and back
+    assert not [line for line in lines if "vmov" in line and "rbp" in line]
+    assert "gather" not in text
+
+
+def test_avx2_looks_sixteen_codes_up_with_one_shuffle() -> None:
+    text = assembly(depth_6(12), Target.x86_64("v3"))
+    positions = (1 << layout(depth_6(12), Target.x86_64("v3")).top.levels) - 1
+    assert len(re.findall(r"\tvpshufb\s", text)) == positions
+    assert "gather" not in text
+
+
+def test_masks_take_one_instruction_a_plane() -> None:
+    host = targets()["host"]
+    if not host.has("avx512vbmi"):
+        pytest.skip("this machine has no AVX-512 VBMI")
+    made = drawn(100, 20, shape="chain", n_features=12, missing=(Missing.NEVER,))
+    made = one_column_a_feature(made)
+    masks = layout(made, host).masks
+    assert masks is not None
+    assert (masks.planes, masks.segments()) == (4, [(8, 1), (8, 2), (4, 3)])
+    text = assembly(made, host)
+    loops = [block for block in re.split(r"^\.L\w+:.*$", text, flags=re.MULTILINE)]
+    loops = [block for block in loops if "vpermb" in block]
+    assert len(loops) == 3
+    for planes, block in enumerate(loops, 1):
+        assert len(re.findall(r"\tvpternlogq|\tvpandnq", block)) == planes
+        # places, permute, compare, to a vector, the planes, three that count
+        lines = re.split(r"\n\tj\w+", block)[0].strip().splitlines()
+        assert len(lines) <= 7 + planes
+
+
+def test_slots_hold_the_planes_they_need() -> None:
+    made = drawn(9, 20, shape="chain")
+    masks = layout(made).masks
+    assert masks is not None
+    sizes = [count * (2 + planes) for count, planes in masks.segments()]
+    assert len(masks.slots) == masks.groups * masks.lanes * sum(sizes)
+
+
+def test_code_does_not_grow_with_the_number_of_trees() -> None:
+    def size(n_trees: int) -> int:
+        made = drawn(n_trees, 8, shape="full", n_features=12)
+        hir = pipeline.build_hir(made, lanes_schedule(), "exact")
+        function = pipeline.lower(hir, V4).kernel.function
+        return len(list(statements(function.body)))
+
+    # but for constants that happen to be equal
+    assert abs(size(128) - size(1024)) < 10

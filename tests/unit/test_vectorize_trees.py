@@ -1,0 +1,86 @@
+"""``vectorize-trees``: the MIR it makes, and that it keeps the meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from skforge.compiler import pipeline
+from skforge.compiler.default_schedule import lanes_schedule
+from skforge.compiler.interpreter_mir import interpret_mir
+from skforge.compiler.ir import mir
+from skforge.compiler.ir.mir_tools import loops_in
+from skforge.compiler.ir.printer_mir import print_mir
+from skforge.compiler.ir.verifier_mir import verify_mir
+from skforge.compiler.passes import vectorize_trees
+from skforge.compiler.reference import draw_rows, reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import ScheduleError
+from tests.exactness.checks import assert_same_bits
+from tests.exactness.forests import drawn, forest
+from tests.mir_stages import stages_of
+
+BEFORE, AFTER = "legalize-reductions", "vectorize-trees"
+SCHEDULES = {
+    "default": lanes_schedule(),
+    "blocks": Schedule()
+    .tile("batch", "b0", "b1", 8)
+    .parallel("b0")
+    .quantize("b1")
+    .vectorize("tree")
+    .represent("lanes"),
+    "parts": Schedule()
+    .split("batch", "s0", "s1", 3)
+    .quantize("s0")
+    .quantize("s1")
+    .vectorize("tree")
+    .represent("lanes"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_loops_before_and_after(
+    name: str, golden: Callable[[str, str], None]
+) -> None:
+    made = stages_of(pipeline.build_hir(drawn(9, 4), SCHEDULES[name], "exact"))
+    text = f"{print_mir(made[BEFORE])}\nafter {AFTER}:\n\n{print_mir(made[AFTER])}"
+    golden(text, "mir")
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("of", ["scalar", "multiclass", "vector 3"])
+def test_every_stage_computes_the_same(of: str, name: str) -> None:
+    made = forest(of)
+    hir = pipeline.build_hir(made, SCHEDULES[name], "exact")
+    rows = draw_rows(made, 7, seed=1, missing=0.2)
+    wanted = reference_raw(made, rows)
+    stages = stages_of(hir)
+    for step, function in stages.items():
+        verify_mir(function, legal=step not in ("lower-to-mir", "insert-caches"))
+        got = interpret_mir(function, hir, rows, seed=3)
+        assert_same_bits(got, wanted, step)
+    last = list(stages.values())[-1]
+    assert [loop.in_order for loop in loops_in(last.body)].count(True) >= 1
+
+
+def test_other_loops_are_left_alone() -> None:
+    plain = stages_of(pipeline.build_hir(drawn(9, 4), Schedule(), "exact"))[BEFORE]
+    assert vectorize_trees.run(plain) == plain
+
+
+def test_trees_that_are_stored_first_are_refused() -> None:
+    schedule = lanes_schedule().reorder_trees()
+    with pytest.raises(ScheduleError, match="leave out reorder_trees"):
+        pipeline.build_hir(drawn(9, 4), schedule, "exact")
+
+
+def test_a_block_of_trees_is_no_race_but_other_blocks_are() -> None:
+    hir = pipeline.build_hir(drawn(9, 4), lanes_schedule(), "exact")
+    made = stages_of(hir)[AFTER]
+    (batch,) = made.body
+    assert isinstance(batch, mir.Loop)
+    trees = batch.body[-1]
+    assert isinstance(trees, mir.Loop)
+    assert (trees.kind, trees.root, trees.in_order) == ("block", "tree", True)
+    assert not batch.in_order
