@@ -35,7 +35,6 @@ from skforge.compiler.ir.lir import (
     Vec,
 )
 from skforge.compiler.representations.base import BlockRows, Model
-from skforge.compiler.representations.category_tests import category_entry, outside_set
 from skforge.compiler.representations.columns import (
     WIDE,
     WIDE_PART,
@@ -48,9 +47,9 @@ from skforge.compiler.representations.predicate_table import (
     CATEGORY,
     DIRECT,
     SETS,
-    SETS_A_BYTE,
     PredicateTable,
 )
+from skforge.compiler.representations.set_lines import SetLines
 
 #: Rows of a part otherwise: compares of a part are unrolled, so code is bounded.
 MAX_PART = 1024
@@ -72,10 +71,6 @@ class _Job:
     line: Value
     count: Value
     offset: Value
-
-
-#: Rows of a look-up in tables of sets.
-SET_ROWS = 64
 
 
 class PredicateLowering:
@@ -132,6 +127,9 @@ class PredicateLowering:
         b = self.b
         clean = self._clean_narrow if self.narrow else self._clean
         self.columns = ColumnTile(b, self.scalar, self.lanes, self.part, clean)
+        self.sets = SetLines(
+            b, self.t, self.forest, self.columns, self.line_bytes, self._model
+        )
         if self.narrow:
             exact = np.zeros(self.t.n_lines, np.float64)
             exact[self.t.line_of] = self.forest.threshold
@@ -268,11 +266,16 @@ class PredicateLowering:
             mark()
 
         def category() -> None:
-            self._category(job.column, line, job.count, job.offset, lines)
+            self.sets.one_by_one(
+                self.numbers, job.column, line, job.count, job.offset, lines
+            )
             mark()
 
         def sets(kind: int) -> None:
-            self._sets(SETS[kind], job.column, line, job.count, job.offset, lines)
+            entries = SETS[kind]
+            self.sets.by_tables(
+                entries, job.column, line, job.count, job.offset, self.left, lines
+            )
             mark()
 
         def search(levels: int) -> None:
@@ -465,77 +468,6 @@ class PredicateLowering:
             body(b.const(0), ())
             return
         b.for_(b.const(0), b.const(size), b.const(width), body, hint="shift")
-
-    def _sets(
-        self,
-        entries: int,
-        column: Value,
-        line: Value,
-        count: Value,
-        offset: Value,
-        lines: Buffer,
-    ) -> None:
-        """Look the answers of eight sets up at once, a byte a row; a bit is a line."""
-        b, n = self.b, self.lanes
-        tables = self._model("set_tables", self.t.sets)
-        vec = Vec(U8, SET_ROWS)
-        size = b.const(self.part)
-        codes = b.alloc("categories", U8, size, alignment=64)
-
-        def entry(v: Value, _: tuple[Value, ...]) -> None:
-            (x,) = self.columns.vectors(b.binary("add", column, v), n)
-            b.store(codes, v, b.convert(category_entry(b, self.forest, x, entries), U8))
-
-        b.for_(b.const(0), size, b.const(n), entry, hint="row")
-        top = b.const(1 << 7, vec)
-
-        def group(g: Value, _: tuple[Value, ...]) -> None:
-            first = b.binary("add", offset, b.mul(g, entries))
-            registers = [
-                b.load(tables, b.add(first, at), vec)
-                for at in range(0, entries, SET_ROWS)
-            ]
-            own = b.binary("add", line, b.mul(g, SETS_A_BYTE * self.line_bytes))
-
-            def rows(r: Value, _: tuple[Value, ...]) -> None:
-                bits = b.permute(registers, b.load(codes, r, vec))
-                at = b.binary("add", own, b.binary("div", r, 8))
-                for k in range(SETS_A_BYTE):
-                    mask = b.mask_bits(b.compare("ge", bits, top), I64)
-                    b.store(lines, b.add(at, k * self.line_bytes), mask)
-                    bits = b.binary("add", bits, bits)
-
-            b.for_(b.const(0), self.left, b.const(SET_ROWS), rows, hint="rows")
-
-        groups = b.binary("div", b.add(count, SETS_A_BYTE - 1), SETS_A_BYTE)
-        b.for_(b.const(0), groups, b.const(1), group, hint="sets")
-
-    def _category(
-        self, column: Value, line: Value, count: Value, offset: Value, lines: Buffer
-    ) -> None:
-        """``line`` = the value is no category of the set: the row goes right."""
-        b, n = self.b, self.lanes
-
-        def one(i: Value, _: tuple[Value, ...]) -> None:
-            number = b.load(self.numbers, b.binary("add", offset, i))
-            at = b.binary("add", line, b.mul(i, self.line_bytes))
-
-            def outside(x: Value) -> Value:
-                out = outside_set(b, self.forest, number, x, None, self._model)
-                # A missing value goes by its own rule: not right by itself.
-                return b.binary("and", out, b.invert(b.is_nan(x)))
-
-            step = max(8, n)
-
-            def vectors(v: Value, _: tuple[Value, ...]) -> None:
-                some = self.columns.vectors(b.binary("add", column, v), step)
-                masks = [outside(x) for x in some]
-                place = b.binary("add", at, b.binary("div", v, 8))
-                store_masks(b, lines, place, masks)
-
-            b.for_(b.const(0), b.const(self.part), b.const(step), vectors, hint="v")
-
-        b.for_(b.const(0), count, b.const(1), one, hint="set")
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
         """Keep which values of a part are missing, beside the bits of their codes."""
