@@ -21,6 +21,11 @@ from threadpoolctl import threadpool_limits
 from skforge import Schedule, ScheduleError, compile_forest
 from skforge._cli_report import describe_difference
 from skforge._timing import interleave
+from skforge.compiler.default_schedule import (
+    bitsliced_schedule,
+    lanes_schedule,
+    tiled_schedule,
+)
 from skforge.compiler.presets import PRESETS
 
 AddWalk = Callable[[Schedule, str], Schedule]
@@ -116,16 +121,16 @@ def family(case: Case, size: int) -> dict[str, Schedule]:
                         one = one.cache("b0")
                         key = f"{name}, {flight} rows, cached, {walk_name}"
                         found[key] = walk(one, inner)
-    for block in (64, 128, 256, 512):
-        if block <= max(64, size):
-            found[f"bit-sliced, blocks of {block}"] = (
-                Schedule()
-                .tile("batch", "b0", "b1", block)
-                .reorder("b0", "tree", "b1")
-                .vectorize("b1")
-                .cache_predicates("b0")
-                .represent("bitsliced")
-            )
+    for block in (64, 128, 256, 512, 1024):
+        if block <= max(256, 2 * size):
+            found[f"bit-sliced, blocks of {block}"] = bitsliced_schedule(block)
+    for block in (64, 512, 1024, 2048):
+        if block <= max(512, 2 * size):
+            for nodes in (7, 15):
+                name = f"tiles of {nodes}, blocks of {block}"
+                found[name] = tiled_schedule(block, nodes)
+    if size <= 128:
+        found["lanes"] = lanes_schedule()
     return found
 
 
