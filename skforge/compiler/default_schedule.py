@@ -23,7 +23,7 @@ from skforge.compiler.representations.tile_layout import (
     MAX_LEAVES,
     TOP_LEVELS,
 )
-from skforge.compiler.representations.tiles import MAX_COLUMNS
+from skforge.compiler.representations.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -85,8 +85,15 @@ TABLE_LIMIT = 1 << 28
 TILE_BLOCK, TILE_BLOCK_OF_MANY, TILE_BLOCK_OF_MOST = 512, 1024, 2048
 OUTGROWN = 16
 
-#: Rows from which tiles beat walks: 8 to 16 for 100 trees of 4000 to 10,000 nodes.
-TILE_BATCH = 16
+#: Rows from which tiles by the block beat tiles row by row, where tiles fit the second
+#: cache a few times, and where they do not or rows are searched without mask registers.
+#: 0.16 million nodes: 24 from cache, 80 from memory; 0.8 to 1.6 million: 64 from cache,
+#: more from memory; AVX2: 64 to 128.
+TILE_BATCH, TILE_BATCH_OF_MANY = 32, 64
+
+#: Trees from which tiles beat walks row by row: 16 are decoded together. 10 trees cost
+#: 0.9 to 1.2 of their walk, 30 a half, 100 a third to a quarter.
+TILE_TREES, WALKED_BATCH = 16, 16
 
 #: What a row costs in tiles, about, in ns: to search a column, to walk a tree; and to
 #: walk a tree with 16 rows in flight.
@@ -243,6 +250,17 @@ def tiled_schedule(rows: int = TILE_BLOCK, nodes: int = 15) -> Schedule:
     )
 
 
+def tiled_row_schedule(nodes: int = 15) -> Schedule:
+    """Return the schedule that takes one row through all trees of tiles at once.
+
+    100 trees of full depth, 1.0 and 1.6 million nodes, by 8 rows: 2.5 and 3.3 us a row
+    where the walk takes 11 and 20; with nothing in cache 6.3 and 7.9 where it takes 27
+    and 36. A walk waits for a line at each hop, this for one a tile, of all trees.
+    """
+    schedule = Schedule().quantize("batch").vectorize("tree")
+    return schedule.tile_nodes(nodes, "complete").represent("tiles")
+
+
 def _tiles_if_faster(
     forest: Forest, target: Target, walks: dict[BatchRange, Schedule]
 ) -> dict[BatchRange, Schedule]:
@@ -270,11 +288,15 @@ def _tiles_if_faster(
     if size > 2 * target.l2_bytes:
         small = size <= OUTGROWN * target.l2_bytes
         rows = TILE_BLOCK_OF_MANY if small else TILE_BLOCK_OF_MOST
-    ranges = list(walks.items())
+    small = rows == TILE_BLOCK and target.has_mask_registers
+    first = TILE_BATCH if small else TILE_BATCH_OF_MANY
+    few: dict[BatchRange, Schedule] = {(1, first - 1): tiled_row_schedule(nodes)}
+    if not TILE_TREES <= forest.n_trees <= MAX_TREES:
+        first = WALKED_BATCH
+        few = {batch: walks[batch] for batch in BATCH_RANGES[:2]}
     return {
-        ranges[0][0]: ranges[0][1],
-        ranges[1][0]: ranges[1][1],
-        (TILE_BATCH, 2048): tiled_schedule(TILE_BLOCK, nodes),
+        **few,
+        (first, 2048): tiled_schedule(TILE_BLOCK, nodes),
         (2049, None): tiled_schedule(rows, nodes),
     }
 

@@ -302,6 +302,14 @@ def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
             yield (*(o.name for o in outside), loop.name)
 
 
+def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
+    """Whether one row is taken through all trees at once somewhere in a nest."""
+    return any(
+        (loop.root == "tree" and loop.vectorize) or vectorizes_trees(loop.body)
+        for loop in loops
+    )
+
+
 MarkT = TypeVar("MarkT", bound=Directive)
 
 

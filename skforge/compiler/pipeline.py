@@ -25,7 +25,7 @@ from skforge.compiler.ir.printer_mir import print_mir
 from skforge.compiler.ir.verifier import verify_lir
 from skforge.compiler.ir.verifier_hir import verify as verify_hir
 from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.loop_nest import BoundLoop, TileKind
+from skforge.compiler.loop_nest import BoundLoop, TileKind, vectorizes_trees
 from skforge.compiler.loop_nest_bind import bind
 from skforge.compiler.passes import (
     evaluate_predicates,
@@ -155,10 +155,10 @@ def build_hir(
             f'represent("{representation.name}") has no complete tiles; use '
             'represent("tiles"), or tile_nodes of another kind.'
         )
-    in_lanes = _vectorizes_trees(nest.loops)
+    in_lanes = vectorizes_trees(nest.loops)
     representation.check_lanes(in_lanes)
     representation.check(hir)
-    if by_block:
+    if by_block and not in_lanes:
         _check_blocks(hir, representation)
     elif in_lanes:
         _run_until("vectorize-trees", hir)
@@ -309,13 +309,6 @@ def _block_rows(body: mir.Body) -> int | None:
 
 def _trees_in_lanes(body: mir.Body) -> bool:
     return any(loop.in_order for loop in loops_in(body))
-
-
-def _vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
-    return any(
-        (loop.root == "tree" and loop.vectorize) or _vectorizes_trees(loop.body)
-        for loop in loops
-    )
 
 
 def _verified(name: str, check: Callable[[], None]) -> None:

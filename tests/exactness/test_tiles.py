@@ -35,7 +35,7 @@ from tests.exactness.checks import (
     raw_of,
     rounding_bound,
 )
-from tests.exactness.forests import MAKERS, forest
+from tests.exactness.forests import MAKERS, drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
 
 
@@ -51,11 +51,25 @@ def tiles(size: int = 15, rows: int = 64) -> Schedule:
     )
 
 
+def by_row(size: int = 15) -> Schedule:
+    schedule = Schedule().quantize("batch").vectorize("tree")
+    return schedule.tile_nodes(size, "complete").represent("tiles")
+
+
 SCHEDULES = {
     "15": tiles(),
     "7": tiles(7),
     "parallel": tiles(15, 48).parallel("b0"),
     "512": tiles(7, 512),
+    "by row": by_row(),
+    "by row, 7": by_row(7),
+    "rows in parallel": Schedule()
+    .tile("batch", "b0", "b1", 3)
+    .parallel("b0")
+    .quantize("b1")
+    .vectorize("tree")
+    .tile_nodes(15, "complete")
+    .represent("tiles"),
     "parts of trees": Schedule()
     .tile("batch", "b0", "b1", 16)
     .tile("tree", "t0", "t1", 3)
@@ -78,6 +92,7 @@ EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 513)
 def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["15"], batches=EDGES, apply=True)
     check_exact(name, SCHEDULES["parallel"], batches=EDGES, n_jobs=2)
+    check_exact(name, SCHEDULES["by row"], batches=(0, 1, 2, 65), apply=True)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -120,8 +135,8 @@ def test_full_depth(kind: str, level: str) -> None:
     if level not in levels():
         pytest.skip(f"this machine does not run x86-64-{level}")
     made, rows, raw = trained(kind)
-    for size in (7, 15):
-        module = compile_forest(made, tiles(size), levels()[level])
+    for schedule in (tiles(7), tiles(15), by_row(7), by_row(15)):
+        module = compile_forest(made, schedule, levels()[level])
         for n in (1, 33, 200):
             assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
         # Without missing values, rows are read from one copy of their codes.
@@ -138,8 +153,19 @@ def test_features_of_any_number(n_features: int, dtype: type) -> None:
     made = load_forest(ExtraTreesRegressor(3, random_state=0).fit(X, y))
     made = replace(made, threshold=made.threshold.astype(dtype)).validate()
     rows = draw_rows(made, 100, 2)
-    module = compile_forest(made, tiles())
-    assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n_features)
+    for schedule in (tiles(), by_row()):
+        module = compile_forest(made, schedule)
+        assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n_features)
+
+
+@pytest.mark.parametrize("n_trees", [1, 15, 16, 17, 33])
+def test_trees_of_any_number(n_trees: int) -> None:
+    for kind in ("numbers", "classes", "vectors"):
+        made, rows, _ = trained(kind)
+        made = made.subset([k % made.n_trees for k in range(n_trees)])
+        raw = reference_raw(made, rows)
+        module = compile_forest(made, by_row())
+        assert_same_bits(raw_of(module, rows), raw, (kind, n_trees))
 
 
 def test_items_of_large_trees_are_numbered_by_32_bits(
@@ -148,9 +174,9 @@ def test_items_of_large_trees_are_numbered_by_32_bits(
     made, rows, raw = trained("numbers")
     monkeypatch.setattr(tile_layout, "needs_wide", lambda nodes: True)
     monkeypatch.setattr(tile_layout, "ROW_BITS", 31)
-    for size in (7, 15):
-        module = compile_forest(made, tiles(size))
-        assert_same_bits(raw_of(module, rows), raw, size)
+    for schedule in (tiles(7), tiles(15), by_row(7), by_row(15)):
+        module = compile_forest(made, schedule)
+        assert_same_bits(raw_of(module, rows), raw, schedule)
     data = kernel_data(made, tiles(15))
     assert data["tiles"].size % 64 == 0
 
@@ -204,14 +230,18 @@ def test_nothing_is_read_or_written_out_of_bounds(level: str, kind: str) -> None
             made, tiles(15, 32), rows[:n], target=target, extra_stride=n % 3
         )
         assert_same_bits(got, raw[:n], (level, n))
+    for n in (0, 1, 3):
+        got = interpreted(made, by_row(), rows[:n], target=target, extra_stride=n % 3)
+        assert_same_bits(got, raw[:n], (level, n, "by row"))
 
 
 def test_fast_sums_are_within_their_bound() -> None:
     for name in ("multiclass", "vector 3", "averaged"):
-        module = compile_forest(forest(name), SCHEDULES["15"], reduction="fast")
-        rows, raw, _ = expected(name)
-        error = np.abs(raw_of(module, rows).astype(np.float64) - raw)
-        assert (error <= rounding_bound(forest(name), rows)).all()
+        for schedule in (SCHEDULES["15"], by_row()):
+            module = compile_forest(forest(name), schedule, reduction="fast")
+            rows, raw, _ = expected(name)
+            error = np.abs(raw_of(module, rows).astype(np.float64) - raw)
+            assert (error <= rounding_bound(forest(name), rows)).all()
 
 
 REFUSED = {
@@ -255,6 +285,21 @@ REFUSED = {
         'represent("tiles") holds a row of at most 128 codes in registers, and this '
         "forest has 1369; use another representation.",
     ),
+    "many trees by row": (
+        "many trees",
+        by_row(),
+        "exact",
+        'represent("tiles") takes a row through at most 1024 trees at once, and this '
+        "forest has 1025; use blocks of rows.",
+    ),
+    "trees in lanes, not in order": (
+        "deep",
+        by_row().reorder_trees(),
+        "exact",
+        'vectorize("tree") takes one row at a time and adds its trees in the order of '
+        "the model, with exact or fast reduction; leave out reorder_trees and loops "
+        "that take several rows.",
+    ),
     "odd blocks": (
         "scalar",
         tiles(15, 40),
@@ -268,8 +313,9 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_tiles_cannot_express_is_refused(case: str) -> None:
     name, schedule, reduction, message = REFUSED[case]
+    made = drawn(1025, 1) if name == "many trees" else forest(name)
     with pytest.raises(ScheduleError) as error:
-        compile_forest(forest(name), schedule, reduction=reduction).compile_all()
+        compile_forest(made, schedule, reduction=reduction).compile_all()
     assert str(error.value) == message
 
 

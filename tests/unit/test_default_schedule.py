@@ -16,6 +16,7 @@ from skforge.compiler.default_schedule import (
     BatchRange,
     ForestShape,
     default_schedules,
+    tiled_row_schedule,
     tiled_schedule,
     walking_schedules,
 )
@@ -24,7 +25,7 @@ from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
 
-V3 = Target.x86_64("v3")
+V3, V4 = Target.x86_64("v3"), Target.x86_64("v4")
 
 
 def test_ranges_cover_every_batch_size_once() -> None:
@@ -73,10 +74,18 @@ def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
 def test_deep_forests_are_walked_as_tiles() -> None:
     full = deep_forest(None)
     table = default_schedules(full, V3)
-    assert [first for first, _ in table] == [1, 2, 16, 2049]
-    assert table[16, 2048] == tiled_schedule(512, 15)
+    assert [first for first, _ in table] == [1, 64, 2049]
+    assert table[1, 63] == tiled_row_schedule(15)
+    assert table[64, 2048] == tiled_schedule(512, 15)
+    # small tiles, and codes searched with masks: blocks win earlier
+    large_cache = replace(V4, l2_bytes=1 << 20)
+    assert (1, 31) in default_schedules(full, large_cache)
     # cut at depth 12 a row meets no more tiles of three levels than of four
-    assert default_schedules(deep_forest(12), V3)[16, 2048] == tiled_schedule(512, 7)
+    assert default_schedules(deep_forest(12), V3)[64, 2048] == tiled_schedule(512, 7)
+    # sixteen trees are decoded together: row by row, fewer are not taken as tiles
+    table = default_schedules(deep_forest(None, n_trees=12), V3)
+    assert [first for first, _ in table] == [1, 2, 16, 2049]
+    assert tiled_row_schedule() not in table.values()
     for other in (Target.x86_64("v2"), Target.aarch64()):
         assert default_schedules(full, other) == walking_schedules(full, other)
     # one tree: the search of a row's columns would cost more than its walk

@@ -214,7 +214,7 @@ class BucketLowering:
             )
 
         count_ = len(self._vectors)
-        together = max(1, LOCKSTEP // count_)
+        together = min(max(1, LOCKSTEP // count_), block)
         at_once = next(k for k in (LOCKSTEP, 2, 1) if count_ % k == 0)
         if together > 1 or count_ < LOCKSTEP:
             at_once = count_

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import Forest
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import Buffer, Value, Vec
 
 #: Of this many vectors, more than half distinct: they are not worth comparing.
 SAMPLE = 10_000
@@ -48,6 +50,30 @@ def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
         return LeafTable("class", height, _narrow(classes, values.shape[1])[leaf_row])
     rows, number = _distinct(values)
     return LeafTable("vector", rows, _narrow(number, len(rows))[leaf_row])
+
+
+def add_vector(
+    b: Builder, sums: Buffer, here: Value, values: Buffer, own: Value, width: int
+) -> None:
+    """Add ``width`` values from ``own`` on to the sums from ``here`` on."""
+
+    def part(lanes: int, here: Value, own: Value) -> None:
+        type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
+        value = b.load(values, own, type_)
+        b.store(sums, here, b.binary("add", b.load(sums, here, type_), value))
+
+    whole = width // 8 * 8
+    if whole > 32:  # long vectors in a loop: code is bounded
+
+        def eight(k: Value, _: tuple[Value, ...]) -> None:
+            part(8, b.binary("add", here, k), b.binary("add", own, k))
+
+        b.for_(b.const(0), b.const(whole), b.const(8), eight, hint="k")
+    at = whole if whole > 32 else 0
+    for lanes in (8, 4, 2, 1):
+        while at + lanes <= width:
+            part(lanes, b.add(here, at), b.add(own, at))
+            at += lanes
 
 
 def _narrow(numbers: NDArray[Any], count: int) -> NDArray[np.unsignedinteger[Any]]:

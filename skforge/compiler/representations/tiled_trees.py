@@ -36,7 +36,6 @@ STREAMED_BYTES, LINES_AHEAD = 4 << 20, 2
 UNROLL = 4
 
 
-
 class TileLowering:
     """Writes the walks of one block of at most ``block`` rows."""
 
@@ -136,11 +135,7 @@ class TileLowering:
     def _decode_top(self, tree: Value, n: Value) -> tuple[Value, Value]:
         b, levels = self.b, self.t.top_levels
         exits = 1 << levels
-        own = b.mul(tree, exits)
-        items = [
-            b.load(self.top_item, b.add(own, k), self._entries)
-            for k in range(0, exits, self._lanes)
-        ]
+        items = self._top_items(tree)
         lanes = b.iota(U32, self._lanes)
 
         def group(r: Value, state: tuple[Value, ...]) -> list[Value]:
@@ -151,14 +146,9 @@ class TileLowering:
             if levels == 6:
                 bits = b.load(self.top_bits, b.add(r, self.block), self._entries)
                 heap = self._turn(heap, bits, b.binary("sub", heap, 32))
-            exit_ = b.binary("sub", heap, exits)
-            if self._lanes == GROUP:
-                item = b.permute(items, exit_)
-            else:  # registers hold too few of them
-                at = b.binary("add", exit_, b.convert(own, U32))
-                item = b.load(self.top_item, b.bitcast(at, I32))
-            leaf = b.compare("ne", b.binary("and", item, 1), 0)
             row = b.binary("add", lanes, b.convert(r, U32))
+            item = items(row, b.binary("sub", heap, exits))
+            leaf = b.compare("ne", b.binary("and", item, 1), 0)
             number = b.binary("and", item, 0xFFFFFFFF - self._row_mask)
             entry = b.binary("or", number, row)
             live, done = state
@@ -172,6 +162,24 @@ class TileLowering:
         self._pad(live)
         return live, done
 
+    def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
+        """Return a function from rows and their exits to the items behind them."""
+        b, exits = self.b, 1 << self.t.top_levels
+        own = b.mul(tree, exits)
+        items = [
+            b.load(self.top_item, b.add(own, k), self._entries)
+            for k in range(0, exits, self._lanes)
+        ]
+
+        def found(row: Value, exit_: Value) -> Value:
+            if self._lanes == GROUP:
+                return b.permute(items, exit_)
+            # registers hold too few of them
+            at = b.binary("add", exit_, b.convert(own, U32))
+            return b.load(self.top_item, b.bitcast(at, I32))
+
+        return found
+
     def _append(self, list_: Buffer, count: Value, entry: Value, mask: Value) -> Value:
         """Write the selected entries to the end of a list; return its new length."""
         b = self.b
@@ -183,6 +191,16 @@ class TileLowering:
         self.b.store(self.live, live, self.b.const(0, self._entries))
 
     # ------------------------------------------------------------ tiles
+
+    def parts(self, entry: Value) -> tuple[Value, Value]:
+        """Return the row of an entry and its number of a tile or leaf."""
+        b = self.b
+        row = b.convert(b.binary("and", entry, self._row_mask), I64)
+        return row, b.convert(b.binary("shr", entry, self.t.row_bits), I64)
+
+    def _tile(self, row: Value, number: Value, first: Value) -> Value:
+        """Return the byte where a tile of the tree starts."""
+        return self.b.binary("add", self.b.mul(number, self.t.stride), first)
 
     def _ahead(self, tree: Value) -> list[Value]:
         """Return where to begin to fetch the next tree's tiles, if they need it."""
@@ -205,10 +223,8 @@ class TileLowering:
                     b.prefetch(self.tiles, b.add(place, 64 * k))
             for u in range(UNROLL):
                 at = b.add(j, u)
-                entry = b.load(self.live, at)
-                row = b.convert(b.binary("and", entry, self._row_mask), I64)
-                number = b.convert(b.binary("shr", entry, t.row_bits), I64)
-                tile = b.binary("add", b.mul(number, t.stride), first)
+                row, number = self.parts(b.load(self.live, at))
+                tile = self._tile(row, number, first)
                 own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
                 rank = b.load(self.tiles, tile, Vec(U16, slots))
                 registers = self._row(codes, b.mul(row, self.width))
@@ -303,9 +319,7 @@ class TileLowering:
                 ahead = b.mul(j, 64 // size // UNROLL)
                 b.prefetch(leaves, b.binary("add", following, ahead))
             for u in range(UNROLL):
-                entry = b.load(self.done, b.add(j, u))
-                row = b.convert(b.binary("and", entry, self._row_mask), I64)
-                add(row, b.convert(b.binary("shr", entry, self.t.row_bits), I64))
+                add(*self.parts(b.load(self.done, b.add(j, u))))
 
         b.for_(b.const(0), n, b.const(UNROLL), rows, hint="done")
 

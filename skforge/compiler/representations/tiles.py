@@ -9,15 +9,18 @@ from __future__ import annotations
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import I64, U16, Buffer, Value, Vec
+from skforge.compiler.loop_nest import vectorizes_trees
 from skforge.compiler.representations.base import (
     BlockLayout,
     BlockRows,
     Model,
     Representation,
+    RowLayout,
     register,
 )
 from skforge.compiler.representations.bucket_codes import BucketLowering, CodePlaces
 from skforge.compiler.representations.tile_layout import (
+    FEWEST_ROW_BITS,
     LANES,
     MAX_LEAVES,
     TiledTrees,
@@ -28,7 +31,12 @@ from skforge.compiler.representations.tile_layout import (
     tile_roots,
     tile_trees,
 )
-from skforge.compiler.representations.tile_leaves import LeafTable, leaf_table
+from skforge.compiler.representations.tile_leaves import (
+    LeafTable,
+    add_vector,
+    leaf_table,
+)
+from skforge.compiler.representations.tiled_row import RowTiles
 from skforge.compiler.representations.tiled_trees import GROUP, TileLowering
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -36,8 +44,26 @@ from skforge.exceptions import ScheduleError
 #: Columns of codes: two copies of so many are numbered by a byte.
 MAX_COLUMNS = 4 * LANES
 
+#: Trees that one row passes at once: what is left of an entry, beside a tile or leaf of
+#: the largest trees, numbers so many.
+MAX_TREES = 1 << FEWEST_ROW_BITS
+
 #: Sizes of tiles there is code for, and their levels.
 LEVELS = {7: 3, 15: 4}
+
+
+def tiles_of(hir: PredictEnsemble) -> tuple[CodePlaces, TiledTrees, LeafTable]:
+    """Return a forest as tiles, laid out once for all its kernels."""
+    levels = LEVELS[hir.nest.tile_nodes]
+    key = ("tiles", levels)
+    if key not in hir.shared:
+        assert hir.codes is not None
+        codes = CodePlaces.of(hir.forest, hir.codes, LANES)
+        trees = tile_trees(hir.tiles, codes, levels)
+        leaves = leaf_table(hir.forest, trees.leaf_row)
+        hir.shared[key] = (codes, trees, leaves)
+    made: tuple[CodePlaces, TiledTrees, LeafTable] = hir.shared[key]
+    return made
 
 
 class TileLayout(BlockLayout):
@@ -48,18 +74,7 @@ class TileLayout(BlockLayout):
         row_bits = 8 * hir.forest.input_dtype.itemsize
         self._lanes = max(2, target.vector_bits // row_bits)
         self._entry_lanes = target.vector_bits // 32
-        assert hir.codes is not None
-        levels = LEVELS[hir.nest.tile_nodes]
-        key = ("tiles", levels)
-        if key not in hir.shared:
-            codes = CodePlaces.of(hir.forest, hir.codes, LANES)
-            trees = tile_trees(hir.tiles, codes, levels)
-            leaves = leaf_table(hir.forest, trees.leaf_row)
-            hir.shared[key] = (codes, trees, leaves)
-        self.codes: CodePlaces
-        self.trees: TiledTrees
-        self.leaves: LeafTable
-        self.codes, self.trees, self.leaves = hir.shared[key]
+        self.codes, self.trees, self.leaves = tiles_of(hir)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
         """Quantise the rows of a block to codes."""
@@ -158,27 +173,10 @@ class TileLayout(BlockLayout):
         values = self._model("leaf_values", self.leaves.values.reshape(-1))
         index = self._index()
 
-        def part(lanes: int, here: Value, own: Value) -> None:
-            type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
-            value = b.load(values, own, type_)
-            b.store(sums, here, b.binary("add", b.load(sums, here, type_), value))
-
         def add(row: Value, leaf: Value) -> None:
             number = b.load(index, b.binary("add", first, leaf))
             own = b.mul(b.convert(number, I64), width)
-            here = b.mul(row, width)
-            whole = width // 8 * 8
-            if whole > 32:  # long vectors in a loop: code is bounded
-
-                def eight(k: Value, _: tuple[Value, ...]) -> None:
-                    part(8, b.binary("add", here, k), b.binary("add", own, k))
-
-                b.for_(b.const(0), b.const(whole), b.const(8), eight, hint="k")
-            at = whole if whole > 32 else 0
-            for lanes in (8, 4, 2, 1):
-                while at + lanes <= width:
-                    part(lanes, b.add(here, at), b.add(own, at))
-                    at += lanes
+            add_vector(b, sums, b.mul(row, width), values, own, width)
 
         self._walks.each_done(tree, self._n, index, add)
 
@@ -276,6 +274,11 @@ class Tiles(Representation):
                 f'represent("tiles") numbers at most {MAX_LEAVES} leaves of a tree; '
                 f"one has {most}. Use another representation."
             )
+        if vectorizes_trees(nest.loops) and hir.forest.n_trees > MAX_TREES:
+            raise ScheduleError(
+                f'represent("tiles") takes a row through at most {MAX_TREES} trees at '
+                f"once, and this forest has {hir.forest.n_trees}; use blocks of rows."
+            )
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
@@ -292,6 +295,13 @@ class Tiles(Representation):
     ) -> BlockLayout:
         """Lay codes, tiles and leaves out for blocks of ``block`` rows."""
         return TileLayout(hir, target, block)
+
+    def check_lanes(self, in_lanes: bool) -> None:
+        """Take blocks of rows tree by tree, or one row through all trees."""
+
+    def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
+        """Lay codes, tiles and leaves out for one row at a time."""
+        return RowTiles(hir, target, *tiles_of(hir))
 
 
 register(Tiles())
