@@ -73,7 +73,11 @@ LANES_BATCH, LANES_BATCH_NARROW, HALF_BLOCK = 36, 44, 64
 #: Instructions of a hop of the interleaved walk, of one that asks for leaves (and waits
 #: for the deepest walk), and of what a tree takes besides: they say whether lanes are
 #: worth searching a code for every column.
-WALK_HOP, WALK_HOP_CHECKED, WALK_TREE = 8.0, 16.0, 8.0
+WALK_HOP, WALK_HOP_CHECKED, WALK_TREE = 12.0, 16.0, 8.0
+
+#: What waiting for nodes makes of a hop in forests of twice the second cache and more
+#: (0.8 to 1.6 million nodes; 0.16 million and less: 1 to 1.5).
+WALK_FAR = 3.0
 
 #: Bytes of the table of predicates above which rows are walked instead.
 TABLE_LIMIT = 1 << 28
@@ -91,9 +95,17 @@ OUTGROWN = 16
 #: more from memory; AVX2: 64 to 128.
 TILE_BATCH, TILE_BATCH_OF_MANY = 32, 64
 
-#: Trees from which tiles beat walks row by row: 16 are decoded together. 10 trees cost
-#: 0.9 to 1.2 of their walk, 30 a half, 100 a third to a quarter.
-TILE_TREES, WALKED_BATCH = 16, 16
+#: Rows from which tiles by the block beat walks.
+WALKED_BATCH = 16
+
+#: What a row costs in tiles row by row, about, in instructions as of ``WALK_HOP``: in
+#: any case, to search a column; to read the top of a tree (16 are decoded together) and
+#: to meet a tile, with mask registers and without. 28 columns: 100 trees of 31,
+#: 255 and 1000 leaves take 0.31, 0.44 and 0.60 us a row, lanes 0.15, 0.60 and 1.1; AVX2
+#: 1.1, 1.2 and 1.6, lanes 0.33, 0.74 and 1.3. 10 trees cost 0.9 to 1.2 of their walk.
+ROW, ROW_COLUMN, ROW_TREES = 700.0, 30.0, 16
+ROW_TREE, ROW_TILE = 22.0, 14.0
+ROW_TREE_NARROW, ROW_TILE_NARROW = 140.0, 30.0
 
 #: What a row costs in tiles, about, in ns: to search a column, to walk a tree; and to
 #: walk a tree with 16 rows in flight.
@@ -163,20 +175,22 @@ def default_schedules(
     walks = walking_schedules(forest, target)
     if reduction == "reproducible":
         return walks
-    in_lanes = _lanes_win(forest, target)
+    tiles = _TileFacts.of(forest, target)
+    row = _row_schedule(forest, target, tiles)
     if not _shares_predicates(forest):
-        table = dict(_tiles_if_faster(forest, target, walks))
-        for batch in BATCH_RANGES[:3] if in_lanes else ():
-            if table.get(batch) == walks[batch]:  # no tiles there
-                table[batch] = lanes_schedule()
-        return table
+        if tiles is not None and tiles.win_by_blocks:
+            return _tiled(forest, target, tiles, row, walks)
+        return {
+            batch: row if row is not None and batch in BATCH_RANGES[:3] else walk
+            for batch, walk in walks.items()
+        }
     wide = forest.n_features > WIDE
     narrow = not target.has_mask_registers
     blocks = [SMALL_BLOCK, MIDDLE_BLOCK, *([] if wide else [PREDICATE_BLOCK])]
     few, some, small = (walks[batch] for batch in BATCH_RANGES[:3])
-    if in_lanes:
+    if row is not None:
         first = LANES_BATCH_NARROW if narrow else LANES_BATCH
-        table = {(1, first - 1): lanes_schedule()}
+        table: dict[BatchRange, Schedule] = {(1, first - 1): row}
         blocks = [*([HALF_BLOCK] if narrow and not wide else []), *blocks]
     else:
         first = WIDE_BATCH if wide else SMALL_BATCH
@@ -187,11 +201,21 @@ def default_schedules(
     return {**table, (first, None): bitsliced_schedule(blocks[-1])}
 
 
-def _lanes_win(forest: Forest, target: Target) -> bool:
+def _row_schedule(
+    forest: Forest, target: Target, tiles: _TileFacts | None
+) -> Schedule | None:
+    """Return the cheapest way to take a row through all trees, None for a walk."""
     hops = float(forest.leaf_depths()[1].sum())
-    unrolled = ForestShape.of(forest).padded_nodes <= PADDING_LIMIT
+    shape = ForestShape.of(forest)
+    unrolled = shape.padded_nodes <= PADDING_LIMIT
     walk = (WALK_HOP if unrolled else WALK_HOP_CHECKED) * hops
-    return lanes_cost(forest, target) < walk + WALK_TREE * forest.n_trees
+    if shape.node_bytes > 2 * target.l2_bytes:
+        walk *= WALK_FAR
+    walk += WALK_TREE * forest.n_trees
+    lanes = lanes_cost(forest, target)
+    if tiles is not None and tiles.row_cost < min(lanes, walk):
+        return tiled_row_schedule(tiles.nodes)
+    return lanes_schedule() if lanes < walk else None
 
 
 def lanes_schedule() -> Schedule:
@@ -261,43 +285,71 @@ def tiled_row_schedule(nodes: int = 15) -> Schedule:
     return schedule.tile_nodes(nodes, "complete").represent("tiles")
 
 
-def _tiles_if_faster(
-    forest: Forest, target: Target, walks: dict[BatchRange, Schedule]
+@dataclass(frozen=True, slots=True)
+class _TileFacts:
+    """How a forest would be walked as tiles."""
+
+    nodes: int  # of a tile
+    win_by_blocks: bool
+    row_cost: float  # row by row, in instructions, about
+
+    @classmethod
+    def of(cls, forest: Forest, target: Target) -> _TileFacts | None:
+        """Measure a forest; None where there are no permutes, or no tiles for it."""
+        if not target.has("avx2") or not forest.n_predicates:
+            return None
+        normal, _ = normalize_predicates.run(forest)
+        columns = column_count(normal, merge_missing=True)
+        most = int(np.diff(forest.tree_offset).max()) // 2 + 1
+        if columns > MAX_COLUMNS or most > MAX_LEAVES:
+            return None
+        depth = forest.node_depths()[forest.leaf >= 0]
+        weight = np.ones(len(depth))
+        if len(forest.cover):
+            weight = forest.cover[forest.leaf >= 0]
+        three, four = (
+            float((np.ceil(np.maximum(depth - TOP_LEVELS, 0) / k) * weight).sum())
+            for k in (3, 4)
+        )
+        n = forest.n_trees
+        saved = (WALK_NS - TILED_NS) * n
+        tree, tile = ROW_TREE, ROW_TILE
+        if not target.has_mask_registers:
+            tree, tile = ROW_TREE_NARROW, ROW_TILE_NARROW
+        met = four * n / max(float(weight.sum()), 1e-300)
+        cost = ROW + ROW_COLUMN * columns + tile * met
+        cost += tree * ROW_TREES * -(-n // ROW_TREES)
+        return cls(
+            nodes=7 if three < MORE_TILES * four else 15,
+            win_by_blocks=saved >= SEARCH_NS * columns,
+            row_cost=cost if n <= MAX_TREES else float("inf"),
+        )
+
+
+def _tiled(
+    forest: Forest,
+    target: Target,
+    tiles: _TileFacts,
+    row: Schedule | None,
+    walks: dict[BatchRange, Schedule],
 ) -> dict[BatchRange, Schedule]:
-    """Return tiles for batches of forests where permutes make them win."""
-    if not target.has("avx2") or not forest.n_predicates:
-        return walks
-    normal, _ = normalize_predicates.run(forest)
-    columns = column_count(normal, merge_missing=True)
-    saved = (WALK_NS - TILED_NS) * forest.n_trees
-    most = int(np.diff(forest.tree_offset).max()) // 2 + 1
-    if columns > MAX_COLUMNS or most > MAX_LEAVES or saved < SEARCH_NS * columns:
-        return walks
-    nodes = 15
-    depth = forest.node_depths()[forest.leaf >= 0]
-    weight = np.ones(len(depth))
-    if len(forest.cover):
-        weight = forest.cover[forest.leaf >= 0]
-    three, four = (
-        float((np.ceil(np.maximum(depth - TOP_LEVELS, 0) / k) * weight).sum())
-        for k in (3, 4)
-    )
-    if three < MORE_TILES * four:
-        nodes = 7
+    """Return tiles by the block for batches, and for few rows what was chosen."""
     size, rows = forest.n_nodes * BYTES_A_NODE, TILE_BLOCK
     if size > 2 * target.l2_bytes:
         small = size <= OUTGROWN * target.l2_bytes
         rows = TILE_BLOCK_OF_MANY if small else TILE_BLOCK_OF_MOST
-    small = rows == TILE_BLOCK and target.has_mask_registers
-    first = TILE_BATCH if small else TILE_BATCH_OF_MANY
-    few: dict[BatchRange, Schedule] = {(1, first - 1): tiled_row_schedule(nodes)}
-    if not TILE_TREES <= forest.n_trees <= MAX_TREES:
+    few: dict[BatchRange, Schedule]
+    if row == tiled_row_schedule(tiles.nodes):
+        small = rows == TILE_BLOCK and target.has_mask_registers
+        first = TILE_BATCH if small else TILE_BATCH_OF_MANY
+        few = {(1, first - 1): row}
+    else:
         first = WALKED_BATCH
-        few = {batch: walks[batch] for batch in BATCH_RANGES[:2]}
+        few = {batch: row or walks[batch] for batch in BATCH_RANGES[:2]}
     return {
         **few,
-        (first, 2048): tiled_schedule(TILE_BLOCK, nodes),
-        (2049, None): tiled_schedule(rows, nodes),
+        (first, 2048): tiled_schedule(TILE_BLOCK, tiles.nodes),
+        (2049, None): tiled_schedule(rows, tiles.nodes),
     }
 
 
