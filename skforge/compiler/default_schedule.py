@@ -70,6 +70,10 @@ SMALL_BATCH, WIDE_BATCH = 32, 48
 #: a row and 6.6 a block of 128; AVX2 0.19, 10 and 13). Five models: 31 to 43, 41 to 51.
 LANES_BATCH, LANES_BATCH_NARROW, HALF_BLOCK = 36, 44, 64
 
+#: Batches from which a block beats tiles row by row where trees have more leaves, on
+#: average: 100 trees of 100 leaves 36, of 255 leaves 68; 300 of 255 leaves 85.
+LARGE_TREE, LARGE_TREES_BATCH = 128, 64
+
 #: Instructions of a hop of the interleaved walk, of one that asks for leaves (and waits
 #: for the deepest walk), and of what a tree takes besides: they say whether lanes are
 #: worth searching a code for every column.
@@ -190,6 +194,9 @@ def default_schedules(
     few, some, small = (walks[batch] for batch in BATCH_RANGES[:3])
     if row is not None:
         first = LANES_BATCH_NARROW if narrow else LANES_BATCH
+        tiled = tiles is not None and row == tiled_row_schedule(tiles.nodes)
+        if tiled and forest.n_nodes > 2 * LARGE_TREE * forest.n_trees:
+            first = LARGE_TREES_BATCH
         table: dict[BatchRange, Schedule] = {(1, first - 1): row}
         blocks = [*([HALF_BLOCK] if narrow and not wide else []), *blocks]
     else:

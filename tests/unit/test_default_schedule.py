@@ -62,6 +62,26 @@ def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
     assert ".cache_predicates(" in repr(wide[129, None])
 
 
+def test_few_rows_of_large_trees_are_taken_as_tiles() -> None:
+    """Of trees that blocks evaluate as bits; blocks win later, too."""
+    firsts = {}
+    for leaves in (31, 120, 250):
+        random = np.random.default_rng(0)
+        X = random.standard_normal((3000, 8)).round(1)
+        y = X @ random.standard_normal(8) + random.standard_normal(3000)
+        model = ExtraTreesRegressor(100, max_leaf_nodes=leaves, random_state=0)
+        table = default_schedules(load_forest(model.fit(X, y)), V4)
+        rows, first = next(iter(table.items()))
+        name = "tiles" if '.represent("tiles")' in repr(first) else "lanes"
+        firsts[leaves] = name, rows
+        assert "cache_predicates" in repr(table[257, None])
+    assert firsts == {
+        31: ("lanes", (1, 35)),
+        120: ("tiles", (1, 35)),
+        250: ("tiles", (1, 63)),
+    }
+
+
 def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
     random = np.random.default_rng(0)
     X = random.standard_normal((1500, 8))

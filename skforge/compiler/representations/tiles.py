@@ -2,6 +2,7 @@
 
 It lowers whole walks of a block of rows: quantised to codes, then tree by tree
 (``tiled_trees.py``) over tiles (``tile_layout.py``), leaves by ``tile_leaves.py``.
+Under a vectorised loop over trees, one row passes all of them (``tiled_row.py``).
 """
 
 from __future__ import annotations
