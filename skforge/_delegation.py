@@ -150,13 +150,16 @@ validated: Callable[[Method], Method] = _fit_context(
 )
 
 
-def offered(name: str) -> Callable[[Method], Method]:
+def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
     """Return a decorator: the method is there if the model has one of this name.
 
-    A Booster, a file or a forest has those that its predictions give.
+    A Booster, a file or a forest has those that its predictions give. With ``entry``,
+    a method that has a compiled entry is that entry; see ``Predictor.method``.
     """
 
     def check(self: Any) -> bool:
+        if name == "predict_raw":
+            return True  # ours, not the model's
         model = unwrap(model_of(self))
         if isinstance(model, StoredModel):
             return model.offers(name)
@@ -173,7 +176,7 @@ def offered(name: str) -> Callable[[Method], Method]:
         return name in ("predict", "apply", "score")
 
     def decorate(method: Method) -> Method:
-        return cast(Method, _Offered(method, available_if(check)(method)))
+        return cast(Method, _Offered(method, available_if(check)(method), entry))
 
     return decorate
 
@@ -185,8 +188,8 @@ class _Offered:
     once it is compiled: the compiled predictor keeps the methods found to be there.
     """
 
-    def __init__(self, method: Any, checked: Any) -> None:
-        self._method, self._checked = method, checked
+    def __init__(self, method: Any, checked: Any, entry: bool) -> None:
+        self._method, self._checked, self._entry = method, checked, entry
         update_wrapper(cast(Any, self), method)
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
@@ -197,7 +200,11 @@ class _Offered:
         found = self._checked.__get__(obj, owner)
         predictor = None if obj is None else obj.__dict__.get("_predictor")
         if predictor is not None:
-            predictor.offered[self] = self._method
+            made = predictor.method(obj, self._method) if self._entry else self._method
+            predictor.offered[self] = made
+            if self._entry and predictor.method(obj, self._method) is not made:
+                predictor.offered.pop(self, None)  # another thread has compiled one
+            return MethodType(made, obj)
         return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from skforge.compiler.backends.entry import Output
 from skforge.compiler.module import CompiledModule
 from skforge.compiler.reference import draw_rows
+from skforge.compiler.transforms_onnx import is_onnx
 
 Entry = Callable[[Any], Any]
 
@@ -40,8 +41,9 @@ def build_entry(
     source : Source
         Its ``declines`` says which values the source refuses; None: it has something
         to say about every array.
-    method : {"predict", "predict_proba", "predict_raw"}
-        What is called.
+    method : str
+        What is called: ``predict``, ``predict_proba``, ``predict_raw``,
+        ``decision_function`` or ``score_samples``.
     ordinary : callable
         The method without an entry.
     n_jobs : int or None
@@ -53,11 +55,10 @@ def build_entry(
     output = _output(module, method)
     if refused is None or output is None:
         return None
-    entry = module.entry(output, refused, n_jobs=n_jobs)
+    labels = classes if isinstance(classes, np.ndarray) else None
+    entry = module.entry(output, refused, n_jobs=n_jobs, classes=labels)
     if entry is None:
         return None
-    if method == "predict" and output == "labels":
-        entry = _labelled(entry, classes)
     forest = module.forest
     with np.errstate(all="ignore"):
         rows = draw_rows(forest, CHECKED_ROWS, 0).astype(forest.input_dtype)
@@ -76,21 +77,6 @@ def build_entry(
     return made
 
 
-def _labelled(entry: Entry, classes: Any) -> Entry:
-    """Return an entry that answers with labels instead of their positions."""
-    if not isinstance(classes, np.ndarray):
-        return entry
-    if classes.dtype == np.int64 and np.array_equal(classes, np.arange(len(classes))):
-        return entry  # a label is its position
-    take = classes.take
-
-    def labelled(rows: Any) -> Any:
-        positions = entry(rows)
-        return None if positions is None else take(positions)
-
-    return labelled
-
-
 def _output(module: CompiledModule, method: str) -> Output | None:
     """Return what an entry has to compute for a method, if one can."""
     forest = module.forest
@@ -101,8 +87,13 @@ def _output(module: CompiledModule, method: str) -> Output | None:
         if not classifies:
             return "transformed"
         return "labels"
-    if len(forest.output_sizes) > 1:
+    if method == "decision_function":
+        boosts = forest.transform.kind.startswith(("gb_", "hist_"))
+        return "raw" if boosts else None
+    if method == "score_samples" or len(forest.output_sizes) > 1:
         return None
+    if is_onnx(forest):
+        return "transformed"
     # a forest of scikit-learn votes: its averages are probabilities already
     votes = forest.source == "sklearn" and forest.transform.kind == "identity"
     if votes:

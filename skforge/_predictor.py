@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from skforge._entries import Entry, build_entry
 from skforge._inputs import Source, dense_blocks, source_of
 from skforge.compiler import transforms_onnx
+from skforge.compiler.backends.entry import as_method, retire
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule
 from skforge.compiler.transforms import apply_transform, decide, predict_proba
@@ -19,7 +21,20 @@ from skforge.compiler.transforms_sklearn import decision_function, score_samples
 
 Array = NDArray[Any]
 
+#: Methods that may be compiled entries.
+METHODS = (
+    "predict",
+    "predict_proba",
+    "predict_raw",
+    "decision_function",
+    "score_samples",
+)
+
 CLASSIFICATION = ("binary", "multiclass", "multilabel")
+
+
+#: Held for a moment, and again by a predictor that is freed in it.
+_METHODS_CHANGE = RLock()
 
 
 def _untried(X: Any) -> None:
@@ -43,11 +58,15 @@ class Predictor:
     __slots__ = (
         "_classes",
         "_dtype",
+        "_methods",
+        "_retired",
         "_width",
+        "fast_decision_function",
         "fast_jobs",
         "fast_predict",
         "fast_predict_proba",
         "fast_predict_raw",
+        "fast_score_samples",
         "forest",
         "module",
         "offered",
@@ -55,6 +74,8 @@ class Predictor:
     )
 
     def __init__(self, module: CompiledModule, estimator: Any) -> None:
+        self._retired = False
+        self._methods: dict[Entry, tuple[Any, Any]] = {}
         self.module = module
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest)
@@ -67,15 +88,53 @@ class Predictor:
         self.offered: dict[Any, Any] = {}
         #: Compiled calls, each a function of one argument that declines with None
         #: what it is not for; sought on the first ordinary call.
-        self.fast_predict: Entry | None = _UNTRIED
-        self.fast_predict_proba: Entry | None = _UNTRIED
-        self.fast_predict_raw: Entry | None = _UNTRIED
+        self.fast_predict: Entry | None
+        self.fast_predict_proba: Entry | None
+        self.fast_predict_raw: Entry | None
+        self.fast_decision_function: Entry | None
+        self.fast_score_samples: Entry | None
         self.fast_jobs: int | None = None
+        self._forget_entries()
+
+    def __del__(self) -> None:
+        self.retire()
+
+    def retire(self) -> None:
+        """Make bound methods that are kept ask their object from now on."""
+        with _METHODS_CHANGE:
+            self._retired = True
+            for entry in self._methods:
+                retire(entry)
+
+    def method(self, owner: Any, function: Any) -> Any:
+        """Return a method of the owner as fast as it can be found and called.
+
+        Parameters
+        ----------
+        owner : CompiledForest
+            Whose predictor this is.
+        function : function
+            The method, which finds an entry by its own name.
+
+        Returns
+        -------
+        callable
+            The method's entry, with the function behind it; or the function.
+        """
+        entry = getattr(self, f"fast_{function.__name__}")
+        if entry is None or entry is _UNTRIED:
+            return function
+        with _METHODS_CHANGE:
+            if self._retired:
+                return function
+            if entry not in self._methods:
+                self._methods[entry] = function, as_method(entry, owner, function)
+            behind, made = self._methods[entry]
+        return made if behind is function else function
 
     def predict(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return labels, targets or scores, as the source's ``predict`` does."""
-        self._seek_entry("predict", n_jobs)
-        return self._predict(X, n_jobs)
+        return self._answer("predict", X, n_jobs)
 
     def _predict(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict", n_jobs)
@@ -87,8 +146,7 @@ class Predictor:
 
     def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return class probabilities; a list for several targets of scikit-learn."""
-        self._seek_entry("predict_proba", n_jobs)
-        return self._predict_proba(X, n_jobs)
+        return self._answer("predict_proba", X, n_jobs)
 
     def _predict_proba(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict_proba", n_jobs)
@@ -98,6 +156,9 @@ class Predictor:
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return scores of classes, or of how far from an outlier a row is."""
+        return self._answer("decision_function", X, n_jobs)
+
+    def _decision_function(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "decision_function", n_jobs)
         if raw is None:
             return self.source.call("decision_function", X)
@@ -107,6 +168,9 @@ class Predictor:
 
     def score_samples(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return how usual each row is for an isolation forest."""
+        return self._answer("score_samples", X, n_jobs)
+
+    def _score_samples(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "score_samples", n_jobs)
         if raw is None:
             return self.source.call("score_samples", X)
@@ -114,12 +178,26 @@ class Predictor:
 
     def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return raw scores."""
-        self._seek_entry("predict_raw", n_jobs)
-        return self._predict_raw(X, n_jobs)
+        return self._answer("predict_raw", X, n_jobs)
 
     def _predict_raw(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict_raw", n_jobs)
         return self.source.call("predict_raw", X) if raw is None else raw
+
+    def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer by the method's entry, which is compiled now if it has one to be."""
+        entry = getattr(self, f"fast_{method}")
+        if entry is not None and n_jobs == self.fast_jobs:
+            found = entry(X)
+            if found is not None:
+                return found
+        self._seek_entry(method, n_jobs)
+        return getattr(self, f"_{method}")(X, n_jobs)
+
+    def _forget_entries(self) -> None:
+        for method in METHODS:
+            setattr(self, f"fast_{method}", _UNTRIED)
+        self.offered.clear()
 
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
@@ -128,16 +206,23 @@ class Predictor:
         of them anew, each when its method is next called.
         """
         if n_jobs != self.fast_jobs:
-            self.fast_predict = self.fast_predict_proba = _UNTRIED
-            self.fast_predict_raw = _UNTRIED
+            self._forget_entries()
             self.fast_jobs = n_jobs
         if getattr(self, f"fast_{method}") is _UNTRIED:
             setattr(self, f"fast_{method}", None)  # for other threads meanwhile
             ordinary = partial(getattr(self, f"_{method}"), n_jobs=1)
             entry = build_entry(
-                self.module, self.source, method, ordinary, n_jobs, self._classes
+                self.module, self.source, method, ordinary, n_jobs, self._names()
             )
             setattr(self, f"fast_{method}", entry)
+            self.offered.clear()  # the methods found so far are slower
+
+    def _names(self) -> Any:
+        """Return the labels that ``predict`` returns; None for 0, 1, and so on."""
+        if transforms_onnx.is_onnx(self.forest) and self.forest.class_labels:
+            places = np.arange(len(self.forest.class_labels))
+            return transforms_onnx.labels(self.forest, places)
+        return self._classes
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""

@@ -230,7 +230,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         self.tuning_result_ = None
         self.compile_time_ = seconds
         self._asked = asked
+        before = self.__dict__.get("_predictor")
         self._predictor = predictor
+        if before is not None:
+            before.retire()
         return self
 
     def _compile(
@@ -268,7 +271,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
 
     # ---------------------------------------------------------- predictions
 
-    @offered("predict")
+    @offered("predict", entry=True)
     def predict(self, X: Any, **params: Any) -> Any:
         """Return what the model's own ``predict`` returns, bit for bit.
 
@@ -286,20 +289,12 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             Labels of a classifier, also where the model is a Booster or a file.
         """
-        try:
-            predictor = self._predictor
-        except AttributeError:
-            predictor = self._revive()
+        predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
             return predictor.source.call("predict", X, **params)
-        entry = predictor.fast_predict
-        if entry is not None and predictor.fast_jobs == self.n_jobs:
-            found = entry(X)
-            if found is not None:
-                return found
         return predictor.predict(X, self.n_jobs)
 
-    @offered("predict_proba")
+    @offered("predict_proba", entry=True)
     def predict_proba(self, X: Any, **params: Any) -> Any:
         """Return the probability of each class.
 
@@ -315,17 +310,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes), or a list of them
             A list for scikit-learn models of several targets.
         """
-        try:
-            predictor = self._predictor
-        except AttributeError:
-            predictor = self._revive()
+        predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
             return predictor.source.call("predict_proba", X, **params)
-        entry = predictor.fast_predict_proba
-        if entry is not None and predictor.fast_jobs == self.n_jobs:
-            found = entry(X)
-            if found is not None:
-                return found
         return predictor.predict_proba(X, self.n_jobs)
 
     @offered("predict_log_proba")
@@ -345,7 +332,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         return predictor.predict_log_proba(X, self.n_jobs)
 
-    @offered("decision_function")
+    @offered("decision_function", entry=True)
     def decision_function(self, X: Any) -> Any:
         """Return the model's own decision function.
 
@@ -361,7 +348,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         return predictor.decision_function(X, self.n_jobs)
 
-    @offered("score_samples")
+    @offered("score_samples", entry=True)
     def score_samples(self, X: Any) -> Any:
         """Return the model's own scores of the rows.
 
@@ -394,6 +381,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor") or self._revive()
         return predictor.apply(X, self.n_jobs)
 
+    @offered("predict_raw", entry=True)
     def predict_raw(self, X: Any) -> Any:
         """Return raw scores: XGBoost's margins, averages of scikit-learn's forests.
 
@@ -407,15 +395,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             In the dtype in which the source sums.
         """
-        try:
-            predictor = self._predictor
-        except AttributeError:
-            predictor = self._revive()
-        entry = predictor.fast_predict_raw
-        if entry is not None and predictor.fast_jobs == self.n_jobs:
-            found = entry(X)
-            if found is not None:
-                return found
+        predictor = self.__dict__.get("_predictor") or self._revive()
         return predictor.predict_raw(X, self.n_jobs)
 
     @offered("score")
@@ -564,6 +544,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
                 InconsistentVersionWarning,
                 stacklevel=2,
             )
+        before = self.__dict__.pop("_predictor", None)
+        if before is not None:  # a state for an object that had one
+            before.retire()
         super().__setstate__(state)
         if self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu"):
             self.target_ = Target.host()

@@ -221,6 +221,7 @@ class CompiledModule:
         refused: entries.Refused = "nothing",
         *,
         n_jobs: int | None = None,
+        classes: Any = None,
     ) -> Any:
         """Return a compiled function of one argument, or None where there is none.
 
@@ -241,6 +242,8 @@ class CompiledModule:
         n_jobs : int or None
             Threads other calls may use: the entry itself runs on its caller's thread,
             and leaves batches worth more than one to them.
+        classes : ndarray of shape (n_classes,), default=None
+            For "labels": what to return instead of the classes' numbers.
 
         Returns
         -------
@@ -279,8 +282,10 @@ class CompiledModule:
             last_rows=tuple(first - 1 for first in self._first_rows[1:]),
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
+            method_rows=max(1, 2 * WORK_PER_THREAD // work),
         )
-        return entries.build_entry(kind, self._table, self.target)
+        labels = classes if output == "labels" else None
+        return entries.build_entry(kind, self._table, self.target, labels)
 
     def _publish(self, index: int, kernel: Kernel) -> None:
         # An entry runs whole batches: not for kernels that take parts of one.

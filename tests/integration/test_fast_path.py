@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import pickle
+import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -475,8 +478,6 @@ def test_arguments_of_the_source_go_to_the_source():
 
 
 def test_a_fitted_model_is_freed_with_its_entries():
-    import weakref
-
     model = fresh()
     entries(model)
     holders = [weakref.ref(entry_calls(model)["predict_raw"].__self__)]
@@ -495,3 +496,131 @@ def test_the_entry_answers_the_second_call_alone(no_ordinary_path):
         getattr(model, method)(X[:1])
         with pytest.raises(AssertionError, match="the ordinary path"):
             getattr(model, method)(X[0])
+
+
+# ------------------------------------------------------------------ bound methods
+
+
+def test_a_bound_method_that_is_kept_follows_its_model():
+    model = fresh()
+    entries(model)
+    kept = {method: getattr(model, method) for method in METHODS}
+    old, new = (
+        source(f"RandomForestClassifier of {kind}") for kind in ("names", "three")
+    )
+    assert not inspect.isfunction(kept["predict"].__func__)  # the entry itself
+    for method in ("predict", "predict_proba"):
+        assert_same(kept[method](X[:1]), getattr(old, method)(X[:1]))
+        assert_same(kept[method](X=X[:1]), getattr(old, method)(X[:1]))
+    model.set_params(estimator=new).fit(X)
+    for _ in range(2):
+        for method in ("predict", "predict_proba"):
+            assert_same(kept[method](X[:1]), getattr(new, method)(X[:1]))
+            assert_same(getattr(model, method)(X[:1]), getattr(new, method)(X[:1]))
+
+
+def test_a_bound_method_keeps_its_model_and_is_copied_with_it():
+    model = fresh()
+    entries(model)
+    kept = model.predict
+    expected = kept(X[:1])
+    copies = pickle.loads(pickle.dumps(kept)), copy.deepcopy(kept)
+    assert copies[0].__self__ is not model and copies[1].__self__ is not model
+    assert kept == model.predict and kept.__self__ is model
+    alone = weakref.ref(model)
+    del model
+    gc.collect()
+    for method in (kept, *copies):
+        assert_same(method(X[:1]), expected)
+    del method, kept
+    assert alone() is None  # at once: no cycle waits for the collector
+
+
+def test_methods_of_another_model_do_not_answer_for_it():
+    model, other = fresh(), CompiledForest(source("RandomForestClassifier")).fit(X)
+    entries(model), entries(other)
+    method = model.predict.__func__
+    assert method(other, X[:1]).tolist() == other.predict(X[:1]).tolist()
+    del model
+    again = CompiledForest(source("RandomForestClassifier")).fit(X)
+    assert_same(method(again, X[:1]), again.predict(X[:1]))
+
+
+def test_methods_on_the_class_and_of_subclasses_are_what_they_were():
+    class Louder(CompiledForest):
+        def predict(self, X: Any) -> Any:
+            return np.char.upper(super().predict(X))
+
+    model = fresh()
+    louder = Louder(source("RandomForestClassifier of names")).fit(X)
+    entries(model), entries(louder)
+    for _ in range(2):
+        found = louder.predict(X[:1])
+        assert found.tolist() == np.char.upper(model.predict(X[:1])).tolist()
+    found = CompiledForest.predict(model, X[:1])
+    assert found.tolist() == model.predict(X[:1]).tolist()
+    assert list(inspect.signature(CompiledForest.predict).parameters) == [
+        "self",
+        "X",
+        "params",
+    ]
+    assert str(inspect.signature(model.predict)) == "(X, **params)"
+    assert model.predict.__doc__ == CompiledForest.predict.__doc__
+    assert model.predict.__name__ == "predict"
+
+
+def test_methods_can_be_replaced_on_one_model(monkeypatch):
+    model = fresh()
+    entries(model)
+    monkeypatch.setattr(model, "predict", lambda X: "mine")
+    assert model.predict(X[:1]) == "mine"
+    monkeypatch.undo()
+    assert model.predict(X[:1]).tolist() == fresh().predict(X[:1]).tolist()
+
+
+def test_a_method_the_model_has_not_is_not_there_after_calls():
+    model = CompiledForest(source("RandomForestRegressor")).fit(X)
+    for _ in range(3):
+        model.predict(X[:1])
+        assert not hasattr(model, "predict_proba")
+
+
+def test_many_threads_find_one_method_while_another_fits():
+    model, names = fresh(), {"no", "yes", "0", "1", "2"}
+    three = source("RandomForestClassifier of three")
+    two = source("RandomForestClassifier of names")
+    wrong: list[Any] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        kept = model.predict
+        while not stop.is_set():
+            for found in (model.predict(X[:1]), kept(X[:1])):
+                if str(found[0]) not in names:
+                    wrong.append(found)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    try:
+        for own in (three, two, three):
+            model.set_params(estimator=own).fit(X)
+            for _ in range(20):
+                assert_same(model.predict(X[:9]), own.predict(X[:9]))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert model.predict.__func__ is model.predict.__func__
+    assert inspect.isbuiltin(model.predict.__func__)
+
+
+def test_a_state_given_to_a_fitted_model_replaces_its_methods():
+    model = fresh()
+    other = CompiledForest(source("RandomForestClassifier of three")).fit(X)
+    entries(model)
+    kept = model.predict
+    model.__setstate__(other.__getstate__())
+    assert_same(kept(X[:9]), other.predict(X[:9]))
+    assert_same(model.predict(X[:9]), other.predict(X[:9]))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import os
 import sys
 import threading
 import time
+import types
 import warnings
 import weakref
 from collections.abc import Callable
@@ -711,3 +713,108 @@ def test_it_is_a_builtin_function_without_a_wrapper():
     entry = MODULE.entry()
     assert type(entry).__name__ == "builtin_function_or_method"
     assert entry.__name__ == "predict"
+
+
+# ---------------------------------------------------------------- labels and methods
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array([0, 1, 2]),
+        np.array([-1, 1, 7]),
+        np.array([2**62, -(2**62), 5]),
+        np.array(["no", "yes", "perhaps"]),
+        np.array(["no", 1, None], dtype=object),
+        np.array([0.5, 1.5, 2.5]),
+        np.array([False, True, True]),
+        np.array([3, 4, 5], np.int8),
+        np.arange(entries.MAX_LABELS + 1),
+    ],
+    ids=lambda classes: f"{classes.dtype}-{len(classes)}-{classes[-1]}",
+)
+def test_labels_instead_of_their_places(classes, n_outputs):
+    module = compiled(forest_of(n_outputs, "sigmoid" if n_outputs == 1 else "softmax"))
+    entry = module.entry("labels", classes=classes)
+    rows = rows_of(module.forest, 50)
+    places = wanted(module, "labels", rows)
+    assert len(np.unique(places)) > 1
+    for part in (slice(0, 1), slice(None)):
+        found = entry(rows[part])
+        assert found.dtype == classes.dtype
+        assert found.tolist() == classes[places[part]].tolist()
+    before = sys.getrefcount(classes)
+    for _ in range(1000):
+        entry(rows)
+    assert abs(sys.getrefcount(classes) - before) < 10
+    assert entry(rows[:, :2]) is None
+
+
+class _Owner:
+    """What a method is bound to."""
+
+
+def _answer(owner: Any, X: Any, **params: Any) -> Any:
+    """Say what came."""
+    return owner, X, params
+
+
+def method_of(owner: Any) -> tuple[Any, Any]:
+    entry = compiled(forest_of()).entry()
+    return entry, entries.as_method(entry, owner, _answer)
+
+
+def test_a_method_answers_its_owner_and_asks_its_function_for_the_rest():
+    owner, other = _Owner(), _Owner()
+    entry, method = method_of(owner)
+    bound = types.MethodType(method, owner)
+    assert_equal(bound(ROWS), entry(ROWS))
+    wrong = ROWS[:, :2]
+    assert bound(wrong)[:2] == (owner, wrong) and bound(wrong)[2] == {}
+    assert bound(X=ROWS)[1] is ROWS
+    assert bound(ROWS, most=3)[2] == {"most": 3}
+    assert types.MethodType(method, other)(ROWS)[0] is other
+    for arguments in ((), (ROWS, ROWS)):
+        with pytest.raises(TypeError, match="_answer"):
+            bound(*arguments)
+    many = np.zeros((10**6, WIDTH), np.float32)[:200_000]
+    assert entry(many) is not None
+    assert bound(many)[1] is many  # another number of threads may be asked for
+
+
+def test_a_method_looks_like_its_function():
+    owner = _Owner()
+    bound = types.MethodType(method_of(owner)[1], owner)
+    assert bound.__name__ == "_answer" and bound.__doc__ == "Say what came."
+    assert str(inspect.signature(bound)) == "(X, **params)"
+    assert inspect.ismethod(bound) and bound.__self__ is owner
+
+
+def test_a_retired_method_asks_its_function():
+    owner = _Owner()
+    entry, method = method_of(owner)
+    entries.retire(entry)
+    assert method(owner, ROWS)[0] is owner
+    assert entry(ROWS) is not None
+
+
+def test_a_method_raises_what_its_function_raises_and_leaks_nothing():
+    def refuse(owner: Any, X: Any) -> Any:
+        raise KeyError(owner)
+
+    owner = _Owner()
+    entry = compiled(forest_of()).entry()
+    method = entries.as_method(entry, owner, refuse)
+    wrong = ROWS[:, :2]
+    kept = [sys.getrefcount(thing) for thing in (owner, wrong, ROWS, refuse, method)]
+    for _ in range(1000):
+        with pytest.raises(KeyError):
+            method(owner, wrong)
+        method(owner, ROWS)
+    after = [sys.getrefcount(thing) for thing in (owner, wrong, ROWS, refuse, method)]
+    assert after == kept
+    holder = weakref.ref(entry.__self__)
+    del entry, method
+    gc.collect()
+    assert holder() is None

@@ -6,18 +6,18 @@ too, as a C function that Python calls directly (a ``PyCFunction``; no C extensi
 
     entry(rows):
       if type(rows) is not numpy.ndarray: return None
-      view = buffer(rows)
       if not 2-d, no floats, other width, gaps between columns: return None
       if no kernel is compiled for this many rows: return None
       if float64 for float32 or the other way: convert
       if a value is one the source refuses (inf): return None
       out = numpy.empty(...)
-      kernel(view, out)           # without the GIL when it is worth it
+      kernel(rows, out)           # without the GIL when it is worth it
       transform(out)
       return out
 
 ``None`` means "not for me": the caller takes its ordinary path, which validates, warns
-and raises as the source does.
+and raises as the source does. :func:`as_method` makes a method of an entry, which calls
+that ordinary path itself.
 """
 
 from __future__ import annotations
@@ -25,23 +25,35 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import BuiltinFunctionType
+from inspect import Parameter, Signature, signature
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.backends.entry_code import (
     ARRAY_DATA,
+    ARRAY_DTYPE,
+    ARRAY_NDIM,
+    ARRAY_SHAPE,
+    ARRAY_STRIDES,
+    DTYPE_CODES,
+    DTYPE_KIND,
     MAX_SLOTS,
     OB_TYPE,
-    REFUSED,
-    EntryKind,
-    Refused,
     write,
 )
-from skforge.compiler.backends.entry_steps import OUTPUTS, Output, Steps, steps
+from skforge.compiler.backends.entry_steps import (
+    OUTPUTS,
+    REFUSED,
+    EntryKind,
+    Output,
+    Refused,
+    Steps,
+    steps,
+)
 from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
 from skforge.compiler.forest import Forest
 from skforge.compiler.target import Target
@@ -57,13 +69,17 @@ __all__ = [
     "Output",
     "Refused",
     "Steps",
+    "as_method",
     "build_entry",
+    "retire",
     "steps",
     "supports",
 ]
 
 #: Work, in rows * hops, from which the GIL is released: about 20 us.
 GIL_WORK = 30_000
+#: Labels of a table in an entry's code.
+MAX_LABELS = 1000
 #: Values of the rows from which the ordinary path's microseconds do not count.
 MAX_VALUES = 1 << 20
 
@@ -96,9 +112,26 @@ class KernelTable:
 class _Holder:
     """Owns everything an entry needs; it is the function's ``self``."""
 
-    def __init__(self, jit: JitModule, table: KernelTable, name: bytes) -> None:
-        self.jit, self.table, self.name = jit, table, name
-        self.definition = _MethodDef()
+    def __init__(self, table: KernelTable) -> None:
+        self.table = table
+        self.jit: JitModule | None = None
+        #: Of the method: its object while that may be answered, and its function.
+        self.words = (ctypes.c_int64 * 2)()
+        self.function: Any = None
+        self.kept: list[object] = []
+
+    def define(self, symbol: str, flags: int, name: str, doc: str | None) -> Any:
+        """Return a compiled function as one that Python can call."""
+        assert self.jit is not None
+        texts = (name.encode(), None if doc is None else doc.encode())
+        definition = _MethodDef(texts[0], self.jit.address(symbol), flags, texts[1])
+        self.kept.append((definition, texts))
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype = ctypes.py_object
+        make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        function = make(ctypes.addressof(definition), self, None)
+        assert isinstance(function, BuiltinFunctionType)
+        return function
 
 
 class _MethodDef(ctypes.Structure):
@@ -110,7 +143,7 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-_METH_O = 0x0008
+_METH_O, _METH_FASTCALL_KEYWORDS = 0x0008, 0x0080 | 0x0002
 
 
 def supports(forest: Forest) -> bool:
@@ -129,24 +162,90 @@ def supports(forest: Forest) -> bool:
     )
 
 
-def build_entry(kind: EntryKind, table: KernelTable, target: Target) -> Any:
-    """Compile an entry point and return it as a Python function of one argument."""
+def build_entry(
+    kind: EntryKind, table: KernelTable, target: Target, classes: Any = None
+) -> Any:
+    """Compile an entry point and return it as a Python function of one argument.
+
+    Parameters
+    ----------
+    kind : EntryKind
+        What it computes.
+    table : KernelTable
+        The kernels it calls.
+    target : Target
+        What they are compiled for.
+    classes : ndarray or None
+        Labels to answer with instead of their places.
+
+    Returns
+    -------
+    builtin function
+    """
     api = _numpy_api()
     assert api is not None
     symbols = dict(_python_symbols())
     symbols["skf_empty"], symbols["skf_descr"] = api.empty, api.descr_from_type
-    text = write(kind, table.address, api.array_type)
-    jit = compile_functions([text], target, symbols)
-    holder = _Holder(jit, table, b"predict")
-    holder.definition.name = holder.name
-    holder.definition.function = jit.address("skf_entry")
-    holder.definition.flags = _METH_O
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype = ctypes.py_object
-    make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    function = make(ctypes.addressof(holder.definition), holder, None)
-    assert isinstance(function, BuiltinFunctionType)
-    return function
+    holder = _Holder(table)
+    words = ctypes.addressof(holder.words)
+    if classes is not None:
+        kind = replace(kind, **_labels(classes, holder.kept))
+    text = write(kind, table.address, api.array_type, words)
+    holder.jit = compile_functions([text], target, symbols)
+    return holder.define("skf_entry", _METH_O, "predict", None)
+
+
+def _labels(classes: Any, kept: list[object]) -> dict[str, Any]:
+    """Return how places of classes become labels: by a table, or by NumPy's take."""
+    if classes.dtype != np.int64 or len(classes) > MAX_LABELS:
+        take = classes.take
+        kept.append(take)
+        return {"take": id(take)}
+    if np.array_equal(classes, np.arange(len(classes))):
+        return {}  # a label is its place
+    return {"labels": tuple(classes.tolist())}
+
+
+def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
+    """Return an entry as a method of one object, backed by a Python function.
+
+    Bound to the object and called with rows alone, it answers as the entry does.
+    Whatever else it is called with, or bound to, and all that the entry declines, it
+    passes on to the function.
+
+    Parameters
+    ----------
+    entry : builtin function
+        From :func:`build_entry`.
+    owner : object
+        Not kept alive; call :func:`retire` before it is gone, or changes.
+    function : function
+        Takes the object, the rows and whatever else; lends its name, signature and
+        documentation.
+
+    Returns
+    -------
+    builtin function
+        To be bound with ``types.MethodType``. An entry has one method at most.
+    """
+    holder = entry.__self__
+    assert holder.function is None
+    holder.function = function
+    holder.words[1] = id(function)
+    holder.words[0] = id(owner)
+    names = [str(p) for p in _without_types(signature(function))]
+    doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
+    return holder.define("skf_method", _METH_FASTCALL_KEYWORDS, function.__name__, doc)
+
+
+def retire(entry: Any) -> None:
+    """Let an entry's method pass on every call from now on."""
+    entry.__self__.words[0] = 0
+
+
+def _without_types(given: Signature) -> list[Parameter]:
+    """Return parameters as the text that CPython keeps for builtins may have them."""
+    return [p.replace(annotation=Parameter.empty) for p in given.parameters.values()]
 
 
 # ------------------------------------------------------------ the process
@@ -192,19 +291,38 @@ def _arrays_are_laid_out_as_known() -> bool:
     """Look for the type and the data of an array where an entry looks for them."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
-    array = np.empty(1)
-    found = [
-        ctypes.c_void_p.from_address(id(array) + offset).value
-        for offset in (OB_TYPE, ARRAY_DATA)
-    ]
-    return found == [id(np.ndarray), array.ctypes.data]
+    for dtype, code in DTYPE_CODES.items():
+        array = np.empty((3, 5), dtype)
+        kind, data, shape, strides, own = (
+            ctypes.c_int64.from_address(id(array) + offset).value
+            for offset in (
+                OB_TYPE,
+                ARRAY_DATA,
+                ARRAY_SHAPE,
+                ARRAY_STRIDES,
+                ARRAY_DTYPE,
+            )
+        )
+        if (kind, data, own) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
+            return False
+        if ctypes.c_int.from_address(id(array) + ARRAY_NDIM).value != array.ndim:
+            return False
+        pair = ctypes.c_int64 * 2
+        found = *pair.from_address(shape), *pair.from_address(strides)
+        if found != (*array.shape, *array.strides):
+            return False
+        bits = ctypes.c_uint32.from_address(own + DTYPE_KIND).value
+        if bits & 0xFFFFFF != code:
+            return False
+    return True
 
 
 @lru_cache(maxsize=1)
 def _python_symbols() -> tuple[tuple[str, int], ...]:
     names = {
-        "skf_get_buffer": "PyObject_GetBuffer",
-        "skf_release": "PyBuffer_Release",
+        "skf_vectorcall": "PyObject_Vectorcall",
+        "skf_call": "PyObject_CallOneArg",
+        "skf_decref": "Py_DecRef",
         "skf_clear": "PyErr_Clear",
         "skf_incref": "Py_IncRef",
         "skf_save_thread": "PyEval_SaveThread",

@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
-
 import numpy as np
 
-from skforge.compiler.backends.entry_steps import Steps
-
-Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
-REFUSED: tuple[Refused, ...] = get_args(Refused)
+from skforge.compiler.backends.entry_results import ResultWriter
+from skforge.compiler.backends.entry_steps import EntryKind
 
 #: Model slots a kernel may have to be called from here.
 MAX_SLOTS = 60
 #: Numbers of scratch on the stack: rows in the other precision, sums to be transformed.
 MAX_SCRATCH = 2048
 
-#: Offsets in Py_buffer, PyObject and PyArrayObject of CPython on 64-bit machines.
-_BUF, _NDIM, _FORMAT, _SHAPE, _STRIDES = 0, 36, 40, 48, 56
-OB_TYPE, ARRAY_DATA = 8, 16
-_PYBUF_FULL_RO = 0x11C
-_LLVM = {"float32": "float", "float64": "double", "int64": "i64"}
+#: Offsets in PyObject, PyArrayObject and PyArray_Descr on 64-bit machines.
+OB_TYPE, ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES = 8, 16, 24, 32, 40
+ARRAY_DTYPE, DTYPE_KIND = 56, 24
+#: Kind, character and byte order of the dtypes of rows, as three bytes of a number.
+DTYPE_CODES = {
+    dtype: int.from_bytes(f"f{np.dtype(dtype).char}=".encode(), "little")
+    for dtype in ("float32", "float64")
+}
 
 
-@dataclass(frozen=True, slots=True)
-class EntryKind:
-    """What an entry point computes, as far as its code depends on it."""
-
-    n_features: int
-    n_outputs: int
-    row_dtype: str
-    sum_dtype: str
-    steps: Steps
-    refused: Refused
-    last_rows: tuple[int, ...]  # upper end of each batch range but the last
-    most_rows: int  # more are left to the ordinary path
-    gil_rows: int  # from this many the GIL is released
-
-
-def write(kind: EntryKind, table: int, array_type: int) -> str:
+def write(kind: EntryKind, table: int, array_type: int, method: int) -> str:
     """Return the module of an entry point.
 
     Parameters
@@ -50,46 +33,42 @@ def write(kind: EntryKind, table: int, array_type: int) -> str:
         Address of the kernels' table.
     array_type : int
         Address of ``numpy.ndarray``.
+    method : int
+        Address of two words: the object whose method it is, and the function behind
+        the method, called where the entry declines; 0 and 0 where it is no method.
 
     Returns
     -------
     str
         It declares ``skf_*`` functions of CPython, NumPy and the C library.
     """
-    return _Writer(kind, table, array_type).text()
+    return _Writer(kind, table, array_type, method).text()
 
 
-class _Writer:
+class _Writer(ResultWriter):
     """Writes the LLVM text of one entry point."""
 
-    def __init__(self, kind: EntryKind, table: int, array_type: int) -> None:
-        self.k, self.table, self.array_type = kind, table, array_type
-        self.sum = _LLVM[kind.sum_dtype]
-        self.suffix = "f" if self.sum == "float" else ""
-        self.in_place = kind.steps.result == "values"
-        match kind.steps.result:
-            case "values":
-                self.dtype, self.columns = kind.sum_dtype, kind.n_outputs
-            case "both_classes":
-                self.dtype, self.columns = kind.sum_dtype, 2
-            case "above":
-                self.columns = kind.n_outputs
-                self.dtype = "int64" if kind.n_outputs == 1 else "float64"
-            case "best":
-                self.dtype, self.columns = "int64", 1
+    def __init__(
+        self, kind: EntryKind, table: int, array_type: int, method: int
+    ) -> None:
+        super().__init__(kind)
+        self.table, self.array_type, self.method = table, array_type, method
 
     def text(self) -> str:
         """Return the module."""
         k = self.k
         item = np.dtype(k.row_dtype).itemsize
-        own, other = ("f", "d") if item == 4 else ("d", "f")
+        own, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
+        if item == 8:
+            own, other = other, own
         row_bytes = k.n_features * item
         most = k.most_rows
         if not self.in_place:
             most = min(most, MAX_SCRATCH // k.n_outputs)
         return f"""
-declare i32 @skf_get_buffer(ptr, ptr, i32)
-declare void @skf_release(ptr)
+declare ptr @skf_vectorcall(ptr, ptr, i64, ptr)
+declare ptr @skf_call(ptr, ptr)
+declare void @skf_decref(ptr)
 declare void @skf_clear()
 declare void @skf_incref(ptr)
 declare ptr @skf_save_thread()
@@ -100,34 +79,28 @@ declare {self.sum} @skf_exp{self.suffix}({self.sum})
 declare double @skf_log1p(double)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-define ptr @skf_entry(ptr %self, ptr %arg) {{
+{self._labels()}
+{self._callers(most)}
+define internal ptr @skf_body(ptr %arg, i64 %most) noinline {{
 entry:
-  %view = alloca [80 x i8], align 16
   %dims = alloca [2 x i64], align 16
   %slots = alloca [{MAX_SLOTS + 4} x i64], align 16
-  %type.at = getelementptr i8, ptr %arg, i64 {OB_TYPE}
-  %type = load i64, ptr %type.at
+{_field("type", "arg", OB_TYPE, "i64")}
   %is.array = icmp eq i64 %type, {self.array_type}
-  br i1 %is.array, label %open, label %none
-open:
-  %failed = call i32 @skf_get_buffer(ptr %arg, ptr %view, i32 {_PYBUF_FULL_RO})
-  %opened = icmp eq i32 %failed, 0
-  br i1 %opened, label %look, label %forget
-forget:
-  call void @skf_clear()
-  br label %none
+  br i1 %is.array, label %look, label %decline
 look:
-{self._field("ndim", _NDIM, "i32")}
+{_field("ndim", "arg", ARRAY_NDIM, "i32")}
   %is.matrix = icmp eq i32 %ndim, 2
   br i1 %is.matrix, label %matrix, label %decline
 matrix:
-{self._field("format", _FORMAT, "ptr")}
-{self._field("shape", _SHAPE, "ptr")}
-{self._field("strides", _STRIDES, "ptr")}
-{self._field("given", _BUF, "ptr")}
-  %code = load i16, ptr %format, align 1
-  %is.own = icmp eq i16 %code, {ord(own)}
-  %is.other = icmp eq i16 %code, {ord(other)}
+{_field("dtype", "arg", ARRAY_DTYPE, "ptr")}
+{_field("shape", "arg", ARRAY_SHAPE, "ptr")}
+{_field("strides", "arg", ARRAY_STRIDES, "ptr")}
+{_field("given", "arg", ARRAY_DATA, "ptr")}
+{_field("kinds", "dtype", DTYPE_KIND, "i32")}
+  %code = and i32 %kinds, {0xFFFFFF}
+  %is.own = icmp eq i32 %code, {own}
+  %is.other = icmp eq i32 %code, {other}
   %is.float = or i1 %is.own, %is.other
   %item = select i1 %is.own, i64 {item}, i64 {12 - item}
   %in.item = sub i64 %item, 1
@@ -144,7 +117,7 @@ matrix:
   %odd = and i64 %places, %in.item
   %is.aligned = icmp eq i64 %odd, 0
   %some = icmp sgt i64 %n, 0
-  %few = icmp sle i64 %n, {most}
+  %few = icmp sle i64 %n, %most
   %a1 = and i1 %is.float, %is.width
   %a2 = and i1 %is.step, %is.aligned
   %a3 = and i1 %some, %few
@@ -171,8 +144,8 @@ allocate:
   %descr = call ptr @skf_descr(i32 {np.dtype(self.dtype).num})
   %out = call ptr @skf_empty(i32 {1 + (self.columns > 1)}, ptr %dims, ptr %descr, i32 0)
   %made = icmp ne ptr %out, null
-  br i1 %made, label %run, label %forget.view
-forget.view:
+  br i1 %made, label %run, label %forget
+forget:
   call void @skf_clear()
   br label %decline
 run:
@@ -206,31 +179,57 @@ held:
   call void %kernel(ptr %slots, ptr null, i64 1)
   br label %done
 done:
-  call void @skf_release(ptr %view)
   %count = mul i64 %n, {k.n_outputs}
   br label %divide0
 {self._divide()}
 {self._transform()}
 {self._finish()}
-return:
-  ret ptr %out
+{self._return()}
 decline:
-  call void @skf_release(ptr %view)
-  br label %none
+  ret ptr null
+}}
+"""
+
+    def _callers(self, most: int) -> str:
+        """Return the two functions that Python calls: of rows, and a method's."""
+        return f"""define ptr @skf_entry(ptr %self, ptr %arg) {{
+  %found = call ptr @skf_body(ptr %arg, i64 {most})
+  %is.found = icmp ne ptr %found, null
+  br i1 %is.found, label %return, label %none
+return:
+  ret ptr %found
 none:
   %nothing = inttoptr i64 {id(None)} to ptr
   call void @skf_incref(ptr %nothing)
   ret ptr %nothing
 }}
+
+define ptr @skf_method(ptr %self, ptr %args, i64 %nargs, ptr %names) {{
+  %owner = load i64, ptr inttoptr (i64 {self.method} to ptr)
+  %is.two = icmp eq i64 %nargs, 2
+  %is.plain = icmp eq ptr %names, null
+  %is.call = and i1 %is.two, %is.plain
+  br i1 %is.call, label %look, label %ask
+look:
+  %object = load i64, ptr %args
+  %is.owner = icmp eq i64 %object, %owner
+  br i1 %is.owner, label %try, label %ask
+try:
+  %arg.at = getelementptr ptr, ptr %args, i64 1
+  %arg = load ptr, ptr %arg.at
+  %found = call ptr @skf_body(ptr %arg, i64 {min(most, self.k.method_rows)})
+  %is.found = icmp ne ptr %found, null
+  br i1 %is.found, label %return, label %ask
+return:
+  ret ptr %found
+ask:
+  %function = load ptr, ptr inttoptr (i64 {self.method + 8} to ptr)
+  %answer = call ptr @skf_vectorcall(ptr %function, ptr %args, i64 %nargs, ptr %names)
+  ret ptr %answer
+}}
 """
 
     # ------------------------------------------------------------ rows
-
-    def _field(self, name: str, offset: int, type_: str) -> str:
-        return (
-            f"  %{name}.at = getelementptr i8, ptr %view, i64 {offset}\n"
-            f"  %{name} = load {type_}, ptr %{name}.at"
-        )
 
     def _pick_range(self) -> str:
         """Count three words of the table for each range that ends below n."""
@@ -366,228 +365,9 @@ scan.end:
 {any_}
   %bad.{name} = or i1 {bad}, %any.{name}"""
 
-    # ------------------------------------------------------------ sums
 
-    def _sums(self) -> str:
-        """Put the sums in the output, or on the stack where the shape changes."""
-        if self.in_place:
-            return "  %sums = getelementptr i8, ptr %data, i64 0"
-        return (
-            f"  %scratch = mul i64 %n, {self.k.n_outputs}\n"
-            f"  %sums = alloca {self.sum}, i64 %scratch, align 64"
-        )
-
-    def _loop(self, name: str, count: str, body: str, after: str) -> str:
-        """Return ``for %i.name in 0 .. count`` (count > 0), then a jump."""
-        return f"""  br label %{name}.loop
-{name}.loop:
-  %i.{name} = phi i64 [ 0, %{name} ], [ %i.{name}.next, %{name}.latch ]
-{body}
-  br label %{name}.latch
-{name}.latch:
-  %i.{name}.next = add i64 %i.{name}, 1
-  %i.{name}.more = icmp slt i64 %i.{name}.next, {count}
-  br i1 %i.{name}.more, label %{name}.loop, label %{after}"""
-
-    def _divide(self) -> str:
-        t, parts = self.sum, []
-        for i, divisor in enumerate(self.k.steps.divisors):
-            name = f"divide{i}"
-            body = f"""  %at.{name} = getelementptr {t}, ptr %sums, i64 %i.{name}
-  %x.{name} = load {t}, ptr %at.{name}
-  %y.{name} = fdiv {t} %x.{name}, {_literal(divisor, self.k.sum_dtype)}
-  store {t} %y.{name}, ptr %at.{name}"""
-            after = f"divide{i + 1}"
-            parts.append(f"{name}:\n" + self._loop(name, "%count", body, after))
-        last = len(self.k.steps.divisors)
-        return "\n".join([*parts, f"divide{last}:\n  br label %transform"])
-
-    def _transform(self) -> str:
-        kind = self.k.steps.function
-        if kind == "identity":
-            return "transform:\n  br label %finish"
-        if kind == "softmax":
-            return self._softmax()
-        body = "\n".join(
-            [
-                f"  %t.at = getelementptr {self.sum}, ptr %sums, i64 %i.transform",
-                f"  %t.x = load {self.sum}, ptr %t.at",
-                *(f"  {line}" for line in self._function(kind)),
-                f"  store {self.sum} %t.y, ptr %t.at",
-            ]
-        )
-        return "transform:\n" + self._loop("transform", "%count", body, "finish")
-
-    def _function(self, kind: str) -> list[str]:
-        """Return the function of one value: from ``%t.x`` to ``%t.y``."""
-        t, exp = self.sum, f"call {self.sum} @skf_exp{self.suffix}({self.sum}"
-        limit = _literal(88.7, self.k.sum_dtype)
-        slope = _literal(-self.k.steps.parameter, self.k.sum_dtype)
-        lines = {
-            "exp": [f"%t.y = {exp} %t.x)"],
-            "hinge": [
-                f"%t.p = fcmp ogt {t} %t.x, 0.0",
-                f"%t.y = select i1 %t.p, {t} 1.0, {t} 0.0",
-            ],
-            "sigmoid": [  # NaN stays NaN, as it does in NumPy's minimum
-                f"%t.n = fneg {t} %t.x",
-                f"%t.c = fcmp ult {t} %t.n, {limit}",
-                f"%t.m = select i1 %t.c, {t} %t.n, {t} {limit}",
-                f"%t.e = {exp} %t.m)",
-                f"%t.s = fadd {t} %t.e, 1.0",
-                f"%t.y = fdiv {t} 1.0, %t.s",
-            ],
-            "logistic": [
-                f"%t.n = fmul {t} {slope}, %t.x",
-                f"%t.e = {exp} %t.n)",
-                f"%t.s = fadd {t} 1.0, %t.e",
-                f"%t.y = fdiv {t} 1.0, %t.s",
-            ],
-            "signed_square": [
-                f"%t.p = fcmp ogt {t} %t.x, 0.0",
-                f"%t.n = fcmp olt {t} %t.x, 0.0",
-                f"%t.o = uitofp i1 %t.p to {t}",
-                f"%t.m = uitofp i1 %t.n to {t}",
-                f"%t.g = fsub {t} %t.o, %t.m",
-                f"%t.h = fmul {t} %t.g, %t.x",
-                f"%t.y = fmul {t} %t.h, %t.x",
-            ],
-            "log1p_exp": [
-                f"%t.e = {exp} %t.x)",
-                "%t.y = call double @skf_log1p(double %t.e)",
-            ],
-        }
-        return lines[kind]
-
-    def _softmax(self) -> str:
-        """Float exponentials of x - max, their float64 sum in order, a division."""
-        t, k = self.sum, self.k.n_outputs
-        suffix = "f" if t == "float" else ""
-        lines = [
-            f"  %s.row = mul i64 %i.transform, {k}",
-            f"  %s.at = getelementptr {t}, ptr %sums, i64 %s.row",
-            "  br label %max",
-        ]
-
-        def inner(name: str, carry: str, init: str, body: str, after: str) -> list[str]:
-            return [
-                f"{name}:",
-                f"  br label %{name}.l",
-                f"{name}.l:",
-                f"  %j.{name} = phi i64 [ 0, %{name} ], [ %j.{name}.n, %{name}.l ]",
-                f"  %c.{name} = phi {carry} [ {init}, %{name} ], "
-                f"[ %c.{name}.n, %{name}.l ]",
-                f"  %p.{name} = getelementptr {t}, ptr %s.at, i64 %j.{name}",
-                f"  %x.{name} = load {t}, ptr %p.{name}",
-                body,
-                f"  %j.{name}.n = add i64 %j.{name}, 1",
-                f"  %m.{name} = icmp slt i64 %j.{name}.n, {k}",
-                f"  br i1 %m.{name}, label %{name}.l, label %{after}",
-            ]
-
-        low = "0xFFF0000000000000"
-        lines += inner(
-            "max",
-            t,
-            low,
-            f"  %g.max = fcmp ogt {t} %x.max, %c.max\n"
-            f"  %c.max.n = select i1 %g.max, {t} %x.max, {t} %c.max",
-            "powers",
-        )
-        wide = "%e.powers" if t == "double" else "%w.powers"
-        widen = "" if t == "double" else "  %w.powers = fpext float %e.powers to double"
-        lines += inner(
-            "powers",
-            "double",
-            "0.0",
-            f"  %d.powers = fsub {t} %x.powers, %c.max.n\n"
-            f"  %e.powers = call {t} @skf_exp{suffix}({t} %d.powers)\n"
-            f"  store {t} %e.powers, ptr %p.powers\n{widen}\n"
-            f"  %c.powers.n = fadd double %c.powers, {wide}",
-            "total",
-        )
-        narrow = (
-            "  %total.t = fadd double %c.powers.n, 0.0"
-            if t == "double"
-            else "  %total.t = fptrunc double %c.powers.n to float"
-        )
-        lines += ["total:", narrow, "  br label %scale"]
-        lines += inner(
-            "scale",
-            "i1",
-            "false",
-            f"  %q.scale = fdiv {t} %x.scale, %total.t\n"
-            f"  store {t} %q.scale, ptr %p.scale\n  %c.scale.n = or i1 %c.scale, true",
-            "row.done",
-        )
-        lines.append("row.done:")
-        body = "\n".join(lines)
-        return "transform:\n" + self._loop("transform", "%n", body, "finish")
-
-    # ------------------------------------------------------------ results
-
-    def _finish(self) -> str:
-        t, steps = self.sum, self.k.steps
-        match steps.result:
-            case "values":
-                return "finish:\n  br label %return"
-            case "both_classes":
-                count, body = "%n", self._both_classes()
-            case "above":
-                out = _LLVM[self.dtype]
-                convert = "uitofp" if out == "double" else "zext"
-                cut = _literal(steps.cut, self.k.sum_dtype)
-                count, body = (
-                    "%count",
-                    f"""  %l.at = getelementptr {t}, ptr %sums, i64 %i.finish
-  %l.p = load {t}, ptr %l.at
-  %l.g = fcmp {steps.comparison} {t} %l.p, {cut}
-  %l.n = {convert} i1 %l.g to {out}
-  %l.to = getelementptr {out}, ptr %data, i64 %i.finish
-  store {out} %l.n, ptr %l.to""",
-                )
-            case "best":
-                count, body = "%n", self._best()
-        return "finish:\n" + self._loop("finish", count, body, "return")
-
-    def _both_classes(self) -> str:
-        t = self.sum
-        return f"""  %b.at = getelementptr {t}, ptr %sums, i64 %i.finish
-  %b.p = load {t}, ptr %b.at
-  %b.q = fsub {t} 1.0, %b.p
-  %b.i = mul i64 %i.finish, 2
-  %b.to = getelementptr {t}, ptr %data, i64 %b.i
-  store {t} %b.q, ptr %b.to
-  %b.to1 = getelementptr {t}, ptr %b.to, i64 1
-  store {t} %b.p, ptr %b.to1"""
-
-    def _best(self) -> str:
-        """Return the place of a row's first greatest value, or of its first NaN."""
-        t, k = self.sum, self.k.n_outputs
-        return f"""  %l.row = mul i64 %i.finish, {k}
-  %l.at = getelementptr {t}, ptr %sums, i64 %l.row
-  %l.first = load {t}, ptr %l.at
-  br label %best
-best:
-  %best.j = phi i64 [ 0, %finish.loop ], [ %best.j.n, %best ]
-  %best.b = phi i64 [ 0, %finish.loop ], [ %best.b.n, %best ]
-  %best.v = phi {t} [ %l.first, %finish.loop ], [ %best.v.n, %best ]
-  %best.at = getelementptr {t}, ptr %l.at, i64 %best.j
-  %best.x = load {t}, ptr %best.at
-  %best.u = fcmp ugt {t} %best.x, %best.v
-  %best.o = fcmp ord {t} %best.v, %best.v
-  %best.g = and i1 %best.u, %best.o
-  %best.b.n = select i1 %best.g, i64 %best.j, i64 %best.b
-  %best.v.n = select i1 %best.g, {t} %best.x, {t} %best.v
-  %best.j.n = add i64 %best.j, 1
-  %best.m = icmp slt i64 %best.j.n, {k}
-  br i1 %best.m, label %best, label %best.end
-best.end:
-  %l.to = getelementptr i64, ptr %data, i64 %i.finish
-  store i64 %best.b.n, ptr %l.to"""
-
-
-def _literal(value: float, dtype: str) -> str:
-    """Return a float constant: LLVM wants a float's value as a double's bits."""
-    exact = float(np.dtype(dtype).type(value))
-    return f"0x{int(np.float64(exact).view(np.uint64)):016X}"
+def _field(name: str, base: str, offset: int, type_: str) -> str:
+    return (
+        f"  %{name}.at = getelementptr i8, ptr %{base}, i64 {offset}\n"
+        f"  %{name} = load {type_}, ptr %{name}.at"
+    )

@@ -28,6 +28,8 @@ Function: TypeAlias = Literal[
     "signed_square",
     "log1p_exp",
 ]
+Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
+REFUSED: tuple[Refused, ...] = get_args(Refused)
 Result: TypeAlias = Literal["values", "both_classes", "above", "best"]
 
 _FUNCTIONS: dict[str, Function] = {name: name for name in get_args(Function)}
@@ -55,6 +57,24 @@ class Steps:
     result: Result = "values"
     comparison: str = "ogt"  # LLVM's: ordered and greater than
     cut: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EntryKind:
+    """What an entry point computes, as far as its code depends on it."""
+
+    n_features: int
+    n_outputs: int
+    row_dtype: str
+    sum_dtype: str
+    steps: Steps
+    refused: Refused
+    last_rows: tuple[int, ...]  # upper end of each batch range but the last
+    most_rows: int  # more are left to the ordinary path
+    gil_rows: int  # from this many the GIL is released
+    method_rows: int  # more are left to the function behind a method
+    labels: tuple[int, ...] = ()  # int64 values in place of numbers of classes
+    take: int = 0  # a Python function of those numbers, whose result is the answer
 
 
 def steps(forest: Forest, output: Output) -> Steps | None:
