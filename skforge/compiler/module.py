@@ -249,8 +249,8 @@ class CompiledModule:
         -------
         builtin function or None
             None for a forest whose output is not computed by the C library's scalar
-            functions (scikit-learn's softmax, ONNX), for a marker of missing values
-            other than NaN, and where Python is not CPython with a GIL.
+            functions (scikit-learn's softmax, ONNX's PROBIT), for a marker of missing
+            values other than NaN, and where Python is not CPython with a GIL.
 
         Raises
         ------
@@ -282,6 +282,7 @@ class CompiledModule:
             last_rows=tuple(first - 1 for first in self._first_rows[1:]),
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
+            labels=steps.labels,
             method_rows=max(1, 2 * WORK_PER_THREAD // work),
         )
         labels = classes if output == "labels" else None

@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,12 +156,10 @@ SOURCES: dict[str, tuple[Callable[[], Any], frozenset[str]]] = {
         frozenset({"predict_raw"}),
     ),
     "BaggingClassifier": (_sklearn("BaggingClassifier", TWO), ALL),
-    # powers of 2 and tanh-like votes are NumPy's too
-    "IsolationForest": (_sklearn("IsolationForest", None), frozenset({"predict_raw"})),
-    "AdaBoostClassifier": (
-        _sklearn("AdaBoostClassifier", TWO),
-        frozenset({"predict_raw"}),
-    ),
+    # scores are powers of 2, and probabilities exponentials: NumPy's too
+    "IsolationForest": (_sklearn("IsolationForest", None), VALUES),
+    "AdaBoostClassifier": (_sklearn("AdaBoostClassifier", NAMES), VALUES),
+    "AdaBoostClassifier of three": (_sklearn("AdaBoostClassifier", THREE), VALUES),
 }
 
 
@@ -300,7 +299,73 @@ def test_boosters_files_and_onnx(tmp_path, shared_models):
         assert_same(model.predict_raw(rows[row : row + 1]), many[row : row + 1])
     assert model.__dict__["_predictor"].fast_predict_raw is not None
     model.predict(rows[:1])
-    assert model.__dict__["_predictor"].fast_predict is None  # its own post transforms
+    values = model.__dict__["_predictor"]._predict(rows, None)
+    calls = entry_calls(model)
+    for row in range(50):
+        assert calls["predict"](rows[row : row + 1]) is not None
+        assert_same(model.predict(rows[row : row + 1]), values[row : row + 1])
+
+
+ONNX = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("path", ONNX, ids=lambda path: path.stem)
+def test_onnx_models_answer_one_row_as_onnx_runtime(path):
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    model = CompiledForest(path).fit(X)
+    rows = X.copy()
+    rows[::7, 2] = np.nan
+    for row in range(0, 300, 7):
+        for part in (rows[row : row + 1], rows[row : row + 3]):
+            answers = session.run(None, {session.get_inputs()[0].name: part})
+            values = np.asarray(answers[-1])
+            if values.dtype == object:  # a dictionary for each row
+                values = np.array([list(answer.values()) for answer in values])
+                values = values.astype(np.float32)
+            found = model.predict(part)
+            if hasattr(model, "predict_proba"):
+                assert found.tolist() == np.asarray(answers[0]).tolist()
+                found = model.predict_proba(part)
+            wanted = values[:, 0] if values.shape[1] == 1 else values
+            assert_same(found, wanted)
+    assert entry_calls(model)["predict"](rows[:1]) is not None
+    if hasattr(model, "predict_proba"):
+        assert entry_calls(model)["predict_proba"](rows[:1]) is not None
+    for wrong in (X[0], X[:1, :3], X[:1].tolist(), X[:1].astype(np.int64)):
+        for method in (model.predict, model.predict_raw):
+            assert outcome(method, wrong) == outcome(
+                getattr(type(model), method.__name__), model, wrong
+            )
+    wide = np.asfortranarray(rows[:9])
+    assert model.predict(wide).tolist() == model.predict(rows[:9]).tolist()
+
+
+def outcome(function: Any, *given: Any) -> Any:
+    try:
+        return np.asarray(function(*given)).tolist()
+    except Exception as error:  # noqa: BLE001  whatever it raises
+        return type(error), str(error)
+
+
+def test_decision_functions_are_entries_where_they_are_raw_scores():
+    for name in (
+        "GradientBoostingClassifier",
+        "GradientBoostingClassifier of three",
+        "HistGradientBoostingClassifier",
+        "HistGradientBoostingClassifier of three",
+        "IsolationForest",
+        "AdaBoostClassifier",
+    ):
+        model, own = wrapped(name), source(name)
+        for row in range(20):
+            one = X[row : row + 1]
+            assert_same(model.decision_function(one), own.decision_function(one))
+        entry = model.__dict__["_predictor"].fast_decision_function
+        assert (entry is None) == (name in ("IsolationForest", "AdaBoostClassifier"))
+        assert inspect.isbuiltin(model.decision_function.__func__) == bool(entry)
 
 
 def test_lightgbm_boosters_and_files(tmp_path):

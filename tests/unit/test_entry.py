@@ -21,7 +21,12 @@ import pytest
 
 from skforge.compiler.backends import entry as entries
 from skforge.compiler.backends.entry_code import MAX_SCRATCH
-from skforge.compiler.backends.entry_steps import expit_is_libm, steps
+from skforge.compiler.backends.entry_steps import (
+    MAX_WRITTEN,
+    expit_is_libm,
+    inlier_length,
+    steps,
+)
 from skforge.compiler.forest import Comparison, Forest, PostTransform
 from skforge.compiler.module import CompiledModule, compile_forest
 from skforge.compiler.schedule import Schedule
@@ -34,7 +39,7 @@ WIDTH = 5
 
 def forest_of(
     n_outputs: int = 1,
-    transform: str = "identity",
+    transform: str | PostTransform = "identity",
     row_dtype: str = "float32",
     sum_dtype: str = "float32",
     n_trees: int = 10,
@@ -74,7 +79,9 @@ def forest_of(
         "category_words": np.zeros(0, np.uint32),
         "n_features": n_features,
         "base": random.standard_normal(n_outputs).astype(sum_dtype),
-        "transform": PostTransform(transform),
+        "transform": transform
+        if isinstance(transform, PostTransform)
+        else PostTransform(transform),
         "task": task,
         "source": "xgboost",
     }
@@ -286,9 +293,10 @@ def test_outputs_a_forest_does_not_have_are_none():
     assert regressor.entry("labels") is None
     assert regressor.entry("both_classes") is None
     assert compiled(forest_of(3, "softmax")).entry("both_classes") is None
-    onnx = replace(forest_of(1), transform=PostTransform("onnx:target:NONE:float32"))
-    assert compiled(onnx).entry("transformed") is None
-    assert compiled(onnx).entry("raw") is not None
+    for kind in ("gb_softmax", "hist_softmax", "samme"):
+        several = replace(forest_of(3, kind, source="sklearn"), task="multiclass")
+        assert compiled(several).entry("transformed") is None
+        assert compiled(several).entry("labels") is not None
     marked = compiled(replace(forest_of(1), missing_value=-999.0))
     assert marked.entry("raw") is None
 
@@ -304,6 +312,133 @@ def test_unknown_arguments_are_refused(arguments, given):
         "output must be one of raw, transformed, both_classes, labels and refused one "
         f"of nothing, infinite, not_finite. Got {given}."
     )
+
+
+# ---------------------------------------------------------------- ONNX
+
+POSTS = ("none", "logistic", "softmax", "softmax_zero", "probit")
+#: Layouts with numbers of outputs and base values, nan for an output without leaves.
+LAYOUTS: list[tuple[str, str, tuple[float, ...]]] = [
+    ("target", "regression", (0.25,)),
+    ("columns", "regression", (0.0, -1.5, 3.0)),
+    ("columns", "regression", (0.5, np.nan, 0.0)),
+    ("columns", "multiclass", (0.0, 0.0, 0.0)),
+    ("columns", "multiclass", (np.nan, 0.1, -0.1, 2.0)),
+    ("columns", "binary", (0.1, -0.1)),
+    ("columns", "binary", (0.1, np.nan)),
+    ("one", "binary", (0.125,)),
+    ("mirrored", "binary", (-0.125,)),
+]
+
+
+@pytest.mark.parametrize(
+    "row_dtype, sum_dtype, dtype",
+    [
+        ("float32", "float32", "float32"),
+        ("float64", "float64", "float32"),
+        ("float64", "float64", "float64"),
+        ("float32", "float64", "float32"),
+    ],
+)
+@pytest.mark.parametrize("post", POSTS)
+@pytest.mark.parametrize("number", range(len(LAYOUTS)))
+def test_onnxs_post_transforms(number, post, row_dtype, sum_dtype, dtype):
+    layout, task, offsets = LAYOUTS[number]
+    for parameter, divisor in ((0.5, 1), (-0.5, 3)):
+        forest = forest_of(
+            len(offsets),
+            row_dtype=row_dtype,
+            sum_dtype=sum_dtype,
+            seed=number,
+            divisor=divisor,
+            source="onnx",
+            task=task,
+            transform=PostTransform(
+                f"onnx:{layout}:{post}:{dtype}", parameter=parameter, offsets=offsets
+            ),
+        )
+        with np.errstate(all="ignore"):
+            there = check_all_outputs(forest, sizes=(1, 65))
+        labels = set() if task == "regression" else {"labels"}
+        values = set() if post == "probit" else {"transformed"}
+        assert there == {"raw"} | labels | values
+
+
+@pytest.mark.parametrize("post", POSTS)
+def test_extreme_scores_of_onnx(post):
+    values = np.float32([np.inf, -np.inf, 0.0, -0.0, 1e-7, 3e38, -3e38, 100.0])
+    for seed, (layout, task, offsets) in enumerate(LAYOUTS):
+        forest = forest_of(
+            len(offsets),
+            seed=seed,
+            n_trees=max(2, len(offsets)),
+            source="onnx",
+            task=task,
+            transform=PostTransform(f"onnx:{layout}:{post}:float32", offsets=offsets),
+        )
+        leaves = np.random.default_rng(seed).choice(values, forest.leaf_value.shape)
+        with np.errstate(all="ignore"):
+            check_all_outputs(replace(forest, leaf_value=leaves), sizes=(1, 65))
+
+
+def test_onnx_with_many_classes_or_none_is_left_to_the_ordinary_path():
+    for offsets in ((0.0,) * (MAX_WRITTEN + 1), (np.nan, np.nan)):
+        forest = forest_of(
+            len(offsets),
+            n_trees=len(offsets),
+            source="onnx",
+            task="multiclass",
+            transform=PostTransform("onnx:columns:none:float32", offsets=offsets),
+        )
+        assert steps(forest, "labels") is None and steps(forest, "raw") is not None
+
+
+# ---------------------------------------------------------------- scikit-learn's own
+
+
+@pytest.mark.parametrize("n_outputs", [2, 3, 7])
+def test_votes_of_adaboost(n_outputs):
+    forest = forest_of(
+        n_outputs,
+        row_dtype="float32",
+        sum_dtype="float64",
+        source="sklearn",
+        task="binary" if n_outputs == 2 else "multiclass",
+        transform=PostTransform("samme", parameter=3.7),
+    )
+    assert check_all_outputs(forest) == {"raw", "labels"}
+
+
+@pytest.mark.parametrize("cutoff", [-0.3, -0.5, -0.8])
+@pytest.mark.parametrize("scale", [0.5, 13.0, 1024.7])
+def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):
+    transform = PostTransform("path_length", parameter=scale, cutoff=cutoff)
+    forest = forest_of(
+        1,
+        n_trees=1,
+        sum_dtype="float64",
+        base=np.zeros(1),
+        source="sklearn",
+        task="outlier",
+        transform=transform,
+    )
+    cut = inlier_length(forest)
+    assert cut is not None and steps(forest, "transformed") is not None
+    near = cut + np.spacing(cut) * np.array([-9e9, -2000, -1, 0, 1, 2000, 9e9])
+    for first in range(4):
+        leaves = near[first : first + 4, np.newaxis]
+        there = check_all_outputs(replace(forest, leaf_value=leaves), sizes=(1, 65))
+        assert there == {"raw", "transformed"}
+
+
+def test_cutoffs_that_no_length_decides_have_no_entry():
+    forest = replace(forest_of(1, sum_dtype="float64"), source="sklearn")
+    forest = replace(forest, task="outlier")
+    for scale, cutoff in ((0.0, -0.5), (10.0, 0.5), (10.0, -1e-30)):
+        transform = PostTransform("path_length", parameter=scale, cutoff=cutoff)
+        assert steps(replace(forest, transform=transform), "transformed") is None
+    everyone = PostTransform("path_length", parameter=10.0, cutoff=-1.5)
+    check_all_outputs(replace(forest, transform=everyone), sizes=(1, 65))
 
 
 # ---------------------------------------------------------------- batch ranges

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from skforge.compiler.backends.entry_steps import EntryKind
-
-LLVM_TYPES = {"float32": "float", "float64": "double", "int64": "i64"}
+from skforge.compiler.backends.entry_rows import LLVM_TYPES, literal, row_text
+from skforge.compiler.backends.entry_steps import EntryKind, RowSteps
 
 
 class ResultWriter:
@@ -27,6 +24,10 @@ class ResultWriter:
                 self.dtype = "int64" if kind.n_outputs == 1 else "float64"
             case "best":
                 self.dtype, self.columns = "int64", 1
+            case "row":
+                row = kind.steps.row
+                assert row is not None
+                self.dtype, self.columns = row.dtype, row.columns
 
     # ------------------------------------------------------------ sums
 
@@ -57,7 +58,7 @@ class ResultWriter:
             name = f"divide{i}"
             body = f"""  %at.{name} = getelementptr {t}, ptr %sums, i64 %i.{name}
   %x.{name} = load {t}, ptr %at.{name}
-  %y.{name} = fdiv {t} %x.{name}, {_literal(divisor, self.k.sum_dtype)}
+  %y.{name} = fdiv {t} %x.{name}, {literal(divisor, self.k.sum_dtype)}
   store {t} %y.{name}, ptr %at.{name}"""
             after = f"divide{i + 1}"
             parts.append(f"{name}:\n" + self._loop(name, "%count", body, after))
@@ -83,8 +84,8 @@ class ResultWriter:
     def _function(self, kind: str) -> list[str]:
         """Return the function of one value: from ``%t.x`` to ``%t.y``."""
         t, exp = self.sum, f"call {self.sum} @skf_exp{self.suffix}({self.sum}"
-        limit = _literal(88.7, self.k.sum_dtype)
-        slope = _literal(-self.k.steps.parameter, self.k.sum_dtype)
+        limit = literal(88.7, self.k.sum_dtype)
+        slope = literal(-self.k.steps.parameter, self.k.sum_dtype)
         lines = {
             "exp": [f"%t.y = {exp} %t.x)"],
             "hinge": [
@@ -198,7 +199,7 @@ class ResultWriter:
             case "above":
                 out = LLVM_TYPES[self.dtype]
                 convert = "uitofp" if out == "double" else "zext"
-                cut = _literal(steps.cut, self.k.sum_dtype)
+                cut = literal(steps.cut, self.k.sum_dtype)
                 count, body = (
                     "%count",
                     f"""  %l.at = getelementptr {t}, ptr %sums, i64 %i.finish
@@ -211,7 +212,35 @@ class ResultWriter:
                 )
             case "best":
                 count, body = "%n", self._best()
+            case "row":
+                assert steps.row is not None
+                count, body = "%n", self._row(steps.row)
         return "finish:\n" + self._loop("finish", count, body, "return")
+
+    def _row(self, steps: RowSteps) -> str:
+        """Load a row's sums, compute, and store its results."""
+        k, out = self.k.n_outputs, LLVM_TYPES[self.dtype]
+        lines = [f"  %w.first = mul i64 %i.finish, {k}"]
+        for j in range(k):
+            lines += [
+                f"  %w.place{j} = add i64 %w.first, {j}",
+                f"  %w.at{j} = getelementptr {self.sum}, ptr %sums, i64 %w.place{j}",
+                f"  %w.x{j} = load {self.sum}, ptr %w.at{j}",
+            ]
+        text, results = row_text(
+            steps, self.k.sum_dtype, [f"%w.x{j}" for j in range(k)]
+        )
+        lines += [text, f"  %w.to = mul i64 %i.finish, {len(results)}"]
+        for j, result in enumerate(results):
+            if out == "i64":
+                lines.append(self._label(f"w.label{j}", result))
+                result = f"%w.label{j}"
+            lines += [
+                f"  %w.to{j} = add i64 %w.to, {j}",
+                f"  %w.out{j} = getelementptr {out}, ptr %data, i64 %w.to{j}",
+                f"  store {out} {result}, ptr %w.out{j}",
+            ]
+        return "\n".join(lines)
 
     def _labels(self) -> str:
         words = ", ".join(f"i64 {label}" for label in self.k.labels)
@@ -277,9 +306,3 @@ best.end:
 {self._label("l.v", "%best.b.n")}
   %l.to = getelementptr i64, ptr %data, i64 %i.finish
   store i64 %l.v, ptr %l.to"""
-
-
-def _literal(value: float, dtype: str) -> str:
-    """Return a float constant: LLVM wants a float's value as a double's bits."""
-    exact = float(np.dtype(dtype).type(value))
-    return f"0x{int(np.float64(exact).view(np.uint64)):016X}"

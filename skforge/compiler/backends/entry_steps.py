@@ -12,9 +12,11 @@ from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge.compiler.backends import libm
 from skforge.compiler.forest import Forest
+from skforge.compiler.transforms_sklearn import decision_function
 
 Output: TypeAlias = Literal["raw", "transformed", "both_classes", "labels"]
 OUTPUTS: tuple[Output, ...] = get_args(Output)
@@ -30,7 +32,7 @@ Function: TypeAlias = Literal[
 ]
 Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
-Result: TypeAlias = Literal["values", "both_classes", "above", "best"]
+Result: TypeAlias = Literal["values", "both_classes", "above", "best", "row"]
 
 _FUNCTIONS: dict[str, Function] = {name: name for name in get_args(Function)}
 #: scikit-learn's boosting with one output: the slope of its logistic function, and the
@@ -42,21 +44,44 @@ _BOOSTING = {
 }
 
 
+#: Columns of a row whose arithmetic is written out, one by one.
+MAX_WRITTEN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RowSteps:
+    """Arithmetic of whole rows; see :mod:`.entry_rows`.
+
+    ``kind`` is ``pair`` (the labels of AdaBoost's two classes), ``onnx:binary`` and
+    ``onnx:label`` (of two classes and of several), or ``onnx:layout:post``; ``offsets``
+    and ``parameter`` are the transform's.
+    """
+
+    kind: str
+    parameter: float
+    dtype: str
+    columns: int
+    offsets: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Divisions, a function of each value (softmax: of each row), and the result.
 
     ``values`` is all of them; ``both_classes`` is ``1 - p`` and ``p`` of each;
     ``above`` is 1 where ``value <comparison> cut``, an integer for one output and a
-    float64 for each of several; ``best`` is the place of the greatest.
+    float64 for each of several; ``best`` is the place of the greatest; ``row`` is what
+    ``row`` says. Places are answered with ``labels``, if there are any.
     """
 
-    divisors: tuple[int, ...] = ()
+    divisors: tuple[float, ...] = ()
     function: Function = "identity"
     parameter: float = 1.0
     result: Result = "values"
     comparison: str = "ogt"  # LLVM's: ordered and greater than
     cut: float = 0.5
+    row: RowSteps | None = None
+    labels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,21 @@ def steps(forest: Forest, output: Output) -> Steps | None:
         return Steps(averages)
     if output != "transformed" and (len(forest.output_sizes) > 1 or not classifies):
         return None
+    if kind.startswith("onnx:"):
+        row = _onnx(forest, output)
+        return None if row is None else Steps(averages, result="row", row=row)
+    if kind == "samme" and output == "labels":
+        if forest.n_outputs != 2:
+            return Steps((*averages, forest.transform.parameter), result="best")
+        row = RowSteps("pair", forest.transform.parameter, "int64", 1)
+        return Steps(averages, result="row", row=row)
+    if kind == "path_length" and output == "transformed":
+        cut = inlier_length(forest)
+        if cut is None:
+            return None
+        return Steps(
+            averages, result="above", comparison="uge", cut=cut, labels=(-1, 1)
+        )
     if kind in _BOOSTING and forest.n_outputs == 1:
         slope, comparison = _BOOSTING[kind]
         if output == "labels":
@@ -126,6 +166,59 @@ def steps(forest: Forest, output: Output) -> Steps | None:
     elif output == "labels":
         result = "best" if _chooses_best(forest) else "above"
     return Steps(averages, function, forest.transform.parameter, result)
+
+
+def _onnx(forest: Forest, output: Output) -> RowSteps | None:
+    """Return what ONNX's post transforms do, for rows that are not too wide."""
+    offsets = forest.transform.offsets
+    _, layout, post, dtype = forest.transform.kind.split(":")
+    if len(offsets) != forest.n_outputs or forest.n_outputs > MAX_WRITTEN:
+        return None
+    bound = forest.transform.parameter
+    if output == "labels":
+        if np.isnan(offsets).all():
+            return None
+        kind = "onnx:binary" if forest.task == "binary" else "onnx:label"
+        return RowSteps(kind, bound, "int64", 1, offsets)
+    columns = forest.n_outputs * (2 if layout in ("one", "mirrored") else 1)
+    if output == "both_classes" or post == "probit":  # whose NaN have either sign
+        return None
+    return RowSteps(f"onnx:{layout}:{post}", bound, dtype, columns, offsets)
+
+
+def inlier_length(forest: Forest) -> float | None:
+    """Return the shortest path of an inlier of an isolation forest, as NumPy has it.
+
+    A row is an outlier where a power of 2, as exact as NumPy makes it, is below a
+    cutoff. The power is off by some units in the last place: beyond the thousands of
+    lengths around the cutoff that are tried here, it is not in doubt.
+    """
+    scale = forest.transform.parameter
+    if not scale > 0 or forest.n_outputs != 1:
+        return None
+
+    def outlier(lengths: NDArray[np.float64]) -> NDArray[np.bool_]:
+        below: NDArray[np.bool_] = decision_function(forest, lengths) < 0
+        return below
+
+    low, high = np.array([0.0, 1000 * scale]).view(np.int64).tolist()
+    if not outlier(np.array([0.0]))[0]:
+        return -np.inf
+    while high - low > 1:
+        middle = (low + high) // 2
+        if outlier(np.array([middle]).view(np.float64))[0]:
+            low = middle
+        else:
+            high = middle
+    near = np.arange(high - 4096, high + 4096)
+    lengths = near.view(np.float64)
+    cut = float(lengths[4096])
+    alone = [bool(outlier(length)[0]) for length in lengths[4064:4128].reshape(-1, 1)]
+    clear = 0.02 < cut / scale < 50
+    agree = np.array_equal(outlier(lengths), near < high)
+    if not (clear and agree and alone == (near < high)[4064:4128].tolist()):
+        return None
+    return cut
 
 
 _CLASSIFICATION = ("binary", "multiclass", "multilabel")
