@@ -601,6 +601,22 @@ def test_a_bound_method_keeps_its_model_and_is_copied_with_it():
     assert alone() is None  # at once: no cycle waits for the collector
 
 
+def test_bound_methods_go_to_other_processes():
+    from joblib import Parallel, delayed
+
+    cloudpickle = pytest.importorskip("cloudpickle")
+
+    model = fresh()
+    entries(model)
+    expected = model.predict(X[:9])
+    assert_same(cloudpickle.loads(cloudpickle.dumps(model.predict))(X[:9]), expected)
+    answers = Parallel(n_jobs=2)(delayed(model.predict)(X[:9]) for _ in range(2))
+    for answer in answers:
+        assert_same(answer, expected)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(model.__dict__["_predictor"].module.entry())
+
+
 def test_methods_of_another_model_do_not_answer_for_it():
     model, other = fresh(), CompiledForest(source("RandomForestClassifier")).fit(X)
     entries(model), entries(other)

@@ -120,6 +120,12 @@ class _Holder:
         self.function: Any = None
         self.kept: list[object] = []
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let picklers that take methods apart find the object's own again."""
+        if self.function is None:
+            raise TypeError("compiled entries cannot be pickled")
+        return _ByName, ()
+
     def define(self, symbol: str, flags: int, name: str, doc: str | None) -> Any:
         """Return a compiled function as one that Python can call."""
         assert self.jit is not None
@@ -132,6 +138,19 @@ class _Holder:
         function = make(ctypes.addressof(definition), self, None)
         assert isinstance(function, BuiltinFunctionType)
         return function
+
+
+class _ByName:
+    """What stands for a holder in another process: methods found by their names."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def ask(owner: Any, *given: Any, **named: Any) -> Any:
+            return getattr(owner, name)(*given, **named)
+
+        return ask
 
 
 class _MethodDef(ctypes.Structure):
