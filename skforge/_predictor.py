@@ -106,6 +106,14 @@ class Predictor:
             for entry in self._methods:
                 retire(entry)
 
+    def threads_change(self) -> None:
+        """Forget the entries: how many rows they take depends on the threads."""
+        with _METHODS_CHANGE:
+            for entry in self._methods:
+                retire(entry)
+            self._methods = {}
+            self._forget_entries()
+
     def method(self, owner: Any, function: Any) -> Any:
         """Return a method of the owner as fast as it can be found and called.
 

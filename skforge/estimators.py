@@ -532,6 +532,13 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         state["_skforge_version"] = _version()
         return state
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; another number of threads makes other compiled calls."""
+        super().__setattr__(name, value)
+        predictor = self.__dict__.get("_predictor")
+        if name == "n_jobs" and predictor is not None:
+            predictor.threads_change()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a state; kernels compile on the first call, for the CPU found here."""
         state = dict(state)

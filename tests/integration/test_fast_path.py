@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from skforge._predictor import Predictor
+from skforge.compiler.module import CompiledModule
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((300, 5)).astype(np.float32)
@@ -705,3 +706,35 @@ def test_a_state_given_to_a_fitted_model_replaces_its_methods():
     model.__setstate__(other.__getstate__())
     assert_same(kept(X[:9]), other.predict(X[:9]))
     assert_same(model.predict(X[:9]), other.predict(X[:9]))
+
+
+def test_another_number_of_threads_is_heeded(monkeypatch):
+    """An entry takes batches that are worth one thread; how many depends on n_jobs."""
+    model = ensemble.RandomForestClassifier(**SERIAL).fit(X, TWO)
+    compiled = CompiledForest(model).fit(X)
+    kept = compiled.predict
+    for _ in range(3):
+        kept(X[:1])
+        compiled.predict(X[:1])
+    asked = []
+    threads = CompiledModule._threads
+    monkeypatch.setattr(
+        CompiledModule,
+        "_threads",
+        lambda self, n, jobs: (asked.append((n, jobs)), threads(self, n, jobs))[1],
+    )
+    many = np.tile(X, (3000, 1))
+    before = compiled.predict(many)
+    assert (len(many), 2) not in asked
+    compiled.set_params(n_jobs=2)
+    np.testing.assert_array_equal(compiled.predict(many), before)
+    np.testing.assert_array_equal(kept(many), before)
+    assert asked.count((len(many), 2)) == 2
+
+
+def test_a_method_that_is_an_entry_says_whose_it_is():
+    model = ensemble.RandomForestClassifier(**SERIAL).fit(X, TWO)
+    compiled = CompiledForest(model).fit(X)
+    for _ in range(3):
+        compiled.predict(X[:1])
+    assert "CompiledForest.predict of " in repr(compiled.predict)

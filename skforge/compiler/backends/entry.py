@@ -250,11 +250,18 @@ def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     holder = entry.__self__
     assert holder.function is None
     holder.function = function
+    # A builtin function shows itself as one of its holder's class.
+    holder.__class__ = _holder_named(function.__qualname__.rpartition(".")[0])
     holder.words[1] = id(function)
     holder.words[0] = id(owner)
     names = [str(p) for p in _without_types(signature(function))]
     doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
     return holder.define("skf_method", _METH_FASTCALL_KEYWORDS, function.__name__, doc)
+
+
+@lru_cache(maxsize=64)
+def _holder_named(name: str) -> type[_Holder]:
+    return type(name, (_Holder,), {}) if name else _Holder
 
 
 def retire(entry: Any) -> None:
