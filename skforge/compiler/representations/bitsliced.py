@@ -111,6 +111,8 @@ class BitslicedLayout(BlockLayout):
         self._lines = b.alloc("lines", U8, size, alignment=64)
         if any(kind == "list" for kind, _ in self._trees.shapes):
             self._sliced.constants(self._lines)
+        left = b.binary("sub", rows.n_rows, rows.first)
+        self._sliced.rows_left(b.binary("min", left, self._block))
         self._input.evaluate(rows, self._lines)
 
     def start(self, b: Builder, sums: Buffer) -> None:
