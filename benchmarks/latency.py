@@ -2,8 +2,9 @@
 
 Every call is timed by itself, so that the slow ones can be seen; what the clock costs,
 measured around a function that does nothing, is subtracted. Systems take turns within
-one process. All answers are compared with the model's own library first: a difference
-of one bit in an answer of skforge ends the run.
+one process, hot, with caches evicted, and while another thread works. All answers are
+compared with the model's own library first: a difference of one bit in an answer of
+skforge ends the run.
 """
 
 from __future__ import annotations
@@ -11,41 +12,40 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import perf_counter, perf_counter_ns
 from typing import Annotated, Any
 
 import numpy as np
-import peers as loaders
 import typer
 from cases import Case, cases
-from machine import machine
-from models import Model
+from conditions import (
+    BUSY_SECONDS,
+    CONDITIONS,
+    Batches,
+    Call,
+    Limits,
+    another_thread,
+    evicting_bytes,
+    evictor,
+    time_calls,
+)
+from latency_calls import MORE_PEERS, OURS, PEERS, System, our_calls, own_calls, peers
+from machine import in_words, machine
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from skforge import CompiledForest, compile_forest, load_forest
+from skforge import load_forest
 from skforge._cli_report import describe_difference, duration
 
-Answers = dict[str, NDArray[Any]]
-Call = Callable[[NDArray[Any]], Any]
-
-OURS = "CompiledForest.predict"
 ROUNDS = 8
 POOL = 64
 CHECKED_ROWS = 1024
 FEWEST = 400  # calls, however slow
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """A call, and which of the model's answers it gives; "" for one of its own."""
-
-    name: str
-    call: Call
-    answer: str
+WARM = 8  # calls that are not timed, at each turn
+QUANTILES = (0.5, 0.99, 0.999)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,54 @@ class Line:
 
     model: str
     rows: int
+    condition: str
     system: str
     answer: str
     calls: int
     p50: float
     p99: float
     p999: float
+    mean: float
+    slowest: float
+    others_calls: int = 0  # of the other thread, meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How often, and under which conditions.
+
+    Parameters
+    ----------
+    conditions : tuple of str
+        Of ``conditions.CONDITIONS``.
+    ours, theirs : Limits
+        For calls of skforge, and of anybody else.
+    evicted : int
+        Calls with evicted caches at most, of anybody.
+    evicting : int
+        Bytes read before each of them.
+    clock : float
+        Seconds to subtract.
+    busy_seconds : float
+        Seconds of a system beside another thread, at least.
+    """
+
+    conditions: tuple[str, ...]
+    ours: Limits
+    theirs: Limits
+    evicted: int
+    evicting: int
+    clock: float
+    busy_seconds: float = BUSY_SECONDS
+
+    def limits(self, system: System, condition: str) -> Limits:
+        """Return when one system has been called often enough."""
+        found = self.ours if system.ours else self.theirs
+        if condition == "evicted":
+            return replace(found, calls=min(found.calls, self.evicted))
+        if condition == "busy":
+            return replace(found, least_seconds=self.busy_seconds)
+        return found
 
 
 def main(
@@ -68,37 +110,68 @@ def main(
         typer.Argument(help="Parts of names of models; default: all."),
     ] = None,
     rows: Annotated[str, typer.Option(help="Rows a call.")] = "1,8",
-    calls: Annotated[int, typer.Option(help="Calls of a system, at most.")] = 20_000,
+    conditions: Annotated[
+        str, typer.Option(help=f"Of {', '.join(CONDITIONS)}.")
+    ] = ",".join(CONDITIONS),
+    calls: Annotated[
+        int, typer.Option(help="Calls of a system: all by skforge, others at most.")
+    ] = 20_000,
     seconds: Annotated[
-        float, typer.Option(help="Seconds of a system; 400 calls at least.")
+        float, typer.Option(help="Seconds of a peer's calls; 400 calls at least.")
     ] = 0.2,
+    evicted_calls: Annotated[
+        int, typer.Option(help="Calls with evicted caches, at most.")
+    ] = 1000,
+    evict_mb: Annotated[
+        int, typer.Option(help="MiB read to evict; 0: twice the cache, 64 at least.")
+    ] = 0,
     others: Annotated[bool, typer.Option(help="Measure installed peers.")] = True,
+    peer_names: Annotated[
+        str, typer.Option("--peers", help=f"Also: {', '.join(MORE_PEERS)}.")
+    ] = ",".join(PEERS),
     json_file: Annotated[Path | None, typer.Option("--json")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
 ) -> None:
     """Measure, print Markdown, and write it with the raw numbers where asked."""
     sizes = [int(part) for part in rows.split(",")]
+    asked = some_of("--peers", peer_names, PEERS + MORE_PEERS) if others else ()
+    plan = Plan(
+        some_of("--conditions", conditions, CONDITIONS),
+        Limits(calls),
+        Limits(calls, seconds, FEWEST),
+        evicted_calls,
+        evict_mb << 20 or evicting_bytes(),
+        cost_of_nothing(),
+    )
     lines: list[Line] = []
-    clock = clock_cost()
+    report = ""
     with threadpool_limits(limits=1):
         for case in all_cases(models or []):
             print(
                 f"{case.name} ({len(case.rows):,} rows, {case.rows_from})", flush=True
             )
-            systems = checked_systems(case, sizes, others)
+            systems = checked_systems(case, sizes, asked)
             for size in sizes:
-                lines += measure(case, systems, size, calls, seconds, clock)
-    report = to_markdown(lines, clock)
+                for condition in plan.conditions:
+                    lines += measure(case, systems, size, condition, plan)
+            facts = facts_of(plan)
+            report = to_markdown(lines, facts)
+            if json_file is not None:
+                document = {**facts, "lines": [asdict(line) for line in lines]}
+                text = json.dumps(document, indent=1) + "\n"
+                json_file.write_text(text, encoding="utf-8")
+            if markdown is not None:
+                markdown.write_text(report, encoding="utf-8")
     print("\n" + report)
-    if json_file is not None:
-        document = {
-            "machine": machine(),
-            "clock_seconds": clock,
-            "lines": [asdict(line) for line in lines],
-        }
-        json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    if markdown is not None:
-        markdown.write_text(report, encoding="utf-8")
+
+
+def some_of(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names in a list with commas, all of which must be known."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"{option}: {name!r} is none of {list(known)}")
+    return names
 
 
 def all_cases(names: list[str]) -> Iterator[Case]:
@@ -130,7 +203,9 @@ def all_cases(names: list[str]) -> Iterator[Case]:
 # ------------------------------------------------------------ who answers
 
 
-def checked_systems(case: Case, sizes: list[int], others: bool) -> list[System]:
+def checked_systems(
+    case: Case, sizes: list[int], asked: tuple[str, ...]
+) -> list[System]:
     """Return all that answer for a model, skforge's after a look at their answers."""
     theirs = own_calls(case)
     answers = {s.answer: np.asarray(s.call(case.rows)) for s in theirs}
@@ -145,20 +220,11 @@ def checked_systems(case: Case, sizes: list[int], others: bool) -> list[System]:
                     f"{case.name}: {system.name} of {size} rows differs: {difference}"
                 )
     systems = [*ours, *theirs]
-    if others and case.model is not None:
-        systems += peers(case.model)
+    if case.model is not None:
+        systems += peers(case.model, asked)
+    elif asked:
+        print(f"  {', '.join(asked)}: left out, there is no file of the model")
     return systems
-
-
-def peers(model: Model) -> Iterator[System]:
-    """Yield peers in this process that read the model; their answers are their own."""
-    for name in ("treelite", "onnxruntime"):
-        try:
-            loaded = getattr(loaders, name)(asdict(model))
-        except Exception as error:  # noqa: BLE001 (a peer's failure is not ours)
-            print(f"  {name} is left out: {error}")
-            continue
-        yield System(name, loaded.predict(1), "")
 
 
 def _in_batches(call: Call, rows: NDArray[Any], size: int) -> NDArray[Any]:
@@ -166,213 +232,149 @@ def _in_batches(call: Call, rows: NDArray[Any], size: int) -> NDArray[Any]:
     return np.concatenate([np.ascontiguousarray(call(part)) for part in parts])
 
 
-def our_calls(case: Case, answers: Answers) -> list[System]:
-    """Return the estimator's methods, and compiled entries under their own names."""
-    model = CompiledForest(case.source).fit(case.rows)
-    classifies = case.forest.task in ("binary", "multiclass")
-    named = {OURS: "labels" if classifies else "value"}
-    # a method is looked up at every call, as in users' code: it costs 50 to 200 ns
-    methods: dict[str, Call] = {OURS: lambda X: model.predict(X)}
-    if classifies:
-        named["CompiledForest.predict_proba"] = "probability"
-        methods["CompiledForest.predict_proba"] = lambda X: model.predict_proba(X)
-    named["CompiledForest.predict_raw"] = "raw"
-    methods["CompiledForest.predict_raw"] = lambda X: model.predict_raw(X)
-    module = compile_forest(case.forest)
-    module.compile_all()
-    outputs = [("labels", "labels")] if classifies else [("transformed", "value")]
-    for output, answer in [*outputs, ("raw", "raw")]:
-        entry = module.entry(output)
-        if entry is not None:
-            named[f'entry("{output}")'] = answer
-            methods[f'entry("{output}")'] = entry
-    _complete(case, answers)
-    return [
-        System(name, call, named[name])
-        for name, call in methods.items()
-        if named[name] in answers
-    ]
-
-
-def _complete(case: Case, answers: Answers) -> None:
-    """Add answers that follow from those a library gives."""
-    if case.kind == "sklearn":  # averages are what its forests answer
-        answers["raw"] = answers.get("probability", answers.get("value"))
-    value = answers.get("value")
-    if value is None or case.forest.task != "binary" or "labels" in answers:
-        return
-    answers["labels"] = (value > 0.5).astype(np.int64)
-    answers["probability"] = np.stack([1 - value, value], axis=1)
-
-
-def own_calls(case: Case) -> list[System]:
-    """Return calls of the model's own library, on one thread."""
-    match case.kind:
-        case "xgboost":
-            return _xgboost(case)
-        case "lightgbm":
-            return _lightgbm(case)
-        case _:
-            return _sklearn(case)
-
-
-def _xgboost(case: Case) -> list[System]:
-    import xgboost
-
-    regresses = case.forest.task == "regression"
-    kind = xgboost.XGBRegressor if regresses else xgboost.XGBClassifier
-    with xgboost.config_context(verbosity=0):  # old files draw a warning
-        booster = xgboost.Booster(model_file=str(case.source))
-        wrapper = kind(n_jobs=1)
-        wrapper.load_model(case.source)
-    booster.set_param({"nthread": 1})
-
-    def margin(X: NDArray[Any]) -> Any:
-        return booster.inplace_predict(X, predict_type="margin")
-
-    found = [
-        System("xgboost inplace_predict", booster.inplace_predict, "value"),
-        System("xgboost inplace_predict, margin", margin, "raw"),
-    ]
-    if regresses:
-        return [*found, System("XGBRegressor.predict", wrapper.predict, "value")]
-    return [
-        *found,
-        System("XGBClassifier.predict", wrapper.predict, "labels"),
-        System("XGBClassifier.predict_proba", wrapper.predict_proba, "probability"),
-    ]
-
-
-def _lightgbm(case: Case) -> list[System]:
-    import lightgbm
-
-    found = []
-    if isinstance(case.source, Path):
-        booster = lightgbm.Booster(model_file=str(case.source))
-    else:
-        booster = case.source.booster_
-        found = [
-            System("LGBMClassifier.predict", case.source.predict, "labels"),
-            System(
-                "LGBMClassifier.predict_proba", case.source.predict_proba, "probability"
-            ),
-        ]
-
-    def value(X: NDArray[Any]) -> Any:
-        return booster.predict(X, num_threads=1)
-
-    def raw(X: NDArray[Any]) -> Any:
-        return booster.predict(X, raw_score=True, num_threads=1)
-
-    return [
-        *found,
-        System("lightgbm Booster.predict", value, "value"),
-        System("lightgbm Booster.predict, raw", raw, "raw"),
-    ]
-
-
-def _sklearn(case: Case) -> list[System]:
-    case.source.set_params(n_jobs=1)
-    if not hasattr(case.source, "predict_proba"):
-        return [System("sklearn predict", case.source.predict, "value")]
-    return [
-        System("sklearn predict", case.source.predict, "labels"),
-        System("sklearn predict_proba", case.source.predict_proba, "probability"),
-    ]
-
-
 # ------------------------------------------------------------ how long it takes
 
 
 def measure(
-    case: Case,
-    systems: list[System],
-    size: int,
-    calls: int,
-    seconds: float,
-    clock: float,
+    case: Case, systems: list[System], size: int, condition: str, plan: Plan
 ) -> list[Line]:
     """Return a line for each system; rows change from call to call."""
-    pool = np.resize(case.rows, (POOL * size, case.rows.shape[1]))
-    batches = [np.ascontiguousarray(part) for part in np.split(pool, POOL)]
-    samples: dict[str, list[int]] = {s.name: [] for s in systems}
+    batches = batches_of(case.rows, size)
+    taken = {s.name: array("q") for s in systems}
+    others_calls = dict.fromkeys(taken, 0)
     for system in systems:
         for batch in batches:  # hot: compiled, cached, allocated
             system.call(batch)
+    turn = turns(condition, batches, plan)
     gc.collect()
     gc.disable()
     try:
         for _ in range(ROUNDS):
             for system in systems:
-                taken = time_calls(
-                    system.call, batches, calls // ROUNDS, seconds / ROUNDS
-                )
-                samples[system.name] += taken
+                limits = plan.limits(system, condition).share(ROUNDS)
+                found, meanwhile = turn(system.call, limits)
+                taken[system.name] += found
+                others_calls[system.name] += meanwhile
     finally:
         gc.enable()
     lines = []
     for system in systems:
-        taken = np.array(samples[system.name]) * 1e-9 - clock
-        p50, p99, p999 = (max(0.0, float(x)) for x in np.quantile(taken, QUANTILES))
-        lines.append(
-            Line(
-                case.name, size, system.name, system.answer, len(taken), p50, p99, p999
-            )
+        line = Line(
+            case.name,
+            size,
+            condition,
+            system.name,
+            system.answer,
+            len(taken[system.name]),
+            *summary(taken[system.name], plan.clock),
+            others_calls[system.name],
         )
+        lines.append(line)
+        shown = (line.p50, line.p99, line.p999, line.slowest)
         print(
-            f"  {size} row(s), {system.name:32} "
-            + "".join(f"{duration(x):>10}" for x in (p50, p99, p999)),
+            f"  {size} row(s), {condition:7} {system.name:32} {line.calls:9,} calls"
+            + "".join(f"{duration(x):>10}" for x in shown),
             flush=True,
         )
     return lines
 
 
-QUANTILES = (0.5, 0.99, 0.999)
+def batches_of(rows: NDArray[Any], size: int) -> Batches:
+    """Return some batches of contiguous rows, each in its own memory."""
+    pool = np.resize(rows, (POOL * size, rows.shape[1]))
+    return [part.copy() for part in np.split(pool, POOL)]
 
 
-def time_calls(
-    call: Call, batches: list[NDArray[Any]], calls: int, seconds: float
-) -> list[int]:
-    """Return the nanoseconds of each call, the clock's own among them."""
-    taken: list[int] = []
-    end = perf_counter() + seconds
-    while len(taken) < calls and (
-        perf_counter() < end or len(taken) < FEWEST // ROUNDS
-    ):
-        for batch in batches:
-            start = perf_counter_ns()
+Turn = Callable[[Call, Limits], tuple["array[int]", int]]
+
+
+def turns(condition: str, batches: Batches, plan: Plan) -> Turn:
+    """Return what times a system's turn, and counts the other thread's calls."""
+
+    def warmed(
+        call: Call, limits: Limits, before: Callable[[], object] | None = None
+    ) -> array[int]:
+        for batch in batches[:WARM]:  # another system was here
             call(batch)
-            taken.append(perf_counter_ns() - start)
-    return taken
+        return time_calls(call, batches, limits, before)
+
+    if condition == "hot":
+        return lambda call, limits: (warmed(call, limits), 0)
+    if condition == "evicted":
+        evict = evictor(plan.evicting)
+        return lambda call, limits: (warmed(call, limits, evict), 0)
+    pools = ThreadpoolController()
+    others = [batch.copy() for batch in reversed(batches)]
+
+    def busy(call: Call, limits: Limits) -> tuple[array[int], int]:
+        with another_thread(call, others, pools) as tally:
+            return warmed(call, limits), tally.calls
+
+    return busy
 
 
-def clock_cost() -> float:
+def summary(taken: array[int], clock: float) -> tuple[float, ...]:
+    """Return quantiles, mean and greatest of calls, in seconds without the clock."""
+    times = np.maximum(np.frombuffer(taken, np.int64) * 1e-9 - clock, 0.0)
+    found = [*np.quantile(times, QUANTILES), times.mean(), times.max()]
+    return tuple(map(float, found))
+
+
+def cost_of_nothing(before: Callable[[], object] | None = None) -> float:
     """Return the seconds that are measured around a builtin that does nothing."""
-    batches = [np.zeros((1, 1))] * POOL
-    nothing: Call = id
-    return float(np.median(time_calls(nothing, batches, 20_000, 1.0))) * 1e-9
+    calls = Limits(20_000 if before is None else 100)
+    taken = time_calls(id, [np.zeros((1, 1))] * POOL, calls, before)
+    return float(np.median(np.frombuffer(taken, np.int64))) * 1e-9
 
 
-def to_markdown(lines: list[Line], clock: float) -> str:
+# ------------------------------------------------------------ what is printed
+
+
+def facts_of(plan: Plan) -> dict[str, Any]:
+    """Return what the numbers depend on."""
+    facts = {"machine": machine(), "clock_seconds": plan.clock}
+    if "evicted" in plan.conditions:
+        facts["evicting_bytes"] = plan.evicting
+        evicted = cost_of_nothing(evictor(plan.evicting))
+        facts["nothing_evicted_seconds"] = max(0.0, evicted - plan.clock)
+    return facts
+
+
+def to_markdown(lines: list[Line], facts: dict[str, Any]) -> str:
     """Return the table; the last column is how many times our predict is faster."""
-    facts = machine()
-    versions = ", ".join(f"{name} {v}" for name, v in facts["packages"].items())
-    rows = [
-        f"{facts['target']}; Python {facts['python']}, {versions}; load average "
-        f"{facts['load_average']:.1f}; {facts['measured']}. One thread; the clock's "
-        f"{duration(clock)} are subtracted. Every skforge answer was bit-identical to "
-        "the model's own library before it was timed.\n",
-        "| model | rows | call | answer | p50 | p99 | p99.9 | by our predict |",
-        "|---|--:|---|---|--:|--:|--:|--:|",
+    words = [
+        in_words(facts["machine"]),
+        "Calls of one thread; the clock's "
+        f"{duration(facts['clock_seconds'])} are subtracted.",
     ]
-    ours = {(x.model, x.rows): x.p50 for x in lines if x.system == OURS}
+    if "evicting_bytes" in facts:
+        words.append(
+            f"Evicted: {facts['evicting_bytes'] >> 20} MiB are read before each call; "
+            "a builtin that does nothing then takes "
+            f"{duration(facts['nothing_evicted_seconds'])}, which are not subtracted."
+        )
+    if any(line.condition == "busy" for line in lines):
+        words.append("Busy: a second thread makes the same call on rows of its own.")
+    words.append(
+        "Every skforge answer was bit-identical to the model's own library before it "
+        "was timed.\n"
+    )
+    rows = [
+        " ".join(words),
+        "| model | rows | condition | call | answer | calls | p50 | p99 | p99.9 "
+        "| slowest | by our predict |",
+        "|---|--:|---|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    ours = {(x.model, x.rows, x.condition): x.p50 for x in lines if x.system == OURS}
     for x in lines:
-        base = ours.get((x.model, x.rows))
+        base = ours.get((x.model, x.rows, x.condition))
         ratio = "" if not base else f"{x.p50 / base:.2f}×"
         rows.append(
-            f"| {x.model} | {x.rows} | {x.system} | {x.answer or 'its own'} "
+            f"| {x.model} | {x.rows} | {x.condition} | {x.system} "
+            f"| {x.answer or 'its own'} | {x.calls:,} "
             f"| {duration(x.p50)} | {duration(x.p99)} "
-            f"| {duration(x.p999) if x.calls >= 1000 else '–'} | {ratio} |"
+            f"| {duration(x.p999) if x.calls >= 1000 else '–'} "
+            f"| {duration(x.slowest)} | {ratio} |"
         )
     return "\n".join(rows) + "\n"
 
