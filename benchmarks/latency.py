@@ -266,8 +266,8 @@ def measure(
             system.name,
             system.answer,
             len(taken[system.name]),
-            *summary(taken[system.name], plan.clock),
-            others_calls[system.name],
+            **summary(taken[system.name], plan.clock),
+            others_calls=others_calls[system.name],
         )
         lines.append(line)
         shown = (line.p50, line.p99, line.p999, line.slowest)
@@ -313,11 +313,12 @@ def turns(condition: str, batches: Batches, plan: Plan) -> Turn:
     return busy
 
 
-def summary(taken: array[int], clock: float) -> tuple[float, ...]:
-    """Return quantiles, mean and greatest of calls, in seconds without the clock."""
+def summary(taken: array[int], clock: float) -> dict[str, Any]:
+    """Return a Line's numbers of calls, in seconds without the clock."""
     times = np.maximum(np.frombuffer(taken, np.int64) * 1e-9 - clock, 0.0)
-    found = [*np.quantile(times, QUANTILES), times.mean(), times.max()]
-    return tuple(map(float, found))
+    p50, p99, p999 = map(float, np.quantile(times, QUANTILES))
+    mean, slowest = float(times.mean()), float(times.max())
+    return {"p50": p50, "p99": p99, "p999": p999, "mean": mean, "slowest": slowest}
 
 
 def cost_of_nothing(before: Callable[[], object] | None = None) -> float:

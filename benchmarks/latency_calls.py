@@ -153,7 +153,7 @@ def _sklearn(case: Case) -> list[System]:
     ]
 
 
-def peers(model: Model, names: list[str]) -> Iterator[System]:
+def peers(model: Model, names: tuple[str, ...]) -> Iterator[System]:
     """Yield peers in this process that read the model; their answers are their own."""
     for name in names:
         start = perf_counter()

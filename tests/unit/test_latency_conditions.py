@@ -41,7 +41,17 @@ def test_a_slow_call_is_made_a_few_times_at_least_and_at_most_as_asked() -> None
 
 
 def test_calls_go_on_for_the_least_seconds() -> None:
-    assert len(time_calls(id, BATCHES, Limits(10, least_seconds=0.01))) > 10
+    limits = Limits(10, least_seconds=1.0)
+    assert not limits.reached(10, 0.9, 0.9)
+    assert limits.reached(10, 0.9, 1.0)
+    assert not limits.reached(9, 0.9, 1.0)
+    looks = iter([False] * 3 + [True])
+
+    class Thrice(Limits):
+        def reached(self, calls: int, spent: float, elapsed: float) -> bool:
+            return next(looks)
+
+    assert len(time_calls(id, BATCHES, Thrice(10))) == 10 + 64 + 64
 
 
 def test_shares_of_turns_make_all_calls() -> None:
@@ -73,11 +83,10 @@ def test_the_other_thread_calls_with_its_own_rows_until_the_end() -> None:
     def call(X: object) -> None:
         seen.add((threading.get_ident(), id(X)))
 
-    before = threading.active_count()
     with another_thread(call, own, ThreadpoolController()) as tally:
         assert tally.calls >= 1
         time_calls(call, BATCHES, FEW)
-    assert threading.active_count() == before
+    assert "other" not in [thread.name for thread in threading.enumerate()]
     seen_by = {me: {i for _, i in g} for me, g in groupby(sorted(seen), lambda x: x[0])}
     mine = seen_by.pop(threading.get_ident())
     ((_, others),) = seen_by.items()
