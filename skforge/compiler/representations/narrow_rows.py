@@ -28,12 +28,16 @@ from skforge.compiler.representations.columns import store_masks
 #: Rows whose tests are stored at once.
 ROWS = 64
 
+#: Tests of a feature from which narrower compares repay rounding its values.
+WORTH = 10
+
 
 def narrows(forest: Forest, comparison: str) -> bool:
     """Whether a forest's tests on float64 rows can be compared as float32."""
     return (
         forest.input_dtype == np.float64
         and comparison == "le"
+        and forest.n_predicates >= WORTH * len(np.unique(forest.feature))
         and bool((forest.comparison == Comparison.LE).all())
     )
 
