@@ -14,11 +14,14 @@ from skforge.exceptions import (
     SkforgeError,
     SourceNeededError,
     TargetError,
+    TuningError,
+    TuningWarning,
     UnsupportedModelError,
     VerificationError,
 )
 
 if TYPE_CHECKING:
+    from skforge._export import export
     from skforge._persistence import load, save
     from skforge.compiler.frontends import load_forest
     from skforge.compiler.module import compile_forest
@@ -34,6 +37,7 @@ _HOME = {
     "Schedule": "skforge.compiler.schedule",
     "Target": "skforge.compiler.target",
     "compile_forest": "skforge.compiler.module",
+    "export": "skforge._export",
     "load": "skforge._persistence",
     "load_forest": "skforge.compiler.frontends",
     "save": "skforge._persistence",
@@ -51,20 +55,26 @@ __all__ = [
     "SourceNeededError",
     "Target",
     "TargetError",
+    "TuningError",
+    "TuningWarning",
     "UnsupportedModelError",
     "VerificationError",
     "__version__",
     "compile_forest",
+    "export",
     "load",
     "load_forest",
     "save",
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'skforge' has no attribute {name!r}")
+# Not for type checkers, to whom it would say that every name is there.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _HOME:
+            return getattr(import_module(_HOME[name]), name)
+        raise AttributeError(f"module 'skforge' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line: ``python -m skforge demo | bench | inspect``.
+"""The command line: ``python -m skforge demo | bench | tune | inspect | plot | ...``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
 file, data file or schedule.
@@ -22,6 +22,7 @@ from rich.text import Text
 
 from skforge import __version__
 from skforge._cli_data import Rows, load_rows, load_schedule
+from skforge._cli_export import export_file
 from skforge._cli_inspect import level_text
 from skforge._cli_report import (
     Pair,
@@ -33,6 +34,7 @@ from skforge._cli_report import (
     speed,
 )
 from skforge._cli_sources import reference_pair, source_pair
+from skforge._cli_tune import is_own, own_text, plot_file, tune_file
 from skforge.exceptions import SkforgeError, VerificationError
 
 if TYPE_CHECKING:
@@ -52,6 +54,18 @@ ModelFile = Annotated[
     typer.Argument(
         exists=True, dir_okay=False, readable=True, help="A model file to load."
     ),
+]
+DataFile = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="Rows: .npy, .csv or .parquet; default: drawn around thresholds.",
+    ),
+]
+DataColumns = Annotated[
+    str | None, typer.Option(help="Columns of the data to take, such as 0:13.")
 ]
 ScheduleOption = Annotated[
     str | None,
@@ -113,28 +127,23 @@ def demo(seconds: SecondsOption = 1.0) -> None:
 @app.command()
 def bench(
     model_file: ModelFile,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Rows: .npy, .csv or .parquet; default: drawn around thresholds.",
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Columns of the data to take, such as 0:13.")
-    ] = None,
+    data: DataFile = None,
+    columns: DataColumns = None,
     batch_sizes: Annotated[
         str, typer.Option(help="Rows a call, separated by commas.")
     ] = "1,64,4096",
     schedule: ScheduleOption = None,
+    target: Annotated[
+        str, typer.Option(help="cpu, cuda, hip, emulated, emulated-source or auto.")
+    ] = "cpu",
     seconds: SecondsOption = 1.0,
 ) -> None:
     """Compile a model file, prove equal predictions and compare the speed."""
     sizes = _sizes(batch_sizes)
     with _reported():
-        good = _bench(Console(), model_file, data, columns, sizes, schedule, seconds)
+        good = _bench(
+            Console(), model_file, data, columns, sizes, schedule, target, seconds
+        )
     if not good:
         raise typer.Exit(MISMATCH)
 
@@ -145,7 +154,7 @@ def inspect(
     level: Annotated[
         str,
         typer.Option(
-            help="schedule, loops, hir, mir, lir, llvm, asm or a pass of MIR."
+            help="schedule, loops, hir, mir, lir, llvm, asm, cuda, ptx; a pass of MIR."
         ),
     ] = "loops",
     rows: Annotated[
@@ -159,8 +168,14 @@ def inspect(
         str, typer.Option(help="cpu, x86-64-v3, aarch64, cuda, ...")
     ] = "cpu",
 ) -> None:
-    """Print one level of what a model file compiles to."""
+    """Print one level of what a model file compiles to.
+
+    Of a file that skforge saved, "tuning" shows how its schedules were found.
+    """
     with _reported():
+        if is_own(model_file) and schedule is None:
+            typer.echo(own_text(model_file, level, rows))
+            return
         from skforge import Target, load_forest
 
         machine = Target.parse(target)
@@ -172,6 +187,113 @@ def inspect(
                 raise
             raise typer.BadParameter(str(error), param_hint="--level") from error
         typer.echo(text)
+
+
+@app.command()
+def tune(
+    model_file: ModelFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where the tuned model goes: a .skforge."),
+    ] = None,
+    data: DataFile = None,
+    columns: DataColumns = None,
+    batch_sizes: Annotated[
+        str | None, typer.Option(help="Rows a call, separated by commas.")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="heuristic, learned, exhaustive, random or halving.")
+    ] = "heuristic",
+    target: Annotated[
+        str, typer.Option(help="cpu, cuda, hip, emulated, emulated-source or auto.")
+    ] = "cpu",
+    budget: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds; default: a few.")
+    ] = None,
+    records: Annotated[
+        Path | None, typer.Option(help="Where results are kept and looked up.")
+    ] = None,
+    n_jobs: Annotated[int, typer.Option(help="Threads of one call; -1: all.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of all chance.")] = 0,
+    verbose: Annotated[
+        int, typer.Option(help="0: nothing, 1: progress, 2: every candidate.")
+    ] = 1,
+) -> None:
+    """Search the fastest schedules of a model file on this machine."""
+    sizes = None if batch_sizes is None else _sizes(batch_sizes)
+    with _reported():
+        tune_file(
+            Console(),
+            model_file,
+            output,
+            data,
+            columns,
+            sizes,
+            strategy,
+            target,
+            budget,
+            records,
+            n_jobs,
+            seed,
+            verbose,
+        )
+
+
+@app.command()
+def export(
+    model_file: ModelFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    kind: Annotated[str, typer.Option(help="object, shared, c or wheel.")] = "object",
+    target: Annotated[
+        str,
+        typer.Option(help="cpu, x86-64 (v2 to v4), x86-64-v3, aarch64; or a list."),
+    ] = "cpu",
+    name: Annotated[
+        str | None, typer.Option(help="Prefix of all functions; default: the folder's.")
+    ] = None,
+    batch_sizes: Annotated[
+        str | None, typer.Option(help="Rows a call, to leave out other kernels.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="With a function that finds leaves.")
+    ] = False,
+    package_version: Annotated[
+        str | None, typer.Option(help="Version of a wheel; default: 1.0.0.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+    ] = False,
+) -> None:
+    """Write a model file as a C library that needs no Python."""
+    sizes = None if batch_sizes is None else _sizes(batch_sizes)
+    with _reported():
+        export_file(
+            Console(),
+            model_file,
+            output,
+            kind,
+            target.split(","),
+            name=name,
+            batch_sizes=sizes,
+            apply=apply,
+            version=package_version,
+            overwrite=overwrite,
+        )
+
+
+@app.command()
+def plot(
+    model_file: ModelFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="An image: .png, .svg or .pdf.")
+    ],
+    kind: Annotated[
+        str, typer.Option(help="distribution, slowdown or sensitivity.")
+    ] = "distribution",
+) -> None:
+    """Draw how the schedules of a tuned .skforge file were found."""
+    with _reported():
+        plot_file(model_file, kind, output)
 
 
 def _sizes(text: str) -> list[int]:
@@ -194,11 +316,12 @@ def _bench(
     columns: str | None,
     sizes: list[int],
     schedule: str | None,
+    target: str,
     seconds: float,
 ) -> bool:
     from skforge import Target, compile_forest, load_forest
 
-    target = Target.host()  # loads LLVM, which is not compile time
+    Target.host()  # loads LLVM, which is not compile time
     start = perf_counter()
     forest = load_forest(model_file)
     read = perf_counter() - start
@@ -236,13 +359,13 @@ def _demo(console: Console, seconds: float) -> None:
     trained = perf_counter() - start
 
     start = perf_counter()
-    fast = CompiledForest(model).fit(train[:1000])
+    fast = CompiledForest(model, tuning="off").fit(train[:1000])
     fitted = perf_counter() - start
     forest = fast.forest_
     describe(console, type(model).__name__, forest)
     console.print(
-        f"trained in {duration(trained)}; CompiledForest(model).fit(X), which compiles "
-        f"and checks, took {duration(fitted)}",
+        f"trained in {duration(trained)}; CompiledForest(model, tuning='off').fit(X), "
+        f"which compiles and checks, took {duration(fitted)}",
         soft_wrap=True,
     )
     module = compile_forest(forest, target=target)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skforge.exceptions import TargetError
-
 if TYPE_CHECKING:
     from skforge.compiler.forest import Forest
+    from skforge.compiler.loop_nest import Kind
     from skforge.compiler.schedule import Schedule
     from skforge.compiler.target import Target
 
-LEVELS = ("schedule", "loops", "hir", "mir", "lir", "llvm", "asm")
+LEVELS = ("schedule", "loops", "hir", "mir", "lir", "llvm", "asm", "cuda", "ptx")
 
 
 def level_text(
@@ -42,35 +41,46 @@ def level_text(
     Raises
     ------
     TargetError
-        If there is no code for the target yet.
+        If the compiler that a level needs is not installed.
     ValueError
-        If there is no such level.
+        If there is no such level, or not for the target.
     """
     from skforge.compiler.backends.llvm import emit_llvm
     from skforge.compiler.backends.llvm_jit import emit_assembly
-    from skforge.compiler.default_schedule import default_schedules
+    from skforge.compiler.gpu_kernels import as_loops
+    from skforge.compiler.module_code import gpu_text
+    from skforge.compiler.module_targets import default_table
     from skforge.compiler.pipeline import MIR_PASSES, build_hir, lower
+    from skforge.compiler.target import Target
 
     passes = ["lower-to-mir", *(step.name for step in MIR_PASSES)]
     if level not in LEVELS and level not in passes:
         known = ", ".join([*LEVELS, *passes])
         raise ValueError(f"{level!r} is no level; use one of {known}.")
+    texts: tuple[str, ...] = ("cuda", "ptx") if target.is_gpu else ("llvm", "asm")
+    if target.kind == "emulated":
+        texts = ("llvm", "asm", "cuda", "ptx")
+    if level in LEVELS[5:] and level not in texts:
+        raise ValueError(
+            f"{level!r} is no level of target {target.kind!r}, which has "
+            f"{' and '.join(texts)}."
+        )
     if schedule is None:
-        ranges = default_schedules(forest, target)
+        ranges = default_table(forest, target, "exact")
         fitting = [s for (first, _), s in ranges.items() if first <= (n_rows or first)]
         schedule = fitting[-1]
     if level == "schedule":
         return repr(schedule)
     if level == "loops":
         return str(schedule.loop_nest(forest))
-    if target.is_gpu:
-        raise TargetError(
-            f"{level!r} cannot be shown for {target.kind!r} yet: this version "
-            "generates code for CPUs; 'schedule' and 'loops' can."
-        )
-    lowered = lower(build_hir(forest, schedule, "exact"), target)
-    if level == "llvm":
-        return emit_llvm(lowered.kernel.function, target)
-    if level == "asm":
-        return emit_assembly(lowered.kernel.function, target)
+    kind: Kind = "gpu" if target.is_gpu else "cpu"
+    lowered = lower(build_hir(forest, schedule, "exact", kind=kind), target)
+    function = lowered.kernel.function
+    if level in ("cuda", "ptx"):
+        return gpu_text(function, target, level)
+    if level in ("llvm", "asm"):
+        emit = emit_llvm if level == "llvm" else emit_assembly
+        if target.is_gpu:
+            function, target = as_loops(function), Target.host()
+        return emit(function, target)
     return lowered.text(level).rstrip("\n")

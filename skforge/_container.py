@@ -20,8 +20,10 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
 import struct
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -33,7 +35,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidModelError,
+    UnsupportedModelError,
+    shortened,
+)
 
 Array: TypeAlias = NDArray[Any]
 
@@ -47,6 +53,7 @@ MOST_ARRAYS = 4096
 
 _MANIFEST = "manifest.json"
 _COMMENT = b"skforge "
+_STALE = 3600  # seconds after which nobody is still writing a file
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
 
 # What zipfile raises on damage, besides its own error.
@@ -82,6 +89,20 @@ def write_container(
     arrays : mapping of str to ndarray
         Of numbers, booleans or text.
     """
+    with _replacing(Path(os.path.realpath(path))) as file:
+        _write(file, manifest, arrays)
+
+
+def container_bytes(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+    """Return what :func:`write_container` would write."""
+    buffer = io.BytesIO()
+    _write(buffer, manifest, arrays)
+    return buffer.getvalue()
+
+
+def _write(
+    file: BinaryIO, manifest: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> None:
     described: dict[str, dict[str, Any]] = {}
     payloads: dict[str, bytes] = {}
     for name, array in arrays.items():
@@ -101,10 +122,7 @@ def write_container(
         "arrays": described,
     }
     text = json.dumps(whole, allow_nan=False).encode()
-    with (
-        _replacing(Path(os.path.realpath(path))) as file,
-        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
-    ):
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), text)
         for name, payload in payloads.items():
             archive.writestr(zipfile.ZipInfo(_member(name), _EPOCH), payload)
@@ -115,6 +133,7 @@ def write_container(
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """Give a new file beside ``path``, which takes its place when all went well."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    _remove_leftovers(path)
     # os.open, so that the umask decides who may read it; a temporary file is private
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
@@ -140,6 +159,17 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             os.close(directory)
 
 
+def _remove_leftovers(path: Path) -> None:
+    """Remove what saves to the same path left that were killed long ago."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.tmp")
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            if ours.fullmatch(entry.name):
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    if time.time() - entry.stat().st_mtime > _STALE:
+                        os.unlink(entry.path)
+
+
 def read_container(
     path: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -163,26 +193,38 @@ def read_container(
     UnsupportedModelError
         If a later release wrote it.
     """
-    name = os.fspath(path)
     try:
         with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            try:
-                with zipfile.ZipFile(file) as archive:
-                    return _read(archive, size)
-            except _DAMAGE as error:
-                if isinstance(error, (InvalidModelError, UnsupportedModelError)):
-                    raise
-                raise InvalidModelError(f"it is damaged ({error})") from error
+            return _read_file(file, os.fspath(path))
+    except OSError as error:
+        raise InvalidModelError(
+            f"{os.fspath(path)} cannot be read: {error.strerror or error}."
+        ) from error
+
+
+def container_from(
+    payload: bytes, name: str
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return what :func:`read_container` would of a file with these bytes."""
+    return _read_file(io.BytesIO(payload), name)
+
+
+def _read_file(file: BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    size = file.seek(0, os.SEEK_END)
+    try:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _read(archive, size)
+        except _DAMAGE as error:
+            if isinstance(error, (InvalidModelError, UnsupportedModelError)):
+                raise
+            raise InvalidModelError(f"it is damaged ({error})") from error
     except (InvalidModelError, UnsupportedModelError) as error:
         advice = "Save the model again."
         if isinstance(error, UnsupportedModelError):
             advice = "Update skforge."
-        raise type(error)(f"{name} cannot be loaded: {error}. {advice}") from error
-    except OSError as error:
-        raise InvalidModelError(
-            f"{name} cannot be read: {error.strerror or error}."
-        ) from error
+        reason = shortened(str(error))
+        raise type(error)(f"{name} cannot be loaded: {reason}. {advice}") from error
 
 
 def _read(

@@ -13,6 +13,7 @@ from types import MethodType
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import sklearn
 from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import ClassifierTags, RegressorTags, Tags, get_tags
@@ -26,7 +27,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.transforms_sklearn import has_method
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 #: Attributes of a fitted model whose names do not end in an underscore.
 FITTED = frozenset({"best_iteration", "best_score"})
@@ -77,6 +78,16 @@ def is_fitted(estimator: Any) -> bool:
         check_is_fitted(estimator)
     except NotFittedError:
         return False
+    except AttributeError as error:
+        if "__sklearn_tags__" not in str(error):
+            raise
+        kind, package = type(estimator), type(estimator).__module__.partition(".")[0]
+        raise UnsupportedModelError(
+            f"{kind.__name__} is an estimator of {package} from before scikit-learn "
+            f"1.6, and scikit-learn {sklearn.__version__} cannot ask it whether it is "
+            f"fitted. Upgrade {package} (XGBoost to 2.1.4 at least), or pass what the "
+            "estimator holds: a Booster, or a file that it saved."
+        ) from error
     return True
 
 

@@ -60,8 +60,12 @@ def build_entry(
     if entry is None:
         return None
     forest = module.forest
+    # Batches that go to a GPU are not an entry's.
+    most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
+    if most < 1:
+        return None
     with np.errstate(all="ignore"):
-        rows = draw_rows(forest, CHECKED_ROWS, 0).astype(forest.input_dtype)
+        rows = draw_rows(forest, most, 0).astype(forest.input_dtype)
     if refused != "nothing":
         rows = np.nan_to_num(rows)
     for part in (rows[:1], rows):
@@ -89,8 +93,11 @@ def _output(module: CompiledModule, method: str) -> Output | None:
         return "labels"
     if method == "decision_function":
         boosts = forest.transform.kind.startswith(("gb_", "hist_"))
-        return "raw" if boosts else None
-    if method == "score_samples" or len(forest.output_sizes) > 1:
+        isolates = forest.transform.kind == "path_length"
+        return "raw" if boosts else "decision" if isolates else None
+    if method == "score_samples":
+        return "scores"
+    if len(forest.output_sizes) > 1:
         return None
     if is_onnx(forest):
         return "transformed"

@@ -69,6 +69,7 @@ class Source(Protocol):
 def source_of(estimator: Any, forest: Forest) -> Source:
     """Return the adapter of a fitted model that ``load_forest`` could read."""
     from skforge._inputs_lightgbm import LightGBMBoosterSource, LightGBMSource
+    from skforge._inputs_xgboost import BoosterSource, XGBoostSource
 
     if isinstance(estimator, StoredModel):
         from skforge._inputs_stored import stored_source
@@ -180,140 +181,6 @@ def _answers(estimator: Any, X: Any) -> dict[str, Any]:
     return {name: getattr(estimator, name)(X) for name in names}
 
 
-class _XGBoostRows:
-    """What XGBoost's wrappers and Boosters have in common."""
-
-    fill, leaf_dtype = float("nan"), np.float32
-    _booster: Any
-
-    def _dense(self, X: Any, method: str, strict: bool) -> Any:
-        """Return rows of a kind that is known, or None.
-
-        ``strict`` follows ``DMatrix``: names must be there, infinities must not.
-        """
-        n_features = self._booster.num_features()
-        names = self._booster.feature_names
-        if isinstance(X, (list, tuple)):
-            X = _array_of(X)
-        if method == "apply":
-            _refuse_wide(X, n_features)
-        if type(X) is np.ndarray:
-            if X.ndim != 2 or not _is_plain(X.dtype) or (strict and names):
-                return None
-        elif hasattr(X, "iloc") and hasattr(X, "columns"):
-            X = _plain_frame(X, names)
-        elif hasattr(X, "tocsr"):
-            # other sparse forms have no names, and XGBoost makes a DMatrix of them
-            strict = strict or type(X).__name__ != "csr_matrix"
-            known = X.format in ("csr", "csc", "coo") and _is_plain(X.dtype)
-            X = X.tocsr() if known and not (strict and names) else None
-        else:
-            return None
-        # XGBoost has its own shapes for 0 rows
-        if X is None or X.shape[0] == 0 or X.shape[1] != n_features:
-            return None
-        values = X if isinstance(X, np.ndarray) else X.data
-        if (strict or values is not X) and values.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                if np.isinf(values.astype(np.float32, copy=False)).any():
-                    return None
-        return X
-
-
-def _refuse_wide(X: Any, n_features: int) -> None:
-    """Refuse what makes ``pred_leaf`` of XGBoost 3.2 write beyond a buffer."""
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    if len(shape) == 2 and shape[1] > n_features:
-        raise ValueError(
-            f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"
-        )
-
-
-class XGBoostSource(_XGBoostRows):
-    """A wrapper of XGBoost: in-place prediction, ``DMatrix`` for leaves."""
-
-    labels = True
-
-    def __init__(self, estimator: Any, forest: Forest) -> None:
-        self.estimator = estimator
-        self.flat_leaves = forest.n_trees == 1
-        self._booster = estimator.get_booster()
-
-    def rows(self, X: Any, method: str) -> Any:
-        """Take numbers; everything else is the wrapper's business."""
-        return self._dense(X, method, strict=method == "apply")
-
-    declines = "nothing"
-
-    def plain(self, X: Array) -> bool:
-        """Accept everything but 0 rows, whose results have their own shapes."""
-        return len(X) > 0
-
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the wrapper."""
-        if method == "predict_raw":
-            return self.estimator.predict(X, output_margin=True, **params)
-        return getattr(self.estimator, method)(X, **params)
-
-    def raw(self, rows: Array) -> Array:
-        """Return margins; XGBoost sums each row in tree order on any thread."""
-        return np.asarray(self.estimator.predict(rows, output_margin=True))
-
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return labels or values, and probabilities."""
-        return _answers(self.estimator, X)
-
-
-class BoosterSource(_XGBoostRows):
-    """A bare Booster: ``Booster.predict(DMatrix(X))``, names checked if X has them."""
-
-    labels = False
-
-    def __init__(self, booster: Any, forest: Forest) -> None:
-        self.flat_leaves = forest.n_trees == 1
-        self._booster = booster
-        self._forest = forest
-
-    def rows(self, X: Any, method: str) -> Any:
-        """Take finite numbers and NaN."""
-        rows = self._dense(X, method, strict=False)
-        if isinstance(rows, np.ndarray) and not self.plain(rows):
-            return None
-        return rows
-
-    declines = "infinite"
-
-    def plain(self, X: Array) -> bool:
-        """Refuse 0 rows and infinities, as ``DMatrix`` does."""
-        if not len(X):
-            return False
-        with np.errstate(over="ignore"):
-            return not np.isinf(X.astype(np.float32, copy=False)).any()
-
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the Booster; labels are made from its scores by the caller."""
-        from xgboost import DMatrix
-
-        if params:
-            name = next(iter(params))
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
-        data = DMatrix(X, enable_categorical=True)
-        return self._booster.predict(
-            data,
-            output_margin=method == "predict_raw",
-            pred_leaf=method == "apply",
-            validate_features=data.feature_names is not None,
-        )
-
-    def raw(self, rows: Array) -> Array:
-        """Return margins."""
-        return np.asarray(self.call("predict_raw", rows))
-
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the values that a Booster predicts."""
-        return {"transformed": self.call("value", X)}
-
-
 class ForestSource:
     """A file or ``ModelProto``: no source is in memory, so the rules are our own."""
 
@@ -380,31 +247,3 @@ def read_model(model: Any) -> Forest:
     if isinstance(model, StoredModel):
         return model.forest
     return model if isinstance(model, Forest) else load_forest(model)
-
-
-def _array_of(X: Any) -> Any:
-    try:
-        return np.array(X)
-    except ValueError:  # ragged: let the source say so
-        return None
-
-
-def _is_plain(dtype: Any) -> bool:
-    return (
-        isinstance(dtype, np.dtype)
-        and dtype.kind in "fiub"
-        and dtype.isnative
-        and dtype.itemsize <= 8
-    )
-
-
-def _plain_frame(X: Any, names: Any) -> Array | None:
-    """Return a data frame's numbers, if its columns are the model's and plain."""
-    if X.columns.nlevels != 1 or not X.columns.is_unique:
-        return None
-    if names is not None and [str(name) for name in X.columns] != list(names):
-        return None
-    if not all(_is_plain(dtype) for dtype in X.dtypes):
-        return None
-    with np.errstate(over="ignore"):
-        return np.asarray(X.to_numpy(np.float32))

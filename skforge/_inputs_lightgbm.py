@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._inputs_frames import FrameColumns, is_category, is_plain, number_dtype
 from skforge.compiler.forest import Forest
 from skforge.exceptions import InvalidInputError
 
@@ -23,11 +24,13 @@ class LightGBMBoosterSource:
     def __init__(self, booster: Any, forest: Forest) -> None:
         self._model = self._booster = booster
         self._n_features = forest.n_features
+        self._columns = FrameColumns(forest.category_names)
+        self._named = any(forest.category_names)
 
     def rows(self, X: Any, method: str) -> Any:
         """Take numbers; everything else is LightGBM's business."""
         if type(X) is np.ndarray:
-            if X.ndim != 2 or not _is_plain(X.dtype) or self._warns:
+            if X.ndim != 2 or not is_plain(X.dtype) or self._warns:
                 return None
             if X.dtype not in (np.float32, np.float64):
                 # LightGBM has no integers: they lose what a float32 cannot hold
@@ -47,15 +50,19 @@ class LightGBMBoosterSource:
     def _numbers_of(self, X: Any) -> Array | None:
         """Return a data frame's numbers; its columns count by position, not name.
 
-        Columns of category dtype are those of the training frame, in order, whose
-        categories LightGBM alone assigns.
+        Columns of category dtype are those of the training frame, in order.
         """
-        if self._booster.pandas_categorical or not len(X.columns):
+        if self._booster.pandas_categorical and not self._named:
             return None
-        if not all(_is_plain(dtype) for dtype in X.dtypes):
+        if not len(X.columns) or not X.columns.is_unique:
             return None
-        dtype = np.result_type(*X.dtypes, np.float32)
-        return None if dtype.itemsize > 8 else np.asarray(X.to_numpy(dtype))
+        kept = [number_dtype(one) for one in X.dtypes if not is_category(one)]
+        if any(one is None for one in kept):
+            return None
+        dtype = np.result_type(*kept, np.float32)
+        if dtype.itemsize > 8:
+            return None
+        return self._columns.numbers(X, dtype, unseen=np.nan)
 
     @property
     def declines(self) -> str | None:
@@ -130,39 +137,29 @@ def numbers_of_frame(X: Any, forest: Forest) -> Array:
     InvalidInputError
         The columns of category dtype are not those of the training frame.
     """
-    named = {i: names for i, names in enumerate(forest.category_names) if names}
-    given = [i for i, d in enumerate(X.dtypes) if type(d).__name__ == _CATEGORY]
-    if given != list(named):
+    named = [i for i, names in enumerate(forest.category_names) if names]
+    given = [i for i, dtype in enumerate(X.dtypes) if is_category(dtype)]
+    if given != named:
         raise InvalidInputError(
             f"the columns at {given} have category dtype, but those of the training "
-            f"frame known by the model are at {list(named)}; give these the dtype, or "
+            f"frame known by the model are at {named}; give these the dtype, or "
             "pass an array of category numbers."
         )
-    columns = []
-    for i, dtype in enumerate(X.dtypes):
-        column = X.iloc[:, i]
-        if i in named:
-            codes = column.cat.set_categories(list(named[i])).cat.codes
-            column = codes.astype(np.float64).replace(-1.0, np.nan)
-        elif not _is_plain(dtype):
+    for name, dtype in zip(X.columns, X.dtypes, strict=True):
+        if not is_category(dtype) and number_dtype(dtype) is None:
             raise InvalidInputError(
-                f"column {X.columns[i]!r} has the dtype {dtype}, which holds no plain "
+                f"column {name!r} has the dtype {dtype}, which holds no plain "
                 "numbers; convert it to float64."
             )
-        columns.append(np.asarray(column, np.float64))
-    return np.stack(columns, axis=1) if columns else np.empty((len(X), 0))
+    columns = FrameColumns(forest.category_names)
+    numbers = columns.numbers(X, np.float64, unseen=np.nan)
+    if numbers is None:
+        raise InvalidInputError(
+            "categories were texts in some columns of the training frame and integers "
+            "in others; those of the frame are of another kind. Make them the same."
+        )
+    return numbers
 
-
-_CATEGORY = "CategoricalDtype"
 
 #: How ``predict`` is asked for what is no method of its own.
 _ASKING = {"predict_raw": {"raw_score": True}, "apply": {"pred_leaf": True}}
-
-
-def _is_plain(dtype: Any) -> bool:
-    return (
-        isinstance(dtype, np.dtype)
-        and dtype.kind in "fiub"
-        and dtype.isnative
-        and dtype.itemsize <= 8
-    )

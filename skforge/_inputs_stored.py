@@ -18,14 +18,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import validate_data
 
-from skforge._inputs import (
-    BoosterSource,
-    ForestSource,
-    SklearnSource,
-    Source,
-    XGBoostSource,
-    source_of,
-)
+from skforge._inputs import ForestSource, SklearnSource, Source, source_of
+from skforge._inputs_frames import FrameColumns
 from skforge._inputs_lightgbm import (
     LightGBMBoosterSource,
     LightGBMSource,
@@ -38,6 +32,7 @@ from skforge._inputs_sklearn import (
     GradientBoostingSource,
     IsolationSource,
 )
+from skforge._inputs_xgboost import BoosterSource, XGBoostSource
 from skforge._stored import METHODS, StoredModel, kept_attributes, plain_tags
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends.base import class_names
@@ -234,11 +229,24 @@ class StoredSource:
             wanted += " or NaN"
         if names:
             wanted += f", named {', '.join(names)}, in this order"
+        if hasattr(X, "iloc") and any(self._model.forest.category_names):
+            wanted += _categories_wanted(X, self._model.forest)
         self._model.refuse(
             f"{method} of these rows ({type(X).__name__}"
             f"{f' of shape {shape}' if shape else ''})",
             f"what is known of its rows is that it takes {wanted}",
         )
+
+
+def _categories_wanted(X: Any, forest: Forest) -> str:
+    """Return what an error says of the columns with categories."""
+    given = [str(name) for name in X.columns]
+    told = [given[i] for i, names in enumerate(forest.category_names) if names]
+    text = f", with categories in {', '.join(told)} and no other column"
+    new = FrameColumns(forest.category_names).unseen(X)
+    for column, names in new.items():
+        text += f"; {column} has {', '.join(map(repr, names[:5]))}, unknown to it"
+    return text
 
 
 def stored_source(model: StoredModel, forest: Forest) -> Source:
@@ -442,13 +450,40 @@ def check_rules(model: StoredModel) -> None:
         _are(int, shape) and int(np.prod(shape, dtype=object)) == forest.n_trees,
         len(shape) == ("shape" in rules) + 1,
         type(rules.get("of_no_rows", {})) is dict,
+        _labels_fit(model.attributes.get("classes_"), forest),
     ]
     if not all(good):
         raise ValueError("a rule is of the wrong type or size")
     for answer in rules.get("of_no_rows", {}).values():
-        of_none = _are(str, answer[:1]) and _are(int, answer[1]) and 0 in answer[1]
-        if not of_none or min(answer[1]) < 0 or np.dtype(answer[0]).kind not in "fiu":
+        if not _is_of_no_rows(answer):
             raise ValueError("an answer to 0 rows has some")
+
+
+def _is_of_no_rows(answer: Any) -> bool:
+    """Tell whether that is a dtype of numbers and the shape of an empty array."""
+    if type(answer) is not list or len(answer) != 2:
+        return False
+    code, shape = answer
+    plain = type(code) is str and len(code) == 3 and code[1] in "fiu"
+    return plain and _are(int, shape) and 0 in shape and min(shape) >= 0
+
+
+def _labels_fit(labels: Any, forest: Forest) -> bool:
+    """Tell whether there is a label for every position that is looked up in them."""
+    if forest.source not in ("sklearn", "lightgbm") or labels is None:
+        return True
+    if forest.task not in ("binary", "multiclass", "multilabel"):
+        return True
+    if type(labels) is list:
+        sizes = forest.output_sizes
+        arrays = all(isinstance(one, np.ndarray) and one.ndim == 1 for one in labels)
+        return len(sizes) > 1 and arrays and [*map(len, labels)] == [*sizes]
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1:
+        return False
+    if forest.n_outputs > 1:
+        return len(labels) == forest.n_outputs
+    of_two = forest.transform.kind.startswith(("gb_", "hist_"))
+    return len(labels) == 2 or (len(labels) == 1 and not of_two)
 
 
 def _are(kind: type, values: Any) -> bool:

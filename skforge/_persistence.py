@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._container import read_container, write_container
+from skforge._container import (
+    container_bytes,
+    container_from,
+    read_container,
+    write_container,
+)
 from skforge._stored import StoredModel
 from skforge.compiler.forest import Forest, PostTransform
 from skforge.compiler.module import CompiledModule, restored
+from skforge.compiler.module_targets import stored_target
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (
@@ -23,7 +29,10 @@ from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     SkforgeError,
+    shortened,
 )
+from skforge.tuning.result import TuningResult
+from skforge.tuning.stored_tuner import tuner_in, tuner_out
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
@@ -41,14 +50,17 @@ def save(
     """Save a compiled forest in a file that holds no pickle and no machine code.
 
     The file loads where the source library is not installed. It is written beside
-    ``path`` and then put in its place: an interruption leaves the old file.
+    ``path`` and then put in its place: an interruption leaves the old file. What a
+    killed process left beside it goes with the first save an hour later.
 
     Parameters
     ----------
     model : CompiledForest, CompiledModule or Forest
         A CompiledForest must be fitted. Its ``estimator_`` is not saved, but the
         forest, the schedules, the parameters (but a ``random_state`` that is no
-        number), the class labels and other fitted attributes, and the rules for rows.
+        number, and of a Tuner a strategy, space, cost model or measurer of one's own:
+        their defaults are loaded), the class labels and other fitted attributes, and
+        the rules for rows.
     path : path
         By convention it ends in ``.skforge``.
 
@@ -74,6 +86,17 @@ def save(
     ...     skforge.load(f"{folder}/tree.skforge").predict([[1.0]])
     array([4.])
     """
+    write_container(path, *_contents(model))
+
+
+def to_bytes(model: CompiledForest | CompiledModule | Forest) -> bytes:
+    """Return what :func:`save` would write."""
+    return container_bytes(*_contents(model))
+
+
+def _contents(
+    model: CompiledForest | CompiledModule | Forest,
+) -> tuple[dict[str, Any], Arrays]:
     arrays: Arrays = {}
     manifest: dict[str, Any] = {"skforge_version": _version()}
     if isinstance(model, Forest):
@@ -92,7 +115,7 @@ def save(
         kept = model.drop_estimator()
         manifest |= {"kind": "estimator", "estimator": _estimator_out(kept, arrays)}
         manifest["forest"] = _forest_out(kept.forest_, arrays)
-    write_container(path, manifest, arrays)
+    return manifest, arrays
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -117,7 +140,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     UnsupportedModelError
         If a later release wrote it in a format of its own.
     """
-    manifest, arrays = read_container(path)
+    return _checked(*read_container(path), os.fspath(path))
+
+
+def from_bytes(payload: bytes, name: str) -> Any:
+    """Return what :func:`load` would of a file with these bytes; errors name it."""
+    return _checked(*container_from(payload, name), name)
+
+
+def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
     try:
         return _load(manifest, arrays)
     except SkforgeError as error:
@@ -126,7 +157,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         else:
             reason = f"{type(error).__name__}: {error}"
         raise InvalidModelError(
-            f"{os.fspath(path)} cannot be loaded: {reason}"
+            f"{name} cannot be loaded: {shortened(reason)}"
         ) from error
 
 
@@ -138,7 +169,7 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
             f"{_version()}; predictions are only promised for the same version. "
             "Save it again.",
             InconsistentVersionWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     kind = _get(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):
@@ -319,9 +350,8 @@ def _target_in(value: Any) -> Target | str:
 
 
 def _module_out(module: CompiledModule) -> dict[str, Any]:
-    here = module.target == Target.host()
     return {
-        "target": _target_out("cpu" if here else module.target),
+        "target": _target_out(stored_target(module.target)),
         "fitted_target": _target_out(module.target),
         "reduction": module.reduction,
         "n_jobs": None if module.n_jobs is None else int(module.n_jobs),
@@ -345,7 +375,7 @@ def _module_in(record: dict[str, Any], forest: Forest) -> CompiledModule:
 _PLAIN_PARAMS: dict[str, tuple[type | None, ...]] = {
     "prefit": (str, bool),
     "reduction": (str,),
-    "tuning": (str,),
+    "gpu_min_rows": (int, None),
     "n_jobs": (int, None),
     "random_state": (int, None),
     "verbose": (int, bool),
@@ -362,6 +392,7 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
         record[name] = value if type(value) in (bool, int, str) else None
         if record[name] is None and None not in types:
             raise InvalidInputError(f"{name} = {value!r} cannot be saved.")
+    record["tuning"] = tuner_out(params["tuning"])
     sizes, budget = params["batch_sizes"], params["tuning_budget"]
     record["batch_sizes"] = None if sizes is None else np.asarray(sizes).tolist()
     record["tuning_budget"] = None if budget is None else float(budget).hex()
@@ -369,10 +400,15 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
     record["target"] = _target_out(params["target"])
     model = wrapper.estimator
     state = vars(wrapper)
+    if wrapper.tuning_result_ is not None:
+        text = wrapper.tuning_result_.to_json().encode()
+        arrays["tuning_result"] = np.frombuffer(text, np.uint8)
     return {
         "params": record,
         "asked": [_target_out(state["_asked"][0]), state["_asked"][1]],
         "schedules": _table_out(wrapper.schedule_),
+        "tables": state["_tables"] and [_table_out(t) for t in state["_tables"]],
+        "gpu_min_rows": _row_count(wrapper.gpu_min_rows_),
         "fitted_target": _target_out(wrapper.fitted_target_),
         "compile_time": float(wrapper.compile_time_).hex(),
         "model": {
@@ -389,6 +425,10 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
     }
 
 
+def _row_count(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
 def _estimator_in(
     record: dict[str, Any], forest: Forest, arrays: Arrays
 ) -> CompiledForest:
@@ -397,6 +437,7 @@ def _estimator_in(
     model = _model_in(_get(record, "model", dict), forest, arrays)
     given = _get(record, "params", dict)
     params = {name: _get(given, name, *types) for name, types in _PLAIN_PARAMS.items()}
+    params["tuning"] = tuner_in(_get(given, "tuning", str, dict))
     params["batch_sizes"] = _get(given, "batch_sizes", list, None)
     budget = _get(given, "tuning_budget", str, None)
     params["tuning_budget"] = budget and _float("tuning_budget", budget)
@@ -408,18 +449,36 @@ def _estimator_in(
     wrapper = CompiledForest(model, **params)
     target = _target_in(asked[0])
     fitted = _target_in(_get(record, "fitted_target", dict))
-    anywhere = target in ("auto", "cpu")
+    if isinstance(fitted, str):
+        raise _refuse("fitted_target")
+    anywhere = target in ("auto", "cpu") and not fitted.is_gpu
+    tables = _get(record, "tables", list, None)
+    if tables is not None and (
+        len(tables) != 2 or not all(type(table) is list for table in tables)
+    ):
+        raise _refuse("tables")
     wrapper.__dict__.update(
         _stored=model,
         _asked=(target, asked[1]),
         forest_=forest,
         schedule_=_table_in(_get(record, "schedules", list)),
+        _tables=tables and (_table_in(tables[0]), _table_in(tables[1])),
+        gpu_min_rows_=_get(record, "gpu_min_rows", int, None),
         fitted_target_=fitted,
         target_=Target.host() if anywhere else fitted,
-        tuning_result_=None,
+        tuning_result_=_result_in(arrays),
         compile_time_=_float("compile_time", record.get("compile_time")),
     )
     return wrapper
+
+
+def _result_in(arrays: Arrays) -> TuningResult | None:
+    text = arrays.get("tuning_result")
+    if text is None:
+        return None
+    if text.dtype != np.uint8 or text.ndim != 1:
+        raise _refuse("tuning_result")
+    return TuningResult.from_json(text.tobytes().decode("utf-8", "replace"))
 
 
 def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredModel:

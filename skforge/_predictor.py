@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from skforge._entries import Entry, build_entry
 from skforge._inputs import Source, dense_blocks, source_of
 from skforge.compiler import transforms_onnx
+from skforge.compiler.backends.device_cupy import is_device_array
 from skforge.compiler.backends.entry import as_method, retire
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule
+from skforge.compiler.module_auto import AutoModule
+from skforge.compiler.module_device import CLASSIFICATION, answer_there
 from skforge.compiler.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.transforms_sklearn import decision_function, score_samples
 
@@ -29,9 +32,6 @@ METHODS = (
     "decision_function",
     "score_samples",
 )
-
-CLASSIFICATION = ("binary", "multiclass", "multilabel")
-
 
 #: Held for a moment, and again by a predictor that is freed in it.
 _METHODS_CHANGE = RLock()
@@ -49,7 +49,7 @@ class Predictor:
 
     Parameters
     ----------
-    module : CompiledModule
+    module : CompiledModule or AutoModule
         The compiled forest.
     estimator : object
         The source model, or the path it was read from.
@@ -73,10 +73,10 @@ class Predictor:
         "source",
     )
 
-    def __init__(self, module: CompiledModule, estimator: Any) -> None:
+    def __init__(self, module: CompiledModule | AutoModule, estimator: Any) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
-        self.module = module
+        self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest)
         self._dtype = module.forest.input_dtype
@@ -97,7 +97,8 @@ class Predictor:
         self._forget_entries()
 
     def __del__(self) -> None:
-        self.retire()
+        if _METHODS_CHANGE is not None:  # gone where the interpreter is going
+            self.retire()
 
     def retire(self) -> None:
         """Make bound methods that are kept ask their object from now on."""
@@ -194,6 +195,8 @@ class Predictor:
 
     def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer by the method's entry, which is compiled now if it has one to be."""
+        if type(X) is not np.ndarray and is_device_array(X):
+            return answer_there(self.module, method, X, self._classes)
         entry = getattr(self, f"fast_{method}")
         if entry is not None and n_jobs == self.fast_jobs:
             found = entry(X)
@@ -248,10 +251,13 @@ class Predictor:
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return leaf numbers in the source's dtype and shape."""
-        rows = self.source.rows(X, "apply")
-        if rows is None:
-            return self.source.call("apply", X)
-        leaves = self._run("apply", rows, n_jobs)
+        if is_device_array(X):
+            leaves = self.module.apply(X)
+        else:
+            rows = self.source.rows(X, "apply")
+            if rows is None:
+                return self.source.call("apply", X)
+            leaves = self._run("apply", rows, n_jobs)
         shape = getattr(self.source, "leaf_shape", None)
         if shape is not None:
             return leaves.astype(self.source.leaf_dtype).reshape(-1, *shape)
@@ -273,7 +279,8 @@ class Predictor:
                 with np.errstate(over="raise"), suppress(FloatingPointError):
                     plain = X.astype(np.float32)
             if plain.dtype == self._dtype and self.source.plain(plain):
-                return self.module.predict_raw(plain, n_jobs=n_jobs)
+                raw: Array = self.module.predict_raw(plain, n_jobs=n_jobs)
+                return raw
         rows = self.source.rows(X, method)
         if rows is not None:
             return self._run("predict_raw", rows, n_jobs)

@@ -13,7 +13,9 @@ from sklearn.utils.validation import _num_samples
 
 from skforge._inputs import dense_blocks
 from skforge._predictor import Predictor
-from skforge.compiler.reference import draw_rows, reference_leaves
+from skforge.compiler.backends.device_cupy import is_device_array, rows_on_host
+from skforge.compiler.module import CompiledModule
+from skforge.compiler.reference import draw_rows, reference_leaves, sum_limits
 from skforge.exceptions import VerificationError
 
 Array = NDArray[Any]
@@ -59,13 +61,13 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
         names = [f"row {i} of X" for i in at] + names
     expected = predictor.source.raw(rows)
     limit = _limit(predictor, rows)
-    for size in _batch_sizes(predictor):
+    for module, size in _batch_sizes(predictor):
         for batch in _batches(len(rows), size):
-            found = predictor.module.predict_raw(rows[batch])
+            found = module.predict_raw(rows[batch])
             wrong = _differ(found, expected[batch], limit[batch])
             if len(wrong):
                 first = wrong[0]
-                schedule = predictor.module.schedule_for(size)
+                schedule = module.schedule_for(size)
                 raise VerificationError(
                     f"{names[batch[first]]}: compiled {found[first].tolist()!r}, "
                     f"expected {expected[batch[first]].tolist()!r}, with batches of "
@@ -105,12 +107,38 @@ def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
 
 
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
-    """Return some rows of whatever a source may take."""
+    """Return some rows of whatever a source may take; on the host, if on a GPU."""
+    if is_device_array(X):
+        return rows_on_host(X, at)
     if hasattr(X, "tocsr"):
         return X.tocsr()[at]
     if isinstance(X, (np.ndarray, list)) or hasattr(X, "columns"):
         return _safe_indexing(X, at)
     return np.asarray(X)[at]
+
+
+def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
+    """Return some rows of X, evenly spread, as the kernels get them.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        The compiled forest and its source.
+    X : array-like
+        Sample rows, as they were given to ``fit``.
+    most : int
+        How many rows at most.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_features) or None
+        None if there are none, or only the source can read them.
+    """
+    n_rows = _num_samples(X)
+    if not n_rows:
+        return None
+    at = np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(int))
+    return _rows(predictor, take_rows(X, at))
 
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:
@@ -125,12 +153,17 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
         return np.asarray(rows, dtype)
 
 
-def _batch_sizes(predictor: Predictor) -> list[int]:
+def _batch_sizes(predictor: Predictor) -> list[tuple[CompiledModule, int]]:
     """Return the smallest batch size that reaches each distinct schedule."""
-    first: dict[Any, int] = {}
-    for (low, _), schedule in sorted(predictor.module.schedules.items()):
-        first.setdefault(schedule, max(1, low))
-    return list(first.values())
+    sizes: list[tuple[CompiledModule, int]] = []
+    parts: tuple[CompiledModule, ...]
+    parts = getattr(predictor.module, "parts", (predictor.module,))
+    for module in parts:
+        first: dict[Any, int] = {}
+        for (low, _), schedule in sorted(module.schedules.items()):
+            first.setdefault(schedule, max(1, low))
+        sizes += [(module, size) for size in first.values()]
+    return sizes
 
 
 def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
@@ -149,10 +182,7 @@ def _limit(predictor: Predictor, rows: Array) -> Array:
     forest = predictor.forest
     if predictor.module.reduction == "exact":
         return np.zeros(len(rows))
-    leaf = forest.leaf[reference_leaves(forest, rows)]
-    size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
-    size += np.abs(forest.base).max(initial=0.0)
-    return np.asarray(forest.n_trees * 2.0**-23 * size / forest.divisor)
+    return sum_limits(forest, reference_leaves(forest, rows))
 
 
 def _differ(found: Array, expected: Array, limit: Array) -> NDArray[np.intp]:

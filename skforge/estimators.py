@@ -6,9 +6,10 @@ import time
 import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import (
     BaseEstimator,
     MetaEstimatorMixin,
@@ -16,7 +17,7 @@ from sklearn.base import (
 )
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metadata_routing import (
     UNUSED,
     MetadataRouter,
@@ -24,6 +25,7 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from skforge._config import tuning_seconds
 from skforge._delegation import (
     FITTED,
     classes_of,
@@ -37,20 +39,36 @@ from skforge._delegation import (
     validated,
     visual_block,
 )
-from skforge._dispatch import dispatch_table
+from skforge._dispatch import (
+    Choice,
+    choose,
+    compiled,
+    rechosen,
+    size_ranges,
+)
 from skforge._inputs import read_model
 from skforge._predictor import Predictor
 from skforge._stored import StoredModel
-from skforge._verification import verify
+from skforge._tuned import searched
+from skforge._verification import sample_rows, verify
 from skforge.compiler.backends.runtime import resolve_n_jobs
-from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
-from skforge.compiler.module import CompiledModule, compile_forest
+from skforge.compiler.ir.hir import Reduction
+from skforge.compiler.module_auto import AutoModule
+from skforge.compiler.module_targets import resolve_target, stored_target
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning
+from skforge.tuning.result import TuningResult
+from skforge.tuning.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from skforge.tuning.tuner import Tuner
 
 __all__ = ["CompiledForest"]
+
+#: Rows of the sample that a search may predict.
+TUNING_ROWS = 4096
 
 
 class CompiledForest(MetaEstimatorMixin, BaseEstimator):
@@ -70,25 +88,36 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         One schedule, a preset's name, or one of these for each range of batch sizes,
         ``{(first, last): ...}``. "auto" takes the default schedule of each range.
     target : str or Target, default="auto"
-        What code is made for; "auto" and "cpu" are the CPU this runs on.
+        What code is made for. "cpu": the CPU this runs on. "cuda", "hip": CuPy's
+        current GPU. "auto": the CPU and, where there is a GPU, that too; each batch
+        goes where it is done sooner. "emulated" runs GPU schedules on the CPU, and
+        "emulated-source" the text of their kernels, for which it needs g++.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
         How leaf values are summed; only "exact" keeps every bit of the source.
-    tuning : {"off", "heuristic", "exhaustive", "random", "learned"}, \
-            default="heuristic"
-        How schedules are searched. There is no search yet: every value gives the
-        default schedules, which nothing was measured for.
+    tuning : {"off", "heuristic", "learned", "exhaustive", "random", "halving"} \
+            or Tuner, default="heuristic"
+        How the schedules that ``schedule="auto"`` leaves open are searched on this
+        machine, with the rows given to ``fit``. "off" takes the static defaults and
+        measures nothing. A :class:`skforge.tuning.Tuner` says more: which space, what
+        budget, which records.
     tuning_budget : float, default=None
-        Seconds a search may take. Not used yet.
+        Seconds a search may take, compiling included. None takes 2, or 10 on a GPU, or
+        what the environment's ``SKFORGE_TUNING_SECONDS`` says; where that is 0, there
+        is no search unless a budget is given.
     batch_sizes : array-like of int, default=None
         Batch sizes to choose schedules for; each serves the sizes down to the one
         before. None means ranges that suit most uses.
+    gpu_min_rows : int, default=None
+        Rows of a batch from which a GPU is used, where "auto" has found one. None
+        takes 100 if ``tuning="off"``, and else measures it in ``fit``. Can be changed
+        afterwards.
     n_jobs : int, default=None
         Threads of one call at most; None means 1 and -1 all. Small work stays on the
         calling thread.
     random_state : int, RandomState instance or None, default=None
-        Seed of a search; never handed to ``estimator``. Not used yet.
+        Seed of a search; never handed to ``estimator``.
     verbose : int, default=0
-        Whether a search shows its progress. Not used yet.
+        Whether a search shows its progress: 1 as a bar, or lines in a log; 2 more.
 
     Attributes
     ----------
@@ -100,13 +129,15 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target
-        What was compiled for; after loading, the CPU found.
+        What was compiled for, a GPU where there are two; after loading, the CPU found.
+    gpu_min_rows_ : int or None
+        Rows from which a GPU is used; None where there is only one target.
     fitted_target_ : Target
         What the schedules were chosen for.
-    tuning_result_ : None
-        The search's table; there is no search yet.
+    tuning_result_ : TuningResult or None
+        All that was tried, and how fast it was; None where nothing was searched.
     compile_time_ : float
-        Seconds that reading and compiling took.
+        Seconds that reading and compiling took, without a search.
 
     Examples
     --------
@@ -132,9 +163,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         "schedule": [str, Schedule, Mapping],
         "target": [str, Target],
         "reduction": [StrOptions({"exact", "reproducible", "fast"})],
-        "tuning": [StrOptions({"off", "heuristic", "exhaustive", "random", "learned"})],
+        "tuning": [StrOptions({"off", *STRATEGIES}), HasMethods(["tune"])],
         "tuning_budget": [Interval(Real, 0, None, closed="neither"), None],
         "batch_sizes": ["array-like", None],
+        "gpu_min_rows": [Interval(Integral, 1, None, closed="left"), None],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -144,15 +176,16 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         self,
         estimator: Any,
         *,
-        prefit: bool | str = "auto",
-        schedule: Any = "auto",
+        prefit: bool | Literal["auto"] = "auto",
+        schedule: str | Schedule | Mapping[Any, Any] = "auto",
         target: str | Target = "auto",
-        reduction: str = "exact",
-        tuning: str = "heuristic",
+        reduction: Reduction = "exact",
+        tuning: str | Tuner = "heuristic",
         tuning_budget: float | None = None,
-        batch_sizes: Any = None,
+        batch_sizes: ArrayLike | None = None,
+        gpu_min_rows: int | None = None,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
         self.estimator = estimator
@@ -163,6 +196,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         self.tuning = tuning
         self.tuning_budget = tuning_budget
         self.batch_sizes = batch_sizes
+        self.gpu_min_rows = gpu_min_rows
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -206,14 +240,24 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         model = fitted_model(self, X, y, sample_weight, fit_params)
         start = time.perf_counter()
         forest = read_model(model)
-        target = Target.parse(self.target)
-        if target.is_gpu:
-            compile_forest(forest, None, target)  # says that there is none yet
         asked = (self.target, self.reduction)
-        table = dispatch_table(
-            self.schedule, self.batch_sizes, forest, target, self.reduction
+        choice = choose(
+            self.schedule, self.batch_sizes, forest, self.target, self.reduction
         )
-        module = self._compile(forest, table, target, asked)
+        module = compiled(forest, choice, self.reduction, self.gpu_min_rows)
+        found = None
+        if isinstance(self.schedule, str) and self.schedule == "auto":
+            searching = time.perf_counter()
+            choice, found = self._search(Predictor(module, model), choice, X)
+            start += time.perf_counter() - searching
+            if found is not None:
+                module = compiled(forest, choice, self.reduction, self.gpu_min_rows)
+        crossover = None
+        if isinstance(module, AutoModule):
+            measured = self.gpu_min_rows is None and choice.gpu_min_rows is None
+            if measured and self.tuning != "off":
+                module.find_crossover()
+            crossover = module.gpu_min_rows
         module.compile_all()
         seconds = time.perf_counter() - start
         predictor = Predictor(module, model)
@@ -226,8 +270,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             self.__dict__.pop("_stored", None)
         self.forest_ = forest
         self.schedule_ = dict(module.schedules)
-        self.target_ = self.fitted_target_ = target
-        self.tuning_result_ = None
+        self.target_ = self.fitted_target_ = module.target
+        self._tables = choice.tables
+        self.gpu_min_rows_ = crossover
+        self.tuning_result_ = found
         self.compile_time_ = seconds
         self._asked = asked
         before = self.__dict__.get("_predictor")
@@ -236,18 +282,27 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             before.retire()
         return self
 
-    def _compile(
-        self,
-        forest: Forest,
-        schedules: Mapping[BatchRange, Schedule],
-        target: Target,
-        asked: tuple[Any, str],
-    ) -> CompiledModule:
-        return compile_forest(
-            forest,
-            schedules,
-            target,
-            asked[1],  # type: ignore[arg-type]
+    def _search(
+        self, predictor: Predictor, choice: Choice, X: Any
+    ) -> tuple[Choice, TuningResult | None]:
+        """Search schedules for the ranges asked for, on rows as kernels see them."""
+        by_name = isinstance(self.tuning, str)
+        if by_name and (
+            self.tuning == "off"
+            or (self.tuning_budget is None and tuning_seconds(1.0) == 0.0)
+        ):
+            return choice, None
+        return searched(
+            self.tuning,
+            choice,
+            predictor.forest,
+            sample_rows(predictor, X, TUNING_ROWS),
+            reduction=self.reduction,
+            ranges=size_ranges(self.batch_sizes),
+            n_jobs=self.n_jobs,
+            budget=self.tuning_budget,
+            random_state=self.random_state,
+            verbose=int(self.verbose),
         )
 
     @offered("fit_predict")
@@ -430,7 +485,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         level : str
-            schedule, loops, hir, mir, lir, llvm or asm.
+            schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx for a GPU.
         n_rows : int, default=None
             The batch size whose kernel is meant; None means the largest range.
 
@@ -439,7 +494,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         str
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
-        return predictor.module.inspect(level, n_rows=n_rows)
+        return str(predictor.module.inspect(level, n_rows=n_rows))
 
     def drop_estimator(self) -> CompiledForest:
         """Return a copy that keeps the forest and not the model it was read from.
@@ -538,6 +593,19 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         predictor = self.__dict__.get("_predictor")
         if name == "n_jobs" and predictor is not None:
             predictor.threads_change()
+        if name == "gpu_min_rows" and "forest_" in self.__dict__:
+            self._move_crossover(value)
+
+    def _move_crossover(self, rows: int | None) -> None:
+        """Send batches of other sizes to the GPU from now on."""
+        predictor = self.__dict__.get("_predictor")
+        if rows is None or self.gpu_min_rows_ is None:
+            return
+        self.gpu_min_rows_ = rows
+        if predictor is not None and isinstance(predictor.module, AutoModule):
+            predictor.module.gpu_min_rows = rows
+            predictor.threads_change()
+            self.schedule_ = predictor.module.schedules
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a state; kernels compile on the first call, for the CPU found here."""
@@ -555,14 +623,21 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         if before is not None:  # a state for an object that had one
             before.retire()
         super().__setstate__(state)
-        if self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu"):
+        here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
+        if here and not self.target_.is_gpu:
             self.target_ = Target.host()
 
     def _revive(self) -> Predictor:
         """Compile what was unpickled; complain about what was never fitted."""
         check_is_fitted(self)
-        forest = self.forest_.validate()
-        module = self._compile(forest, self.schedule_, self.target_, self._asked)
+        forest, reduction = self.forest_.validate(), self._asked[1]
+        if self._tables is not None:
+            choice = rechosen(self._tables, forest, reduction)
+        else:
+            target = resolve_target(stored_target(self.target_))
+            choice = Choice(target, self.schedule_)
+        module = compiled(forest, choice, reduction, self.gpu_min_rows_)
+        self.target_, self.schedule_ = module.target, dict(module.schedules)
         made = Predictor(module, model_of(self))
         # of several threads that come here at once, all go on with the same one
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)

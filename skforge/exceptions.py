@@ -34,6 +34,14 @@ class SourceNeededError(SkforgeError, ValueError, AttributeError):
     """
 
 
+class TuningError(SkforgeError, RuntimeError):
+    """A search that cannot begin: nothing to try, or a default that does not run."""
+
+
+class TuningWarning(UserWarning):
+    """A search ended early or could not measure; what it has so far is used."""
+
+
 class InconsistentVersionWarning(UserWarning):
     """What is loaded was saved by another release of skforge."""
 
@@ -73,3 +81,10 @@ class ScheduleError(SkforgeError, ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild through the constructor so that workers can send it back."""
         return type(self), (self.why, self.nest, self.at)
+
+
+def shortened(text: str, most: int = 1000) -> str:
+    """Return a message without its middle if what it quotes of a file is too long."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"

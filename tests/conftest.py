@@ -18,6 +18,9 @@ IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
 _OBJECTS = tempfile.TemporaryDirectory(prefix="skforge-tests-")
 os.environ.setdefault("SKFORGE_CACHE_DIR", _OBJECTS.name)
 
+# Searches take seconds: only tests of searches, which give a budget, make any.
+os.environ.setdefault("SKFORGE_TUNING_SECONDS", "0")
+
 settings.register_profile(
     "skforge",
     deadline=None,  # the first example of a test pays for a compilation

@@ -9,7 +9,7 @@ import numpy as np
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir import mir
 from skforge.compiler.ir.hir import PredictEnsemble, Reduction
-from skforge.compiler.loop_nest import Kind
+from skforge.compiler.loop_nest import Kind, marked
 from skforge.compiler.loop_nest_bind import bind
 from skforge.compiler.passes import (
     lower_to_mir,
@@ -18,7 +18,7 @@ from skforge.compiler.passes import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.pipeline import MIR_PASSES, HirCache, Stage, marked
+from skforge.compiler.pipeline import MIR_PASSES, HirCache, Stage
 from skforge.compiler.schedule import Schedule
 
 #: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 
 from hypothesis import strategies as st
@@ -62,6 +63,95 @@ def legal_schedules(
     return schedule
 
 
+GPU_DIRECTIVES = (
+    *("unroll", "specialize", "cache", "interleave", "unroll_walk", "peel_walk"),
+    *("atomic_reduce", "shared_reduce", "tile_nodes", "pad_trees", "reorder_trees"),
+    *("represent", "quantize"),
+)
+DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
+
+
+@st.composite
+def legal_gpu_schedules(
+    draw: st.DrawFn, max_directives: int = 5, n_trees: int = 7
+) -> Schedule:
+    """Draw a schedule that binds on a GPU to a number of trees.
+
+    Loops are shaped first, then some are mapped to dimensions, then the rest follows.
+    """
+    shaped = legal_schedules(max_directives=5, allow=SHAPING, n_trees=(n_trees,))
+    schedule = draw(st.one_of(shaped, _two_level_nests(n_trees)))
+    fresh = (f"k{n}" for n in count())
+    loops = sorted({loop.name for loop in all_loops(schedule.loop_nest(n_trees))})
+    for dimension in draw(st.permutations(DIMENSIONS)):
+        index = draw(st.sampled_from([None, *loops]))
+        if index is not None:
+            with suppress(ScheduleError):
+                schedule = schedule.gpu_dimension(index, dimension)
+    try:
+        schedule.loop_nest(n_trees)
+        mapped = schedule.kind == "gpu"
+    except ScheduleError:
+        mapped = False
+    if not mapped:
+        sizes = [draw(st.sampled_from([1, 2, 4, 8, 32])) for _ in range(2)]
+        schedule = draw(st.sampled_from(_skeletons(*sizes)))
+    for _ in range(draw(st.integers(0, max_directives))):
+        op = draw(st.sampled_from(GPU_DIRECTIVES))
+        loops = sorted({loop.name for loop in all_loops(schedule.loop_nest(n_trees))})
+        index_of = st.sampled_from(loops)
+        try:
+            candidate = _add(draw, schedule, op, index_of, fresh, n_trees)
+            candidate.loop_nest(n_trees)
+        except ScheduleError:
+            continue
+        schedule = candidate
+    return schedule
+
+
+@st.composite
+def _two_level_nests(draw: st.DrawFn, n_trees: int) -> Schedule:
+    """Draw tiles of rows and of one or two ranges of trees, in any order."""
+    size = st.sampled_from([2, 3, 4])
+    schedule = Schedule().tile("batch", "b0", "b1", draw(size))
+    names, trees = ["b0", "b1"], ["tree"]
+    with suppress(ScheduleError):
+        if draw(st.booleans()):
+            cut = draw(st.sampled_from([2, 3, 5]))
+            schedule = schedule.split("tree", "front", "back", cut)
+            trees = ["front", "back"]
+        for name in trees:
+            if draw(st.booleans()):
+                inner, outer = f"{name}1", f"{name}0"
+                schedule = schedule.tile(name, outer, inner, draw(size))
+                names += [outer, inner]
+            else:
+                names.append(name)
+        if len(trees) == 1:
+            schedule = schedule.reorder(*draw(st.permutations(names)))
+        schedule.loop_nest(n_trees)
+    return schedule
+
+
+def _skeletons(rows: int, trees: int) -> list[Schedule]:
+    """Return mapped nests to go on from where a random mapping does not bind."""
+    tiled = Schedule().tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", trees)
+    return [
+        tiled.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x"),
+        tiled.reorder("b0", "t0", "b1", "t1")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("t0", "grid.y")
+        .gpu_dimension("b1", "block.x"),
+        tiled.reorder("b0", "b1", "t1", "t0")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b1", "block.y")
+        .gpu_dimension("t1", "block.x"),
+        tiled.reorder("b0", "t0", "b1", "t1")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("t1", "block.x"),
+    ]
+
+
 def _add(
     draw: st.DrawFn,
     schedule: Schedule,
@@ -94,6 +184,9 @@ def _add(
     if op == "represent":
         names = ["array", "sparse", "reorg"]
         return schedule.represent(draw(st.sampled_from(names)))
+    if op == "cache":
+        layouts = [None, None, "row", "padded", "feature"]
+        return schedule.cache(draw(index), draw(st.sampled_from(layouts)))
     if op in ("pad_trees", "reorder_trees"):
         return getattr(schedule, op)()
     return getattr(schedule, op)(draw(index))

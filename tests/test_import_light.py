@@ -14,11 +14,16 @@ from skforge import exceptions
 ROOT = Path(__file__).parents[1]
 HEAVY = (
     "cupy",
+    "dask",
+    "distributed",
     "joblib",
     "lightgbm",
     "llvmlite",
     "onnx",
     "pandas",
+    "pyarrow",
+    "pyspark",
+    "ray",
     "rich",
     "scipy",
     "sklearn",
@@ -44,10 +49,21 @@ def python(code: str) -> str:
         "import skforge",
         "import skforge; dir(skforge)",
         "from skforge import Schedule, SkforgeError",
+        "import skforge.distributed",
     ],
 )
 def test_import_loads_nothing_heavy(statement):
     code = f"{statement}; import sys; print([m for m in {HEAVY} if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+@pytest.mark.parametrize("engine", ["dask", "spark", "ray"])
+def test_an_adapter_is_imported_without_its_engine(engine):
+    code = (
+        f"from skforge.distributed import {engine}; import sys;"
+        "print([m for m in ('dask', 'distributed', 'pyspark', 'ray', 'pandas')"
+        " if m in sys.modules])"
+    )
     assert python(code) == "[]"
 
 

@@ -45,21 +45,28 @@ LAYERS = (
         "skforge.compiler.module*",
         "skforge.compiler.cost_model",
         "skforge.compiler.default_schedule",
+        "skforge.compiler.default_gpu_schedule",
+        "skforge.compiler.gpu_designs",
+        "skforge.compiler.gpu_kernels",
     ),
-    ("skforge.tuning", "skforge.tuning.*"),
+    ("skforge.tuning.*",),
     (
         "skforge.estimators",
         "skforge._delegation",
         "skforge._dispatch",
         "skforge._inputs*",
         "skforge._entries",
+        "skforge._export*",
+        "skforge._linker",
         "skforge._stored",
+        "skforge._tuned",
         "skforge._container",
         "skforge._persistence",
         "skforge._predictor",
         "skforge._verification",
     ),
-    ("skforge", "skforge.__main__", "skforge._cli*"),
+    ("skforge.tuning", "skforge.tuning.schedule_search"),
+    ("skforge", "skforge.__main__", "skforge._cli*", "skforge.distributed*"),
 )
 
 # (importer, imported) that point up all the same, each inside a function.
@@ -69,6 +76,10 @@ EXCEPTIONS = {
     # Pickles carry the version, which the build reads from the package's own file.
     ("skforge.estimators", "skforge"),
     ("skforge._persistence", "skforge"),
+    # A library's version function, too.
+    ("skforge.compiler.module_export", "skforge"),
+    # So do records of searches.
+    ("skforge.tuning.records", "skforge"),
     # The package's version is part of what names an object in the cache.
     ("skforge.compiler.backends.llvm_jit", "skforge"),
 }

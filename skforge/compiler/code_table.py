@@ -67,6 +67,7 @@ def plan_codes(
     forest: Forest,
     dtype: type[np.unsignedinteger[Any]],
     merge_missing: bool = False,
+    chosen: NDArray[np.bool_] | None = None,
 ) -> CodeTable:
     """Lay the columns of codes of a normalised forest out.
 
@@ -79,9 +80,13 @@ def plan_codes(
     merge_missing : bool, default=False
         Whether thresholds share a column although they send missing values to
         different sides: its codes then say nothing about those.
+    chosen : ndarray of bool, optional
+        Predicates that have codes; default: all. Others are said to be in column 0.
     """
     ordered = forest.comparison <= Comparison.LE
     group, order = _groups(forest, ordered, merge_missing)
+    if chosen is not None:
+        order = order[chosen[order]]
     changes = np.zeros(len(order), np.bool_)
     changes[1:] = group[order][1:] != group[order][:-1]
     changes[:1] = True
@@ -97,9 +102,9 @@ def plan_codes(
     column = np.zeros(len(order), np.int32)
     column[start] = 1
     column = np.cumsum(column, dtype=np.int32) - 1
-    column_of = np.empty_like(order)
+    column_of = np.zeros(forest.n_predicates, np.int32)
     column_of[order] = column
-    rank_of = np.empty_like(order)
+    rank_of = np.zeros(forest.n_predicates, np.int32)
     rank_of[order] = within % most
     head = order[start]
     return CodeTable(

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 from skforge.exceptions import ScheduleError
 
+#: How cached rows lie in a GPU's shared memory.
+CACHE_LAYOUTS = ("row", "padded", "feature")
 GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
 TILE_KINDS = ("uniform", "probability", "complete")
 MAX_SIZE = 2**31 - 1
@@ -85,6 +87,7 @@ class Cache(_Call):
     """Fetch the working set of one iteration beforehand."""
 
     index: str
+    layout: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +310,7 @@ def problem(directive: Directive) -> str | None:
         case TileNodes(size, "complete"):
             return _require(
                 type(size) is int and size in COMPLETE_TILES,
-                f"{directive} needs a size of whole levels: "
-                f"{_one_of(COMPLETE_TILES)}.",
+                f"{directive} needs a size of whole levels: {_one_of(COMPLETE_TILES)}.",
             )
         case TileNodes(size, kind):
             return _range_problem(directive, "its size", size, 1, MAX_NODE_TILE) or (
@@ -316,6 +318,11 @@ def problem(directive: Directive) -> str | None:
                     kind in TILE_KINDS,
                     f"{directive} needs a kind that is one of {_one_of(TILE_KINDS)}.",
                 )
+            )
+        case Cache(_, layout):
+            return _require(
+                layout is None or layout in CACHE_LAYOUTS,
+                f"{directive} needs a layout that is one of {_one_of(CACHE_LAYOUTS)}.",
             )
         case Represent(representation):
             return _require(
@@ -326,7 +333,6 @@ def problem(directive: Directive) -> str | None:
         case (
             Unroll()
             | Specialize()
-            | Cache()
             | Parallel()
             | AtomicReduce()
             | SharedReduce()
@@ -379,10 +385,10 @@ def _whole_problem(directive: Directive, what: str, value: object) -> str | None
 def _range_problem(
     directive: Directive, what: str, value: int, low: int, high: int
 ) -> str | None:
-    return _whole_problem(directive, what, value) or _require(
-        low <= value <= high,
-        f"{directive} needs {what} from {low} to {high}.",
-    )
+    wrong = _whole_problem(directive, what, value)
+    if wrong is not None or low <= value <= high:
+        return wrong
+    return f"{directive} needs {what} from {low} to {high}."
 
 
 def to_step(directive: Directive) -> dict[str, object]:

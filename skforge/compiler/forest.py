@@ -73,46 +73,99 @@ class Forest:
     (``leaf`` >= 0, the others -1). Predicate ``p`` is true for a row that goes left.
 
     Rows are cast to ``input_dtype`` and compared with thresholds of that dtype:
-    frontends round source thresholds with :func:`round_thresholds`, which is exact.
+    frontends round source thresholds with ``round_thresholds``, which is exact.
+
+    Parameters
+    ----------
+    tree_offset : ndarray of int64, shape (n_trees + 1,)
+        Where the nodes of each tree begin.
+    tree_output : ndarray of int32, shape (n_trees,)
+        The output that a leaf's one value is added to; -1 if leaves have a value for
+        each output.
+    predicate, left, right : ndarray of int32, shape (n_nodes,)
+        Of inner nodes: the predicate, and the numbers of the children among all nodes.
+    leaf : ndarray of int32, shape (n_nodes,)
+        Of leaves: the row of ``leaf_value``.
+    source_node : ndarray of int32, shape (n_nodes,)
+        The source's own number of the node, which ``apply`` returns.
+    cover : ndarray of float64, shape (n_nodes,) or (0,)
+        The weight of the training rows that passed the node; empty where not known.
+    leaf_value : ndarray, shape (n_leaves, 1) or (n_leaves, n_outputs)
+        In the dtype of the sums.
+    feature : ndarray of int32, shape (n_predicates,)
+        The column that each distinct predicate tests.
+    comparison : ndarray of uint8, shape (n_predicates,)
+        How: a ``Comparison``.
+    threshold : ndarray, shape (n_predicates,)
+        In ``input_dtype``; 0 for tests of categories.
+    missing : ndarray of uint8, shape (n_predicates,)
+        What is a missing value: a ``Missing``.
+    missing_left : ndarray of bool, shape (n_predicates,)
+        Whether a missing value goes left.
+    category_offset : ndarray of int64, shape (n_predicates + 1,)
+        Where the words of each predicate's set of categories begin.
+    category_words : ndarray of uint32
+        Bit ``c % 32`` of a set's word ``c // 32`` is category ``c``.
+    n_features : int
+        Columns of a row.
+    base : ndarray, shape (n_outputs,)
+        Where sums start, in their dtype.
+    divisor : int, default=1
+        What sums are divided by: averages have the number of trees.
+    transform : PostTransform
+        From raw scores to what the source's ``predict`` returns.
+    task : str, default="regression"
+        Or binary, multiclass, multilabel, ranking, outlier.
+    source : str
+        The library: xgboost, lightgbm, sklearn, onnx.
+    missing_value : float, default=nan
+        The rows' own marker of a missing value.
+    feature_names : tuple of str or None
+        As the source has them.
+    output_sizes : tuple of int
+        Outputs of each target; empty if there is one target.
+    category_names : tuple of tuple of (str or int)
+        The names of each feature's categories, in the order of their numbers; empty
+        where a feature has none, and as a whole where the source keeps none.
+    truncate_categories : bool, default=False
+        Whether a category is cut toward zero, as by C's cast to int: -0.9 is category
+        0 then. Otherwise every negative value is in no set.
+    class_labels : tuple of (str or int)
+        Labels that a classifier's model holds (ONNX); empty means 0, 1 and so on.
     """
 
     # trees
-    tree_offset: OffsetArray  # (n_trees + 1,)
-    tree_output: IntArray  # (n_trees,) output a scalar leaf adds to; -1: vector leaf
+    tree_offset: OffsetArray
+    tree_output: IntArray
     # nodes
-    predicate: IntArray  # (n_nodes,)
-    left: IntArray  # (n_nodes,) absolute node numbers
-    right: IntArray  # (n_nodes,)
-    leaf: IntArray  # (n_nodes,) row of leaf_value
-    source_node: IntArray  # (n_nodes,) the source's own number, what `apply` returns
-    cover: NDArray[np.float64]  # (n_nodes,) training weight, or (0,) when unknown
-    # leaves, in the accumulator's dtype
-    leaf_value: FloatArray  # (n_leaves, 1) or (n_leaves, n_outputs)
+    predicate: IntArray
+    left: IntArray
+    right: IntArray
+    leaf: IntArray
+    source_node: IntArray
+    cover: NDArray[np.float64]
+    # leaves
+    leaf_value: FloatArray
     # distinct predicates
-    feature: IntArray  # (n_predicates,)
-    comparison: NDArray[np.uint8]  # (n_predicates,) Comparison
-    threshold: FloatArray  # (n_predicates,) in input_dtype; 0 for category tests
-    missing: NDArray[np.uint8]  # (n_predicates,) Missing
-    missing_left: NDArray[np.bool_]  # (n_predicates,)
-    category_offset: OffsetArray  # (n_predicates + 1,) into category_words
-    category_words: NDArray[np.uint32]  # bit c % 32 of word c // 32 is category c
+    feature: IntArray
+    comparison: NDArray[np.uint8]
+    threshold: FloatArray
+    missing: NDArray[np.uint8]
+    missing_left: NDArray[np.bool_]
+    category_offset: OffsetArray
+    category_words: NDArray[np.uint32]
     # the whole
     n_features: int
-    base: FloatArray  # (n_outputs,) where sums start, in the accumulator's dtype
-    divisor: int = 1  # raw scores are sums / divisor (averages)
+    base: FloatArray
+    divisor: int = 1
     transform: PostTransform = PostTransform()
-    task: str = "regression"  # or binary, multiclass, multilabel, ranking, outlier
-    source: str = "unknown"  # xgboost | sklearn | lightgbm | onnx | ...
-    missing_value: float = float("nan")  # rows' own marker of a missing value
+    task: str = "regression"
+    source: str = "unknown"
+    missing_value: float = float("nan")
     feature_names: tuple[str, ...] | None = None
-    output_sizes: tuple[int, ...] = ()  # outputs of each target; () means one target
-    # names of each feature's categories, in the order of their numbers; () where a
-    # feature has none; () for all when the source keeps no names
+    output_sizes: tuple[int, ...] = ()
     category_names: tuple[tuple[str | int, ...], ...] = ()
-    # categories are cut toward zero, as by C's cast to int, so -0.9 is category 0;
-    # otherwise every negative value is in no set
     truncate_categories: bool = False
-    # labels that a classifier's model holds (ONNX); () means 0, 1, ..
     class_labels: tuple[str | int, ...] = ()
 
     def __post_init__(self) -> None:

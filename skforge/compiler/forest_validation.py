@@ -17,6 +17,10 @@ from skforge.exceptions import InvalidModelError
 if TYPE_CHECKING:
     from skforge.compiler.forest import Forest
 
+#: Output functions for one raw score only, and for several only.
+_OF_ONE = ("gb_logistic", "gb_exponential", "hist_logistic", "hist_exp", "path_length")
+_OF_SEVERAL = ("gb_softmax", "hist_softmax")
+
 _LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
 
 
@@ -133,6 +137,9 @@ def _check_sizes(forest: Forest) -> None:
             _fail(f"the number of {name}, {size}, does not fit a 32-bit index")
     if len(forest.base) < 1:
         _fail("base is empty, so the forest has no output")
+    kind, n_outputs = forest.transform.kind, len(forest.base)
+    if (kind in _OF_ONE and n_outputs > 1) or (kind in _OF_SEVERAL and n_outputs == 1):
+        _fail(f"the transform {kind!r} is not for {n_outputs} outputs")
     if forest.divisor < 1:
         _fail(f"divisor = {forest.divisor} is not positive")
     if np.isnan(forest.base).any():

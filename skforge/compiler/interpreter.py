@@ -3,9 +3,9 @@
 A function is translated once to Python text, a line or two an operation, so that
 running it costs what plain Python costs (about 0.1 µs for a scalar operation). What
 LIR leaves undefined (an access outside a buffer, division by zero, a shift by too
-much, two lanes that write one element) stops the program with the statement named;
-memory that was never written reads as NaN or 0xA5 bytes. Iterations whose order LIR
-leaves open can be shuffled.
+much, two lanes that write one element, threads of a launch that race for one) stops the
+program with the statement named; memory that was never written reads as NaN or 0xA5
+bytes. Iterations whose order LIR leaves open can be shuffled.
 
 Threads of a region run one after another, unless it has a ``WarpReduce``: then each
 thread is a generator that pauses there until its warp has arrived. A private buffer

@@ -261,6 +261,10 @@ class Order:
     def __init__(self, seed: int | None) -> None:
         self._random = None if seed is None else np.random.default_rng(seed)
 
+    def threads(self) -> int:
+        """Return how many threads there are, any number when there is a seed."""
+        return 1 if self._random is None else int(self._random.integers(1, 9))
+
     def items(self, items: Sequence[Any]) -> Sequence[Any]:
         """Return ``items``, shuffled when there is a seed."""
         if self._random is None:

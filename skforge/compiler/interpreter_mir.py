@@ -423,11 +423,13 @@ class _Run:
         from_ = self._affine(stmt.source_rows)
         there = slice(from_, from_ + last - first)
         dims = self._memory.shape(stmt.source)
+        prefix = tuple(self._index(index) for index in stmt.prefix)
         if stmt.by_output:
             for tree in range(size_value(stmt.extent, len(self._rows))):
                 output = int(self._hir.forest.tree_output[tree])
                 added = self._memory.read(stmt.source, (tree, there))
-                self._memory.add(stmt.target, (slice(first, last), output), added)
+                at = (*prefix, slice(first, last), output)
+                self._memory.add(stmt.target, at, added, stmt.atomic)
             return
         per_output = len(dims) > 2 or self._hir.forest.leaf_value.shape[1] > 1
         inner = (0,) * (len(dims) - 3) if per_output else ()
@@ -435,7 +437,8 @@ class _Run:
         for slot in range(size_value(stmt.extent, len(self._rows))):
             added = self._memory.read(stmt.source, (slot, *inner, there, *columns))
             added = added if per_output else added[:, None]
-            self._memory.add(stmt.target, (slice(first, last), slice(None)), added)
+            at = (*prefix, slice(first, last), slice(None))
+            self._memory.add(stmt.target, at, added, stmt.atomic)
 
     def _reduce_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
         first, last = self._range(stmt.rows)

@@ -59,8 +59,6 @@ class Walks:
         if hir.codes is None:
             return None
         if self._codes is None:
-            self._codes = encode_rows(
-                hir.codes, hir.forest, hir.comparison, self._rows
-            )
+            self._codes = encode_rows(hir.codes, hir.forest, hir.comparison, self._rows)
         made: NDArray[Any] = self._codes[row]
         return made

@@ -27,6 +27,7 @@ from skforge.compiler.interpreter_planes import (
     transpose_block,
     unpermute_store,
 )
+from skforge.compiler.interpreter_races import Races
 from skforge.compiler.interpreter_values import (
     NAMESPACE,
     comparison,
@@ -39,13 +40,14 @@ from skforge.compiler.interpreter_values import (
 )
 from skforge.compiler.ir import lir
 from skforge.compiler.ir.lir import Buffer, Scalar, Stmt, Value
-from skforge.compiler.ir.lir_walk import statements
+from skforge.compiler.ir.lir_walk import statements, written
 
 # Names that the text may use.
 GLOBALS: dict[str, Any] = {
     **NAMESPACE,
     "Block": Block,
     "Private": Private,
+    "Races": Races,
     "fold_tree": fold_tree,
     "load_plane": load_plane,
     "lookup": lookup,
@@ -70,6 +72,7 @@ class Translator:
         self._privates: list[Buffer] = []  # of the open grid, outside its regions
         self._in_grid = False
         self._in_region = False
+        self._shared: set[str] = set()  # what threads of the open grid may race for
         self.constants: dict[str, Any] = {}
         self.stmts: dict[int, Stmt] = {}  # by line number
         self.stored: set[str] = set()
@@ -134,9 +137,10 @@ class Translator:
             self._line(depth, f"{self._names(targets)} = {values}")
 
     def _body(self, body: Sequence[Stmt], depth: int) -> None:
-        start = len(self._lines)
+        start, private = len(self._lines), len(self._privates)
         for stmt in body:
             self._stmt(stmt, depth)
+        del self._privates[private:]  # what this body allocated ends with it
         if len(self._lines) == start:
             self._line(depth, "pass")
 
@@ -148,16 +152,28 @@ class Translator:
             case lir.Let(value=value, op=op):
                 self._let(value, op, stmt, depth)
             case lir.Store(buffer=buffer, index=index, value=value):
-                self._store(buffer, self._name(index), value, line)
+                index_name = self._name(index)
+                n_bytes = element_of(value.type).bytes * max(1, lanes_of(value.type))
+                for text in self._noted("write", buffer, index_name, n_bytes):
+                    line(text)
+                self._store(buffer, index_name, value, line)
             case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
                 self.stored.add(buffer.name)
                 where = f", {self._name(mask)}" if mask is not None else ""
+                index_name = self._name(index)
+                if mask is not None:
+                    index_name += f"[{self._name(mask)}]"
+                n_bytes = element_of(value.type).bytes
+                for text in self._noted("write", buffer, index_name, n_bytes):
+                    line(text)
                 place = f"r{self._buffer(buffer)}, {self._name(index)}"
                 size = buffer.element.bytes
                 line(f"scatter({place}, {size}, {self._name(value)}{where})")
             case lir.AtomicAdd(buffer=buffer, index=index, value=value):
                 self.stored.add(buffer.name)
                 b, i = self._buffer(buffer), self._name(index)
+                for text in self._noted("add", buffer, i, buffer.element.bytes):
+                    line(text)
                 line(f"if not 0 <= {i} < n{b}: out_of_range({i}, n{b})")
                 text = f"{'a' if buffer.element.is_float else 'm'}{b}[{i}]"
                 total = f"{text} + {self._name(value)}"
@@ -205,14 +221,17 @@ class Translator:
                 self._loop(loop, body, (), (), depth, stmt)
             case lir.Grid(dims=dims, body=body):
                 self._in_grid, self._privates = True, []
+                self._shared = written(body)
+                line("races = Races()")
                 position = "".join(f"{self._new(var)}, " for _, var, _ in dims)
                 counts = "".join(f"{self._name(count)}, " for _, _, count in dims)
                 line(f"for {position} in order.blocks(({counts})):")
                 self._line(depth + 1, "block = Block(order)")
+                self._line(depth + 1, "races.next_block()")
                 self._loops += 1
                 self._body(body, depth + 1)
                 self._loops -= 1
-                self._in_grid = False
+                self._in_grid, self._shared = False, set()
             case lir.BlockRegion():
                 self._region(stmt, depth)
             case _:
@@ -224,9 +243,24 @@ class Translator:
         self.constants[element] = buffer.element
         if self._in_grid and not self._in_region and buffer.space == "private":
             self._privates.append(buffer)
+            self._shared.discard(buffer.name)
             line(f"p{number} = Private({element}, {size})")
         else:
             line(f"{self._views(number)} = allocate({element}, {size})")
+            if buffer.space == "private":
+                self._shared.discard(buffer.name)
+            elif buffer.name in self._shared:
+                line(f"races.fresh({number})")
+
+    def _noted(self, what: str, buffer: Buffer, index: str, n_bytes: int) -> list[str]:
+        """Return the line that notes an access another thread may race with."""
+        if buffer.name not in self._shared:
+            return []
+        count = -(-n_bytes // buffer.element.bytes)
+        note = f"races.{what}({self._buffer(buffer)}, {index}, {count}"
+        if self._in_region:
+            return [f"{note}, thread)"]
+        return [f"{note})", "races.barrier()"]  # all threads load, then all go on
 
     def _store(
         self, buffer: Buffer, index: str, value: Value, line: Callable[[str], None]
@@ -272,13 +306,13 @@ class Translator:
         else:
             saved, self._loops = self._loops, 0
             number = self._fresh()
-            self._line(depth + 1, f"def f{number}():")
+            self._line(depth + 1, f"def part{number}():")
             self._body(body, depth + 2)
             self._line(depth + 2, f"return ({self._names(yields)})")
             pauses = "yield from " if self._in_region and _has_warp_reduce(body) else ""
-            self._again(depth + 1, params, f"{pauses}f{number}()")
+            self._again(depth + 1, params, f"{pauses}part{number}()")
             if not params:
-                self._line(depth + 1, f"{pauses}f{number}()")
+                self._line(depth + 1, f"{pauses}part{number}()")
             self._loops = saved
         self._loops -= 1
 
@@ -326,7 +360,7 @@ class Translator:
         pauses = _has_warp_reduce(stmt.body)
         number = self._fresh()
         if pauses:
-            self._line(depth, f"def f{number}({position}):", stmt)
+            self._line(depth, f"def part{number}({position}):", stmt)
             saved, self._loops = self._loops, 0
         else:
             self._line(depth, f"for {position} in {threads}:", stmt)
@@ -338,10 +372,11 @@ class Translator:
         self._body(stmt.body, depth + 1)
         self._in_region = False
         if pauses:
-            self._line(depth, f"run_warps(f{number}, {threads})", stmt)
+            self._line(depth, f"run_warps(part{number}, {threads})", stmt)
             self._loops = saved
         else:
             self._loops -= 1
+        self._line(depth, "races.barrier()")
 
     # ------------------------------------------------------------ operations
 
@@ -366,13 +401,20 @@ class Translator:
         element, lanes = element_of(value.type), lanes_of(value.type)
         name = self._name
         match op:
+            case lir.Threads():
+                return [f"{out} = order.threads()"]
             case lir.Load(buffer=buffer, index=index):
-                return self._load(out, value, buffer, name(index))
+                n_bytes = element.bytes * max(1, lanes)
+                noted = self._noted("read", buffer, name(index), n_bytes)
+                return noted + self._load(out, value, buffer, name(index))
             case lir.Gather(buffer=buffer, index=index, mask=mask, other=other):
                 more = "".join(f", {name(v)}" for v in (mask, other) if v is not None)
                 place = f"r{self._buffer(buffer)}, {name(index)}"
                 size = buffer.element.bytes
-                return [f"{out} = gather({place}, {size}, d_{element.name}{more})"]
+                where = name(index) if mask is None else f"{name(index)}[{name(mask)}]"
+                noted = self._noted("read", buffer, where, element.bytes)
+                text = f"{out} = gather({place}, {size}, d_{element.name}{more})"
+                return [*noted, text]
             case lir.CompareToPlane(column=column, scalar=scalar):
                 is_float = element_of(column.type).is_float
                 unordered = op.unordered and is_float

@@ -118,6 +118,7 @@ class BoundLoop:
     unroll: bool
     specialize: bool
     cache: bool
+    cache_layout: str | None
     interleave: int | None
     vectorize: bool
     unroll_walk: int | None
@@ -155,6 +156,15 @@ class BoundNest:
     reorder_trees: bool
     representation: str
     trees_in_order: bool
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether any loop is mapped to a GPU."""
+
+        def mapped(loops: tuple[BoundLoop, ...]) -> bool:
+            return any(loop.gpu is not None or mapped(loop.body) for loop in loops)
+
+        return mapped(self.loops)
 
     def __str__(self) -> str:
         """Return the text that loop nests are drawn with."""
@@ -300,6 +310,11 @@ def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
     for loop, outside in walk(loops):
         if not loop.body:
             yield (*(o.name for o in outside), loop.name)
+
+
+def marked(loops: tuple[BoundLoop, ...], mark: str) -> bool:
+    """Whether any loop has a mark."""
+    return any(getattr(loop, mark) or marked(loop.body, mark) for loop in loops)
 
 
 def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:

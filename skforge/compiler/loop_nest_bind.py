@@ -147,7 +147,7 @@ def _bind_loop(
     inside = {**ranges, loop.name: _Range(variable.start, last, stride)}
     gpu = mark_of(variable, GpuDimension)
     unroll_walk, peel_walk = mark_of(variable, UnrollWalk), mark_of(variable, PeelWalk)
-    vector = mark_of(variable, VectorReduce)
+    vector, cache = mark_of(variable, VectorReduce), mark_of(variable, Cache)
     return BoundLoop(
         name=loop.name,
         root=variable.root,
@@ -159,7 +159,8 @@ def _bind_loop(
         gpu=gpu.dimension if gpu else None,
         unroll=mark_of(variable, Unroll) is not None,
         specialize=mark_of(variable, Specialize) is not None,
-        cache=mark_of(variable, Cache) is not None,
+        cache=cache is not None,
+        cache_layout=cache.layout if cache else None,
         interleave=_factor(nest, variable, most),
         vectorize=mark_of(variable, Vectorize) is not None,
         unroll_walk=unroll_walk.depth if unroll_walk else None,

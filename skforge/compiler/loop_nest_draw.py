@@ -128,7 +128,7 @@ def bound_marks(loop: BoundLoop) -> list[str]:
     if loop.vectorize:
         marks.append("vectorize")
     if loop.cache:
-        marks.append(_cache_text(loop.root))
+        marks.append(_cache_text(loop.root, loop.cache_layout))
     if loop.quantize:
         marks.append("quantize")
     if loop.cache_predicates:
@@ -154,16 +154,17 @@ def _line(
     return f"{text}   {', '.join(marks)}" if marks else text
 
 
-def _cache_text(root: Root) -> str:
-    return "cache rows" if root == "batch" else "cache trees"
+def _cache_text(root: Root, layout: str | None) -> str:
+    text = "cache rows" if root == "batch" else "cache trees"
+    return text if layout is None else f"{text} by {layout}"
 
 
 def _mark_text(mark: Mark, root: Root) -> str:
     match mark:
         case GpuDimension(_, dimension):
             return dimension
-        case Cache():
-            return _cache_text(root)
+        case Cache(_, layout):
+            return _cache_text(root, layout)
         case Interleave(_, factor):
             return "interleave" if factor is None else f"interleave {factor}"
         case UnrollWalk(_, depth):

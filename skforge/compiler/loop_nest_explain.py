@@ -99,7 +99,7 @@ def _what(nest: Nest, directive: Directive) -> str:
             return f'the code of "{index}" is repeated for each iteration'
         case Specialize(index):
             return f'each iteration of "{index}" runs code for its trees\' depths'
-        case Cache(index):
+        case Cache(index, _):
             return (
                 f'each iteration of "{index}" first fetches its {_units(nest, index)}'
             )

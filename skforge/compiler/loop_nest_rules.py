@@ -174,12 +174,14 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 # The one place that says what a kind of target cannot do yet.
 NOT_YET: dict[Kind, tuple[type[Mark], ...]] = {
     "cpu": (),
-    "gpu": (CachePredicates, Quantize, Vectorize),
+    "gpu": (),
 }
 # Unrolled and interleaved walks are copies of code, so their number is bounded.
 MAX_COPIES = 256
 # CUDA and HIP agree on it for every device since 2010.
 MAX_BLOCK_THREADS = 1024
+# Of single dimensions, for both vendors; x is as large as a whole block or a batch.
+MAX_GPU_TRIPS = {"grid.y": 65535, "grid.z": 65535, "block.z": 64}
 
 
 def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
@@ -188,9 +190,10 @@ def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
         for mark in variable.marks:
             why = (
                 _kind_problem(mark, kind)
+                or _layout_problem(variable, mark, kind)
                 or _reduce_problem(variable, mark)
                 or _lanes_problem(nest, mark)
-                or _predicates_problem(nest, mark)
+                or _predicates_problem(nest, mark, kind)
                 or _codes_problem(nest, variable, mark)
                 or _not_yet(mark, kind)
             )
@@ -214,7 +217,23 @@ def _kind_problem(mark: Mark, kind: Kind) -> str | None:
             f"{mark} runs on CPU threads, but this schedule is for a GPU; use "
             "gpu_dimension instead."
         )
+    if kind == "gpu" and isinstance(mark, VectorReduce):
+        return (
+            f"{mark} sums in the SIMD registers of a CPU; a GPU sums by warps where it "
+            "can, so leave it out."
+        )
     return None
+
+
+def _layout_problem(variable: Variable, mark: Mark, kind: Kind) -> str | None:
+    if not isinstance(mark, Cache) or mark.layout is None:
+        return None
+    if kind == "gpu" and variable.root == "batch":
+        return None
+    return (
+        f"{mark} says how rows lie in a GPU's shared memory; leave the layout out "
+        "for trees and for CPUs."
+    )
 
 
 def _reduce_problem(variable: Variable, mark: Mark) -> str | None:
@@ -273,10 +292,10 @@ def _not_yet(mark: Mark, kind: Kind) -> str | None:
     return None
 
 
-def _predicates_problem(nest: Nest, mark: Mark) -> str | None:
+def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
     """Check what a table of predicates for a block of rows needs around it."""
     if not isinstance(mark, CachePredicates):
-        return None
+        return _alone_on_gpu(nest, mark) if kind == "gpu" else None
     for path in paths(nest.loops):
         if mark.index not in path:
             continue
@@ -294,6 +313,11 @@ def _predicates_problem(nest: Nest, mark: Mark) -> str | None:
             )
         if len(inside) == len(rows):
             return f'{mark} needs a tree loop inside "{mark.index}".'
+        if kind == "gpu":
+            here = [nest.variable(n) for n in path[path.index(mark.index) :]]
+            problem = _threads_problem(mark, here)
+            if problem is not None:
+                return problem
         if mark_of(rows[-1], Vectorize) is None:
             return (
                 f"{mark} evaluates a block of rows at once; mark their loop "
@@ -306,6 +330,38 @@ def _predicates_problem(nest: Nest, mark: Mark) -> str | None:
                         f"{mark} replaces the walk by bit logic, so {other} has "
                         "nothing to do; leave it out."
                     )
+    return None
+
+
+def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
+    """Refuse rows in lanes where no block of them becomes bits: threads are lanes."""
+    if not isinstance(mark, Vectorize):
+        return None
+    for path in paths(nest.loops):
+        marks = [mark_of(nest.variable(name), CachePredicates) for name in path]
+        if mark.index in path and not any(marks):
+            return (
+                f"{mark} on a GPU is for the rows that one thread packs into bits; "
+                "mark the loop over their block with cache_predicates, or map the "
+                "loop to threads."
+            )
+    return None
+
+
+def _threads_problem(mark: Mark, path: list[Variable]) -> str | None:
+    """Check the loops inside a block of rows whose predicates a GPU evaluates.
+
+    ``path`` has the variables from the marked loop inwards.
+    """
+    rows = [v for v in path[1:] if v.root == "batch"]
+    mapped = [mark_of(v, GpuDimension) for v in path[1:]]
+    on_threads = [v for v, m in zip(path[1:], mapped, strict=True) if m is not None]
+    if len(rows) != 2 or on_threads != rows[:1] or path[-2:] != rows:
+        return (
+            f"{mark} on a GPU needs the block's rows in two loops, innermost: one over "
+            "threads, mapped to the block, and one vectorised loop over the rows of a "
+            "thread; trees are in serial loops outside them."
+        )
     return None
 
 
@@ -347,6 +403,66 @@ def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
                 "walk.",
                 path[-1],
             )
+        found = _shared_problem(nest, path) or _between_problem(nest, path)
+        if found is not None:
+            return found
+    return None
+
+
+def _shared_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None:
+    """Check the caches of a path, which all threads of a block fill together."""
+    threads: str | None = None
+    for name in path:
+        variable = nest.variable(name)
+        dimension = mark_of(variable, GpuDimension)
+        if dimension is not None and dimension.dimension.startswith("block"):
+            threads = threads or name
+        cache = mark_of(variable, Cache) or mark_of(variable, Quantize)
+        if cache is None:
+            continue
+        together = mark_of(variable, Interleave)
+        if together is not None and together.factor != 1:
+            return (
+                f"{cache} fetches what one iteration uses, and {together} runs several "
+                "at once; put it on a loop outside.",
+                name,
+            )
+        if threads is not None:
+            return (
+                f'{cache} is inside "{threads}", whose iterations are threads; all '
+                "threads of a block fill shared memory together, so put it on a loop "
+                "outside them.",
+                name,
+            )
+        if variable.root == "batch" and not isinstance(variable.step.size, int):
+            return (
+                f"{cache} brings the rows of one iteration to shared memory, which "
+                "needs a fixed number of them; tile the batch with a positive size.",
+                name,
+            )
+    return None
+
+
+def _between_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None:
+    """Refuse a serial loop, or a choice, between two loops over the grid."""
+    marks = [mark_of(nest.variable(name), GpuDimension) for name in path]
+    grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
+    for place in range(min(grid, default=0), max(grid, default=0)):
+        if marks[place] is None:
+            return (
+                f'"{path[place]}" is a serial loop between loops over the grid, whose '
+                "blocks all run at once; reorder it into the block.",
+                path[place],
+            )
+    for place in range(max(grid, default=0)):
+        variable = nest.variable(path[place])
+        special = mark_of(variable, Specialize)
+        if special is not None and variable.root == "tree":
+            return (
+                f'{special} chooses code by depth, but "{path[max(grid)]}" inside it '
+                "is over the grid; reorder it outside.",
+                path[place],
+            )
     return None
 
 
@@ -380,6 +496,14 @@ def copies_problem(
                     loop.name,
                 )
             n_threads *= max(1, most)
+        limit = MAX_GPU_TRIPS.get(loop.gpu or "")
+        if loop.gpu is not None and limit is not None and (most or 0) > limit:
+            return (
+                f'{GpuDimension(loop.name, loop.gpu)}: "{loop.name}" has {most:,} '
+                f"iterations, and that dimension takes {limit:,}; use larger tiles, or "
+                f'"{loop.gpu[:-1]}x".',
+                loop.name,
+            )
         if n_threads > MAX_BLOCK_THREADS:
             return (
                 f'The loops down to "{loop.name}" make blocks of {n_threads} threads, '

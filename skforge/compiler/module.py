@@ -9,24 +9,36 @@ import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler import module_device as there
 from skforge.compiler.backends import entry as entries
+from skforge.compiler.backends.device_cupy import is_device_array
 from skforge.compiler.backends.runtime import resolve_n_jobs
-from skforge.compiler.default_schedule import BatchRange, default_schedules
+from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
+from skforge.compiler.gpu_kernels import GpuKernel
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.ir.mir import Element
 from skforge.compiler.ir.numpy_types import dtype_of
+from skforge.compiler.module_code import code_levels, code_text
 from skforge.compiler.module_kernels import Kernel, KernelCache
+from skforge.compiler.module_targets import (
+    default_table,
+    resolve_target,
+    stored_target,
+)
+from skforge.compiler.pipeline import Lowered
+from skforge.compiler.representations import base as representations
 from skforge.compiler.rows import prepare_rows
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.compiler.transforms import apply_transform
-from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
+from skforge.exceptions import InvalidInputError, ScheduleError
 
 Array: TypeAlias = NDArray[Any]
 Schedules: TypeAlias = Schedule | Mapping[BatchRange, Schedule] | None
@@ -73,11 +85,12 @@ class CompiledModule:
         self.n_jobs = n_jobs
         self._ranges = sorted(schedules.items())
         self._first_rows = [first for (first, _), _ in self._ranges]
-        self._ready: dict[tuple[int, Element], Kernel] = {}
+        self._ready: dict[tuple[int, Element], Kernel | GpuKernel] = {}
         self._table = entries.KernelTable(len(self._ranges))
         self._steps: dict[int, int] = {}  # by range: rows of a parallel block
         self._raw_entry: Any = None
         self._small_calls = 0
+        self._most_entry_rows: int | None = None
         self._compiler = KernelCache(forest, target, reduction)
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
@@ -85,15 +98,15 @@ class CompiledModule:
 
     def __repr__(self) -> str:
         """Return one line: the forest, the CPU, the mode."""
+        kind = f"{self.target.kind} " if self.target.is_gpu else ""
         return (
-            f"<CompiledModule of {self.forest!r} for {self.target.cpu}, "
+            f"<CompiledModule of {self.forest!r} for {kind}{self.target.cpu}, "
             f"{self.reduction}, {len(set(self.schedules.values()))} schedule(s)>"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle without machine code: kernels compile again where needed."""
-        anywhere = self.target == Target.host()
-        target = "cpu" if anywhere else self.target
+        target = stored_target(self.target)
         schedules = dict(self.schedules)
         return restored, (self.forest, schedules, target, self.reduction, self.n_jobs)
 
@@ -105,14 +118,16 @@ class CompiledModule:
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
-            Rows; cast to the forest's input dtype as the source does.
+            Rows; cast to the forest's input dtype as the source does. A module for a
+            GPU also takes arrays that are on one (CuPy, PyTorch, DLPack).
         n_jobs : int or None
             Threads at most; None takes what the module was compiled with.
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            In the accumulator's dtype.
+            In the accumulator's dtype. A CuPy array for rows on a GPU, written on the
+            stream that is current.
 
         Raises
         ------
@@ -124,6 +139,9 @@ class CompiledModule:
             found: Array | None = entry(X)
             if found is not None:
                 return found
+        if type(X) is not np.ndarray and is_device_array(X):
+            made: Array = there.raw_there(self.forest, self.target, self._kernel, X)
+            return made
         rows = prepare_rows(self.forest, X)
         forest = self.forest
         raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
@@ -141,16 +159,43 @@ class CompiledModule:
 
         For classifiers these are the probabilities that a Booster returns; labels
         are the estimator's business.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_raw`.
+        n_jobs : int or None
+            As for :meth:`predict_raw`.
+
+        Returns
+        -------
+        ndarray
+            In the source's shape and dtype.
         """
+        if is_device_array(X):
+            find = self._kernel
+            made: Array = there.predict_there(self.forest, self.target, find, X)
+            return made
         return apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the leaf each row ends in, in the source's own node numbers.
 
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_raw`.
+        n_jobs : int or None
+            As for :meth:`predict_raw`.
+
         Returns
         -------
         ndarray of int32, shape (n_rows, n_trees)
         """
+        if is_device_array(X):
+            found: NDArray[np.int32]
+            found = there.leaves_there(self.forest, self.target, self._kernel, X)
+            return found
         rows = prepare_rows(self.forest, X)
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
@@ -160,28 +205,54 @@ class CompiledModule:
 
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule of a batch size: of its range, or of the one below."""
+        if not isinstance(n_rows, Integral) or isinstance(n_rows, bool) or n_rows < 0:
+            raise InvalidInputError(
+                f"n_rows must be a number of rows, an int of at least 0. Got {n_rows!r}"
+                " instead."
+            )
         return self._ranges[self._range_of(n_rows)][1]
 
     def _range_of(self, n_rows: int) -> int:
         return max(0, bisect_right(self._first_rows, n_rows) - 1)
 
-    def _kernel(self, n_rows: int, element: Element) -> Kernel:
+    def _kernel(self, n_rows: int, element: Element) -> Kernel | GpuKernel:
         # Looked up by range: hashing a schedule costs more than walking one row.
         key = (self._range_of(n_rows), element)
         found = self._ready.get(key)
         if found is None:
             found = self._compiler.kernel(self._ranges[key[0]][1], element)
             self._ready[key] = found
-            if element == "accumulator":
+            if element == "accumulator" and isinstance(found, Kernel):
                 self._publish(key[0], found)
         return found
+
+    @classmethod
+    def of_lowered(
+        cls,
+        forest: Forest,
+        schedule: Schedule,
+        lowered: Lowered,
+        target: Target,
+        reduction: Reduction,
+        n_jobs: int | None,
+    ) -> CompiledModule:
+        """Return a module of one schedule for all batches, from its LIR."""
+        module = cls(forest, {(1, None): schedule}, target, reduction, n_jobs)
+        module._compiler.keep(schedule, lowered)
+        return module
 
     def compile_all(self) -> float:
         """Compile every schedule's kernel now; return the seconds it took."""
         start = time.perf_counter()
         for first in self._first_rows:
-            self._kernel(first, "accumulator")
+            kernel = self._kernel(first, "accumulator")
+            if isinstance(kernel, GpuKernel):
+                kernel.load()
         return time.perf_counter() - start
+
+    def threads(self, n_rows: int) -> int:
+        """Return how many threads a call with that many rows runs on at most."""
+        return self._threads(n_rows, None)
 
     def _threads(self, n_rows: int, n_jobs: int | None) -> int:
         """Return how many threads the work is worth."""
@@ -204,7 +275,10 @@ class CompiledModule:
             blocks = nest.loops[0] if len(nest.loops) == 1 else None
             fixed = blocks is not None and blocks.root == "batch" and blocks.parallel
             step = blocks.step if fixed and blocks is not None else 1
-            self._steps[number] = step if isinstance(step, int) else 1
+            step = step if isinstance(step, int) else 1
+            # Where blocks may have fewer rows, threads share them evenly.
+            group = representations.get(nest.representation).row_group
+            self._steps[number] = min(step, group or step)
         return -(-n_rows // self._steps[number])
 
     # ------------------------------------------------------------ fast calls
@@ -234,9 +308,10 @@ class CompiledModule:
 
         Parameters
         ----------
-        output : {"raw", "transformed", "both_classes", "labels"}
+        output : {"raw", "transformed", "both_classes", "labels", "scores", "decision"}
             Raw scores; the source's output; probabilities of both classes of a
-            binary model with one output; numbers of the predicted classes.
+            binary model with one output; numbers of the predicted classes; what
+            ``score_samples`` and ``decision_function`` of an isolation forest return.
         refused : {"nothing", "infinite", "not_finite"}
             Values in the rows that the entry declines.
         n_jobs : int or None
@@ -265,11 +340,13 @@ class CompiledModule:
         _check_n_jobs(n_jobs)
         forest = self.forest
         steps = entries.steps(forest, output)
-        if steps is None or not entries.supports(forest):
+        if steps is None or self.target.is_gpu or not entries.supports(forest):
             return None
         work = max(1, int(self._levels))
         widest = max(forest.n_features, forest.n_outputs)
         most_rows = max(1, entries.MAX_VALUES // widest)
+        if self._most_entry_rows is not None:
+            most_rows = min(most_rows, self._most_entry_rows)
         if (self.n_jobs if n_jobs is None else n_jobs) not in (None, 1):
             most_rows = min(most_rows, max(1, 2 * WORK_PER_THREAD // work))
         kind = entries.EntryKind(
@@ -288,6 +365,12 @@ class CompiledModule:
         labels = classes if output == "labels" else None
         return entries.build_entry(kind, self._table, self.target, labels)
 
+    def limit_entries(self, rows: int) -> None:
+        """Leave batches of more rows to the ordinary path from now on."""
+        self._most_entry_rows = rows
+        self._raw_entry = None
+        self._small_calls = 0
+
     def _publish(self, index: int, kernel: Kernel) -> None:
         # An entry runs whole batches: not for kernels that take parts of one.
         fits = len(kernel.slots) <= 8 * entries.MAX_SLOTS and kernel.most_rows is None
@@ -302,8 +385,8 @@ class CompiledModule:
         Parameters
         ----------
         level : str
-            schedule, loops, hir, mir, lir, llvm or asm; or a pass of MIR, such as
-            legalize-reductions.
+            schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx of a GPU's
+            kernels; or a pass of MIR, such as legalize-reductions.
         n_rows : int or None
             The batch size whose kernel is meant; None means the largest range.
 
@@ -322,13 +405,14 @@ class CompiledModule:
             return repr(schedule)
         if level == "loops":
             return str(schedule.loop_nest(self.forest))
-        if level in ("llvm", "asm"):
-            jit = self._compiler.kernel(schedule, "accumulator").jit
-            return jit.llvm_ir() if level == "llvm" else jit.assembly()
+        code = code_levels(self.target)
+        if level in code:
+            kernel = self._compiler.kernel(schedule, "accumulator")
+            return code_text(kernel, level)
         lowered = self._compiler.lowered(schedule, "accumulator")
         known = ("hir", "mir", "lir", *lowered.stages)
         if level not in known:
-            names = ", ".join(("schedule", "loops", *known, "llvm", "asm"))
+            names = ", ".join(("schedule", "loops", *known, *code))
             raise InvalidInputError(
                 f"level must be one of {names}. Got {level!r} instead."
             )
@@ -352,7 +436,10 @@ def compile_forest(
         One schedule for every batch size, one for each range of batch sizes, or the
         static defaults.
     target : str or Target, default="cpu"
-        "cpu" is the machine this runs on.
+        "cpu" is the machine this runs on, "cuda" or "hip" its current GPU. "auto" is
+        the GPU if the schedule maps loops to one, and else the CPU.
+        "emulated" runs GPU schedules on the CPU; "emulated-source" does with the text
+        of their kernels, for which it needs g++.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
         ``exact``: the source's own bits. ``reproducible``: the same bits whatever the
         schedule and the threads. ``fast``: any order of summation.
@@ -372,6 +459,15 @@ def compile_forest(
         If a schedule does not fit the forest or the target.
     TargetError
         If the target is not available.
+
+    Examples
+    --------
+    >>> import skforge
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+    >>> module = skforge.compile_forest(skforge.load_forest(tree))
+    >>> module.predict_raw([[0.2], [0.9]])
+    array([3., 4.])
     """
     if reduction not in ("exact", "reproducible", "fast"):
         raise InvalidInputError(
@@ -384,13 +480,9 @@ def compile_forest(
             "skforge.load_forest(model) makes one."
         )
     _check_n_jobs(n_jobs)
-    resolved = Target.parse(target)
-    if resolved.is_gpu:
-        raise TargetError(
-            f"target {resolved.kind!r} is not built yet; use target='cpu'."
-        )
-    resolved.check_runs_here()
-    schedules = _schedules(forest, schedule, resolved, reduction)
+    given = None if schedule is None else _schedules(schedule)
+    resolved = resolve_target(target, () if given is None else given.values())
+    schedules = default_table(forest, resolved, reduction) if given is None else given
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
     for one in dict.fromkeys(schedules.values()):
         # Binding now, not at the first call, is where a wrong schedule is noticed.
@@ -410,10 +502,8 @@ def restored(
 
 
 def _schedules(
-    forest: Forest, schedule: Schedules, target: Target, reduction: Reduction
+    schedule: Schedule | Mapping[BatchRange, Schedule],
 ) -> dict[BatchRange, Schedule]:
-    if schedule is None:
-        return default_schedules(forest, target, reduction)
     if isinstance(schedule, Schedule):
         return {(1, None): schedule}
     if not isinstance(schedule, Mapping):

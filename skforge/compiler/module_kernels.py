@@ -13,15 +13,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.backends.gpu_runtime import MOST_ELEMENTS
 from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
 from skforge.compiler.backends.runtime import parallel_for_pointer, raise_interrupt
+from skforge.compiler.default_gpu_schedule import walking_gpu_schedule
 from skforge.compiler.default_schedule import walking_schedules
 from skforge.compiler.directives import Represent
 from skforge.compiler.forest import Forest
+from skforge.compiler.gpu_kernels import GpuKernel, as_loops
 from skforge.compiler.ir import mir
 from skforge.compiler.ir.hir import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import Element
-from skforge.compiler.loop_nest import Size, size_value
+from skforge.compiler.loop_nest import Kind, Size, size_value
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
 from skforge.compiler.representations import base as representations
 from skforge.compiler.schedule import Schedule
@@ -38,6 +41,10 @@ class Kernel:
 
     def __init__(self, lowered: Lowered, target: Target) -> None:
         function = lowered.kernel.function
+        self.function, self.target = function, target
+        self._narrow = target.is_gpu  # emulated, with indices of 32 bits
+        if target.is_gpu:
+            function, target = as_loops(function), Target.host()
         self.jit: JitModule = compile_functions([function], target)
         self._function = self.jit.function(function.name)
         self._data = [_aligned(item.data) for item in lowered.kernel.data]
@@ -45,11 +52,15 @@ class Kernel:
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
         self.address = self.jit.address(function.name)
         #: Most rows of one run; None where scratch does not grow with the batch.
-        self.most_rows = _most_rows(lowered)
+        self.most_rows = most_rows(lowered, SCRATCH_BYTES)
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
         """Fill ``result``, a row of it for each of ``rows``."""
         most = self.most_rows
+        if self._narrow:
+            rows = np.ascontiguousarray(rows)
+            fitting = max(1, MOST_ELEMENTS // max(1, rows.shape[1], result.shape[1]))
+            most = fitting if most is None else min(most, fitting)
         if most is None or len(rows) <= most:
             self._run(rows, result, threads)
             return
@@ -69,8 +80,8 @@ class Kernel:
         raise_interrupt()
 
 
-def _most_rows(lowered: Lowered) -> int | None:
-    """Return how many rows keep a kernel's scratch within ``SCRATCH_BYTES``.
+def most_rows(lowered: Lowered, limit: int) -> int | None:
+    """Return how many rows keep a kernel's scratch within a number of bytes.
 
     Trees in parallel may need a number for each tree and row, more than any machine
     has for a million rows; rows do not depend on each other, so they run in parts.
@@ -88,7 +99,7 @@ def _most_rows(lowered: Lowered) -> int | None:
     if scratch(1 << 40) == scratch(1):
         return None
     most = 1 << 40
-    while most > 1 and scratch(most) > SCRATCH_BYTES:
+    while most > 1 and scratch(most) > limit:
         most //= 2
     return most
 
@@ -156,24 +167,40 @@ class KernelCache:
         self._forest, self._target = forest, target
         self._reduction: Reduction = reduction
         self._hir = HirCache()
-        self._kernels: dict[tuple[Schedule, Element], Kernel] = {}
+        self._kernels: dict[tuple[Schedule, Element], Kernel | GpuKernel] = {}
         self._lock = threading.RLock()
         _caches.add(self)
 
-    def kernel(self, schedule: Schedule, element: Element) -> Kernel:
+    def kernel(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
         """Return a schedule's kernel, compiled if it is not yet."""
         if element == "leaf_number" and not _gives_numbers(schedule):
             # Bit logic and lanes give the values of leaves: walk instead.
-            schedule = walking_schedules(self._forest, self._target)[(128, 2048)]
+            schedule = self._walk()
         key = (schedule, element)
         found = self._kernels.get(key)
         if found is None:
             with self._lock:
                 found = self._kernels.get(key)
                 if found is None:
-                    found = Kernel(self.lowered(schedule, element), self._target)
+                    found = self._made(self.lowered(schedule, element), element)
                     self._kernels[key] = found
         return found
+
+    def keep(self, schedule: Schedule, lowered: Lowered) -> None:
+        """Compile a schedule's kernel of sums, which is lowered already."""
+        self._kernels[schedule, "accumulator"] = self._made(lowered, "accumulator")
+
+    def _made(self, lowered: Lowered, element: Element) -> Kernel | GpuKernel:
+        if self._target.kind in ("cpu", "emulated"):
+            return Kernel(lowered, self._target)
+        forest = self._forest
+        width = forest.n_outputs if element == "accumulator" else forest.n_trees
+        return GpuKernel(lowered, self._target, width)
+
+    def _walk(self) -> Schedule:
+        if self._target.is_gpu:
+            return walking_gpu_schedule(self._forest, self._target)
+        return walking_schedules(self._forest, self._target)[(128, 2048)]
 
     def unlock(self) -> None:
         """Forget who holds the lock: a thread that a forked child does not have."""
@@ -181,7 +208,8 @@ class KernelCache:
 
     def bind(self, schedule: Schedule) -> PredictEnsemble:
         """Return a schedule's HIR; raises what a schedule that does not fit raises."""
-        return build_hir(self._forest, schedule, self._reduction, self._hir)
+        kind: Kind = "gpu" if self._target.is_gpu else "cpu"
+        return build_hir(self._forest, schedule, self._reduction, self._hir, kind)
 
     def lowered(self, schedule: Schedule, element: Element) -> Lowered:
         """Return a schedule's kernel at every level above machine code."""

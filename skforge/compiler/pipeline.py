@@ -25,34 +25,42 @@ from skforge.compiler.ir.printer_mir import print_mir
 from skforge.compiler.ir.verifier import verify_lir
 from skforge.compiler.ir.verifier_hir import verify as verify_hir
 from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.loop_nest import BoundLoop, TileKind, vectorizes_trees
+from skforge.compiler.loop_nest import Kind, TileKind, marked, vectorizes_trees
 from skforge.compiler.loop_nest_bind import bind
 from skforge.compiler.passes import (
     evaluate_predicates,
     expand_walks,
     insert_caches,
     interleave_walks,
+    keep_sums,
     legalize_reductions,
+    lower_grids,
     lower_to_lir,
     lower_to_mir,
+    narrow_indices,
     normalize_predicates,
     pad_trees,
     quantize_rows,
     reorder_trees,
+    scale_shared,
     simplify,
     specialize_depths,
+    take_blocks,
     tile_nodes,
     unroll_loops,
     unroll_walks,
     vectorize_trees,
+    warp_sums,
 )
+from skforge.compiler.passes.gpu_nest import block_shape
 from skforge.compiler.passes.lower_to_lir import LoweredKernel
 from skforge.compiler.representations import base as representations
 from skforge.compiler.representations.base import (
     BlockLayout,
-    Layout,
+    GpuBlockLayout,
     Representation,
     RowLayout,
+    TreeLayout,
 )
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
@@ -77,8 +85,11 @@ class MirPass(NamedTuple):
 MIR_PASSES = (
     MirPass("insert-caches", lambda f, s: insert_caches.run(f)),
     MirPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
+    MirPass("warp-sums", lambda f, s: warp_sums.run(f, s.hir)),
+    MirPass("keep-sums", lambda f, s: keep_sums.run(f, s.hir)),
     MirPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
     MirPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
+    MirPass("take-blocks", lambda f, s: take_blocks.run(f, s.hir)),
     MirPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
     MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     MirPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
@@ -96,6 +107,11 @@ class LirPass(NamedTuple):
 
 
 LIR_PASSES = (LirPass("simplify", simplify.run),)
+GPU_LIR_PASSES = (
+    *LIR_PASSES,
+    LirPass("narrow-indices", narrow_indices.run),
+    LirPass("scale-shared", scale_shared.run),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,15 +140,16 @@ def build_hir(
     schedule: Schedule,
     reduction: Reduction,
     tiled: HirCache | None = None,
+    kind: Kind = "cpu",
 ) -> PredictEnsemble:
-    """Bind a schedule and shape the trees as it asks.
+    """Bind a schedule to a kind of target and shape the trees as it asks.
 
     Raises
     ------
     ScheduleError
         If the schedule does not fit the forest, or the forest its representation.
     """
-    nest = bind(schedule, forest.n_trees, "cpu")
+    nest = bind(schedule, forest.n_trees, kind)
     cache = HirCache() if tiled is None else tiled
     normal, comparison = cache.normalize(forest)
     tiles = cache.tile(normal, nest.tile_nodes, nest.tile_kind)
@@ -142,11 +159,13 @@ def build_hir(
     representation = representations.get(nest.representation)
     codes = None
     if marked(nest.loops, "quantize"):
-        codes = cache.codes(normal, representation.merges_missing)
+        merges, narrow = representation.merges_missing, representation.narrow_codes
+        codes = cache.codes(normal, merges, narrow)
     hir = PredictEnsemble(
         normal, tiles, nest, reduction, comparison, codes, cache.shared
     )
-    by_block = codes is not None and representation.by_blocks
+    by_block = representation.by_values
+    by_block = by_block or (codes is not None and representation.by_blocks)
     by_block = by_block or marked(nest.loops, "cache_predicates")
     if representation.by_blocks and not by_block:
         representation.lay_out(hir)  # says what is missing
@@ -174,7 +193,7 @@ class HirCache:
     def __init__(self) -> None:
         self._normal: dict[int, tuple[Forest, Literal["lt", "le"]]] = {}
         self._tiles: dict[tuple[int, int, str], TiledForest] = {}
-        self._codes: dict[tuple[int, bool], CodeTable] = {}
+        self._codes: dict[tuple[int, bool, bool], CodeTable] = {}
         #: See ``PredictEnsemble.shared``.
         self.shared: dict[tuple[object, ...], Any] = {}
 
@@ -185,11 +204,14 @@ class HirCache:
             self._normal[key] = normalize_predicates.run(forest)
         return self._normal[key]
 
-    def codes(self, forest: Forest, merge_missing: bool = False) -> CodeTable:
+    def codes(
+        self, forest: Forest, merge_missing: bool = False, narrow: bool = False
+    ) -> CodeTable:
         """Return the columns of codes of a normalised forest."""
-        key = id(forest), merge_missing
+        key = id(forest), merge_missing, narrow
         if key not in self._codes:
             dtype = np.uint16 if merge_missing else code_dtype(forest)
+            dtype = np.uint8 if narrow else dtype
             self._codes[key] = plan_codes(forest, dtype, merge_missing)
         return self._codes[key]
 
@@ -240,37 +262,54 @@ def lower(
         _dump(step.name, lambda made=made: print_mir(made), unchanged)  # type: ignore[misc]
         stages[step.name] = function = made
     _dump("mir", lambda: print_mir(function))
+    layout: TreeLayout | BlockLayout | GpuBlockLayout | RowLayout
+    if target.is_gpu:
+        shape = block_shape(function.body)
+        if shape is None:
+            layout = representation.lay_out(hir)
+        else:
+            layout = representation.lay_out_gpu_blocks(hir, target, shape)
+        kernel = lower_grids.run(function, hir, layout, target=target, name=name)
+        return Lowered(hir, stages, _finished(kernel, GPU_LIR_PASSES))
     block = _block_rows(function.body)
-    layout: Layout | BlockLayout | RowLayout
     if _trees_in_lanes(function.body):
         layout = representation.lay_out_rows(hir, target)
     elif block is None:
         layout = representation.lay_out(hir)
     else:
         layout = representation.lay_out_blocks(hir, target, block)
-    kernel = lower_to_lir.run(
-        function, hir, layout, target=target, name=name
-    )
+    kernel = lower_to_lir.run(function, hir, layout, target=target, name=name)
+    return Lowered(hir, stages, _finished(kernel))
+
+
+def _finished(
+    kernel: LoweredKernel, passes: tuple[LirPass, ...] = LIR_PASSES
+) -> LoweredKernel:
+    """Run the passes on LIR."""
     if verify_every_pass():
         _verified("lower-to-lir", lambda: verify_lir(kernel.function))
-    for lir_step in LIR_PASSES:
+    for lir_step in passes:
         simpler = lir_step.run(kernel.function)
         if verify_every_pass():
             _verified(lir_step.name, lambda made=simpler: verify_lir(made))  # type: ignore[misc]
         kernel = replace(kernel, function=simpler)
     _dump("lir", lambda: print_lir(kernel.function))
-    return Lowered(hir, stages, kernel)
-
-
-def marked(loops: tuple[BoundLoop, ...], mark: str) -> bool:
-    """Whether any loop has a mark."""
-    return any(getattr(loop, mark) or marked(loop.body, mark) for loop in loops)
+    return kernel
 
 
 def _check_blocks(hir: PredictEnsemble, representation: Representation) -> None:
     """Refuse a nest around blocks of rows that the passes below would refuse."""
-    block = _block_rows(_run_until("quantize-rows", hir).body)
-    assert block is not None
+    body = _run_until("quantize-rows", hir).body
+    shape = block_shape(body)
+    if shape is not None:
+        representation.check_gpu_block(hir, shape)
+        return
+    block = _block_rows(body)
+    if block is None:
+        raise ScheduleError(
+            f'represent("{representation.name}") takes blocks of rows; tile the batch, '
+            "put the trees outside the rows of a block, and vectorize these."
+        )
     representation.check_block(hir, block)
 
 
@@ -291,10 +330,7 @@ def _block_rows(body: mir.Body) -> int | None:
         loop.step
         for loop in loops_in(body)
         if any(inner.kind == "block" for inner in loops_in(loop.body))
-        and any(
-            isinstance(stmt, mir.EvaluatePredicates | mir.QuantizeRows)
-            for stmt in loop.body
-        )
+        and any(isinstance(stmt, mir.StoreRows) for stmt in loop.body)
     }
     if len(sizes) > 1:
         raise ScheduleError(

@@ -149,6 +149,71 @@ def rapids(threads: int = 256) -> Schedule:
     )
 
 
+def xgboost_gpu(rows: int = 128) -> Schedule:
+    """XGBoost on a GPU: a thread a row, whole rows in shared memory, row after row."""
+    return tahoe_direct(rows).cache("b0", "row")
+
+
+def subtrees(rows: int = 256, trees: int = 16, interleave: int = 4) -> Schedule:
+    """Four-byte nodes: rows as codes, tiles of complete trees in shared memory."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("tree", "t0", "t1", trees)
+        .reorder("b0", "t0", "b1", "t1")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b1", "block.x")
+        .quantize("b0")
+        .cache("t0")
+        .interleave("t1", interleave)
+        .represent("array")
+    )
+
+
+def packed_tiles(rows: int = 256, interleave: int = 4) -> Schedule:
+    """Three levels in sixteen bytes: one wide load for three hops of a thread's row."""
+    return (
+        tahoe_direct(rows)
+        .quantize("b0")
+        .interleave("tree", interleave)
+        .tile_nodes(7, "complete")
+        .represent("packed")
+    )
+
+
+def forest_stationary(trees: int = 32, rows: int = 1024, warps: int = 8) -> Schedule:
+    """Blocks keep some trees, a thread each, and rows stream past: a warp a row."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("b1", "b2", "b3", warps)
+        .tile("tree", "t0", "t1", trees)
+        .reorder("t0", "b0", "b2", "b3", "t1")
+        .gpu_dimension("t0", "grid.y")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b3", "block.y")
+        .gpu_dimension("t1", "block.x")
+        .cache("t0")
+        .atomic_reduce("t0")
+        .represent("reorg")
+    )
+
+
+def shared_predicates(rows: int = 1024, each: int = 4) -> Schedule:
+    """Every distinct test once for a block of rows, 32 a word; trees as bit logic."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("b1", "b2", "b3", each)
+        .reorder("b0", "tree", "b2", "b3")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b2", "block.x")
+        .cache_predicates("b0")
+        .vectorize("b3")
+        .represent("bitsliced")
+    )
+
+
 def parallel_rows(rows: int = 64, interleave: int = 8) -> Schedule:
     """Threads share blocks of rows; one tree at a time for a block."""
     return xgboost(rows).interleave("b1", interleave)
@@ -185,6 +250,11 @@ PRESETS: dict[str, Callable[..., Schedule]] = {
     "tahoe-shared-forest": tahoe_shared_forest,
     "tahoe-splitting-shared-forest": tahoe_splitting_shared_forest,
     "rapids": rapids,
+    "xgboost-gpu": xgboost_gpu,
+    "subtrees": subtrees,
+    "packed-tiles": packed_tiles,
+    "forest-stationary": forest_stationary,
+    "shared-predicates": shared_predicates,
     "parallel-rows": parallel_rows,
     "parallel-trees": parallel_trees,
     "parallel-both": parallel_both,

@@ -70,6 +70,26 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     return total
 
 
+def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
+    """Return how far sums in any order (``reduction="fast"``) may be off, by row.
+
+    Parameters
+    ----------
+    forest : Forest
+        A validated forest.
+    leaves : ndarray of shape (n, n_trees)
+        The leaf each row ends in, as :func:`reference_leaves` returns it.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+    """
+    leaf = forest.leaf[leaves]
+    size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
+    size += np.abs(forest.base).max(initial=0.0)
+    return np.asarray(forest.n_trees * 2.0**-23 * size / forest.divisor)
+
+
 def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     """Return rows in the input dtype with the source's missing marker as NaN."""
     with np.errstate(over="ignore"):

@@ -77,7 +77,13 @@ class Schedule:
             apply_all(self.directives)
 
     def _with(self, directive: Directive) -> Schedule:
-        return Schedule((*self.directives, directive))
+        if problem(directive) is not None:
+            return Schedule((*self.directives, directive))  # which says so
+        # Those before were checked when they were added.
+        made = object.__new__(Schedule)
+        object.__setattr__(made, "directives", (*self.directives, directive))
+        _nest_of(made.directives)
+        return made
 
     def __repr__(self) -> str:
         """Return the calls that make this schedule."""
@@ -187,7 +193,7 @@ class Schedule:
 
     # --- how walks run ---------------------------------------------------------------
 
-    def cache(self, index: str) -> Schedule:
+    def cache(self, index: str, layout: str | None = None) -> Schedule:
         """Fetch what one iteration of a loop uses before it starts.
 
         On a CPU it is prefetched, on a GPU loaded into shared memory.
@@ -197,8 +203,13 @@ class Schedule:
         index : str
             A loop over rows caches rows, one over trees caches trees. One iteration
             must use consecutive ones.
+        layout : {"row", "padded", "feature"}, optional
+            How cached rows lie in shared memory: row after row, the same an odd number
+            of words apart, or feature after feature. By default feature after feature
+            where neighbouring threads take rows, 32 or a multiple of it, and padded
+            elsewhere.
         """
-        return self._with(Cache(index))
+        return self._with(Cache(index, layout))
 
     def parallel(self, index: str) -> Schedule:
         """Run the iterations of a loop on several CPU threads.

@@ -56,6 +56,8 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
         result = _exp(scores)
     elif kind == "hinge":
         result = (scores > 0).astype(scores.dtype)
+    elif kind == "sorted":
+        result = np.sort(scores, axis=1, kind="stable")
     elif kind in lightgbm.FUNCTIONS:
         result = lightgbm.FUNCTIONS[kind](scores, forest.transform.parameter)
     else:

@@ -1,1 +1,79 @@
 """Search for the fastest schedule of a forest on a machine."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skforge.tuning.cost_model import CostModel
+    from skforge.tuning.heuristic import Heuristic
+    from skforge.tuning.learned import Learned
+    from skforge.tuning.records import TuningRecords
+    from skforge.tuning.result import TuningResult
+    from skforge.tuning.schedule_search import ScheduleSearch
+    from skforge.tuning.space import ScheduleSpace
+    from skforge.tuning.strategies import (
+        Exhaustive,
+        Problem,
+        Random,
+        Round,
+        Strategy,
+        SuccessiveHalving,
+    )
+    from skforge.tuning.trial import Candidate, Trial
+    from skforge.tuning.tuner import Tuner, tune
+
+# Loaded on first use, as the names of `skforge` itself.
+_HOME = {
+    "Candidate": "skforge.tuning.trial",
+    "CostModel": "skforge.tuning.cost_model",
+    "Exhaustive": "skforge.tuning.strategies",
+    "Heuristic": "skforge.tuning.heuristic",
+    "Learned": "skforge.tuning.learned",
+    "Problem": "skforge.tuning.strategies",
+    "Random": "skforge.tuning.strategies",
+    "Round": "skforge.tuning.strategies",
+    "ScheduleSearch": "skforge.tuning.schedule_search",
+    "ScheduleSpace": "skforge.tuning.space",
+    "Strategy": "skforge.tuning.strategies",
+    "SuccessiveHalving": "skforge.tuning.strategies",
+    "Trial": "skforge.tuning.trial",
+    "Tuner": "skforge.tuning.tuner",
+    "TuningRecords": "skforge.tuning.records",
+    "TuningResult": "skforge.tuning.result",
+    "tune": "skforge.tuning.tuner",
+}
+
+__all__ = [
+    "Candidate",
+    "CostModel",
+    "Exhaustive",
+    "Heuristic",
+    "Learned",
+    "Problem",
+    "Random",
+    "Round",
+    "ScheduleSearch",
+    "ScheduleSpace",
+    "Strategy",
+    "SuccessiveHalving",
+    "Trial",
+    "Tuner",
+    "TuningRecords",
+    "TuningResult",
+    "tune",
+]
+
+
+# Not for type checkers, to whom it would say that every name is there.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _HOME:
+            return getattr(import_module(_HOME[name]), name)
+        raise AttributeError(f"module 'skforge.tuning' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

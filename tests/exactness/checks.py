@@ -12,6 +12,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.interpreter import interpret_lir
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.ir.mir import Element
+from skforge.compiler.loop_nest import Kind
 from skforge.compiler.module import CompiledModule, compile_forest
 from skforge.compiler.reference import reference_leaves, reference_raw
 from skforge.compiler.schedule import Schedule
@@ -102,8 +103,10 @@ def interpreted(
 
     ``extra_stride`` elements lie between one row and the next; they are NaN.
     """
-    hir = pipeline.build_hir(made, schedule, reduction)
-    kernel = pipeline.lower(hir, target or Target.host(), element=element).kernel
+    target = target or Target.host()
+    kind: Kind = "gpu" if target.is_gpu else "cpu"
+    hir = pipeline.build_hir(made, schedule, reduction, kind=kind)
+    kernel = pipeline.lower(hir, target, element=element).kernel
     n, width = rows.shape
     padded = np.full((n, width + extra_stride), np.nan, rows.dtype)
     padded[:, :width] = rows

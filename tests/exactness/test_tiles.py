@@ -230,6 +230,10 @@ def test_nothing_is_read_or_written_out_of_bounds(level: str, kind: str) -> None
             made, tiles(15, 32), rows[:n], target=target, extra_stride=n % 3
         )
         assert_same_bits(got, raw[:n], (level, n))
+    shared = tiles(15, 32).parallel("b0")
+    for seed in range(3):  # of the order of blocks, and of how many threads there are
+        got = interpreted(made, shared, rows[:49], target=target, shuffle=seed)
+        assert_same_bits(got, reference_raw(made, rows[:49]), (level, seed))
     for n in (0, 1, 3):
         got = interpreted(made, by_row(), rows[:n], target=target, extra_stride=n % 3)
         assert_same_bits(got, raw[:n], (level, n, "by row"))
@@ -283,7 +287,7 @@ REFUSED = {
         tiles(),
         "exact",
         'represent("tiles") holds a row of at most 128 codes in registers, and this '
-        "forest has 1369; use another representation.",
+        "forest has 1369; leave quantize out, or use another representation.",
     ),
     "many trees by row": (
         "many trees",

@@ -56,6 +56,15 @@ from skforge._persistence import _CHECKS
 from skforge._stored import METHODS
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule
+from skforge.tuning import (
+    Learned,
+    Round,
+    ScheduleSpace,
+    SuccessiveHalving,
+    Tuner,
+    TuningRecords,
+)
+from skforge.tuning.stored_tuner import tuner_in, tuner_out
 
 ROOT = Path(__file__).parents[2]
 X, Y = make_classification(300, 6, n_informative=4, n_classes=3, random_state=0)
@@ -379,6 +388,8 @@ PARAMS = [
     {"schedule": "xgboost", "target": Target.host(), "verbose": 1},
     {"batch_sizes": np.array([1, 50]), "random_state": 3, "tuning_budget": 1.5},
     {"reduction": "fast", "tuning": "off"},
+    {"tuning": Tuner(Learned("one-shot", samples=3), ScheduleSpace.cpu_paper())},
+    {"tuning": Tuner(SuccessiveHalving(4), ScheduleSpace.cpu(), 5.0), "n_jobs": 1},
 ]
 
 
@@ -394,6 +405,36 @@ def test_parameters_are_kept(params, tmp_path):
     assert loaded.schedule_ == compiled.schedule_
     assert loaded.compile_time_ == compiled.compile_time_
     assert equal(loaded.predict_proba(X), compiled.predict_proba(X))
+
+
+def test_of_a_tuner_what_is_plain_data_is_kept(tmp_path):
+    class Own:
+        name = "own"
+
+        def rounds(self, problem):
+            yield Round([])
+
+    few = ScheduleSpace.cpu().with_values(walk=["rows"])
+    records = TuningRecords(tmp_path / "records")
+    for tuner, kept in (
+        (Tuner(Own(), few, 0.5), Tuner("heuristic", None, 0.5)),
+        (Tuner("random", records=records), Tuner("random", records=str(records.path))),
+    ):
+        assert tuner_in(json.loads(json.dumps(tuner_out(tuner)))) == kept
+    assert tuner_out(object()) == "heuristic"
+    damaged = tuner_out(Tuner(Learned()))
+    for change, text in (
+        ({"space": "sea"}, "there is no space of the name 'sea'."),
+        ({"budget": 3}, "a tuner's budget and records are text."),
+        ({"strategy": {"class": "None"}}, "{'class': 'None'} is no strategy."),
+        (
+            {"strategy": {"class": "Learned", "luck": 1}},
+            "the strategy Learned has no luck.",
+        ),
+    ):
+        with pytest.raises(InvalidInputError) as error:
+            tuner_in({**damaged, **change})
+        assert str(error.value) == text
 
 
 def test_a_loaded_model_can_be_compiled_and_saved_again(tmp_path):
@@ -710,6 +751,48 @@ def test_wrong_types_in_the_manifest_are_refused_or_harmless(tmp_path):
             assert isinstance(model, CompiledForest), (place, wrong)
             assert model.forest_.n_trees == 1
     assert refused > 0.6 * tried
+
+
+@pytest.mark.parametrize("name", ["str labels", "two targets", "boosting"])
+def test_labels_that_are_not_the_forests_are_refused(name, fitted, tmp_path):
+    path = tmp_path / "model.skforge"
+    model = fitted(name).drop_estimator()
+    kept = model.estimator.attributes
+    right = kept["classes_"]
+    if isinstance(right, list):
+        wrong = [right[0], right[:1], [*right, right[0]], [right[0], right[0]]]
+    else:
+        wrong = [right[:1], right[:, np.newaxis], "oak", 3, [right], [1, 2, 3]]
+    for labels in wrong:
+        kept["classes_"] = labels
+        skforge.save(model, path)
+        with pytest.raises(InvalidModelError) as error:
+            skforge.load(path)
+        assert str(error.value) == (
+            f"{path} cannot be loaded: the entry 'model' of its manifest is not what "
+            "save writes; save the model again."
+        )
+    kept["classes_"] = right
+    skforge.save(model, path)
+    assert equal(skforge.load(path).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[], ["<f4"], {}, ["<f4", [0], 0], ["<f4", [1]], ["<f4", [0, -1]], ["a, b", [0]]],
+)
+def test_answers_to_no_rows_that_are_none_are_refused(answer, tmp_path):
+    path = tmp_path / "model.skforge"
+    pytest.importorskip("xgboost")
+    compiled = CompiledForest(xgboost_model("values"), schedule=SCHEDULE).fit(X)
+    skforge.save(compiled, path)
+
+    def change(manifest):
+        manifest["estimator"]["model"]["rules"]["of_no_rows"]["predict"] = answer
+
+    rewrite(path, change)
+    with pytest.raises(InvalidModelError):
+        skforge.load(path)
 
 
 def test_forged_trees_are_refused(tmp_path):

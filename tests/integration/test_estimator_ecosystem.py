@@ -7,6 +7,7 @@ from html import escape
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
@@ -222,3 +223,31 @@ def test_a_pipeline_is_told_what_to_compile():
     pipeline = make_pipeline(StandardScaler(), forest())
     with pytest.raises(UnsupportedModelError, match="give its last step"):
         CompiledForest(pipeline).fit(X, Y)
+
+
+def test_estimators_from_before_scikit_learns_tags_are_named():
+    # XGBoost's wrappers before 2.1.4, with any scikit-learn that skforge works with.
+    old = type(
+        "XGBClassifier",
+        (),
+        {
+            "__module__": "xgboost.sklearn",
+            "fit": lambda self, X, y=None: self,
+            "get_params": lambda self, deep=True: {},
+        },
+    )
+    with pytest.raises(UnsupportedModelError) as caught:
+        CompiledForest(old()).fit(X)
+    assert str(caught.value) == (
+        "XGBClassifier is an estimator of xgboost from before scikit-learn 1.6, and "
+        f"scikit-learn {sklearn.__version__} cannot ask it whether it is fitted. "
+        "Upgrade xgboost (XGBoost to 2.1.4 at least), or pass what the estimator "
+        "holds: a Booster, or a file that it saved."
+    )
+
+
+def test_a_predictor_may_outlive_its_module(monkeypatch):
+    fast = CompiledForest(forest().fit(X, Y)).fit(X)
+    # When Python ends, names of modules are None before the last objects go.
+    monkeypatch.setattr("skforge._predictor._METHODS_CHANGE", None)
+    fast._predictor.__del__()

@@ -157,8 +157,9 @@ SOURCES: dict[str, tuple[Callable[[], Any], frozenset[str]]] = {
         frozenset({"predict_raw"}),
     ),
     "BaggingClassifier": (_sklearn("BaggingClassifier", TWO), ALL),
-    # scores are powers of 2, and probabilities exponentials: NumPy's too
+    # scores are powers of 2, by NumPy's own loop
     "IsolationForest": (_sklearn("IsolationForest", None), VALUES),
+    # probabilities are exponentials: NumPy's too
     "AdaBoostClassifier": (_sklearn("AdaBoostClassifier", NAMES), VALUES),
     "AdaBoostClassifier of three": (_sklearn("AdaBoostClassifier", THREE), VALUES),
 }
@@ -365,8 +366,21 @@ def test_decision_functions_are_entries_where_they_are_raw_scores():
             one = X[row : row + 1]
             assert_same(model.decision_function(one), own.decision_function(one))
         entry = model.__dict__["_predictor"].fast_decision_function
-        assert (entry is None) == (name in ("IsolationForest", "AdaBoostClassifier"))
+        assert (entry is None) == (name == "AdaBoostClassifier")
         assert inspect.isbuiltin(model.decision_function.__func__) == bool(entry)
+
+
+def test_scores_of_isolation_forests_are_entries():
+    model, own = wrapped("IsolationForest"), source("IsolationForest")
+    model.score_samples(X[:1]), model.decision_function(X[:1])
+    scores = model.__dict__["_predictor"].fast_score_samples
+    decide = model.__dict__["_predictor"].fast_decision_function
+    rows = np.random.default_rng(3).standard_normal((300, X.shape[1])) * 3
+    rows = rows.astype(np.float32)
+    for part in (rows, *(rows[k : k + 1] for k in range(60)), rows[:7], rows[:8]):
+        assert_same(scores(part), own.score_samples(part))
+        assert_same(decide(part), own.decision_function(part))
+    assert inspect.isbuiltin(model.score_samples.__func__)
 
 
 def test_lightgbm_boosters_and_files(tmp_path):

@@ -19,12 +19,14 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     pytest.importorskip("xgboost")
     monkeypatch.syspath_prepend(str(FOLDER))
     before = set(sys.modules)
+    import export
     import measure
     import remote
     import report
     import synthetic
 
-    found = {m.__name__: m for m in (measure, remote, report, synthetic)}
+    modules = (export, measure, remote, report, synthetic)
+    found = {m.__name__: m for m in modules}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
             file = Path(sys.modules[name].__file__ or "")
@@ -103,3 +105,23 @@ def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
     assert "| quick | 2 **2×** | 3.0e+00 † | 200 ms |" in table
     assert "8 rows, 64 B" in table
     assert "lleaves: reads LightGBM files only" in table
+
+
+def test_exports_are_compared_and_numbers_rounded(benchmarks):
+    export = benchmarks["export"]
+    ones = np.ones(8, np.float32)
+    assert export._compared(ones, ones) == "same bits"
+    other = ones.copy()
+    other[:2] += np.float32(0.5)
+    assert export._compared(other, ones) == "25.00% differ, by 0.5 at most"
+    texts = [export._three(value) for value in (0.1314, 1.0, 9.996, 64.51, 4096.4)]
+    assert texts == ["0.131", "1.00", "10.00", "64.5", "4,096"]
+
+
+def test_sizes_are_bytes_a_tree(benchmarks):
+    export = benchmarks["export"]
+    sizes = [export.Size("a.json", what, 10, 55, 2000, 0) for what, *_ in export.SIZES]
+    lines = export._size_table(sizes).splitlines()
+    assert lines[0].endswith("| a |")
+    assert lines[2] == "| x86-64-v4 | 6 + 200 = 206 |"
+    assert len(lines) == 2 + len(export.SIZES)

@@ -69,7 +69,7 @@ def test_runs_as_a_module():
     )
 
 
-@pytest.mark.parametrize("command", ["demo", "bench", "inspect"])
+@pytest.mark.parametrize("command", ["demo", "bench", "inspect", "export"])
 def test_help(run, command):
     code, out, _ = run(command, "--help")
     assert code == 0
@@ -428,23 +428,39 @@ def test_inspect_shows_code_of_other_machines(run, small_model, target, mnemonic
     assert f'"{target.split("-")[0]}' in out
 
 
-def test_inspect_of_a_gpu_schedule_ends_at_the_loops(run, small_model):
+def test_inspect_of_a_gpu_schedule_ends_at_its_text(run, small_model):
     options = (small_model, "--target=cuda", "--schedule=rapids")
     code, out, _ = run("inspect", *options)
     assert code == 0
     assert "grid.x" in out
+    code, out, _ = run("inspect", *options, "--level=lir")
+    assert code == 0
+    assert "block_region block.x" in out
+    code, out, _ = run("inspect", *options, "--level=cuda")
+    assert code == 0
+    assert "\nSKF_KERNEL(" in out
     code, out, err = run("inspect", *options, "--level=asm")
     assert (code, out) == (2, "")
-    assert err == (
-        "error: 'asm' cannot be shown for 'cuda' yet: this version generates code for "
-        "CPUs; 'schedule' and 'loops' can.\n"
-    )
+    assert "'asm' is no level of target 'cuda', which has cuda and ptx." in err
+
+
+def test_inspect_shows_ptx_where_nvrtc_is(run, small_model):
+    pytest.importorskip("nvidia.cu13")
+    code, out, _ = run("inspect", small_model, "--target=cuda", "--level=ptx")
+    assert code == 0
+    assert ".target sm_80" in out
+
+
+def test_bench_of_a_gpu_target_on_the_cpu(run, small_model):
+    code, out, _ = run("bench", small_model, "--target=emulated", *BENCH)
+    assert code == 0
+    assert "emulated sm_80" in out
 
 
 def test_inspect_names_the_levels(run, small_model):
-    code, out, err = run("inspect", small_model, "--level=ptx")
+    code, out, err = run("inspect", small_model, "--level=sass")
     assert (code, out) == (2, "")
-    assert "'ptx' is no level; use one of schedule, loops, hir, mir, lir, llvm" in err
+    assert "'sass' is no level; use one of schedule, loops, hir, mir, lir, llvm" in err
 
 
 def test_output_that_cannot_say_times(small_model):

@@ -10,6 +10,7 @@ import re
 import stat
 import struct
 import sys
+import time
 import zipfile
 
 import numpy as np
@@ -397,6 +398,20 @@ def test_all_is_on_the_disk_before_the_name_is(file, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such permissions")
+def test_what_killed_saves_left_goes_after_an_hour(file):
+    folder = file.parent
+    old = folder / f".{file.name}.{'0a' * 8}.tmp"
+    new = folder / f".{file.name}.{'0b' * 8}.tmp"
+    others = [folder / ".b.skforge.0123456789abcdef.tmp", folder / ".a.skforge.x.tmp"]
+    long_ago = time.time() - 4000
+    for path in (old, new, *others):
+        path.write_bytes(b"unfinished")
+        if path is not new:
+            os.utime(path, (long_ago, long_ago))
+    write_container(file, {}, {})
+    assert sorted(folder.iterdir()) == sorted([file, new, *others])
+
+
 def test_permissions_are_those_of_any_new_file(file, tmp_path):
     plain = tmp_path / "plain"
     plain.write_bytes(b"")

@@ -15,9 +15,12 @@ from skforge.compiler.default_schedule import (
     UNROLL_LIMIT,
     BatchRange,
     ForestShape,
+    bitsliced_schedule,
     default_schedules,
+    lanes_schedule,
     tiled_row_schedule,
     tiled_schedule,
+    value_tiled_schedule,
     walking_schedules,
 )
 from skforge.compiler.forest import Comparison, Forest, Missing
@@ -51,14 +54,14 @@ def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
 def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
     narrow = default_schedules(drawn(100, 6), V3)
     steps = [table.loop_nest(100).loops[0].step for table in narrow.values()]
-    assert [first for first, _ in narrow] == [1, 44, 65, 129, 257]
+    assert [first for first, _ in narrow] == [1, 24, 65, 129, 257]
     assert steps == [1, 64, 128, 256, 512]
     masks = default_schedules(drawn(100, 6), Target.x86_64("v4"))
-    assert [first for first, _ in masks] == [1, 36, 129, 257]
+    assert [first for first, _ in masks] == [1, 11, 65, 129, 257]
     few_trees = default_schedules(drawn(2, 6), V3)
-    assert [first for first, _ in few_trees] == [1, 2, 16, 32, 129, 257]
+    assert [first for first, _ in few_trees] == [1, 2, 15, 65, 129, 257]
     wide = default_schedules(forest("wide rows"), V3)
-    assert [first for first, _ in wide] == [1, 2, 16, 48, 129]
+    assert [first for first, _ in wide] == [1, 2, 16, 49, 65, 129]
     assert ".cache_predicates(" in repr(wide[129, None])
 
 
@@ -74,12 +77,31 @@ def test_few_rows_of_large_trees_are_taken_as_tiles() -> None:
         rows, first = next(iter(table.items()))
         name = "tiles" if '.represent("tiles")' in repr(first) else "lanes"
         firsts[leaves] = name, rows
-        assert "cache_predicates" in repr(table[257, None])
+        assert "cache_predicates" in repr(table[max(table)])
     assert firsts == {
-        31: ("lanes", (1, 35)),
-        120: ("tiles", (1, 35)),
+        31: ("lanes", (1, 38)),
+        120: ("tiles", (1, 52)),
         250: ("tiles", (1, 63)),
     }
+
+
+def test_blocks_start_where_they_cost_as_much_as_the_rows() -> None:
+    """Small trees are quick by bits, large ones row by row; half blocks come first."""
+    made = {depth: drawn(100, depth, shape="full", n_features=13) for depth in (3, 8)}
+    firsts = {d: [r for r, _ in default_schedules(f, V4)] for d, f in made.items()}
+    assert firsts[3][1] < firsts[8][1] <= default_schedule.FIRST_BLOCKS[1]
+    assert firsts[3][2] == default_schedule.HALF_BLOCK + 1
+    folded = default_schedules(made[8], V4)
+    assert folded[firsts[8][1], 128] == bitsliced_schedule(128)
+
+
+def test_large_tables_of_predicates_have_smaller_blocks() -> None:
+    made = drawn(100, 6, shape="full")
+    bytes_of = made.n_predicates * default_schedule.PREDICATE_BLOCK // 8
+    for share, last in ((0.4, 512), (0.6, 256)):
+        target = replace(V4, l2_bytes=int(bytes_of / share))
+        table = default_schedules(made, target)
+        assert table[max(table)] == bitsliced_schedule(last)
 
 
 def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
@@ -93,10 +115,17 @@ def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
 
 def test_deep_forests_are_walked_as_tiles() -> None:
     full = deep_forest(None)
+    small_cache = replace(V4, l2_bytes=1 << 16)
+    table = default_schedules(full, small_cache)
+    assert [first for first, _ in table] == [1, 96, 2049]
+    assert table[1, 95] == tiled_row_schedule(15)
+    assert table[96, 2048] == tiled_schedule(512, 7)  # not in cache
+    # without mask registers values are compared sooner than codes are permuted
     table = default_schedules(full, V3)
-    assert [first for first, _ in table] == [1, 64, 2049]
-    assert table[1, 63] == tiled_row_schedule(15)
-    assert table[64, 2048] == tiled_schedule(512, 15)
+    assert table == {
+        (1, 95): tiled_row_schedule(15),
+        (96, None): value_tiled_schedule(),
+    }
     # small tiles, and codes searched with masks: blocks win earlier
     large_cache = replace(V4, l2_bytes=1 << 20)
     assert (1, 31) in default_schedules(full, large_cache)
@@ -105,13 +134,28 @@ def test_deep_forests_are_walked_as_tiles() -> None:
     assert cut[:2] == [tiled_row_schedule(7), tiled_schedule(512, 7)]
     # sixteen trees are decoded together: row by row, fewer are not taken as tiles
     table = default_schedules(deep_forest(None, n_trees=12), V3)
-    assert [first for first, _ in table] == [1, 2, 16, 2049]
+    assert [first for first, _ in table] == [1, 2, 16]
     assert tiled_row_schedule() not in table.values()
     for other in (Target.x86_64("v2"), Target.aarch64()):
         assert default_schedules(full, other) == walking_schedules(full, other)
-    # one tree: the search of a row's columns would cost more than its walk
+    # one tree: to search a row's columns would cost more than its walk
     few = deep_forest(None, n_trees=1)
-    assert default_schedules(few, V3) == walking_schedules(few, V3)
+    table, walks = default_schedules(few, V3), walking_schedules(few, V3)
+    assert [table[1, 1], table[2, 15]] == [walks[1, 1], walks[2, 15]]
+    assert table[16, None] == value_tiled_schedule()
+
+
+def test_boosted_trees_of_hundreds_of_nodes_stay_in_lanes() -> None:
+    from xgboost import XGBClassifier
+
+    random = np.random.default_rng(0)
+    X = random.standard_normal((8000, 20)).astype(np.float32)
+    y = X[:, :5].sum(1) + random.standard_normal(8000) > 0
+    made = load_forest(XGBClassifier(n_estimators=20, max_depth=10).fit(X, y))
+    assert 250 * made.n_trees < made.n_nodes < 900 * made.n_trees
+    table = default_schedules(made, V3)
+    assert table[1, 1] == lanes_schedule()
+    assert table[16, None] == lanes_schedule(parallel=True)
 
 
 def test_large_forests_have_larger_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +163,7 @@ def test_large_forests_have_larger_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     rows = []
     for size in (1, 2_000, 20_000):  # bytes a node
         monkeypatch.setattr(default_schedule, "BYTES_A_NODE", size)
-        last = default_schedules(made, V3)[2049, None]
+        last = default_schedules(made, V4)[2049, None]
         rows.append(last.loop_nest(40).loops[0].step)
     assert rows[0] == 512 and rows == sorted(rows) and rows[-1] == 2048
 
@@ -190,7 +234,7 @@ def test_rows_are_fetched_ahead_where_they_do_not_fit_a_cache() -> None:
 def test_shared_predicates_are_evaluated_once_for_big_batches() -> None:
     table = default_schedules(drawn(100, 5, shape="full"), V3)
     assert "cache_predicates" in repr(table[257, None])
-    assert "cache_predicates" not in repr(table[1, 43])
+    assert "cache_predicates" not in repr(table[1, 33])
     # not where missing values are treated in several ways
     mixed = default_schedules(forest("any missing"), V3)
     assert "cache_predicates" not in repr(mixed)
@@ -202,8 +246,8 @@ def test_few_rows_put_trees_in_lanes_where_that_pays() -> None:
         return [rows for rows, s in table.items() if 'represent("lanes")' in repr(s)]
 
     many = drawn(100, 6)
-    assert lanes(many) == [(1, 43)]
-    assert lanes(many, Target.x86_64("v4")) == [(1, 35)]
+    assert lanes(many) == [(1, 23)]
+    assert lanes(many, Target.x86_64("v4")) == [(1, 10)]
     # bytes are not permuted in registers
     assert lanes(many, Target.x86_64("v1")) == []
     # searching a code for each column costs more than a few walks

@@ -18,10 +18,11 @@ from skforge.compiler.backends.llvm_jit import (
     emit_assembly,
     emit_object,
 )
-from skforge.compiler.default_schedule import default_schedules
+from skforge.compiler.default_schedule import default_schedules, tiled_schedule
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir import lir
 from skforge.compiler.ir.lir_walk import bodies, statements
+from skforge.compiler.module_kernels import _aligned
 from skforge.compiler.passes.specialize_depths import MAX_CLASSES
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.schedule import Schedule
@@ -308,7 +309,11 @@ def test_nothing_is_prefetched_unasked(schedule: Schedule) -> None:
 
 
 def run_counted(
-    made: Forest, schedule: Schedule, rows: np.ndarray, reduction: str = "exact"
+    made: Forest,
+    schedule: Schedule,
+    rows: np.ndarray,
+    reduction: str = "exact",
+    threads: int = 4,
 ) -> tuple[list[int], np.ndarray]:
     """Run a kernel with a runtime that counts; return its calls' iteration counts."""
     kernel = lowered(made, schedule, reduction).kernel
@@ -325,11 +330,11 @@ def run_counted(
             body_type(body)(context, i, i + 1)
 
     result = np.empty((len(rows), made.n_outputs), made.accumulator_dtype)
-    slots = [rows, result, *(item.data for item in kernel.data)]
+    slots = [rows, result, *(_aligned(item.data) for item in kernel.data)]
     first, last, *model = (array.ctypes.data for array in slots)
     packed = np.array([first, len(rows), rows.shape[1], last, *model], np.int64)
     address = ctypes.cast(pfor, ctypes.c_void_p).value
-    jit.function(kernel.function.name)(packed.tobytes(), address, 4)
+    jit.function(kernel.function.name)(packed.tobytes(), address, threads)
     return calls, result
 
 
@@ -356,6 +361,30 @@ def test_parallel_calls_the_runtime(schedule: Schedule, calls: list[int]) -> Non
     assert_same_bits(result, raw[:65], schedule)
     regions = of_type(function_of("scalar", schedule), lir.ParallelFor)
     assert len(regions) == repr(schedule).count("parallel")
+
+
+@pytest.mark.parametrize(
+    ("threads", "n", "calls"),
+    [
+        (1, 512, []),  # on this thread
+        (2, 512, [2]),
+        (8, 512, [8]),
+        (3, 512, [3]),  # 176 rows each
+        (2, 600, [2]),  # not 512 and 88
+        (2, 1200, [4]),  # not three
+        (3, 40, [3]),
+        (8, 40, [3]),  # 16 rows at least
+    ],
+)
+def test_threads_share_the_rows_of_tiles(
+    threads: int, n: int, calls: list[int]
+) -> None:
+    rows, raw, _ = expected("deep")
+    rows, raw = (np.resize(x, (n, *x.shape[1:])) for x in (rows, raw))
+    for made in (tiled_schedule(512, 15), tiled_schedule(512, 7)):
+        counted, result = run_counted(forest("deep"), made, rows, threads=threads)
+        assert counted == calls
+        assert_same_bits(result, raw, (threads, n))
 
 
 # ------------------------------------------------------------------------ reductions

@@ -16,6 +16,7 @@ from skforge.compiler.forest import (
     Comparison,
     Forest,
     Missing,
+    PostTransform,
     deduplicate_predicates,
     round_thresholds,
 )
@@ -286,6 +287,16 @@ DAMAGED = "; the model is damaged, export it again."
         (
             small_forest(feature_names=("a",)),
             "feature_names has 1 names for 3 features",
+        ),
+        (
+            replace(small_forest(), transform=PostTransform("gb_softmax")),
+            "the transform 'gb_softmax' is not for 1 outputs",
+        ),
+        (
+            replace(
+                small_forest(base=np.zeros(2)), transform=PostTransform("path_length")
+            ),
+            "the transform 'path_length' is not for 2 outputs",
         ),
         (
             small_forest(output_sizes=(1, 1)),

@@ -15,7 +15,16 @@ from skforge.compiler.reference import reference_raw
 from skforge.compiler.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.transforms_onnx import labels
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from tests.onnx_models import MODES, POSTS, RandomTrees, make_model, onnx, run, tensor
+from tests.onnx_models import (
+    MODES,
+    POSTS,
+    RandomTrees,
+    make_model,
+    onnx,
+    run,
+    runtime_version,
+    tensor,
+)
 
 CONVERTED = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
 BLOCKED = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
@@ -225,6 +234,10 @@ def test_binary_classifiers(kind, n_base, post):
             with pytest.raises(UnsupportedModelError):
                 load_forest(model)
             continue
+        # onnxruntime before 1.26 left the logistic function out of these.
+        odd = positive and scored == [0] and n_base < 2 and post == "LOGISTIC"
+        if odd and runtime_version() < (1, 26):
+            continue
         check(model, trees.rows(100))
         seen += 1
     assert seen >= 4
@@ -342,8 +355,9 @@ def test_a_tree_of_one_leaf():
         "n_targets": 1,
     }
     model = make_model("TreeEnsemble", lone, 1, "float32", 5)
-    forest = check(model, np.array([[-1], [1]], np.float32), compiled=True)
-    assert forest.tree_depths().tolist() == [0, 1]
+    if runtime_version() >= (1, 30):  # earlier ones took another leaf
+        check(model, np.array([[-1], [1]], np.float32), compiled=True)
+    assert load_forest(model).tree_depths().tolist() == [0, 1]
     trees = RandomTrees(0, depth=0)
     model = make_model("TreeEnsembleRegressor", regressor(trees, 1), 4)
     check(model, trees.rows(9), compiled=True)

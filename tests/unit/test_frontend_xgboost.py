@@ -7,13 +7,16 @@ import json
 import numpy as np
 import pytest
 
+from skforge import CompiledForest
 from skforge.compiler.forest import Comparison
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.xgboost import forest_from_document
 from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 xgb = pytest.importorskip("xgboost")
+VERSION = tuple(int(part) for part in xgb.__version__.split(".")[:2])
 
 N = 400
 
@@ -316,7 +319,7 @@ def test_iteration_range(early_stopped):
 
 
 def test_dart_follows_predict_for_boosters_and_inplace_predict_for_wrappers():
-    """XGBoost's two predictors round DART's leaves differently; each has its own."""
+    """XGBoost's two predictors round DART's leaves differently, up to 3.2."""
     X, _ = make_rows()
     y = np.nan_to_num(X[:, 0]) * 3 + 7
     model = xgb.XGBRegressor(
@@ -327,7 +330,7 @@ def test_dart_follows_predict_for_boosters_and_inplace_predict_for_wrappers():
     by_wrapper = reference_raw(load_forest(model), X)
     same_bits(by_booster[:, 0], booster.predict(xgb.DMatrix(X), output_margin=True))
     same_bits(by_wrapper[:, 0], model.predict(X))
-    assert (by_booster != by_wrapper).any()
+    assert (by_booster != by_wrapper).any() == (VERSION < (3, 3))
 
 
 def test_pruned_nodes_are_left_out():
@@ -349,6 +352,48 @@ def test_predicates_are_shared_and_covers_kept():
     assert forest.cover[0] == N
     rows = np.stack([forest.feature, forest.threshold, forest.missing_left], axis=1)
     assert len(np.unique(rows, axis=0)) == forest.n_predicates
+
+
+def test_quantiles_that_cross_are_in_order_as_the_source_has_them():
+    X, rng = make_rows()
+    model = xgb.XGBRegressor(
+        n_estimators=3, objective="reg:quantileerror", quantile_alpha=[0.45, 0.5, 0.55]
+    ).fit(X, rng.normal(size=N))
+    forest = load_forest(model)
+    raw = reference_raw(forest, X)
+    assert (np.diff(raw, axis=1) < 0).any()
+    same_bits(raw, model.predict(X, output_margin=True))
+    same_bits(apply_transform(forest, raw), model.predict(X))
+    fast = CompiledForest(model).fit(X)
+    for rows in (X, X[:1], X[:1], X[:1], X[:1]):  # few rows have an entry in the end
+        same_bits(fast.predict(rows), model.predict(rows))
+    # A file is by the version that wrote it, whatever reads it.
+    document = json.loads(model.get_booster().save_raw("json"))
+    for version, crossing in (([3, 3, 0], True), ([3, 4, 0], False), (None, True)):
+        document["version"] = version
+        value = apply_transform(forest_from_document(document), raw)
+        assert (np.diff(value, axis=1) < 0).any() == crossing
+
+
+def test_dropout_is_read_wherever_versions_keep_it():
+    X, rng = make_rows()
+    params = {"booster": "dart", "rate_drop": 0.5, "base_score": 0.25}
+    booster = train(X, rng.normal(size=N), 6, **params)
+    document = json.loads(booster.save_raw("json"))
+    found = document["learner"]["gradient_booster"]
+    inner = found.get("gbtree", found)["model"]
+    weights = inner.pop("weight_drop", found.get("weight_drop"))
+    assert min(weights) < 1.0
+    forms = (
+        {"name": "dart", "gbtree": {"name": "gbtree", "model": inner}}
+        | {"weight_drop": weights},  # up to 3.2
+        {"name": "dart", "model": inner, "weight_drop": weights},  # 3.3
+        {"name": "gbtree", "model": inner | {"weight_drop": weights}},  # from 3.4
+    )
+    expected = booster.predict(xgb.DMatrix(X), output_margin=True)
+    for form in forms:
+        document["learner"]["gradient_booster"] = form
+        same_bits(reference_raw(forest_from_document(document), X)[:, 0], expected)
 
 
 def custom(y_true, y_pred):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from skforge.compiler.frontends import Frontend, base, load_forest, register
 from skforge.compiler.frontends.sklearn import load as load_sklearn
-from skforge.exceptions import InvalidModelError
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
 class Stump:
@@ -81,3 +83,20 @@ def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(InvalidModelError) as error:
         load_forest(file)
     assert str(error.value) == f"{file} cannot be read: Permission denied."
+
+
+def test_a_long_quotation_of_a_file_is_cut_short(tmp_path):
+    file = tmp_path / "model.json"
+    objective = {"name": "y" * 100_000}
+    learner = {
+        "gradient_booster": {"name": "gbtree", "model": {}},
+        "learner_model_param": {},
+        "objective": objective,
+    }
+    file.write_text(json.dumps({"learner": learner}))
+    with pytest.raises(UnsupportedModelError) as error:
+        load_forest(file)
+    text = str(error.value)
+    assert text.startswith("model.json: The objective 'yyy")
+    assert text.endswith("so its predictions cannot be reproduced.")
+    assert len(text) < 1000

@@ -252,3 +252,27 @@ def test_regions_of_a_block_have_one_shape() -> None:
         "a region of {'block.x': 8} in a block whose regions had {'block.x': 4}, "
         "in 'block_region block.x %t1: i64 < %c.2 {' of f."
     )
+
+
+@pytest.mark.parametrize("trips", [0, 2])
+def test_private_memory_ends_with_the_body_that_allocates_it(trips: int) -> None:
+    out, b = np.zeros(2, np.int64), Builder()
+    n, block = Value("n", I64), Value("b", I64)
+
+    def region(write: Callable[[Value], None]) -> None:
+        thread = Value(b.name("t"), I64)
+        with b.body() as stmts:
+            write(thread)
+        b.emit(lir.BlockRegion((("block.x", thread, b.const(2)),), tuple(stmts)))
+
+    def step(i: Value, _: tuple[Value, ...]) -> None:
+        mine = b.alloc("mine", I64, b.const(1), space="private")
+        region(lambda t: b.store(mine, b.const(0), b.add(t, i)))
+        region(lambda t: b.store(Buffer("out", I64), t, b.load(mine, b.const(0))))
+
+    with b.body() as grid:
+        b.for_(b.const(0), n, b.const(1), step)
+        region(lambda t: b.emit(lir.AtomicAdd(Buffer("out", I64), t, t)))
+    b.emit(lir.Grid((("grid.x", block, b.const(1)),), tuple(grid)))
+    run(b, n=trips, out=out)
+    assert out.tolist() == ([0, 1] if trips == 0 else [1, 3])

@@ -72,7 +72,7 @@ def test_scalars_vectors_and_control(golden: Golden) -> None:
     golden(print_lir(function), "lir")
 
 
-def test_planes_and_launches(golden: Golden) -> None:
+def test_planes(golden: Golden) -> None:
     order = RowOrder("transposed", 8)
     table = Buffer("table", U8, alignment=64, row_order=order)
     codes, leaves = Buffer("codes", U8), Buffer("leaves", F32)
@@ -94,6 +94,14 @@ def test_planes_and_launches(golden: Golden) -> None:
     sums = b.alloc("sums", F32, b.const(64), row_order=RowOrder("byte_permuted"))
     b.store(sums, zero, leaf)
     b.emit(lir.UnpermuteStore(out, zero, sums, N, 64))
+    params = (N, codes, table, leaves, nodes, out)
+    function = Function("planes", params, b.finish())
+    verify_lir(function)
+    golden(print_lir(function), "lir")
+
+
+def test_launches(golden: Golden) -> None:
+    b, out = Builder(), Buffer("out", F32)
     block_id, thread = Value("block_id", I64), Value("thread", I64)
     with b.body() as grid:
         with b.body() as region:
@@ -103,8 +111,7 @@ def test_planes_and_launches(golden: Golden) -> None:
         dims = (("block.x", thread, N),)
         b.emit(lir.BlockRegion(dims, tuple(region)))  # type: ignore[arg-type]
     b.emit(lir.Grid((("grid.x", block_id, N),), tuple(grid)))
-    params = (N, codes, table, leaves, nodes, out)
-    function = Function("planes", params, b.finish())
+    function = Function("launches", (N, out), b.finish())
     verify_lir(function)
     golden(print_lir(function), "lir")
 

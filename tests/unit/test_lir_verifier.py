@@ -390,6 +390,41 @@ def test_what_follows_from_a_region_does_not_steer_either() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("stmt", "reason"),
+    [
+        (let(F32, lir.Load(X, N)), "computes integers and nothing else"),
+        (let(Vec(I64, 4), lir.Const(0)), "has no vec<i64, 4>"),
+        (let(F32, lir.Convert(N)), "computes with no floats"),
+        (
+            lir.If(Value("yes", BOOL), ()),
+            "computes, allocates, loops and launches only",
+        ),
+        (lir.Store(X, N, A), "computes, allocates, loops and launches only"),
+    ],
+)
+def test_the_host_of_a_launch_does_what_hosts_do(stmt: Stmt, reason: str) -> None:
+    yes = Let(Value("yes", BOOL), lir.Compare("lt", N, N))
+    accepted(yes, stmt)
+    assert refused(yes, stmt, grid()).startswith(f"the host of a launch {reason}, in ")
+    mine = lir.Alloc(Buffer("mine", F32, "private"), N)
+    accepted(mine)
+    assert refused(mine, grid()).startswith("private memory is allocated in a launch, ")
+
+
+def test_what_hosts_do_around_launches() -> None:
+    scratch, size = Buffer("scratch", F32), Value("size", I64)
+    loop = lir.For(
+        Value("i", I64), N, size, N, (grid(),), (N,), (V,), (V,), (Value("last", I64),)
+    )
+    accepted(
+        let(I64, lir.Binary("mul", N, N), "size"),
+        let(F32, lir.Const(0.5), "half"),
+        lir.Alloc(scratch, size),
+        loop,
+    )
+
+
 def test_types_of_parameters() -> None:
     assert refused(params=(Value("v", Vec(F32, 4)),)) == (
         "%v is vec<f32, 4>, not a number, in the parameters of f."

@@ -117,7 +117,9 @@ def test_statement(text: str) -> None:
 
 
 def test_loop_line_lists_what_is_asked() -> None:
-    asked = mir.Directives(True, True, True, True, True, 2, 3, 4, True, True, True, 8)
+    asked = mir.Directives(
+        True, None, True, True, True, True, 2, 3, 4, True, True, True, 8
+    )
     loop = mir.Loop(
         "b", "batch", 2, HALF, (mir.Bound(Rows()),), "grid.y", (), directives=asked
     )

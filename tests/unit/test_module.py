@@ -16,6 +16,7 @@ from scipy import sparse
 from skforge.compiler import module as module_code
 from skforge.compiler import module_kernels
 from skforge.compiler.backends import runtime
+from skforge.compiler.default_schedule import tiled_row_schedule, tiled_schedule
 from skforge.compiler.module import compile_forest
 from skforge.compiler.module_kernels import KernelCache
 from skforge.compiler.pipeline import MIR_PASSES
@@ -258,10 +259,11 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "Code for aarch64 does not run on this x86_64 machine; use target='cpu', or "
         "compile there.",
     ),
-    "GPU": (
-        {"target": "cuda"},
-        TargetError,
-        "target 'cuda' is not built yet; use target='cpu'.",
+    "CPU's schedule": (
+        {"schedule": Schedule().parallel("batch"), "target": "emulated"},
+        ScheduleError,
+        'the schedule Schedule().parallel("batch") maps no loop to a GPU, but the '
+        "target is 'emulated'; use gpu_dimension, or target='cpu'.",
     ),
     "GPU's schedule": (
         {"schedule": Schedule().gpu_dimension("batch", "grid.x")},
@@ -369,6 +371,12 @@ def test_small_work_stays_on_the_calling_thread() -> None:
     assert module._threads(30, None) == 1
     assert module._threads(200, None) == 1  # one block of rows
     assert module._threads(1200, None) == 3
+    # blocks of tiles have as many rows as give every thread one
+    tiles = compile_forest(made, tiled_schedule(512), n_jobs=8)
+    assert tiles._threads(200, None) == 5
+    assert tiles._threads(512, None) == 8
+    by_row = compile_forest(made, tiled_row_schedule(), n_jobs=8)
+    assert by_row._threads(200, None) == 5
     walks = S.tile("batch", "b0", "b1", 16).parallel("b0")
     assert compile_forest(made, walks, n_jobs=8)._threads(200, None) == 5
     assert module._threads(100_000, None) == 8
@@ -472,3 +480,9 @@ def test_inspect_takes_the_batch_size_that_is_meant() -> None:
     module = compile_forest(FOREST, {(1, 1): S, (2, None): S.cache("batch")})
     assert module.inspect("schedule", n_rows=1) == "Schedule()"
     assert module.inspect("schedule") == 'Schedule().cache("batch")'
+
+
+@pytest.mark.parametrize("n_rows", ["many", 1.5, True, -1])
+def test_inspect_refuses_what_is_no_batch_size(n_rows) -> None:
+    with pytest.raises(InvalidInputError, match="n_rows must be a number of rows"):
+        MODULE.inspect("schedule", n_rows=n_rows)

@@ -15,6 +15,11 @@ GPU = {
     "tahoe-shared-forest",
     "tahoe-splitting-shared-forest",
     "rapids",
+    "xgboost-gpu",
+    "subtrees",
+    "packed-tiles",
+    "forest-stationary",
+    "shared-predicates",
 }
 
 
@@ -35,6 +40,11 @@ def test_names():
         "tahoe-shared-forest",
         "tahoe-splitting-shared-forest",
         "rapids",
+        "xgboost-gpu",
+        "subtrees",
+        "packed-tiles",
+        "forest-stationary",
+        "shared-predicates",
         "parallel-rows",
         "parallel-trees",
         "parallel-both",
@@ -83,8 +93,9 @@ def test_unknown_preset():
     assert str(error.value) == (
         '\'xgb\' is not a preset; the presets are "xgboost", "treebeard-tree", '
         '"treebeard-row", "tahoe-direct", "tahoe-shared-data", "tahoe-shared-forest", '
-        '"tahoe-splitting-shared-forest", "rapids", "parallel-rows", "parallel-trees", '
-        '"parallel-both".'
+        '"tahoe-splitting-shared-forest", "rapids", "xgboost-gpu", "subtrees", '
+        '"packed-tiles", "forest-stationary", "shared-predicates", "parallel-rows", '
+        '"parallel-trees", "parallel-both".'
     )
 
 

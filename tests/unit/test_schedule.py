@@ -299,7 +299,38 @@ AT_BIND = {
         None,
     ),
     "quantize-twice": (blocks().quantize("b0").quantize("b1"), None),
-    "quantize-on-gpu": (gpu().quantize("b0"), None),
+    "quantize-in-threads": (gpu().quantize("b1"), None),
+    "cache-in-threads": (gpu().cache("b1"), None),
+    "cache-interleaved-on-gpu": (
+        Schedule()
+        .tile("batch", "b0", "b1", 4)
+        .reorder("tree", "b0", "b1")
+        .gpu_dimension("b0", "grid.x")
+        .cache("b1")
+        .interleave("b1"),
+        None,
+    ),
+    "cache-open-rows-on-gpu": (
+        Schedule()
+        .tile("batch", "b0", "b1", -4)
+        .gpu_dimension("b0", "grid.x")
+        .cache("b0"),
+        None,
+    ),
+    "cache-layout-on-cpu": (rows().cache("b0", "feature"), None),
+    "cache-layout-of-trees": (gpu().cache("tree", "row"), None),
+    "vector_reduce-on-gpu": (
+        Schedule().gpu_dimension("tree", "grid.x").vector_reduce("tree", 4),
+        None,
+    ),
+    "serial-between-grid": (
+        Schedule()
+        .tile("tree", "t0", "t1", 4)
+        .reorder("batch", "t0", "t1")
+        .gpu_dimension("batch", "grid.x")
+        .gpu_dimension("t1", "grid.y"),
+        None,
+    ),
     "cache_predicates-no-rows": (
         Schedule().cache_predicates("batch"),
         None,

@@ -212,10 +212,10 @@ def test_what_cannot_run_here(monkeypatch):
         "compile there."
     )
     assert message(Target.cuda().check_runs_here) == (
-        "Target 'cuda' cannot run kernels yet: this version of skforge generates code "
-        "for CPUs; use target='cpu'. Schedules can be bound to it and their loop nests "
-        "and IR inspected."
+        "Target 'sm_80' is a GPU; compile_forest finds out whether there is one here. "
+        "Text for it can be had anywhere: see inspect."
     )
+    Target.parse("emulated").check_runs_here()
 
 
 def test_from_json_refuses_what_is_not_a_target():

@@ -25,6 +25,7 @@ from skforge.compiler.representations.bucket_codes import (
 from skforge.compiler.representations.tile_layout import (
     LANES,
     NEVER,
+    NodeTests,
     TiledTrees,
     tile_trees,
 )
@@ -42,7 +43,7 @@ def laid_out(made: Forest, levels: int) -> tuple[Forest, CodePlaces, TiledTrees]
     table = plan_codes(normal, np.uint16, merge_missing=True)
     codes = CodePlaces.of(normal, table, LANES)
     nodes = tile_nodes.run(normal, 2**levels - 1, "complete")
-    return normal, codes, tile_trees(nodes, codes, levels)
+    return normal, codes, tile_trees(nodes, NodeTests.of_codes(codes), levels)
 
 
 def exit_of(row: np.ndarray, column: np.ndarray, rank: np.ndarray, levels: int) -> int:
@@ -275,4 +276,3 @@ def test_inner_loops_neither_gather_nor_spill(nodes: int) -> None:
     for loop in decodes:
         assert loop.count("vpcompressd") == 2
         assert "scatter" not in loop
-

@@ -55,6 +55,7 @@ from skforge.compiler.backends.entry_steps import (
     steps,
 )
 from skforge.compiler.backends.llvm_jit import JitModule, compile_functions
+from skforge.compiler.backends.numpy_power import power_loop
 from skforge.compiler.forest import Forest
 from skforge.compiler.target import Target
 
@@ -345,9 +346,12 @@ def _arrays_are_laid_out_as_known() -> bool:
 
 @lru_cache(maxsize=1)
 def _python_symbols() -> tuple[tuple[str, int], ...]:
+    # Python 3.10 has the general call as an inline function, so that no library holds
+    # it; what a method falls back on is always a Python function, which has its own.
+    inline = sys.version_info < (3, 11)
     names = {
-        "skf_vectorcall": "PyObject_Vectorcall",
-        "skf_call": "PyObject_CallOneArg",
+        "skf_vectorcall": "_PyFunction_Vectorcall" if inline else "PyObject_Vectorcall",
+        "skf_call": "PyObject_CallFunctionObjArgs",
         "skf_decref": "Py_DecRef",
         "skf_clear": "PyErr_Clear",
         "skf_incref": "Py_IncRef",
@@ -362,4 +366,5 @@ def _python_symbols() -> tuple[tuple[str, int], ...]:
     for name in ("expf", "exp", "log1p"):
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         found[f"skf_{name}"] = address
+    found["skf_power"] = power_loop()
     return tuple((name, int(address or 0)) for name, address in found.items())

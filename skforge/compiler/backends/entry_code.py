@@ -67,7 +67,7 @@ class _Writer(ResultWriter):
             most = min(most, MAX_SCRATCH // k.n_outputs)
         return f"""
 declare ptr @skf_vectorcall(ptr, ptr, i64, ptr)
-declare ptr @skf_call(ptr, ptr)
+declare ptr @skf_call(ptr, ...)
 declare void @skf_decref(ptr)
 declare void @skf_clear()
 declare void @skf_incref(ptr)
@@ -79,6 +79,7 @@ declare float @skf_expf(float)
 declare double @skf_exp(double)
 declare float @llvm.fabs.f32(float)
 declare double @skf_log1p(double)
+declare void @skf_power(ptr, ptr, ptr, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 {self._labels()}
@@ -115,8 +116,8 @@ matrix:
   %step = load i64, ptr %step.at
   %is.step = icmp eq i64 %step, %item
   %given.int = ptrtoint ptr %given to i64
-  %places = or i64 %given.int, %given.bytes
-  %odd = and i64 %places, %in.item
+  %both = or i64 %given.int, %given.bytes
+  %odd = and i64 %both, %in.item
   %is.aligned = icmp eq i64 %odd, 0
   %some = icmp sgt i64 %n, 0
   %few = icmp sle i64 %n, %most

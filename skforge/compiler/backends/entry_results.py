@@ -71,6 +71,8 @@ class ResultWriter:
             return "transform:\n  br label %finish"
         if kind == "softmax":
             return self._softmax()
+        if kind == "path_score":
+            return self._path_score()
         body = "\n".join(
             [
                 f"  %t.at = getelementptr {self.sum}, ptr %sums, i64 %i.transform",
@@ -121,6 +123,47 @@ class ResultWriter:
             ],
         }
         return lines[kind]
+
+    def _path_score(self) -> str:
+        """Powers of 2 by NumPy's own loop, in place: all rows at once."""
+
+        def each(name: str, *lines: str) -> str:
+            at = f"getelementptr double, ptr %sums, i64 %i.{name}"
+            return "\n".join(
+                [
+                    f"  %{name}.at = {at}",
+                    f"  %{name}.x = load double, ptr %{name}.at",
+                    *(f"  {line}" for line in lines),
+                    f"  store double %{name}.y, ptr %{name}.at",
+                ]
+            )
+
+        minus = each("transform", "%transform.y = fneg double %transform.x")
+        cut = literal(self.k.steps.parameter, "float64")
+        score = each(
+            "score",
+            "%score.n = fneg double %score.x",
+            f"%score.y = fsub double %score.n, {cut}",
+        )
+        return f"""transform:
+{self._loop("transform", "%count", minus, "power")}
+power:
+  %two = alloca double, align 8
+  store double 2.0, ptr %two
+  %places = alloca [3 x ptr], align 16
+  %place.1 = getelementptr ptr, ptr %places, i64 1
+  %place.2 = getelementptr ptr, ptr %places, i64 2
+  store ptr %two, ptr %places
+  store ptr %sums, ptr %place.1
+  store ptr %sums, ptr %place.2
+  %powers = alloca i64, align 8
+  store i64 %count, ptr %powers
+  %steps = alloca [3 x i64], align 16
+  store [3 x i64] [ i64 0, i64 8, i64 8 ], ptr %steps
+  call void @skf_power(ptr %places, ptr %powers, ptr %steps, ptr null)
+  br label %score
+score:
+{self._loop("score", "%count", score, "finish")}"""
 
     def _softmax(self) -> str:
         """Float exponentials of x - max, their float64 sum in order, a division."""
@@ -263,7 +306,7 @@ class ResultWriter:
             return "return:\n  ret ptr %out"
         return f"""return:
   %take = inttoptr i64 {self.k.take} to ptr
-  %taken = call ptr @skf_call(ptr %take, ptr %out)
+  %taken = call ptr (ptr, ...) @skf_call(ptr %take, ptr %out, ptr null)
   call void @skf_decref(ptr %out)
   %is.taken = icmp ne ptr %taken, null
   br i1 %is.taken, label %give, label %forget

@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.backends import libm
+from skforge.compiler.backends.numpy_power import power_loop
 from skforge.compiler.forest import Forest
 from skforge.compiler.transforms_sklearn import decision_function
 
-Output: TypeAlias = Literal["raw", "transformed", "both_classes", "labels"]
+Output: TypeAlias = Literal[
+    "raw", "transformed", "both_classes", "labels", "scores", "decision"
+]
 OUTPUTS: tuple[Output, ...] = get_args(Output)
 Function: TypeAlias = Literal[
     "identity",
@@ -29,12 +32,14 @@ Function: TypeAlias = Literal[
     "logistic",
     "signed_square",
     "log1p_exp",
+    "path_score",
 ]
 Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
 Result: TypeAlias = Literal["values", "both_classes", "above", "best", "row"]
 
 _FUNCTIONS: dict[str, Function] = {name: name for name in get_args(Function)}
+del _FUNCTIONS["path_score"]  # of methods of its own
 #: scikit-learn's boosting with one output: the slope of its logistic function, and the
 #: comparison of raw scores with 0 that its ``predict`` makes.
 _BOOSTING = {
@@ -71,7 +76,8 @@ class Steps:
     ``values`` is all of them; ``both_classes`` is ``1 - p`` and ``p`` of each;
     ``above`` is 1 where ``value <comparison> cut``, an integer for one output and a
     float64 for each of several; ``best`` is the place of the greatest; ``row`` is what
-    ``row`` says. Places are answered with ``labels``, if there are any.
+    ``row`` says. ``path_score`` is ``-(2 ** -x) - parameter``. Places are
+    answered with ``labels``, if there are any.
     """
 
     divisors: tuple[float, ...] = ()
@@ -109,10 +115,11 @@ def steps(forest: Forest, output: Output) -> Steps | None:
     ----------
     forest : Forest
         Its source decides how labels are chosen.
-    output : {"raw", "transformed", "both_classes", "labels"}
+    output : {"raw", "transformed", "both_classes", "labels", "scores", "decision"}
         ``raw`` is ``predict_raw``; the others are ``apply_transform``,
         ``predict_proba`` for a classifier with one output, and ``decide``, of
-        :mod:`skforge.compiler.transforms`.
+        :mod:`skforge.compiler.transforms`; and ``score_samples`` and
+        ``decision_function`` of an isolation forest.
 
     Returns
     -------
@@ -122,6 +129,14 @@ def steps(forest: Forest, output: Output) -> Steps | None:
     kind, classifies = forest.transform.kind, forest.task in _CLASSIFICATION
     if output == "raw":
         return Steps(averages)
+    if output in ("scores", "decision"):
+        mean = forest.transform.parameter
+        known = kind == "path_length" and forest.n_outputs == 1 and mean > 0
+        known = known and forest.accumulator_dtype == np.float64
+        if not known or power_loop() is None:
+            return None
+        less = forest.transform.cutoff if output == "decision" else 0.0
+        return Steps((*averages, mean), "path_score", less)
     if output != "transformed" and (len(forest.output_sizes) > 1 or not classifies):
         return None
     if kind.startswith("onnx:"):

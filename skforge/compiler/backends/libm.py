@@ -91,7 +91,7 @@ def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
     machine = binding.Target.from_default_triple().create_target_machine(
         jit=True, opt=2
     )
-    jit = binding.create_lljit_compiler(machine)
+    jit = binding.create_lljit_compiler(machine, use_jit_link=sys.platform != "win32")
     kind = "float" if name in ("expf", "logf") else "double"
     text = _LOOP.format(name=name, type=kind)
     tracker = (

@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import struct
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -268,7 +269,9 @@ def _next_library() -> tuple[Any, str]:
     global _jit
     number = next(_LIBRARY_NUMBERS)
     if _jit is None or number % _LIBRARIES == 0:
-        _jit = _binding().create_lljit_compiler()
+        # RuntimeDyld places code and constants apart, and aborts the process where that
+        # is by more than 2 GB; JITLink takes one stretch for an object.
+        _jit = _binding().create_lljit_compiler(use_jit_link=sys.platform != "win32")
     return _jit, f"skforge.{number}"
 
 
@@ -326,10 +329,38 @@ def _load(
     return JitModule(target, names, texts, binary, loaded)
 
 
-def emit_object(source: str | lir.Function, target: Target) -> bytes:
-    """Return a relocatable object for any CPU target."""
+def emit_object(
+    source: str | lir.Function | Sequence[str | lir.Function], target: Target
+) -> bytes:
+    """Return a relocatable object for any CPU target, of one or several modules."""
+    sources = [source] if isinstance(source, (str, lir.Function)) else source
     with _llvm():
-        return _object(_texts([source], target)[0], target)
+        return _object(_texts(sources, target)[0], target)
+
+
+def machine_attributes(target: Target) -> tuple[str, str]:
+    """Return the CPU and the features that a function for a target is compiled with."""
+    options = _machine_options(target)
+    return str(options["cpu"]), str(options["features"])
+
+
+def load_object(binary: bytes, names: Sequence[str]) -> Any:
+    """Return what maps names to addresses while it lives: an object in this process.
+
+    Raises
+    ------
+    CompilerError
+        If it is for another machine, or needs what is not there.
+    """
+    with _llvm() as binding:
+        builder = binding.JITLibraryBuilder().add_object_img(binary)
+        builder.add_current_process()
+        for name in names:
+            builder.export_symbol(name)
+        try:
+            return builder.link(*_next_library())
+        except RuntimeError as error:
+            raise CompilerError(f"LLVM cannot load it: {str(error).strip()}") from error
 
 
 def emit_assembly(source: str | lir.Function, target: Target) -> str:

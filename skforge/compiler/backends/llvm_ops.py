@@ -70,6 +70,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             text = type_text(element)
             items = (scalar_constant(i, element) for i in range(lanes_of(value.type)))
             w.bind(value.name, f"<{', '.join(f'{text} {item}' for item in items)}>")
+        case lir.Threads():
+            w.bind(value.name, w.operand("$threads", "i64", "i64"))
         case lir.Extract(a=a, lane=lane):
             w.bind_value(value, f"extractelement {w.typed(a)}, i64 {lane}")
         case lir.Pack(parts=parts):

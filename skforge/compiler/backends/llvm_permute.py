@@ -111,9 +111,7 @@ def _first_lanes(w: Writer, vector: str, lanes: int, wanted: int) -> str:
     places = (str(k) if k < lanes else "poison" for k in range(wanted))
     chosen = ", ".join(f"i32 {place}" for place in places)
     kind = vector[: vector.index(">") + 1]
-    return w.let(
-        f"shufflevector {vector}, {kind} poison, <{wanted} x i32> <{chosen}>"
-    )
+    return w.let(f"shufflevector {vector}, {kind} poison, <{wanted} x i32> <{chosen}>")
 
 
 def _bit_set(

@@ -18,7 +18,11 @@ from skforge.compiler.frontends.base import (
     register,
     registered,
 )
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidModelError,
+    UnsupportedModelError,
+    shortened,
+)
 
 __all__ = ["Frontend", "load_forest", "register"]
 
@@ -99,9 +103,10 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
                     f"{path} cannot be read: {error.strerror or error}."
                 ) from error
             except (InvalidModelError, UnsupportedModelError) as error:
-                if path.name in str(error):
-                    raise
-                raise type(error)(f"{path.name}: {error}") from error
+                text = str(error)
+                if path.name not in text:
+                    text = f"{path.name}: {text}"
+                raise type(error)(shortened(text)) from error
     known = sorted(s for f in registered() for s in f.suffixes)
     what = f"files ending in {suffix!r}" if suffix else "names without an ending"
     raise UnsupportedModelError(

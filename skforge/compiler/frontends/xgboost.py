@@ -36,6 +36,8 @@ class _Objective:
 
 
 _REGRESSION = _Objective("identity", "identity", "regression")
+#: From 3.4 on, quantiles that cross are put in order.
+_QUANTILES = _Objective("identity", "sorted", "regression")
 _RANKING = _Objective("identity", "identity", "ranking")
 _LOG = _Objective("log", "exp", "regression")
 _OBJECTIVES: dict[str, _Objective] = {
@@ -44,7 +46,7 @@ _OBJECTIVES: dict[str, _Objective] = {
     "reg:squaredlogerror": _REGRESSION,
     "reg:absoluteerror": _REGRESSION,
     "reg:pseudohubererror": _REGRESSION,
-    "reg:quantileerror": _REGRESSION,
+    "reg:quantileerror": _QUANTILES,
     "reg:expectileerror": _REGRESSION,
     "reg:logistic": _Objective("logit", "sigmoid", "regression"),
     "reg:gamma": _LOG,
@@ -78,7 +80,14 @@ _KNOWN = {
     ),
     "gradient_booster": frozenset(("gbtree", "model", "name", "weight_drop")),
     "gradient_booster.model": frozenset(
-        ("cats", "gbtree_model_param", "iteration_indptr", "tree_info", "trees")
+        (
+            "cats",
+            "gbtree_model_param",
+            "iteration_indptr",
+            "tree_info",
+            "trees",
+            "weight_drop",
+        )
     ),
 }
 _MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
@@ -103,7 +112,7 @@ def forest_from_document(
         The rows' own marker of a missing value.
     in_place : bool, default=False
         Follow ``inplace_predict``, as the wrappers do, and not ``Booster.predict``;
-        the two differ in the last bits of DART models only.
+        the two differ in the last bits of DART models of up to 3.2 only.
 
     Returns
     -------
@@ -111,18 +120,21 @@ def forest_from_document(
     """
     learner = _member(document, "learner", dict, "The document")
     booster = _member(learner, "gradient_booster", dict, "learner")
-    kind = booster.get("name")
-    weights: NDArray[np.float32] | None = None
-    if kind == "dart":
-        dropped = booster.get("weight_drop")
+    kind = _member(booster, "name", str, "gradient_booster")
+    dropped = booster.get("weight_drop")
+    nested = kind == "dart" and "model" not in booster  # by XGBoost up to 3.2
+    if nested:
         booster = _member(booster, "gbtree", dict, "gradient_booster")
-        weights = _floats(dropped, "weight_drop")
-    elif kind != "gbtree":
+    elif kind not in ("gbtree", "dart"):
         raise UnsupportedModelError(
             f"The booster {kind!r} is no tree ensemble that can be compiled; "
             "train with booster='gbtree' or 'dart'."
         )
     model = _member(booster, "model", dict, "gradient_booster")
+    dropped = model.get("weight_drop", dropped)  # from 3.4, of a gbtree too
+    weights: NDArray[np.float32] | None = None
+    if kind == "dart" or dropped is not None:
+        weights = _floats(dropped, "weight_drop")
     param = _member(learner, "learner_model_param", dict, "learner")
     for where, fields in (
         ("learner", learner),
@@ -136,6 +148,8 @@ def forest_from_document(
                 "it may change predictions, so the model is refused."
             )
     objective = _objective(learner)
+    if objective is _QUANTILES and _version(document) < (3, 4):
+        objective = _REGRESSION
 
     n_classes = _integer(param, "num_class", 0)
     n_targets = _integer(param, "num_target", 1)
@@ -174,7 +188,7 @@ def forest_from_document(
         if vector:
             raise UnsupportedModelError("DART with vector leaves is no XGBoost model.")
         _check_groups(group, n_outputs)
-        tree_base = base[group] if in_place else None
+        tree_base = base[group] if in_place and nested else None
         _scale_by_dropout(arrays, weights[keep], tree_base)
     return Forest(
         **arrays,
@@ -207,8 +221,8 @@ def _scale_by_dropout(
     """Multiply DART's leaves by their trees' weights, rounding as XGBoost does.
 
     ``Booster.predict`` adds float32(leaf * weight). ``inplace_predict``, which the
-    wrappers use, predicts each tree on top of the base margin and takes it off again,
-    so each leaf first loses the bits that this loses.
+    wrappers use, up to 3.2 predicts each tree on top of the base margin and takes it
+    off again, so each leaf first loses the bits that this loses.
     """
     tree = np.repeat(np.arange(len(weights)), np.diff(arrays["tree_offset"]))
     tree = tree[arrays["leaf"] >= 0]
@@ -235,6 +249,14 @@ def _objective(learner: dict[str, Any]) -> _Objective:
     return _OBJECTIVES[name]
 
 
+def _version(document: dict[str, Any]) -> tuple[int, ...]:
+    """Return the version of the library that wrote the document; files have it."""
+    try:
+        return tuple(int(part) for part in document["version"])
+    except (KeyError, TypeError, ValueError):
+        return ()
+
+
 def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float32]:
     """Return the margins sums start from: base_score through the objective's link.
 
@@ -243,8 +265,8 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
     text = param.get("base_score", "5E-1")
     try:
         score = _floats(np.atleast_1d(json.loads(str(text))), "base_score")
-    except ValueError:
-        raise InvalidModelError(f"base_score is {text!r}; {_DAMAGED}") from None
+    except (ValueError, RecursionError):
+        raise InvalidModelError(f"base_score is {text!r:.60}; {_DAMAGED}") from None
     if len(score) not in (1, n_outputs):
         raise InvalidModelError(
             f"base_score has {len(score)} values for {n_outputs} outputs; {_DAMAGED}"
@@ -355,7 +377,7 @@ def _integer(param: dict[str, Any], name: str, default: int | None = None) -> in
     except (TypeError, ValueError, OverflowError):
         number = -1
     if not 0 <= number < 2**31:
-        raise InvalidModelError(f"{name} is {value!r}; {_DAMAGED}")
+        raise InvalidModelError(f"{name} is {value!r:.60}; {_DAMAGED}")
     return number
 
 
@@ -393,8 +415,8 @@ def _best_rounds(attributes: dict[str, Any]) -> Range | None:
         return None
     try:
         return 0, int(best) + 1
-    except (TypeError, ValueError):
-        raise InvalidModelError(f"best_iteration is {best!r}; {_DAMAGED}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidModelError(f"best_iteration is {best!r:.60}; {_DAMAGED}") from None
 
 
 def load_file(path: Path, iteration_range: Range | None = None) -> Forest:

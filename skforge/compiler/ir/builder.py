@@ -116,6 +116,10 @@ class Builder:
         """Return 0, 1, 2, …."""
         return self.let(lir.Iota(), Vec(element, lanes), "iota")
 
+    def threads(self) -> Value:
+        """Append how many threads a parallel loop here may use."""
+        return self.let(lir.Threads(), I64, "threads")
+
     def binary(self, op: lir.BinaryOp, a: Value, b: Value | int) -> Value:
         """Return ``a op b``; an int is a constant of a's element type."""
         b = self._operand(a, b)

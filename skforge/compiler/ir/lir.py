@@ -14,7 +14,7 @@ values are explicit::
               | ParallelFor
               | Grid | BlockRegion
     op        = Const | Unary | Binary | Compare | Select | Convert | Bitcast
-              | Splat | Iota | Extract | Pack | Permute | Shuffle | Compress
+              | Splat | Iota | Threads | Extract | Pack | Permute | Shuffle | Compress
               | MaskBits | AnyTrue
               | Load | Gather
               | CompareToPlane | PlaneBinary | PlaneNot | PlaneMux | LoadPlane
@@ -241,6 +241,11 @@ class Iota:
 
 
 @dataclass(frozen=True, slots=True)
+class Threads:
+    """How many threads a parallel loop here may use, 1 or more, as i64."""
+
+
+@dataclass(frozen=True, slots=True)
 class Extract:
     """Lane ``lane`` of a vector or mask."""
 
@@ -430,6 +435,7 @@ Op: TypeAlias = (
     | Bitcast
     | Splat
     | Iota
+    | Threads
     | Extract
     | Pack
     | Permute

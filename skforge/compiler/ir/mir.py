@@ -122,6 +122,7 @@ class Array:
     dims: tuple[Size | None, ...]
     element: Element = "accumulator"
     shared: bool = False  # in shared memory, where the target has one
+    lanes: bool = False  # each slot in the registers of the thread that fills it
 
 
 RESULT = "result"
@@ -230,6 +231,7 @@ class Directives:
     """What the schedule asks of a loop; each pass takes off what it has done."""
 
     cache: bool = False
+    cache_layout: str | None = None
     unroll: bool = False
     specialize: bool = False
     vectorize: bool = False
@@ -288,6 +290,16 @@ class Loop:
         """Whether this is a block of trees: evaluated at once, added in order."""
         return self.kind == "block" and self.root == "tree"
 
+    @property
+    def on_grid(self) -> bool:
+        """Whether its iterations are blocks of a GPU's grid."""
+        return self.kind.startswith("grid.")
+
+    @property
+    def on_threads(self) -> bool:
+        """Whether its iterations are threads of a GPU's block."""
+        return self.kind.startswith("block.")
+
 
 @dataclass(frozen=True, slots=True)
 class DepthSwitch:
@@ -332,11 +344,13 @@ class StoreLeaf:
 
 @dataclass(frozen=True, slots=True)
 class ReduceDimension:
-    """``target[k] += sum over i of source[i, k]`` for k in ``rows`` (001 Def. 4.2).
+    """``target[prefix, k] += sum over i of source[i, k]``, k in ``rows`` (001 D. 4.2).
 
-    The sum runs i = 0, 1, … in order for every row and output. With ``by_output`` the
-    dimension is the trees of the model and each adds to its own output.
-    ``source_rows`` is where the same rows lie in ``source``.
+    The sum runs i = 0, 1, … for every row and output, in that order if ``ordered``.
+    With ``by_output`` the dimension is the trees of the model and each adds to its own
+    output. ``source_rows`` is where the same rows lie in ``source``. ``prefix`` picks
+    slots of a target that is privatised itself; ``atomic`` adds are shared on purpose.
+    ``by_warp`` sums slots that are lanes of a warp, without leaving registers.
     """
 
     target: str
@@ -346,6 +360,10 @@ class ReduceDimension:
     source_rows: Affine
     vector_width: int | None = None
     by_output: bool = False
+    ordered: bool = True
+    prefix: tuple[Index, ...] = ()
+    atomic: bool = False
+    by_warp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,10 +390,14 @@ class AllocArray:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """``target[rows, k] = base[k]``: where the sums of these rows start."""
+    """``target[rows, k] = base[k]``: where the sums of these rows start.
+
+    ``by_warp``: by the threads that sum the same rows by warp.
+    """
 
     target: str
     rows: Range
+    by_warp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,11 +429,13 @@ class CacheRows:
     """Bring rows close: those of one iteration, or a share of the next iteration's.
 
     With ``share`` = (variable, step, trips) each of that many iterations of the loop
-    inside brings its part, so that memory streams while trees are walked.
+    inside brings its part, so that memory streams while trees are walked. ``layout``
+    is how they lie in a GPU's shared memory, where the schedule says.
     """
 
     rows: Range
     share: tuple[str, int, int] | None = None
+    layout: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,8 @@ def _op(op: Op) -> str:
             return f"splat %{a.name}"
         case lir.Iota():
             return "iota"
+        case lir.Threads():
+            return "threads"
         case lir.Extract(a=a, lane=lane):
             return f"extract %{a.name}, {lane}"
         case lir.Pack(parts=parts):

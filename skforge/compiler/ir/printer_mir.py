@@ -291,10 +291,10 @@ def _simple(
             dims = [*prefix, f"0 : {size_text(stmt.extent)}", _range(stmt.rows)]
             return (
                 f"reduce_dimension_inplace({stmt.array}{_list(dims)}, "
-                f"{len(stmt.prefix)}){_reduction(stmt.vector_width)}"
+                f"{len(stmt.prefix)}){_reduction(stmt)}"
             )
         case mir.AllocArray(array=array, zero=zero):
-            words = ["shared"] * array.shared
+            words = ["shared"] * array.shared + ["lanes"] * array.lanes
             if array.element == "leaf_number":
                 words.append("leaf_number")
             shape = _array(array).removeprefix(array.name)
@@ -310,11 +310,11 @@ def _simple(
         case mir.CacheTrees(trees=trees):
             return f"cache_trees({_range(trees)})"
         case mir.CacheRows(rows=rows, share=share):
-            part = []
+            part = [] if stmt.layout is None else [f"layout {stmt.layout}"]
             if share is not None:
                 var, step, trips = share
                 number = var if step == 1 else f"{var} / {step}"
-                part = [f"share {number} of {trips}"]
+                part.append(f"share {number} of {trips}")
             return f"cache_rows({_range(rows)}){_attributes(part)}"
         case mir.EvaluatePredicates(name=name, trees=trees, rows=rows):
             return f"{name} = evaluate_predicates({_range(trees)}, {_range(rows)})"
@@ -326,17 +326,20 @@ def _simple(
 
 def _reduce_dimension(stmt: mir.ReduceDimension) -> str:
     source = f"0 : {size_text(stmt.extent)}, {_range(stmt.rows, stmt.source_rows)}"
-    how = _reduction(stmt.vector_width, stmt.by_output)
+    how = _reduction(stmt)
+    target = [*(index_text(index) for index in stmt.prefix), _range(stmt.rows)]
     return (
-        f"{stmt.target}[{_range(stmt.rows)}] += "
+        f"{stmt.target}{_list(target)} += "
         f"reduce_dimension({stmt.source}[{source}], 0){how}"
     )
 
 
-def _reduction(width: int | None, by_output: bool = False) -> str:
-    words = ['"+"'] + ["by_output"] * by_output
-    if width is not None:
-        words.append(f"vector_width = {width}")
+def _reduction(stmt: mir.ReduceDimension | mir.ReduceDimensionInplace) -> str:
+    words = ['"+"']
+    if isinstance(stmt, mir.ReduceDimension):
+        words += [w for w in ("by_output", "by_warp", "atomic") if getattr(stmt, w)]
+    if stmt.vector_width is not None:
+        words.append(f"vector_width = {stmt.vector_width}")
     return _attributes(words)
 
 

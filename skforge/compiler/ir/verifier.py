@@ -24,9 +24,9 @@ from skforge.compiler.ir.lir import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir_walk import buffers_of, operands
+from skforge.compiler.ir.lir_walk import buffers_of, operands, statements
 from skforge.compiler.ir.printer import print_row_order, print_stmt, print_type
-from skforge.compiler.ir.verifier_grid import check_uniform
+from skforge.compiler.ir.verifier_grid import check_host, check_uniform
 from skforge.compiler.ir.verifier_ops import (
     Refused,
     check_index,
@@ -60,7 +60,8 @@ def verify_lir(function: lir.Function) -> None:
     CompilerError
         When it is not LIR; names the statement and the reason.
     """
-    verifier = _Verifier()
+    launches = any(isinstance(stmt, lir.Grid) for stmt in statements(function.body))
+    verifier = _Verifier(launches)
     try:
         for param in function.params:
             verifier.param(param)
@@ -71,7 +72,8 @@ def verify_lir(function: lir.Function) -> None:
 
 
 class _Verifier:
-    def __init__(self) -> None:
+    def __init__(self, launches: bool) -> None:
+        self._launches = launches
         self._bound: set[str] = set()  # every name, in scope or not
         self._values: dict[str, Value] = {}  # in scope
         self._buffers: dict[str, Buffer] = {}
@@ -199,6 +201,8 @@ class _Verifier:
 
     def _check_stmt(self, stmt: Stmt) -> None:
         self._stmt = stmt
+        if self._launches and self._place == "host":
+            check_host(stmt)
         match stmt:
             case lir.Let(value=value, op=op):
                 self._let(value, op)

@@ -1,4 +1,4 @@
-"""Control around block regions is the same for every thread of the block."""
+"""Control around block regions is uniform, and hosts look at no memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from skforge.compiler.ir.lir_walk import (
     statements,
     written,
 )
-from skforge.compiler.ir.verifier_ops import refuse
+from skforge.compiler.ir.printer import print_type
+from skforge.compiler.ir.verifier_ops import element_of, refuse
 
 
 def check_uniform(grid: Grid) -> None:
@@ -107,3 +108,38 @@ def _flows(stmt: Stmt) -> Iterable[tuple[Value, Value]]:
                 yield from zip(values, stmt.results, strict=True)
         case _:
             pass
+
+
+# ---------------------------------------------------------------- hosts
+
+_HOST_OPS = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert)
+
+
+def check_host(stmt: Stmt) -> None:
+    """Refuse a statement that no host runs between its launches.
+
+    The memory of a function with grids is a device's. The host computes integers (and
+    knows constants), allocates global memory, and loops around launches.
+    """
+    match stmt:
+        case lir.Let(value=value, op=op):
+            _check_number(value)
+            if isinstance(op, lir.Const):
+                return
+            if not isinstance(op, _HOST_OPS):
+                refuse("the host of a launch computes integers and nothing else")
+            for number in (value, *operands(op)):
+                if element_of(number.type).is_float:
+                    refuse("the host of a launch computes with no floats")
+        case lir.Alloc(buffer=buffer):
+            if buffer.space == "private":
+                refuse("private memory is allocated in a launch")
+        case lir.For() | lir.Grid() | lir.BlockRegion():
+            pass
+        case _:
+            refuse("the host of a launch computes, allocates, loops and launches only")
+
+
+def _check_number(value: Value) -> None:
+    if not isinstance(value.type, lir.Scalar):
+        refuse(f"the host of a launch has no {print_type(value.type)}")

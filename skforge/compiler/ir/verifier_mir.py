@@ -219,8 +219,6 @@ class _Verifier:
     def _walk(self, stmt: mir.Let, walk: mir.WalkDecisionTree, scope: _Scope) -> None:
         if walk.using is not None:
             self._table(stmt, scope, walk.using, walk.block)
-        elif walk.block:
-            _fail(stmt, "a walk of a block uses no predicates or codes")
         if self._final and not walk.block:
             _fail(stmt, "a walk was not expanded")
         self._names(stmt, scope, "tree", walk.trees)
@@ -288,7 +286,13 @@ class _Verifier:
             _fail(stmt, f"{stmt.source} has another extent")
         if stmt.source == stmt.target:
             _fail(stmt, "an array cannot be reduced to itself")
-        self._rows_of(stmt, scope, stmt.target, stmt.rows.start)
+        known = self._array(stmt, scope, stmt.target)
+        if len(known.array.dims) != len(stmt.prefix) + 2:
+            _fail(stmt, f"{stmt.target} has other dimensions than slots, rows, outputs")
+        for index in stmt.prefix:
+            self._index(stmt, scope, index)
+        if not stmt.atomic:
+            self._owned(stmt, scope, known, (*stmt.prefix, stmt.rows.start))
 
     def _reduce_inplace(self, stmt: mir.ReduceDimensionInplace, scope: _Scope) -> None:
         self._range(stmt, scope, stmt.rows, "batch")

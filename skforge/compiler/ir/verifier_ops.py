@@ -160,6 +160,8 @@ def check_op(op: Op, type_: Type) -> None:
         case lir.Iota():
             if not isinstance(type_, Vec):
                 refuse("iota is no vector")
+        case lir.Threads():
+            _check_result(type_, lir.I64)
         case lir.Extract(a=a, lane=lane):
             _check_result(type_, element_of(a.type))
             if not 0 <= lane < lanes_of(a.type):

@@ -35,6 +35,7 @@ from skforge.compiler.ir.mir import (
     Array,
     Body,
     Bound,
+    CacheRows,
     CacheTrees,
     EvaluatePredicates,
     Fill,
@@ -93,29 +94,77 @@ def _rewrite(loop: Loop, n_trees: int) -> Loop:
     trees = Range(Affine(), (Bound(n_trees),))
     directives = replace(loop.directives, cache_predicates=False)
     loop = replace(loop, directives=directives)
+    if any(inner.on_threads for inner in loops_in(loop.body)):
+        return _for_threads(loop, n_trees)
 
     def table(rows: Range) -> EvaluatePredicates:
         return EvaluatePredicates(PREDICATES, trees, rows)
 
-    return in_block("cache_predicates", loop, table, n_trees)
+    return in_block(f'cache_predicates("{loop.var}")', loop, table, n_trees)
+
+
+def _for_threads(loop: Loop, n_trees: int) -> Loop:
+    """Rewrite a loop whose rows are dealt out to the threads of a GPU's block.
+
+    Shared memory is small: each iteration of the outermost loop over trees, if there
+    are others inside it, has a table of its own.
+    """
+    name = f'cache_predicates("{loop.var}")'
+    inside = list(loops_in(loop.body))
+    rows = [i for i in inside if i.root == "batch"]
+    trees = [i for i in inside if i.root == "tree"]
+    ordered = [*trees, *rows] == inside and all(i.kind == "serial" for i in trees)
+    fixed = isinstance(loop.step, int) and isinstance(rows[0].step, int)
+    if not (trees and ordered and fixed and len(rows) == 2):
+        raise ScheduleError(
+            f"{name} on a GPU needs serial loops over all trees, one inside the other, "
+            "and inside them a loop over threads and one over the rows of a thread."
+        )
+    assert isinstance(loop.step, int) and isinstance(rows[0].step, int)
+    if loop.step % rows[0].step:
+        raise ScheduleError(
+            f"{name} on a GPU needs as many rows for every thread; {rows[0].step} rows "
+            f"a thread do not divide blocks of {loop.step}."
+        )
+    fill = _fill(name, loop)
+    tables: list[EvaluatePredicates] = []
+    if len(trees) == 1:
+        every = Range(Affine(), (Bound(n_trees),))
+        tables = [EvaluatePredicates(PREDICATES, every, fill.rows)]
+    body = _on_block_sums(loop, rows[1], PREDICATES)
+
+    def with_table(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Loop) or tables:
+            return stmt
+        own = Affine((stmt.var,))
+        limits = tuple(replace(x, minus=x.minus.plus(own)) for x in stmt.bounds)
+        part = Range(own, (Bound(stmt.step), *limits))
+        table = EvaluatePredicates(PREDICATES, part, fill.rows)
+        return replace(stmt, body=(table, *stmt.body))
+
+    alloc = AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False)
+    *before, nest = body
+    whole = (alloc, *before, *tables, with_table(nest))
+    return replace(loop, body=(*whole, StoreRows(BLOCK_SUMS, fill.rows)))
 
 
 def in_block(
-    directive: str,
+    name: str,
     loop: Loop,
-    make: Callable[[Range], EvaluatePredicates | QuantizeRows],
+    make: Callable[[Range], EvaluatePredicates | QuantizeRows | CacheRows],
     n_trees: int,
 ) -> Loop:
     """Return a loop over blocks whose trees each take the rows of a block at once.
 
     Parameters
     ----------
-    directive : str
-        Its name, for errors.
+    name : str
+        What asks for blocks, for errors.
     loop : Loop
         Over blocks of ``loop.step`` rows.
     make : callable
-        Returns the statement that makes what the walks use, for a range of rows.
+        Returns the statement that makes what the walks use, for a range of rows;
+        walks of cached rows use these themselves.
     n_trees : int
         Trees that the loops inside must reach.
 
@@ -124,23 +173,35 @@ def in_block(
     ScheduleError
         If the loops inside are not trees in model order around the block's rows.
     """
-    name = f'{directive}("{loop.var}")'
     block = _block_loop(name, loop, n_trees)
     fill = _fill(name, loop)
     table = make(fill.rows)
+    using = None if isinstance(table, CacheRows) else table.name
     assert isinstance(loop.step, int)
+    body = _on_block_sums(loop, block, using)
+    before: Body = (
+        table,
+        AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False),
+    )
+    after = StoreRows(BLOCK_SUMS, fill.rows)
+    return replace(loop, body=(*before, *body, after))
+
+
+def _on_block_sums(loop: Loop, block: Loop, using: str | None) -> Body:
+    """Point walks and sums at the block; make the loop over its rows one of a block."""
     outside = Affine((loop.var,))
 
     def statement(stmt: Stmt) -> Stmt:
         match stmt:
             case Let(op=WalkDecisionTree() as walk):
-                return replace(stmt, op=replace(walk, using=table.name, block=True))
+                return replace(stmt, op=replace(walk, using=using, block=True))
             case Reduce(indices=(row, *rest)):
                 assert isinstance(row, Affine)
                 terms = tuple(t for t in row.terms if t not in outside.terms)
                 local = replace(row, terms=terms)
                 return replace(stmt, target=BLOCK_SUMS, indices=(local, *rest))
             case Fill():
+                assert isinstance(loop.step, int)
                 whole = Range(Affine(), (Bound(loop.step),))
                 return Fill(BLOCK_SUMS, whole)
             case _:
@@ -152,13 +213,7 @@ def in_block(
         directives = replace(inside.directives, vectorize=False)
         return replace(inside, kind="block", directives=directives)
 
-    body = map_loops(map_statements(loop.body, statement), inner)
-    before: Body = (
-        table,
-        AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False),
-    )
-    after = StoreRows(BLOCK_SUMS, fill.rows)
-    return replace(loop, body=(*before, *body, after))
+    return map_loops(map_statements(loop.body, statement), inner)
 
 
 def _fill(name: str, loop: Loop) -> Fill:

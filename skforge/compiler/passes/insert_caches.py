@@ -27,36 +27,39 @@ from skforge.compiler.loop_nest import Size, size_value
 
 def run(function: Function) -> Function:
     """Insert the cache operations and take the directive off."""
-    return replace(function, body=_body(function.body, ()))
+    return replace(function, body=_body(function.body, (), function.n_trees))
 
 
-def _body(body: Body, outside: tuple[Loop, ...]) -> Body:
+def _body(body: Body, outside: tuple[Loop, ...], n_trees: int) -> Body:
     made: list[Stmt] = []
     for stmt in body:
         match stmt:
             case Loop():
-                made.append(_loop(stmt, outside))
+                made.append(_loop(stmt, outside, n_trees))
             case DepthSwitch(cases=cases):
-                switched = tuple(_body(case, outside) for case in cases)
+                switched = tuple(_body(case, outside, n_trees) for case in cases)
                 made.append(replace(stmt, cases=switched))
             case _:
                 made.append(stmt)
     return tuple(made)
 
 
-def _loop(loop: Loop, outside: tuple[Loop, ...]) -> Loop:
+def _loop(loop: Loop, outside: tuple[Loop, ...], n_trees: int) -> Loop:
     outside = (*outside, loop)
-    body = _body(loop.body, outside)
+    body = _body(loop.body, outside, n_trees)
     if loop.directives.cache:
         rows = working_set(loop, outside)
         ahead = _spread_ahead(loop, body, rows)
         if ahead is not None:
             body = ahead
         elif loop.root == "batch":
-            body = (CacheRows(rows), *body)
+            layout = loop.directives.cache_layout
+            body = (CacheRows(rows, layout=layout), *body)
         else:
-            body = (CacheTrees(rows), *body)
-    directives = replace(loop.directives, cache=False)
+            # Loops over tiles go on past the last tree where that makes no iteration.
+            bounds = (*rows.bounds, Bound(n_trees, rows.start))
+            body = (CacheTrees(replace(rows, bounds=tightest(bounds))), *body)
+    directives = replace(loop.directives, cache=False, cache_layout=None)
     return replace(loop, body=body, directives=directives)
 
 

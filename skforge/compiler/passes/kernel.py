@@ -18,8 +18,10 @@ from skforge.compiler.loop_nest import CeilDiv, Rows, Size, Times
 from skforge.compiler.representations.base import (
     BlockLayout,
     BufferData,
+    GpuBlockLayout,
     Layout,
     RowLayout,
+    TreeLayout,
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
@@ -31,15 +33,19 @@ class ArrayView:
 
     buffer: Buffer
     dims: tuple[Value, ...]
+    first: Value | None = None  # the array's first element in the buffer
+    step: int = 1  # elements of the buffer from one of the array to the next
+    lanes: bool = False  # only the outputs of the running thread's slot and row
 
 
 @dataclass(frozen=True, slots=True)
-class CodeRows:
-    """The codes of a block of rows: row ``first + i`` starts at ``i * stride``."""
+class RowView:
+    """Where walks read rows: at ``(row - first) * stride + feature * step``."""
 
     buffer: Buffer
-    first: Value
-    stride: int
+    stride: Value | int
+    first: Value | None = None
+    step: int = 1
 
 
 class Kernel:
@@ -49,7 +55,7 @@ class Kernel:
         self,
         function: mir.Function,
         hir: PredictEnsemble,
-        layout: Layout | BlockLayout | RowLayout,
+        layout: TreeLayout | BlockLayout | GpuBlockLayout | RowLayout,
         target: Target,
     ) -> None:
         forest = hir.forest
@@ -69,7 +75,9 @@ class Kernel:
         self.row_stride = Value("row_stride", I64)
         self.values: dict[str, Value] = {}
         self.arrays: dict[str, ArrayView] = {}
-        self.codes: dict[str, CodeRows] = {}
+        self.codes: dict[str, RowView] = {}
+        #: Where rows are read that no codes stand for.
+        self.row_view = RowView(self.rows, self.row_stride)
         #: Sums carried in registers: (target, indices) -> current value.
         self.carried: dict[tuple[str, tuple[mir.Index, ...]], Value] = {}
         self._data: dict[str, BufferData] = {}
@@ -77,10 +85,17 @@ class Kernel:
         self.scale_exponent = scale_exponent(hir) if fixed else 0
 
     @property
-    def walker(self) -> Layout:
+    def walker(self) -> TreeLayout:
         """The layout of a kernel that walks rows one by one."""
-        if not isinstance(self.layout, Layout):
+        if not isinstance(self.layout, TreeLayout):
             raise CompilerError("a walk of single rows needs a layout for them")
+        return self.layout
+
+    @property
+    def hopper(self) -> Layout:
+        """The layout of a kernel that walks hop by hop."""
+        if not isinstance(self.layout, Layout):
+            raise CompilerError("this layout has no hops")
         return self.layout
 
     # ------------------------------------------------------------ model buffers
@@ -225,7 +240,9 @@ class Kernel:
                 raise AssertionError("all outputs are no single index")
 
     def lanes(self, scalar: Scalar) -> int:
-        """Return how many numbers fill a vector register."""
+        """Return how many numbers fill a vector register, one on a GPU's thread."""
+        if self.target.is_gpu:
+            return 1
         return max(1, self.target.vector_bits // (8 * scalar.bytes))
 
 

@@ -64,6 +64,10 @@ class ReductionLowering:
     def _offset(self, view: ArrayView, indices: tuple[mir.Index, ...]) -> Value:
         """Return the element that indices mean; all outputs count as output 0."""
         k, b = self._k, self._k.b
+        if view.lanes:  # slot and row are the thread's own
+            last = indices[-1]
+            own = b.const(0) if isinstance(last, mir.Outputs) else k.index(last)
+            return self.at(view, own)
         total: Value | None = None
         for n, dim in enumerate(view.dims):
             index = indices[n] if n < len(indices) else mir.Affine()
@@ -76,7 +80,13 @@ class ReductionLowering:
             is_zero = all_ or index == mir.Affine()
             total = scaled if is_zero else b.binary("add", scaled, value)
         assert total is not None
-        return total
+        return self.at(view, total)
+
+    def at(self, view: ArrayView, i: Value) -> Value:
+        """Return where element ``i`` of an array is in its buffer."""
+        b = self._k.b
+        i = b.mul(i, view.step)
+        return i if view.first is None else b.binary("add", view.first, i)
 
     # ------------------------------------------------------------ reduce
 
@@ -91,7 +101,7 @@ class ReductionLowering:
         view = k.arrays[stmt.target]
         at = self._offset(view, stmt.indices)
         if isinstance(stmt.indices[-1], mir.Outputs):
-            self._add_vector_leaf(view.buffer, at, value, stmt.atomic)
+            self._add_vector_leaf(view, at, value, stmt.atomic)
         elif stmt.atomic:
             b.emit(lir.AtomicAdd(view.buffer, at, value))
         else:
@@ -120,16 +130,14 @@ class ReductionLowering:
         self._k.b.store(buffer, at, value)
 
     def _add_vector_leaf(
-        self, target: Buffer, at: Value, leaf: Value, atomic: bool
+        self, view: ArrayView, at: Value, leaf: Value, atomic: bool
     ) -> None:
         """``target[at + j] += leaf_values[leaf + j]`` for every output j."""
-        b, values = self._k.b, self._k.leaf_values()
+        b, values, target = self._k.b, self._k.leaf_values(), view.buffer
         if lanes_of(at.type) or atomic:
 
             def one(j: Value) -> None:
-                here, there = (
-                    b.binary("add", *b.same_lanes(x, j)) for x in (at, leaf)
-                )
+                here, there = (b.binary("add", *b.same_lanes(x, j)) for x in (at, leaf))
                 value = b.load(values, there)
                 if atomic:
                     b.emit(lir.AtomicAdd(target, here, value))
@@ -140,7 +148,8 @@ class ReductionLowering:
             return
 
         def chunk(j: Value, type_: lir.Type) -> None:
-            here, there = b.binary("add", at, j), b.binary("add", leaf, j)
+            here = b.binary("add", at, b.mul(j, view.step))
+            there = b.binary("add", leaf, j)
             total = b.binary(
                 "add", b.load(target, here, type_), b.load(values, there, type_)
             )
@@ -168,7 +177,7 @@ class ReductionLowering:
                 whole = static // lanes * lanes
 
                 def step(i: Value, _: tuple[Value, ...]) -> None:
-                    body(i, Vec(scalar, lanes))
+                    body(i, Vec(scalar, lanes) if lanes > 1 else scalar)
 
                 b.for_(b.const(0), b.const(whole), b.const(lanes), step)
                 start = whole
@@ -216,7 +225,7 @@ class ReductionLowering:
 
         def chunk(j: Value, type_: lir.Type) -> None:
             there = b.binary("add", value, j)
-            here = b.binary("add", at, j)
+            here = b.binary("add", at, b.mul(j, view.step))
             b.store(view.buffer, here, b.load(values, there, type_))
 
         self._chunks(b.const(k.n_outputs), k.n_outputs, None, chunk)

@@ -17,7 +17,7 @@ Model arrays are parameters: the code does not grow with the number of trees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from skforge.compiler.code_table import code_stride
@@ -25,16 +25,23 @@ from skforge.compiler.ir import lir, mir
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import I64, Value
 from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.passes.kernel import CodeRows, Kernel
+from skforge.compiler.passes.kernel import Kernel, RowView
 from skforge.compiler.passes.lower_reductions import ReductionLowering
 from skforge.compiler.passes.lower_walks import WalkLowering
+from skforge.compiler.passes.reduces import (
+    element_of,
+    holds_whole_array_ops,
+    reduces_in,
+    variables,
+)
 from skforge.compiler.representations.base import (
     BlockLayout,
     BlockRows,
     BufferData,
-    Layout,
     RowAt,
     RowLayout,
+    TreeLayout,
+    WalkLayout,
 )
 from skforge.compiler.representations.quantize_block import quantize_block
 from skforge.compiler.target import Target
@@ -62,14 +69,14 @@ class LoweredKernel:
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: Layout | BlockLayout | RowLayout,
+    layout: TreeLayout | BlockLayout | RowLayout,
     *,
     target: Target,
     name: str = "predict",
 ) -> LoweredKernel:
     """Lower a legalised function whose walks are expanded."""
     kernel = Kernel(function, hir, layout, target)
-    lowering = _Lowering(kernel)
+    lowering = Lowering(kernel, ReductionLowering(kernel))
     lowering.body(function.body)
     data = kernel.model_data()
     params: tuple[Value | lir.Buffer, ...] = (
@@ -82,11 +89,13 @@ def run(
     return LoweredKernel(lir.Function(name, params, kernel.b.finish()), data)
 
 
-class _Lowering:
-    def __init__(self, kernel: Kernel) -> None:
+class Lowering:
+    """Writes a function: one walk after another, or as the loops say."""
+
+    def __init__(self, kernel: Kernel, sums: ReductionLowering) -> None:
         self._k = kernel
         self._walks = WalkLowering(kernel)
-        self._sums = ReductionLowering(kernel)
+        self._sums = sums
         kernel.arrays[mir.RESULT] = self._sums.result_view()
 
     # ------------------------------------------------------------ statements
@@ -135,7 +144,10 @@ class _Lowering:
                 count = self._k.b.binary("max", self._k.bound(trees.bounds), 0)
                 self._k.walker.cache_trees(self._k.b, first, count)
             case mir.CacheRows(rows=rows, share=None):
-                self._cache_rows(rows)
+                if isinstance(self._k.layout, BlockLayout) and self._blocks.takes_rows:
+                    self._evaluate_predicates(rows)
+                else:
+                    self._cache_rows(rows)
             case mir.CacheRows():
                 self._cache_share(stmt)
             case mir.EvaluatePredicates(rows=rows):
@@ -145,6 +157,8 @@ class _Lowering:
             case mir.StoreRows(source=source, rows=rows):
                 first = self._k.affine(rows.start)
                 count = self._k.b.binary("max", self._k.bound(rows.bounds), 0)
+                if self._block_rows is not None:
+                    count = self._k.b.binary("min", count, self._block_rows)
                 sums = self._k.arrays[source].buffer
                 self._blocks.finish(self._k.b, sums, self._k.result, first, count)
 
@@ -199,6 +213,10 @@ class _Lowering:
         the leaf check there is: cheaper than decoding it, for one hop too many.
         """
         k, b, walks = self._k, self._k.b, self._walks
+        if isinstance(k.walker, WalkLayout):
+            ends = walks.whole(stmt.step)
+            k.values.update(zip(stmt.results, ends, strict=True))
+            return
         starts = walks.row_starts(stmt.step)
         inits = [k.values[name] for name in stmt.inits]
         wide = inits[0].type
@@ -343,6 +361,8 @@ class _Lowering:
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
         """Run iterations (or whole groups) in parallel, those left over serially."""
         k, b = self._k, self._k.b
+        if _is_block(loop) and self._blocks.row_group:
+            step = self._block_rows = self._even_blocks(lo, hi, step)
         trips = self._trips(loop, lo, hi, step)
         count = trips if loop.group == 1 else b.binary("div", trips, loop.group)
         stride = b.mul(step, loop.group)
@@ -355,11 +375,26 @@ class _Lowering:
         carried, k.carried = k.carried, {}
         b.parallel_for(count, iteration)
         k.carried = carried
+        self._block_rows = None
         if loop.remainder:
             middle = b.binary("add", lo, b.binary("mul", count, stride))
             self._run(loop, middle, hi, step, loop.remainder, scalar=True)
 
     # ------------------------------------------------------------ blocks of rows
+
+    _block_rows: Value | None = None  # of this call, where it may be fewer
+
+    def _even_blocks(self, lo: Value, hi: Value, most: Value) -> Value:
+        """Return rows of a block such that every thread gets as many blocks."""
+        b, group = self._k.b, self._blocks.row_group
+        rows = b.binary("max", b.sub(hi, lo), 1)
+        least = b.binary("div", b.sub(b.binary("add", rows, most), 1), most)
+        threads = b.threads()
+        each = b.binary("div", b.sub(b.binary("add", least, threads), 1), threads)
+        blocks = b.binary("mul", each, threads)
+        own = b.binary("div", b.sub(b.binary("add", rows, blocks), 1), blocks)
+        groups = b.binary("div", b.add(own, group - 1), group)
+        return b.binary("min", b.mul(groups, group), most)
 
     @property
     def _blocks(self) -> BlockLayout:
@@ -371,7 +406,10 @@ class _Lowering:
     def _evaluate_predicates(self, rows: mir.Range) -> None:
         k = self._k
         first, width = k.affine(rows.start), k.hir.forest.n_features
-        block = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
+        end = k.n_rows
+        if self._block_rows is not None:
+            end = k.b.binary("min", end, k.b.binary("add", first, self._block_rows))
+        block = BlockRows(k.rows, end, k.row_stride, first, width)
         self._blocks.evaluate(k.b, block, k.model_buffer)
 
     def _quantize_rows(self, stmt: mir.QuantizeRows) -> None:
@@ -391,7 +429,7 @@ class _Lowering:
         codes = quantize_block(
             b, k.hir, table, k.target, stmt.size, rows, count, k.model_buffer
         )
-        k.codes[stmt.name] = CodeRows(codes, first, code_stride(table))
+        k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 
     def _block(self, loop: mir.Loop) -> None:
         """One tree for all rows of the block: the representation's own code."""
@@ -401,7 +439,7 @@ class _Lowering:
             for stmt in loop.body
             if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
         ]
-        (reduce,) = _reduces(loop.body)
+        (reduce,) = reduces_in(loop.body)
         sums = k.arrays[reduce.target].buffer
         self._blocks.add_tree(k.b, k.affine(trees[0]), sums)
 
@@ -410,7 +448,7 @@ class _Lowering:
         k, layout = self._k, self._k.layout
         if not isinstance(layout, RowLayout):
             raise CompilerError("trees in lanes need a layout for single rows")
-        (reduce,) = _reduces(loop.body)
+        (reduce,) = reduces_in(loop.body)
         view, at = self._sums.row_of(reduce)
         layout.add_trees(k.b, view.buffer, at, k.model_buffer)
 
@@ -449,17 +487,19 @@ class _Lowering:
         """
         if loop.root != "tree" or self._k.carried:
             return _Carry(self, None)
-        reduces = list(_reduces(loop.body))
+        reduces = list(reduces_in(loop.body))
         inside = [loop, *loops_in(loop.body), *loops_in(loop.remainder)]
         first = reduces[0] if reduces else None
         if (
             first is None
-            or any(_key(r) != _key(first) or r.atomic for r in reduces)
-            or any(_key(r) != _key(first) for r in _reduces(loop.remainder))
+            or any(element_of(r) != element_of(first) or r.atomic for r in reduces)
+            or any(
+                element_of(r) != element_of(first) for r in reduces_in(loop.remainder)
+            )
             or any(i.kind != "serial" or i.root != "tree" for i in inside)
-            or _holds_whole_array_ops(loop.body)
+            or holds_whole_array_ops(loop.body)
             or any(isinstance(i, mir.Class | mir.Outputs) for i in first.indices)
-            or _variables(first) & {i.var for i in inside}
+            or variables(first) & {i.var for i in inside}
         ):
             return _Carry(self, None)
         return _Carry(self, first)
@@ -481,18 +521,19 @@ class _Bound:
 class _Carry:
     """Loads an element before a loop and stores it after."""
 
-    def __init__(self, lowering: _Lowering, reduce: mir.Reduce | None) -> None:
+    def __init__(self, lowering: Lowering, reduce: mir.Reduce | None) -> None:
         self._lowering, self._reduce = lowering, reduce
 
     def __enter__(self) -> None:
         if self._reduce is not None:
             kernel, sums = self._lowering._k, self._lowering._sums
-            kernel.carried[_key(self._reduce)] = sums.load_element(self._reduce)
+            kernel.carried[element_of(self._reduce)] = sums.load_element(self._reduce)
 
     def __exit__(self, *_: object) -> None:
         if self._reduce is not None:
             kernel, sums = self._lowering._k, self._lowering._sums
-            sums.store_element(self._reduce, kernel.carried.pop(_key(self._reduce)))
+            value = kernel.carried.pop(element_of(self._reduce))
+            sums.store_element(self._reduce, value)
 
 
 def _hops(body: mir.Body, at: int) -> list[mir.Let]:
@@ -509,59 +550,6 @@ def _hops(body: mir.Body, at: int) -> list[mir.Let]:
     return run
 
 
-def _key(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:
-    return reduce.target, reduce.indices
-
-
-def _variables(reduce: mir.Reduce) -> set[str]:
-    names: set[str] = set()
-    for index in reduce.indices:
-        match index:
-            case mir.Affine(terms=terms):
-                names |= set(terms)
-            case mir.Slot(value=value):
-                names |= set(value.terms)
-            case mir.ModelTree(position=position):
-                names |= set(position.terms)
-            case mir.Class() | mir.Outputs():
-                pass
-    return names
-
-
-def _reduces(body: mir.Body) -> Iterator[mir.Reduce]:
-    for stmt in body:
-        match stmt:
-            case mir.Reduce():
-                yield stmt
-            case mir.Loop():
-                yield from _reduces(stmt.body)
-                yield from _reduces(stmt.remainder)
-            case mir.DepthSwitch(cases=cases):
-                for case in cases:
-                    yield from _reduces(case)
-            case _:
-                pass
-
-
-def _holds_whole_array_ops(body: mir.Body) -> bool:
-    """Whether anything below reads or writes sums other than by ``reduce``."""
-    for stmt in body:
-        match stmt:
-            case mir.Loop():
-                if _holds_whole_array_ops(stmt.body):
-                    return True
-            case mir.DepthSwitch(cases=cases):
-                if any(_holds_whole_array_ops(case) for case in cases):
-                    return True
-            case (
-                mir.ReduceDimension()
-                | mir.ReduceDimensionInplace()
-                | mir.Fill()
-                | mir.Finish()
-                | mir.StoreLeaf()
-                | mir.AllocArray()
-            ):
-                return True
-            case _:
-                pass
-    return False
+def _is_block(loop: mir.Loop) -> bool:
+    """Whether an iteration is one block of rows that a representation takes whole."""
+    return any(isinstance(stmt, mir.StoreRows) for stmt in loop.body)

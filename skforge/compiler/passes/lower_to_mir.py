@@ -82,6 +82,7 @@ class _Lowering:
             trip_count=loop.trip_count,
             directives=Directives(
                 cache=loop.cache,
+                cache_layout=loop.cache_layout,
                 unroll=loop.unroll,
                 specialize=loop.specialize,
                 vectorize=loop.vectorize,

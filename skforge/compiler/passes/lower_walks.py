@@ -20,8 +20,8 @@ from skforge.compiler.forest import ZERO_THRESHOLD, Comparison
 from skforge.compiler.ir import mir
 from skforge.compiler.ir.builder import lanes_of, with_lanes
 from skforge.compiler.ir.lir import BOOL, F32, I64, U32, Value
-from skforge.compiler.passes.kernel import Kernel
-from skforge.compiler.representations.base import Cursor, node_scalar
+from skforge.compiler.passes.kernel import Kernel, RowView
+from skforge.compiler.representations.base import Cursor, WalkLayout, node_scalar
 from skforge.compiler.representations.encoding import (
     TestFacts,
     Tests,
@@ -56,6 +56,21 @@ class WalkLowering:
                 made.append(b.load(k.leaf_values(), item))
         return made
 
+    def whole(self, op: mir.TraverseTreeTile) -> list[Value]:
+        """Return where each walk ends, written by the layout from root to leaf."""
+        k = self._k
+        layout = k.walker
+        assert isinstance(layout, WalkLayout)
+        starts = self.row_starts(op)
+
+        def walk(tree: str, start: Value) -> Value:
+            def read(column: Value) -> Value:
+                return self._feature_value(op, start, column)
+
+            return layout.walk(k.b, k.values[tree], read)
+
+        return [walk(t, s) for t, s in zip(op.trees, starts, strict=True)]
+
     def traverse(self, op: mir.TraverseTreeTile) -> list[Value]:
         """Return where each walk stands after one hop."""
         return self.hop(op, self.open(op), self.row_starts(op))
@@ -67,14 +82,15 @@ class WalkLowering:
         for row in op.rows:
             if row in starts:
                 continue
-            number = k.affine(row)
-            if op.using is None:
-                starts[row] = b.binary("mul", number, k.row_stride)
-            else:
-                codes = k.codes[op.using]
-                local = b.binary("sub", *b.same_lanes(number, codes.first))
-                starts[row] = b.mul(local, codes.stride)
+            number, view = k.affine(row), self._view(op)
+            if view.first is not None:
+                number = b.binary("sub", *b.same_lanes(number, view.first))
+            starts[row] = b.mul(number, view.stride)
         return [starts[row] for row in op.rows]
+
+    def _view(self, op: mir.TraverseTreeTile) -> RowView:
+        k = self._k
+        return k.row_view if op.using is None else k.codes[op.using]
 
     def open(
         self, op: mir.TraverseTreeTile, nodes: Sequence[Value] | None = None
@@ -85,7 +101,7 @@ class WalkLowering:
         trees = [k.values[tree] for tree in op.trees]
         lanes = max((lanes_of(node.type) for node in at), default=0)
         return [
-            k.walker.open(k.b, k.b.splat(tree, lanes), node)
+            k.hopper.open(k.b, k.b.splat(tree, lanes), node)
             for tree, node in zip(trees, at, strict=True)
         ]
 
@@ -106,7 +122,7 @@ class WalkLowering:
         ]
 
     def _hop(self, op: mir.TraverseTreeTile, at: Cursor, start: Value) -> Value:
-        b, layout = self._k.b, self._k.walker
+        b, layout = self._k.b, self._k.hopper
         x = self._feature_value(op, start, layout.load_feature_index(b, at))
         exit_ = self._exit(at, layout.load_threshold(b, at), x)
         moved = layout.move_to_child(b, at, exit_)
@@ -119,11 +135,10 @@ class WalkLowering:
     def _feature_value(
         self, op: mir.TraverseTreeTile, start: Value, feature: Value
     ) -> Value:
-        k, b = self._k, self._k.b
-        index = b.binary("add", *b.same_lanes(start, b.convert(feature, I64)))
-        if op.using is not None:
-            return b.convert(b.load(k.codes[op.using].buffer, index), U32)
-        return b.load(k.rows, index)
+        b, view = self._k.b, self._view(op)
+        offset = b.mul(b.convert(feature, I64), view.step)
+        value = b.load(view.buffer, b.binary("add", *b.same_lanes(start, offset)))
+        return value if op.using is None else b.convert(value, U32)
 
     def _exit(self, at: Cursor, threshold: Value, x: Value) -> Value:
         k, b = self._k, self._k.b
@@ -132,13 +147,13 @@ class WalkLowering:
             return b.convert(right, node_scalar(at.node))
         left = b.invert(self._right(at, threshold, x))
         bits = b.mask_bits(left, I64)
-        shape = b.mul(k.walker.load_tile_shape(b, at), 1 << k.hir.tiles.tile_size)
+        shape = b.mul(k.hopper.load_tile_shape(b, at), 1 << k.hir.tiles.tile_size)
         exit_ = b.load(k.exit_table(), b.binary("add", shape, bits))
         return b.convert(exit_, node_scalar(at.node))
 
     def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
         """Return whether each test is false, so that the row goes right."""
-        k, b, layout, facts = self._k, self._k.b, self._k.walker, self._facts
+        k, b, layout, facts = self._k, self._k.b, self._k.hopper, self._facts
         if k.hir.codes is not None:
             return b.compare("ge", x, b.convert(threshold, U32))
         raw = x
@@ -167,9 +182,7 @@ class WalkLowering:
                 "and", b.compare("le", raw, near), b.compare("ge", raw, far)
             )
             either = b.binary("or", zero, b.is_nan(raw))
-            gone = b.binary(
-                "and", either, layout.load_flag(b, at, "zero_is_missing")
-            )
+            gone = b.binary("and", either, layout.load_flag(b, at, "zero_is_missing"))
             # A missing value goes right unless the node says left.
             right = b.binary("or", right, gone)
             missing = gone if missing is None else b.binary("or", missing, gone)
@@ -212,7 +225,7 @@ class WalkLowering:
         if self._facts.exact_members:
             whole = b.compare("eq", b.convert(code, k.rows.element), x)
             if "member" in self._facts.flags:
-                cut = b.invert(k.walker.load_flag(b, at, "member"))
+                cut = b.invert(k.hopper.load_flag(b, at, "member"))
                 whole = b.binary("or", whole, cut)
             possible = b.binary("and", possible, whole)
         word = b.convert(b.binary("shr", code, 5), I64)

@@ -86,7 +86,8 @@ class _Rewrite:
             return QuantizeRows(CODES, rows, size)
 
         if self.by_blocks:
-            return in_block("quantize", loop, quantize, self.n_trees)
+            name = f'quantize("{loop.var}")'
+            return in_block(name, loop, quantize, self.n_trees)
         made = quantize(working_set(loop, outside))
         return replace(loop, body=(made, *map_statements(loop.body, _use_codes)))
 

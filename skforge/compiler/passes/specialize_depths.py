@@ -106,7 +106,9 @@ def _group(
     low: NDArray[np.int64], high: NDArray[np.int64], used: NDArray[np.bool_]
 ) -> _Classes:
     pairs, inverse, counts = np.unique(
-        np.stack([low[used], high[used]], 1), axis=0, return_inverse=True,
+        np.stack([low[used], high[used]], 1),
+        axis=0,
+        return_inverse=True,
         return_counts=True,
     )
     inverse = inverse.reshape(-1)
@@ -131,7 +133,9 @@ def _narrow(body: Body, low: int, high: int) -> Body:
     def change(stmt: Stmt) -> Stmt:
         match stmt:
             case Let(op=WalkDecisionTree() as walk):
-                low_, high_ = max(low, walk.min_depth), min(high, walk.max_depth)
+                high_ = min(high, walk.max_depth)
+                # A case within a case of other depths is never run: keep it sound.
+                low_ = min(max(low, walk.min_depth), high_)
                 op = replace(walk, min_depth=low_, max_depth=high_, peel=low_)
                 return replace(stmt, op=op)
             case DepthSwitch():

@@ -45,9 +45,7 @@ _Bools = NDArray[np.bool_]
 _Ints = NDArray[np.int32]
 
 
-def run(
-    forest: Forest, size: int = 1, kind: TileKind = "uniform"
-) -> TiledForest:
+def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledForest:
     """Return the forest as trees of tiles, in the model's tree order.
 
     Parameters

@@ -9,6 +9,7 @@ refused for deep ones.
 
 from __future__ import annotations
 
+import copy
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from skforge.compiler.representations.base import (
     Cursor,
     Layout,
     Representation,
+    SharedMemory,
     node_scalar,
     register,
 )
@@ -62,12 +64,14 @@ class HeapLayout(RecordLayout):
     """Records at computed places; a node is its place in the heap."""
 
     def __init__(self, hir: PredictEnsemble, shape: RecordShape, order: Order) -> None:
-        super().__init__(hir, shape)
+        super().__init__(hir, shape, TestEncoding.of(hir, code_on_top=True))
         tiles = hir.tiles
+        #: Single nodes are numbered from 1, so that children are 2 n and 2 n + 1.
+        self._root = 1 if shape.tile_size == 1 else 0
         self._order = order
         self._heap = _heap_size(tiles)
         self._n_trees = tiles.n_trees
-        self._leaf_flag = 1 << self.encoding.bits
+        self._leaf_flag = 1 << self.encoding.free_bit
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
         place = _heap_numbers(tiles)
         if order == "array":
@@ -80,15 +84,17 @@ class HeapLayout(RecordLayout):
         self._data = (BufferData(self.nodes, words.reshape(-1)),)
 
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return tree * heap + node, or node * n_trees + tree."""
+        """Return tree * heap + node, or node * n_trees + tree, from the root's on."""
         tree = b.convert(tree, node_scalar(node))
         if self._order == "array":
-            return b.binary("add", b.mul(tree, self._heap), node)
-        return b.binary("add", b.mul(node, self._n_trees), tree)
+            first = b.add(b.mul(tree, self._heap), -self._root)
+            return b.binary("add", first, node)
+        first = b.add(tree, -self._root * self._n_trees)
+        return b.binary("add", b.mul(node, self._n_trees), first)
 
     def root(self, b: Builder, tree: Value) -> Value:
-        """Return 0, in as many lanes as there are trees."""
-        return b.const(0, with_lanes(node_scalar(tree), tree.type))
+        """Return the root's number, in as many lanes as there are trees."""
+        return b.const(self._root, with_lanes(node_scalar(tree), tree.type))
 
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
         """Return the feature number(s), the leaf flag taken off."""
@@ -96,8 +102,8 @@ class HeapLayout(RecordLayout):
         return b.binary("and", word, (1 << self.encoding.feature_bits) - 1)
 
     def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
-        """Return node * fan + 1 + exit."""
-        first = b.add(b.mul(at.node, self.shape.tile_size + 1), 1)
+        """Return node * fan + 1 + exit, or node * 2 + exit."""
+        first = b.add(b.mul(at.node, self.shape.tile_size + 1), 1 - self._root)
         return b.binary("add", first, exit_)
 
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
@@ -128,20 +134,55 @@ class HeapLayout(RecordLayout):
         if self._order == "array":
             size = self._heap * words
             lo = b.mul(first, size)
-            prefetch_lines(
-                b, self.nodes, lo, b.binary("add", lo, b.mul(count, size))
-            )
+            prefetch_lines(b, self.nodes, lo, b.binary("add", lo, b.mul(count, size)))
             return
 
         def level(i: Value, _: tuple[Value, ...]) -> None:
             record = b.binary("add", b.mul(i, self._n_trees), first)
             lo = b.mul(record, words)
-            prefetch_lines(
-                b, self.nodes, lo, b.binary("add", lo, b.mul(count, words))
-            )
+            prefetch_lines(b, self.nodes, lo, b.binary("add", lo, b.mul(count, words)))
 
         zero, one = b.const(0), b.const(1)
         b.for_(zero, b.const(self._heap), one, level, hint="heap")
+
+    def share_trees(
+        self, memory: SharedMemory, first: Value, count: Value, most: int
+    ) -> Layout:
+        """Bring whole heaps to shared memory, interleaved if they were."""
+        b, heap = memory.b, self._heap
+        if self._order == "array":
+            lo, n = b.mul(first, heap), b.mul(count, heap)
+            return self._share(memory, lo, n, most * heap)
+        shared = copy.copy(self)
+        words, n_words = self.shape.words, heap * most * self.shape.words
+        nodes = memory.allocate("cached_nodes", U32, n_words, "cache of trees")
+
+        def one(i: Value) -> None:
+            word, record = b.binary("rem", i, words), b.binary("div", i, words)
+            node, tree = b.binary("div", record, most), b.binary("rem", record, most)
+
+            def move() -> None:
+                number = b.add(node, self._root)
+                place = self.record_of(b, b.binary("add", first, tree), number)
+                there = b.binary("add", b.mul(place, words), word)
+                b.store(nodes, i, b.load(self.nodes, there))
+
+            b.if_(b.compare("lt", tree, count), move)
+
+        memory.each(b.const(n_words), one)
+        shared.nodes, shared._shared_trees = nodes, (first, most)
+        return shared
+
+    #: First of the interleaved trees in shared memory, and how many there may be.
+    _shared_trees: tuple[Value, int] | None = None
+
+    def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
+        if self._shared_trees is None:
+            return super()._stored_at(b, tree, node)
+        first, most = self._shared_trees
+        local = b.binary("sub", b.convert(tree, node_scalar(node)), first)
+        local = b.add(local, -self._root * most)
+        return b.binary("add", b.mul(node, most), local)
 
 
 class Heap(Representation):
@@ -152,7 +193,7 @@ class Heap(Representation):
         self._order: Order = order
 
     def _shape(self, hir: PredictEnsemble) -> RecordShape:
-        encoding = TestEncoding.of(hir)
+        encoding = TestEncoding.of(hir, code_on_top=True)
         if encoding.bits >= 32:
             raise ScheduleError(
                 f'represent("{self.name}") has no room for {hir.forest.n_features:,} '

@@ -68,11 +68,33 @@ class BufferData:
             )
 
 
-class Layout(ABC):
-    """A forest in memory, and the code that walks it."""
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """A GPU block's shared memory, while all its threads are filling it.
 
-    #: Whether a hop from a leaf stays on it, so that checked walks need no select.
-    leaves_stay: bool = False
+    ``allocate`` takes a name, an element type, how many, and what for; ``each`` deals
+    a body for 0 … count out to the threads.
+    """
+
+    b: Builder
+    allocate: Callable[[str, Scalar, int, str], Buffer]
+    each: Callable[[Value, Callable[[Value], None]], None]
+
+    def copy(self, name: str, source: Buffer, lo: Value, n: Value, most: int) -> Buffer:
+        """Return shared memory that holds elements ``lo … lo + n`` of a buffer."""
+        b = self.b
+        what = "cache of trees"
+        target = self.allocate(name, source.element, most, what)
+
+        def one(i: Value) -> None:
+            b.store(target, i, b.load(source, b.binary("add", lo, i)))
+
+        self.each(n, one)
+        return target
+
+
+class TreeLayout(ABC):
+    """A forest in memory, where walks of single rows find their leaves."""
 
     @abstractmethod
     def buffers(self) -> tuple[BufferData, ...]:
@@ -81,6 +103,44 @@ class Layout(ABC):
     @abstractmethod
     def root(self, b: Builder, tree: Value) -> Value:
         """Return the root node of the tree at a position (scalar or vector)."""
+
+    @abstractmethod
+    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
+        """Return the index into :attr:`leaf_row` of the leaf a finished walk is on."""
+
+    @abstractmethod
+    def item_of(self) -> NDArray[np.int64]:
+        """Return, for each HIR item, its ``leaf_item`` number (-1: not stored)."""
+
+    @property
+    @abstractmethod
+    def n_items(self) -> int:
+        """One more than the greatest ``leaf_item`` number."""
+
+    @abstractmethod
+    def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
+        """Prefetch the trees at positions ``first .. first + count``."""
+
+    def share_trees(
+        self, memory: SharedMemory, first: Value, count: Value, most: int
+    ) -> TreeLayout:
+        """Bring trees to a GPU block's shared memory; return the layout reading them.
+
+        ``most`` is the greatest ``count``.
+        """
+        raise ScheduleError(
+            "cache on a loop over trees needs a representation that can lie in shared "
+            'memory, such as "array", "sparse" or "reorg".'
+        )
+
+
+class Layout(TreeLayout):
+    """A forest that is walked hop by hop, and the code of a hop."""
+
+    #: Whether a hop from a leaf stays on it, so that checked walks need no select.
+    leaves_stay: bool = False
+    #: Whether to read all of a node at once, which a GPU does in one transaction.
+    whole_nodes: bool = False
 
     @abstractmethod
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
@@ -110,22 +170,16 @@ class Layout(ABC):
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
         """Return whether the cursor stands on a leaf."""
 
-    @abstractmethod
-    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the index into :attr:`leaf_row` of the leaf a finished walk is on."""
+
+class WalkLayout(TreeLayout):
+    """A forest whose walks are written whole, root to leaf."""
 
     @abstractmethod
-    def item_of(self) -> NDArray[np.int64]:
-        """Return, for each HIR item, its ``leaf_item`` number (-1: not stored)."""
+    def walk(self, b: Builder, tree: Value, read: Callable[[Value], Value]) -> Value:
+        """Return the node that ``leaf_item`` takes; ``read`` gives a column's code.
 
-    @property
-    @abstractmethod
-    def n_items(self) -> int:
-        """One more than the greatest ``leaf_item`` number."""
-
-    @abstractmethod
-    def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch the trees at positions ``first .. first + count``."""
+        Trees of a single leaf are not walked: their leaf is the ``root``.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +203,11 @@ class BlockLayout(ABC):
     The methods are called in this order for each block; :meth:`add_tree` once a tree.
     """
 
+    #: Blocks may have fewer rows than scheduled, any multiple of this; 0: never fewer.
+    row_group: int = 0
+    #: Whether it compares the rows' values: it is given them, with no predicates.
+    takes_rows: bool = False
+
     def buffers(self) -> tuple[BufferData, ...]:
         """Return nothing: buffers are declared through ``model``."""
         return ()
@@ -170,6 +229,61 @@ class BlockLayout(ABC):
         self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
     ) -> None:
         """Write the sums of the block's first ``count`` rows to the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """What one block of a GPU's threads takes: rows, and trees for each table."""
+
+    rows: int
+    threads: int
+    trees: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockThreads:
+    """The threads of a GPU block, which write a layout's code together.
+
+    ``region`` runs a body in every thread, which is given its number, and puts a
+    barrier after it; ``share`` allocates shared memory: a name, an element type, how
+    many, and what for.
+    """
+
+    b: Builder
+    rows: BlockRows
+    result: Buffer
+    model: Model
+    region: Callable[[Callable[[Value], None]], None]
+    share: Callable[[str, Scalar, int, str], Buffer]
+
+
+class GpuBlockLayout(ABC):
+    """A forest laid out for blocks of rows that all threads of a GPU block take.
+
+    For each block, :meth:`start` is called, then for each tile of trees that has a
+    table of its own :meth:`evaluate` and :meth:`add_trees`, then :meth:`finish`.
+    ``first`` is the position of a tile's first tree.
+    """
+
+    def buffers(self) -> tuple[BufferData, ...]:
+        """Return nothing: buffers are declared through ``model``."""
+        return ()
+
+    @abstractmethod
+    def start(self, block: BlockThreads) -> None:
+        """Set the sums of the block's rows to the base."""
+
+    @abstractmethod
+    def evaluate(self, first: Value) -> None:
+        """Evaluate every distinct predicate of a tile of trees on the block's rows."""
+
+    @abstractmethod
+    def add_trees(self, first: Value) -> None:
+        """Add the leaves that the rows reach in the trees of a tile."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write the sums of those rows that the batch has to the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +325,10 @@ class Representation(ABC):
     by_complete_tiles: bool = False
     #: Whether it takes one row through all trees at once (``lay_out_rows``).
     by_rows: bool = False
+    #: Whether blocks of rows are taken by their values where they are not quantised.
+    by_values: bool = False
+    #: Its blocks' ``BlockLayout.row_group``.
+    row_group: int = 0
     #: Bytes of buffers above which :meth:`check` refuses a forest.
     byte_limit: int = 1 << 32
 
@@ -218,7 +336,10 @@ class Representation(ABC):
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return what the layout would take, without building it."""
 
-    def lay_out(self, hir: PredictEnsemble) -> Layout:
+    #: Whether a code takes one byte, however many columns that makes.
+    narrow_codes: bool = False
+
+    def lay_out(self, hir: PredictEnsemble) -> TreeLayout:
         """Build the layout for single walks."""
         raise ScheduleError(
             f'represent("{self.name}") evaluates blocks of rows; mark their loop with '
@@ -229,6 +350,12 @@ class Representation(ABC):
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
         """Build the layout for blocks of ``block`` rows."""
+        raise self._walks_rows()
+
+    def lay_out_gpu_blocks(
+        self, hir: PredictEnsemble, target: Target, shape: BlockShape
+    ) -> GpuBlockLayout:
+        """Build the layout for blocks of rows on a GPU."""
         raise self._walks_rows()
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
@@ -253,6 +380,11 @@ class Representation(ABC):
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         """Refuse blocks of rows that cannot be laid out, before building anything."""
+        if not self.by_blocks:
+            raise self._walks_rows()
+
+    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
+        """Refuse blocks of a GPU that cannot be laid out, before building anything."""
         if not self.by_blocks:
             raise self._walks_rows()
 

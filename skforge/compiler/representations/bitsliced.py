@@ -17,9 +17,15 @@ from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import (
     BlockLayout,
     BlockRows,
+    BlockShape,
+    GpuBlockLayout,
     Model,
     Representation,
     register,
+)
+from skforge.compiler.representations.bitsliced_gpu import (
+    check_shape,
+    lay_out,
 )
 from skforge.compiler.representations.columns import (
     WIDE,
@@ -193,13 +199,13 @@ class Bitsliced(Representation):
             raise ScheduleError(
                 'represent("bitsliced") evaluates single nodes; leave out tile_nodes.'
             )
-        if not hir.forest.n_predicates:
+        if not hir.forest.n_predicates and not hir.nest.on_gpu:
             raise ScheduleError(
                 'represent("bitsliced") evaluates predicates, and this forest of '
                 'single leaves has none; use represent("sparse").'
             )
         refused = refusal(hir.forest)
-        if refused is not None:
+        if refused is not None and not hir.nest.on_gpu:
             raise ScheduleError(refused)
         check_trees(hir.forest)
         super().check(hir)
@@ -224,6 +230,16 @@ class Bitsliced(Representation):
     ) -> BlockLayout:
         """Lay predicates and trees out for blocks of ``block`` rows."""
         return BitslicedLayout(hir, target, block)
+
+    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
+        """Refuse rows that do not fill words, or that threads cannot share."""
+        check_shape(shape)
+
+    def lay_out_gpu_blocks(
+        self, hir: PredictEnsemble, target: Target, shape: BlockShape
+    ) -> GpuBlockLayout:
+        """Lay predicates and trees out for a GPU's blocks of threads."""
+        return lay_out(hir, shape, target.shared_bytes)
 
 
 register(Bitsliced())

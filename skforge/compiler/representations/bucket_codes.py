@@ -199,9 +199,7 @@ class BucketLowering:
         padded[: len(values)] = values
         return padded
 
-    def encode(
-        self, rows: BlockRows, count: Value, codes: Buffer, block: int
-    ) -> Value:
+    def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
         """Fill ``codes`` for ``count`` rows; return whether any value is missing.
 
         The second copy, if there is one, follows the first of ``block`` rows.
@@ -209,9 +207,7 @@ class BucketLowering:
         b, n = self.b, self.lanes
         tests = None
         if self._some_tests:
-            tests = RowCodes(
-                b, self._table, self.forest, "", self.lanes, self._model
-            )
+            tests = RowCodes(b, self._table, self.forest, "", self.lanes, self._model)
 
         count_ = len(self._vectors)
         together = min(max(1, LOCKSTEP // count_), block)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.builder import Builder, lanes_of
-from skforge.compiler.ir.lir import I64, U32, Value
+from skforge.compiler.ir.lir import I64, U32, Value, Vec
 from skforge.compiler.representations.base import Model
 from skforge.compiler.representations.encoding import category_tables
 
 
-def category_entry(b: Builder, forest: Forest, x: Value, entries: int) -> Value:
+def category_entry(
+    b: Builder, forest: Forest, x: Value, entries: int, exact: bool = False
+) -> Value:
     """Return the entry of a value in a table of sets, as u32.
 
     Parameters
@@ -23,6 +25,8 @@ def category_entry(b: Builder, forest: Forest, x: Value, entries: int) -> Value:
     entries : int
         Of the table: the last is that of a category in no set, the one before that of
         a missing value.
+    exact : bool, default=False
+        Whether a number with a fraction is in no set.
     """
     positive = above = b.compare("ge", x, b.const(0.0, x.type))
     below = b.compare("lt", x, b.const(float(entries - 2), x.type))
@@ -31,6 +35,10 @@ def category_entry(b: Builder, forest: Forest, x: Value, entries: int) -> Value:
     safe = b.select(b.binary("and", positive, below), x, b.const(0.0, x.type))
     code = b.convert(safe, U32)
     known = b.binary("and", above, below)
+    if exact:
+        element = x.type.element if isinstance(x.type, Vec) else x.type
+        whole = b.convert(code, element)  # type: ignore[arg-type]
+        known = b.binary("and", known, b.compare("eq", whole, x))
     code = b.select(known, code, b.const(entries - 1, code.type))
     return b.select(b.is_nan(x), b.const(entries - 2, code.type), code)
 

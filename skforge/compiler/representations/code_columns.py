@@ -53,6 +53,7 @@ from skforge.compiler.representations.columns import (
 #: Rows turned together: their words stay in the second cache for 4000 columns.
 PART = 128
 
+
 def part_rows(block: int, word_lanes: int) -> int:
     """Return the rows that are turned together: whole vectors of words."""
     return min(PART, -(-block // word_lanes) * word_lanes)
@@ -222,9 +223,7 @@ class ColumnCodes:
         """
         b = self.b
         self._wide = rows.n_features > WIDE
-        self._columns = ColumnTile(
-            b, self._scalar, self.lanes, self._part, lambda x: x
-        )
+        self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         padded = -(-self._words // self._word_lanes) * self._word_lanes
         size = padded * self._part
         words = b.alloc("code_words", U32, b.const(size), alignment=64)

@@ -12,6 +12,8 @@ The generated code, lanes being columns of codes::
         code = what a missing value gets, where x is missing
         codes[row, columns] = code
       for each column that is a single test: code = the test sends the row right
+
+With no lanes a column is searched by itself, which is what a GPU's thread does.
 """
 
 from __future__ import annotations
@@ -21,13 +23,27 @@ import numpy as np
 from skforge.compiler.code_table import CodeTable, ColumnKind, code_stride
 from skforge.compiler.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
 from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import I64, U8, U16, Buffer, CompareOp, Value, Vec
+from skforge.compiler.ir.lir import (
+    I64,
+    U8,
+    U16,
+    Buffer,
+    CompareOp,
+    Scalar,
+    Type,
+    Value,
+    Vec,
+)
 from skforge.compiler.representations.base import BlockRows, Model
 from skforge.compiler.representations.category_tests import outside_set
 
 
 class RowCodes:
-    """Writes the search; ``model`` declares its buffers."""
+    """Writes the search; ``model`` declares its buffers.
+
+    ``lanes`` columns are searched at once, 0 for one in scalars; column c of a row's
+    codes is ``c * step`` elements from its first.
+    """
 
     def __init__(
         self,
@@ -37,17 +53,24 @@ class RowCodes:
         comparison: str,
         lanes: int,
         model: Model,
+        step: int = 1,
+        element: Scalar | None = None,
     ) -> None:
         self.b, self.t, self.forest, self.lanes = b, table, forest, lanes
-        self._model = model
+        self._model, self._step = model, step
+        #: A GPU counts in 32 bits.
+        self._number = np.int64 if lanes else np.int32
+        self._type: Type = Vec(I64, lanes) if lanes else I64
         self._op: CompareOp = "ge" if comparison == "lt" else "gt"
         self._stride = code_stride(table)
-        self._element = U8 if table.dtype == np.uint8 else U16
+        narrow = U8 if table.dtype == np.uint8 else U16
+        self._element = narrow if element is None else element
         ordered = table.kind == ColumnKind.ORDER
         counts = np.where(ordered, table.counts, 0)
         self._levels = int(counts.max(initial=0)).bit_length()
         self._ordered = bool(ordered.any())
         self._tests = np.flatnonzero(~ordered)
+        self.has_order, self.has_tests = self._ordered, len(self._tests) > 0
         # A test's column is searched as one without thresholds, then written over.
         self._features = model("code_feature", self._columns(table.feature))
         self._counts = model("code_count", self._columns(counts))
@@ -63,7 +86,7 @@ class RowCodes:
 
     def _columns(self, values: np.ndarray) -> np.ndarray:
         """Return one number a column, those past the last being 0."""
-        padded = np.zeros(self._stride, np.int64)
+        padded = np.zeros(self._stride, self._number)
         padded[: len(values)] = values
         return padded
 
@@ -96,17 +119,16 @@ class RowCodes:
 
     def _search(self, rows: Buffer, start: Value, column: Value) -> Value:
         """Return the codes of one vector of columns as i64."""
-        b, n = self.b, self.lanes
-        vec = Vec(I64, n)
-        feature = b.load(self._features, column, vec)
+        b, vec = self.b, self._type
+        feature = self._of(self._features, column)
         raw = x = b.load(rows, b.binary("add", *b.same_lanes(start, feature)))
         if self._never != "none":
             nan = b.is_nan(x)
             if self._never == "some":
                 nan = b.binary("and", nan, self._kind_is(Missing.NEVER, column))
             x = b.select(nan, b.const(0.0, x.type), x)
-        count = b.load(self._counts, column, vec)
-        offset = b.load(self._offsets, column, vec)
+        count = self._of(self._counts, column)
+        offset = self._of(self._offsets, column)
         position = b.const(0, vec)
         for level in reversed(range(self._levels)):
             ahead = b.add(position, 1 << level)
@@ -127,7 +149,7 @@ class RowCodes:
                 missing = b.binary("or", missing, tiny)
             gone = b.const(0, vec)
             if self._gone is not None:
-                gone = b.load(self._gone, column, vec)
+                gone = self._of(self._gone, column)
             position = b.select(missing, gone, position)
         return position
 
@@ -135,13 +157,24 @@ class RowCodes:
         """Return a mask of the columns that treat missing values in one way."""
         b = self.b
         kinds = self._model("code_missing_kind", self._columns(self.t.missing))
-        vec = Vec(I64, self.lanes)
-        found = b.load(kinds, column, vec)
-        return b.compare("eq", found, b.const(int(kind), vec))
+        found = self._of(kinds, column)
+        return b.compare("eq", found, b.const(int(kind), self._type))
 
-    def write_tests(
-        self, rows: Buffer, start: Value, to: Value, codes: Buffer
+    def _of(self, numbers: Buffer, column: Value) -> Value:
+        """Return what is kept of the columns searched at once."""
+        if self.lanes:
+            return self.b.load(numbers, column, self._type)
+        return self.b.convert(self.b.load(numbers, column), I64)
+
+    def write_column(
+        self, rows: Buffer, start: Value, to: Value, column: Value, codes: Buffer
     ) -> None:
+        """Write one column of a row; those of single tests are written over later."""
+        b = self.b
+        code = b.convert(self._search(rows, start, column), self._element)
+        b.store(codes, b.binary("add", to, b.mul(column, self._step)), code)
+
+    def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
         """Write the columns of tests for equality or for sets, one after another."""
         if not len(self._tests):
             return
@@ -200,6 +233,7 @@ class RowCodes:
                 column = b.convert(b.load(columns, i), I64)
                 one, zero = b.const(1, self._element), b.const(0, self._element)
                 code = b.select(right, one, zero)
-                b.store(codes, b.binary("add", to, column), code)
+                there = b.binary("add", to, b.mul(column, self._step))
+                b.store(codes, there, code)
 
             b.for_(b.const(0), b.const(len(chosen)), b.const(1), test, hint="test")

@@ -12,8 +12,8 @@ number at a time, so that nothing past the end is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.builder import Builder, lanes_of
@@ -40,20 +40,21 @@ class ColumnTile:
         lanes: int,
         part: int,
         clean: Callable[[Value], Value],
+        tiles: int = 1,
     ) -> None:
         self.b, self.scalar, self.lanes, self.part = b, scalar, lanes, part
         self.vec = Vec(scalar, lanes)
-        self._clean = clean
-        size = b.const(lanes * part)
+        self._clean, self._tiles = clean, tiles
+        size = b.const(tiles * lanes * part)
         self.buffer = b.alloc("columns", scalar, size, alignment=64)
 
-    def fill(self, rows: BlockRows, start: Value) -> None:
+    def fill(self, rows: BlockRows, start: Value, to: Value | None = None) -> None:
         """Turn the tile's columns of the block into contiguous columns.
 
         Whole groups of rows are read as vectors; the last rows of the batch, and rows
         closer together than they are wide, one number at a time, so that nothing past
         the end is read. Groups past the last row stay as they are: whatever is in
-        their columns, nobody asks for their sums.
+        their columns, nobody asks for their sums. They begin at element ``to``.
         """
         b, n = self.b, self.lanes
         wide = rows.n_features >= n
@@ -66,11 +67,12 @@ class ColumnTile:
 
         def group(r: Value, _: tuple[Value, ...]) -> None:
             row = b.binary("add", rows.first, r)
+            place = r if to is None else b.binary("add", to, r)
             inside = b.binary("and", b.compare("le", row, limit), apart)
             b.if_(
                 inside,
-                lambda: self._transpose_fast(rows, start, row, r),
-                lambda: self._transpose_slow(rows, start, row, r, last),
+                lambda: self._transpose_fast(rows, start, row, place),
+                lambda: self._transpose_slow(rows, start, row, place, last),
             )
 
         b.for_(b.const(0), left, b.const(n), group, hint="group")
@@ -110,9 +112,7 @@ class ColumnTile:
 
             def one(c: Value, _: tuple[Value, ...]) -> None:
                 x = self._clean(b.load(rows.rows, b.binary("add", base, c)))
-                b.store(
-                    self.buffer, b.binary("add", b.mul(c, self.part), target), x
-                )
+                b.store(self.buffer, b.binary("add", b.mul(c, self.part), target), x)
 
             b.for_(b.const(0), columns, b.const(1), one)
 
@@ -126,9 +126,7 @@ class ColumnTile:
             for v in range(0, count, self.lanes)
         ]
 
-    def prefetch(
-        self, rows: BlockRows, start: Value, job: Value, jobs: Value
-    ) -> None:
+    def prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
         """Fetch a share of the next tile's lines: spread over the jobs, not at once."""
         b = self.b
         share = b.add(b.binary("div", b.const(self.part), jobs), 1)
@@ -143,9 +141,21 @@ class ColumnTile:
         b.for_(first, last, b.const(1), row, hint="ahead")
 
 
-def store_masks(
-    b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]
-) -> None:
+class ColumnTiles(ColumnTile):
+    """The buffer of several tiles' columns, one tile after another."""
+
+    def fill_all(self, rows: BlockRows, starts: Buffer) -> None:
+        """Turn all tiles of the block, which begin at these columns of rows."""
+        b = self.b
+        count = self._tiles
+
+        def tile(t: Value, _: tuple[Value, ...]) -> None:
+            self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
+
+        b.for_(b.const(0), b.const(count), b.const(1), tile, hint="tile")
+
+
+def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
     """Store the masks of consecutive vectors as bits, from byte ``at`` on."""
     lanes = lanes_of(masks[0].type)
     joined = max(1, 8 // lanes)
@@ -219,7 +229,7 @@ def search_levels(target: Target, lanes: int, item: int) -> int:
     return 5 if target.has("avx2") and item == 4 and lanes == 8 else 0
 
 
-def tile_starts(used: NDArray[np.int32], n_features: int, lanes: int) -> list[int]:
+def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
     """Return first columns of tiles that cover the used features.
 
     A tile never reaches past the last feature, unless the rows are narrower than it.

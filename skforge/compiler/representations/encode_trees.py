@@ -216,9 +216,7 @@ def _best_subtree(tree: Tree, planes: int) -> tuple[tuple[int, ...], Tree] | Non
 def _without(tree: Tree, path: tuple[int, ...], at: int) -> Tree:
     """Return the tree with the subtree at the end of a path cut out."""
     assert tree.left is not None and tree.right is not None
-    near, far = (
-        (tree.right, tree.left) if path[at] else (tree.left, tree.right)
-    )
+    near, far = (tree.right, tree.left) if path[at] else (tree.left, tree.right)
     if at + 1 == len(path):
         return far
     cut = _without(near, path, at + 1)
@@ -246,9 +244,7 @@ def _condition(tree: Tree, path: tuple[int, ...], into: Encoding) -> tuple[int, 
     return total, True
 
 
-def _in_order(
-    tree: Tree, planes: int, into: Encoding
-) -> tuple[list[int], list[Cube]]:
+def _in_order(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cube]]:
     """Encode by numbering the leaves in order; constant planes cost nothing."""
     cubes: list[Cube] = []
     planes = (tree.leaves - 1).bit_length()
@@ -264,9 +260,7 @@ def _in_order(
         assert at.left is not None and at.right is not None
         left = number(at.left, first)
         right = number(at.right, first + at.left.leaves)
-        return [
-            into.mux(at.line, a, b) for a, b in zip(right, left, strict=True)
-        ]
+        return [into.mux(at.line, a, b) for a, b in zip(right, left, strict=True)]
 
     return number(tree, 0), cubes
 

@@ -108,10 +108,15 @@ class TestEncoding:
     tests: Tests
     feature_bits: int
     code_bits: int  # of a test on codes, whose number stands in the same word
+    code_at: int  # the code's lowest bit
 
     @classmethod
-    def of(cls, hir: PredictEnsemble) -> TestEncoding:
-        """Choose as few bits as the forest needs."""
+    def of(cls, hir: PredictEnsemble, code_on_top: bool = False) -> TestEncoding:
+        """Choose as few bits as the forest needs.
+
+        With ``code_on_top`` a code ends at the word's last bit, where one shift
+        decodes it, and what is free lies between feature number and code.
+        """
         tests = Tests.of(hir)
         bits = max(1, int(tests.n_features - 1).bit_length())
         greatest = int(tests.threshold.max(initial=0)) if tests.are_codes else 0
@@ -120,12 +125,19 @@ class TestEncoding:
             raise UnsupportedModelError(
                 f"{tests.n_features} features do not fit a node's 32-bit word."
             )
-        return cls(tests, bits, code_bits)
+        code_at = 32 - code_bits if code_on_top else bits
+        return cls(tests, bits, code_bits, code_at)
 
     @property
     def threshold_words(self) -> int:
         """Words a threshold takes: 1 (float32), 2 (float64), 0 for codes."""
         return 0 if self.tests.are_codes else self.tests.threshold.dtype.itemsize // 4
+
+    @property
+    def free_bit(self) -> int:
+        """The lowest bit that neither feature number, flags nor code take."""
+        below = self.feature_bits + len(self.tests.flags)
+        return below if self.code_at > below else self.bits
 
     @property
     def bits(self) -> int:
@@ -140,8 +152,8 @@ class TestEncoding:
         for flag in tests.facts.flags:
             word |= tests.flags[flag].astype(np.uint32) << np.uint32(up)
             up += 1
-        if tests.are_codes:
-            word |= tests.threshold.astype(np.uint32) << np.uint32(up)
+        if tests.are_codes and self.code_bits:
+            word |= tests.threshold.astype(np.uint32) << np.uint32(self.code_at)
         return _take(word, predicate, np.uint32(0))
 
     def thresholds(self, predicate: NDArray[np.int32]) -> NDArray[Any]:
@@ -156,7 +168,11 @@ class TestEncoding:
 
     def code(self, b: Builder, word: Value) -> Value:
         """Decode the code a word compares with."""
-        up = b.binary("shr", word, self.feature_bits)
+        if not self.code_bits:
+            return b.const(0, word.type)
+        up = b.binary("shr", word, self.code_at)
+        if self.code_at + self.code_bits == 32:
+            return up
         return b.binary("and", up, (1 << self.code_bits) - 1)
 
     def flag(self, b: Builder, word: Value, flag: str) -> Value:

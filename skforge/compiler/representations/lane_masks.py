@@ -9,6 +9,10 @@ from the left, the leaf reached is the first that no such node has excluded::
       reachable &= not (leaves left of the node, where right)
     leaf = number of the lowest bit of reachable
 
+Tests for sets of categories take no slot: what one category leaves reachable, after all
+sets of its feature, is a register of a table (``category_rows.py``), and slots start
+from those of all features.
+
 A register holds one byte of each tree's mask; masks are put together by interleaving,
 in an order that leaves trees where their number says.
 """
@@ -26,10 +30,19 @@ from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.lir import I64, U8, U16, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.numpy_types import scalar_of
 from skforge.compiler.representations.base import Model
+from skforge.compiler.representations.category_rows import (
+    CategoryRows,
+    SetClasses,
+    by_classes,
+)
 from skforge.compiler.representations.lane_levels import NEVER_RIGHT, RowTests
 
 #: Leaves of a tree, at most: the bits of the widest integer.
 MOST_LEAVES = 64
+
+#: Instructions, about, of a slot besides its planes, of a plane, which is a line of the
+#: first cache, too, and of a loop over slots.
+SLOT, PLANE, PART = 7.0, 2.0, 5.0
 
 _BY_BITS: dict[int, Scalar] = {8: U8, 16: U16, 32: U32, 64: I64}
 
@@ -38,14 +51,16 @@ _BY_BITS: dict[int, Scalar] = {8: U8, 16: U16, 32: U32, 64: I64}
 class LeafMasks:
     """The tests and masks of every slot.
 
-    Slot i of a tree separates leaf i from leaf i + 1, so what it excludes lies in the
-    planes up to that of leaf i, and only those are stored.
+    What a node excludes lies in the planes from that of its first leaf on the left to
+    that of its last, most often in one. Slots of one plane hold such nodes; others,
+    and those of trees with too many of a plane, are in slots of all planes up to their
+    last.
     """
 
     n_trees: int
     lanes: int  # trees of a group
     groups: int
-    n_slots: int
+    parts: tuple[tuple[int, int, int], ...]  # slots, their first plane, one past it
     planes: int  # registers of a group's masks
     slots: NDArray[Any]  # group by group, slot by slot: places, ranks, masks
     leaf_of_item: NDArray[np.int32]  # (n_trees * bits,)
@@ -59,12 +74,6 @@ class LeafMasks:
     def bits(self) -> int:
         """Bits of one tree's mask."""
         return self.planes * self.element_bits
-
-    def segments(self) -> list[tuple[int, int]]:
-        """Return how many slots have 1, 2, … planes."""
-        size = self.element_bits
-        firsts = range(0, self.n_slots, size)
-        return [(min(size, self.n_slots - i), i // size + 1) for i in firsts]
 
 
 def leaf_counts(forest: Forest) -> NDArray[np.int64]:
@@ -81,54 +90,166 @@ def mask_planes(forest: Forest, element_bits: int) -> int:
     return planes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Exclusions:
+    """What each inner node excludes, tree by tree."""
+
+    tree: NDArray[np.int64]  # (n_inner,)
+    predicate: NDArray[np.int32]
+    start: NDArray[np.int64]  # its first leaf
+    end: NDArray[np.int64]  # one past its last leaf on the left
+    leaves: NDArray[np.uint64]  # bit i for leaf i: those on its left
+    first: NDArray[np.int64]  # (n_nodes,) the first leaf below a node
+
+    @classmethod
+    def of(cls, forest: Forest) -> Exclusions:
+        """Look at trees of at most ``MOST_LEAVES`` leaves."""
+        first, last = _leaves_below(forest)
+        inner = np.flatnonzero(forest.left >= 0)
+        tree = np.searchsorted(forest.tree_offset, inner, "right") - 1
+        end = last[forest.left[inner]]
+        one, low, high = np.uint64(1), first[inner], end
+        # The leaves left of a node are not all of its tree: no shift by all bits.
+        leaves = (one << high.astype(np.uint64)) - (one << low.astype(np.uint64))
+        return cls(tree, forest.predicate[inner], low, end, leaves, first)
+
+
 def lay_leaf_masks(
     forest: Forest,
+    excluded: Exclusions,
     tests: RowTests,
+    in_slots: NDArray[np.bool_],
     lanes: int,
     dtype: type[np.unsignedinteger[Any]],
 ) -> LeafMasks:
-    """Lay every node of trees of at most ``MOST_LEAVES`` leaves out."""
+    """Lay the nodes out whose predicate takes a slot."""
     bits = 8 * np.dtype(dtype).itemsize
-    planes = mask_planes(forest, bits)
-    first, last = _leaves_below(forest)
-    inner = np.flatnonzero(forest.left >= 0)
-    tree = np.searchsorted(forest.tree_offset, inner, "right") - 1
-    end = last[forest.left[inner]]
-    slot = end - 1
-    n_slots, groups = int(end.max(initial=1)), -(-forest.n_trees // lanes)
+    planes, groups = mask_planes(forest, bits), -(-forest.n_trees // lanes)
+    own = np.flatnonzero(in_slots[excluded.predicate])
+    tree, predicate = excluded.tree[own], excluded.predicate[own]
+    low, high = excluded.start[own] // bits, (excluded.end[own] - 1) // bits + 1
+    slot, parts = _fewest_planes(tree, low, high, bits)
+    n_slots = sum(count for count, _, _ in parts)
     made = np.zeros((groups * lanes, n_slots, 2 + planes), dtype)
     made[:, :, 1] = NEVER_RIGHT
-    predicate = forest.predicate[inner]
     made[tree, slot, 0] = tests.place[predicate]
     made[tree, slot, 1] = tests.rank[predicate]
-    one, low, high = np.uint64(1), first[inner], end
-    # The leaves left of a node are not all of its tree: no shift by all bits.
-    excluded = (one << high.astype(np.uint64)) - (one << low.astype(np.uint64))
-    for k in range(planes):
-        part = excluded >> np.uint64(k * bits)
-        made[tree, slot, 2 + k] = part & np.uint64((1 << bits) - 1)
-    # The lane of a tree is where interleaving leaves it at its number's place.
-    shaped = made.reshape(groups, lanes, n_slots, -1)
-    by_lane = np.empty_like(shaped)
-    by_lane[:, _interleaved(np.arange(lanes), planes, bits)] = shaped
-    by_slot = by_lane.transpose(0, 2, 3, 1)
-    needed = [
-        by_slot[:, i : i + bits, : 3 + i // bits].reshape(groups, -1)
-        for i in range(0, n_slots, bits)
-    ]
+    made[tree, slot, 2:] = _planes(excluded.leaves[own], planes, bits)
+    by_slot = _by_lane(made.reshape(groups, lanes, n_slots, -1), planes, bits)
+    needed, at = [], 0
+    for count, begin, end in parts:
+        columns = [0, 1, *range(2 + begin, 2 + end)]
+        needed.append(by_slot[:, at : at + count, columns].reshape(groups, -1))
+        at += count
     leaf_of_item = np.zeros((forest.n_trees, planes * bits), np.int32)
     leaves = np.flatnonzero(forest.leaf >= 0)
     of_tree = np.searchsorted(forest.tree_offset, leaves, "right") - 1
-    leaf_of_item[of_tree, first[leaves]] = forest.leaf[leaves]
+    leaf_of_item[of_tree, excluded.first[leaves]] = forest.leaf[leaves]
     return LeafMasks(
         n_trees=forest.n_trees,
         lanes=lanes,
         groups=groups,
-        n_slots=n_slots,
+        parts=tuple(parts),
         planes=planes,
         slots=np.concatenate(needed, axis=1).reshape(-1),
         leaf_of_item=leaf_of_item.reshape(-1),
     )
+
+
+def _fewest_planes(
+    tree: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], bits: int
+) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
+    """Return the slot of each node and the parts, by the cheapest number of each plane.
+
+    ``low`` and ``high`` are a node's first plane and one past its last; trees ascend.
+    """
+    found = [_slots(tree, low, high, most) for most in range(bits + 1)]
+    return min(found, key=_cost)[:2]
+
+
+def _cost(found: tuple[Any, list[tuple[int, int, int]]]) -> float:
+    """Return about how many instructions the slots of a group take."""
+    return sum(PART + n * (SLOT + PLANE * (end - begin)) for n, begin, end in found[1])
+
+
+def _slots(
+    tree: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], most: int
+) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
+    """Give the first ``most`` nodes of one plane a slot of that plane, in each tree."""
+    slot = np.zeros(len(tree), np.int64)
+    left = np.ones(len(tree), np.bool_)
+    parts: list[tuple[int, int, int]] = []
+    first = 0
+    for plane in range(1, int(high.max(initial=0)) if most else 0):
+        nodes = np.flatnonzero((low == plane) & (high == plane + 1))
+        number = _number(tree[nodes])
+        nodes, number = nodes[number < most], number[number < most]
+        if len(nodes):
+            slot[nodes] = first + number
+            left[nodes] = False
+            parts.append((int(number.max()) + 1, plane, plane + 1))
+            first += parts[-1][0]
+    nodes = np.flatnonzero(left)
+    nodes = nodes[np.lexsort((-high[nodes], tree[nodes]))]
+    number = _number(tree[nodes])
+    needs = np.ones(int(number.max(initial=0)) + 1, np.int64)
+    np.maximum.at(needs, number, high[nodes])
+    slot[nodes] = first + len(needs) - 1 - number
+    ends, counts = np.unique(needs, return_counts=True)
+    for end, count in zip(ends.tolist(), counts.tolist(), strict=True):
+        parts.append((count, 0, end))
+    return slot, parts
+
+
+def _number(tree: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of each node in its tree, whose nodes lie together."""
+    return np.arange(len(tree)) - np.searchsorted(tree, tree)
+
+
+def _planes(masks: NDArray[np.uint64], planes: int, bits: int) -> NDArray[np.uint64]:
+    """Cut masks into the parts that registers hold."""
+    shifts = np.arange(0, planes * bits, bits, dtype=np.uint64)
+    cut: NDArray[np.uint64] = masks[..., None] >> shifts
+    cut &= np.uint64((1 << bits) - 1)
+    return cut
+
+
+def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
+    """Return (groups, trees, slots, parts) as (groups, slots, parts, lanes).
+
+    The lane of a tree is where interleaving leaves it at its number's place.
+    """
+    by_lane: NDArray[Any] = np.empty_like(shaped)
+    by_lane[:, _interleaved(np.arange(shaped.shape[1]), planes, bits)] = shaped
+    made: NDArray[Any] = by_lane.transpose(0, 2, 3, 1)
+    return made
+
+
+def set_masks(
+    masks: LeafMasks, excluded: Exclusions, classes: SetClasses
+) -> NDArray[Any]:
+    """Return what each class of categories leaves reachable, after all its sets."""
+    own = classes.within(excluded.predicate)
+    nodes = np.flatnonzero(own >= 0)
+    number, tree = own[nodes], excluded.tree[nodes]
+    starts = np.flatnonzero(np.diff(tree, prepend=-1))
+    lanes, groups, dtype = masks.lanes, masks.groups, masks.slots.dtype
+    every = ~np.uint64(0)
+
+    def some(right: NDArray[np.bool_]) -> NDArray[Any]:
+        reachable = np.full((len(right), groups * lanes), every)
+        kept = np.where(right[:, number], ~excluded.leaves[nodes], every)
+        if len(nodes):
+            found = np.bitwise_and.reduceat(kept, starts, axis=1)
+            reachable[:, tree[starts]] = found
+        parts = _planes(reachable, masks.planes, masks.element_bits).astype(dtype)
+        # Classes stand for slots.
+        shaped = parts.reshape(len(right), groups, lanes, -1).transpose(1, 2, 0, 3)
+        placed = _by_lane(shaped, masks.planes, masks.element_bits)
+        made: NDArray[Any] = placed.transpose(1, 0, 2, 3).reshape(len(right), -1)
+        return made
+
+    return by_classes(classes, some)
 
 
 def _leaves_below(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -188,8 +309,14 @@ def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[An
 class LeafMasksLowering:
     """Writes the evaluation of the slots."""
 
-    def __init__(self, b: Builder, masks: LeafMasks, model: Model) -> None:
-        self.b, self.masks = b, masks
+    def __init__(
+        self,
+        b: Builder,
+        masks: LeafMasks,
+        model: Model,
+        categories: CategoryRows | None = None,
+    ) -> None:
+        self.b, self.masks, self._categories = b, masks, categories
         self._slots = model("lane_slots", masks.slots)
         self._vec = Vec(scalar_of(masks.slots.dtype), masks.lanes)
 
@@ -199,15 +326,21 @@ class LeafMasksLowering:
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
         at = b.mul(group, len(masks.slots) // masks.groups)
         planes = [ones] * masks.planes
-        for count, n_planes in masks.segments():
-            step = (2 + n_planes) * masks.lanes
+        if self._categories is not None:
+            own = b.mul(group, masks.planes * masks.lanes)
+            planes = [
+                self._categories.head(b.add(own, k * masks.lanes), "and")
+                for k in range(masks.planes)
+            ]
+        for count, first, last in masks.parts:
+            step = (2 + last - first) * masks.lanes
             end = b.add(at, count * step)
 
             def slot(i: Value, some: tuple[Value, ...]) -> list[Value]:
                 return self._slot(i, codes, some)
 
-            planes[:n_planes] = b.for_(
-                at, end, b.const(step), slot, planes[:n_planes], hint="slot"
+            planes[first:last] = b.for_(
+                at, end, b.const(step), slot, planes[first:last], hint="slot"
             )
             at = end
         to = b.mul(group, masks.lanes * masks.planes)
@@ -262,9 +395,11 @@ class LeafMasksLowering:
 
 __all__ = [
     "MOST_LEAVES",
+    "Exclusions",
     "LeafMasks",
     "LeafMasksLowering",
     "lay_leaf_masks",
     "leaf_counts",
     "mask_planes",
+    "set_masks",
 ]

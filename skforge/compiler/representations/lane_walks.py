@@ -10,12 +10,16 @@ or a node says how far behind it its left child is; a leaf has its children behi
 itself and never goes right, so a walk stays there while others of its group go on::
 
     node = node + (word >> 16) + (codes[word >> 8 & 255] > (word & 255))
+
+Words are twice as wide where a place takes more than a byte: each test for a set of
+categories has a code of its own.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +72,7 @@ class CompleteRest(Rest):
     n_trees: int
     top: int  # levels above
     levels: int  # levels here
-    tests: NDArray[np.uint16]  # place and rank: level by level, then tree by tree
+    tests: NDArray[Any]  # place and rank: level by level, then tree by tree
     leaf_of_item: NDArray[np.int32]
 
     def items(
@@ -76,6 +80,7 @@ class CompleteRest(Rest):
     ) -> list[Value]:
         """Hop level by level, tree after tree within a level."""
         tests = model("rest_tests", self.tests) if self.levels else None
+        wide = self.tests.dtype == np.uint32
         base, width, at = b.mul(first, 1 << self.top), 1 << self.top, 0
         index = [b.binary("add", base, i) for i in index]
         for _ in range(self.levels):
@@ -83,7 +88,7 @@ class CompleteRest(Rest):
             made = []
             for k, i in enumerate(index):
                 word = b.load(tests, b.add(i, at + k * width))
-                right = _goes_right(b, word, codes)
+                right = _goes_right(b, b.convert(word, U32), codes, wide)
                 made.append(b.binary("add", b.binary("add", i, i), right))
             index, at, width = made, at + self.n_trees * width, 2 * width
         return [b.add(i, k * width) for k, i in enumerate(index)]
@@ -95,7 +100,7 @@ class SparseRest(Rest):
 
     in_flight = IN_FLIGHT_DEEP
 
-    words: NDArray[np.uint32]  # by node: distance, place, rank
+    words: NDArray[Any]  # by node: distance, place, rank
     below: NDArray[np.int32]  # (n_trees, 2 ** top) where a walk begins
     leaf_of_item: NDArray[np.int32]
 
@@ -104,6 +109,7 @@ class SparseRest(Rest):
     ) -> list[Value]:
         """Hop until no walk of these trees is on its way any more."""
         words = model("rest_words", self.words)
+        wide = self.words.dtype == np.int64
         below = model("rest_below", self.below.reshape(-1))
         size = self.below.shape[1]
         start = b.mul(first, size)
@@ -116,8 +122,8 @@ class SparseRest(Rest):
             made, moves = [], b.const(0)
             for node in carried[1:]:
                 word = b.load(words, node)
-                right = _goes_right(b, word, codes)
-                child = b.convert(b.binary("shr", word, 16), I64)
+                right = _goes_right(b, b.convert(word, U32), codes, wide)
+                child = b.convert(b.binary("shr", word, 32 if wide else 16), I64)
                 moves = b.binary("or", moves, child)
                 made.append(b.binary("add", b.binary("add", node, child), right))
             return [moves, *made]
@@ -129,10 +135,11 @@ class SparseRest(Rest):
         return ends
 
 
-def _goes_right(b: Builder, word: Value, codes: Buffer) -> Value:
+def _goes_right(b: Builder, word: Value, codes: Buffer, wide: bool) -> Value:
     """Return 1 where a code exceeds the rank in the low byte of a word, else 0."""
-    word = b.convert(word, U32)
-    place = b.binary("and", b.binary("shr", word, 8), 255)
+    place = b.binary("shr", word, 8)
+    if not wide:
+        place = b.binary("and", place, 255)
     # Compared as bytes where codes are: no extension, and memory as an operand.
     code = b.load(codes, b.convert(place, I64))
     if codes.element != U8:
@@ -166,9 +173,10 @@ def _complete(
     at, made = top.below, []
     for _ in range(levels):
         place, rank, children = descend(forest, tests, at)
-        made.append((place << 8 | rank).astype(np.uint16).reshape(-1))
+        made.append((place << 8 | rank).reshape(-1))
         at = children.reshape(forest.n_trees, -1)
-    joined = np.concatenate([np.zeros(0, np.uint16), *made])
+    dtype = np.uint32 if tests.wide else np.uint16
+    joined = np.concatenate([np.zeros(0, np.int32), *made]).astype(dtype)
     leaves = forest.leaf[at].reshape(-1)
     return CompleteRest(forest.n_trees, top.levels, levels, joined, leaves)
 
@@ -187,8 +195,9 @@ def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
     number = np.empty(forest.n_nodes, np.int32)
     number[every] = np.arange(len(every), dtype=np.int32)
     place, rank, children = descend(forest, tests, every)
-    distance = (number[children[:, 0]] - number[every]).astype(np.uint32)
-    words = distance << np.uint32(16) | (place << 8 | rank).astype(np.uint32)
+    distance = (number[children[:, 0]] - number[every]).astype(np.int64)
+    words = distance << (32 if tests.wide else 16) | place << 8 | rank
+    words = words if tests.wide else words.astype(np.uint32)
     leaf_of_item = np.maximum(forest.leaf[every], 0)
     return SparseRest(words, number[top.below], leaf_of_item)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.code_table import plan_codes
+from skforge.compiler.code_table import CodeTable, plan_codes
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.hir import PredictEnsemble
@@ -28,17 +28,28 @@ from skforge.compiler.representations.base import (
     RowLayout,
     register,
 )
+from skforge.compiler.representations.category_rows import (
+    CategoryRows,
+    SetClasses,
+    in_groups,
+    lay_category_table,
+    set_groups,
+)
 from skforge.compiler.representations.lane_levels import (
+    NEVER_RIGHT,
     RowTests,
     TopLevelsLowering,
     lay_top_levels,
+    set_bits,
 )
 from skforge.compiler.representations.lane_masks import (
     MOST_LEAVES,
+    Exclusions,
     LeafMasksLowering,
     lay_leaf_masks,
     leaf_counts,
     mask_planes,
+    set_masks,
 )
 from skforge.compiler.representations.lane_walks import IN_FLIGHT, Rest, plan_rest
 from skforge.compiler.representations.lane_walks import refusal as walk_refusal
@@ -56,6 +67,9 @@ MOST_LEVELS = 7
 #: Instructions, about: of a position and a slot besides their look-up of codes, of a
 #: slot's mask, of a hop of the walk, of a leaf. They choose levels, and the way.
 POSITION, SLOT, MASK, HOP, LEAF = 3.0, 4.0, 1.5, 5.0, 5.0
+
+#: Of finding a category's row, of a register of it, of a position's bit in one.
+ENTRY, READ, SET_BIT = 20.0, 3.0, 1.0
 
 #: Registers that may hold sums.
 MOST_REGISTERS = 8
@@ -118,23 +132,50 @@ class LanesLayout(RowLayout):
     def __init__(self, hir: PredictEnsemble, target: Target) -> None:
         forest = hir.forest
         self._hir = hir
-        table = plan_codes(forest, np.uint8)
+        groups = set_groups(forest)
+        classes = [SetClasses.of(forest, group) for group in groups]
+        self._sets = sets = in_groups(forest, groups)
+        table = plan_codes(forest, np.uint8, chosen=~sets)
         self._shape = shape = lane_shape(target, table.n_columns)
         self._plan = plan_row_codes(table, forest)
-        tests = RowTests(self._plan.place[table.column_of], table.rank_of)
-        self.masks = self.top = None
+        place = np.append(self._plan.place, np.int32(0))[table.column_of]
+        rank = np.where(sets, np.int32(NEVER_RIGHT), table.rank_of)
+        tests = RowTests(place, rank)
+        self.masks = self.top = self.categories = None
         self.rest: Rest | None = None
+        coded = [np.zeros(0, np.int32)] * len(classes)
         if masks_are_cheaper(forest, shape):
-            self.masks = lay_leaf_masks(forest, tests, shape.lanes, shape.dtype)
-            return
-        _, levels = cheapest_levels(forest, shape)
-        self.top = lay_top_levels(forest, tests, levels, shape.lanes, shape.dtype)
-        self.rest = plan_rest(forest, tests, self.top)
+            excluded = Exclusions.of(forest)
+            self.masks = lay_leaf_masks(
+                forest, excluded, tests, ~sets, shape.lanes, shape.dtype
+            )
+            heads = [set_masks(self.masks, excluded, own) for own in classes]
+        else:
+            _, levels = cheapest_levels(forest, shape)
+            top = lay_top_levels(forest, tests, levels, shape.lanes, shape.dtype)
+            self.top = top
+            heads = [set_bits(top, own) for own in classes]
+            below = (forest.predicate >= 0) & (forest.node_depths() >= levels)
+            coded = [own.within_any(forest.predicate[below]) for own in classes]
+        first = shape.tables * shape.lanes
+        if classes:
+            self.categories = lay_category_table(
+                classes, heads, coded, first, shape.lanes
+            )
+            for group, chosen, at in zip(
+                groups, coded, self.categories.place, strict=True
+            ):
+                place[group.predicates[chosen]] = at + np.arange(len(chosen))
+                rank[group.predicates[chosen]] = 0
+        if self.top is not None:
+            self.rest = plan_rest(forest, RowTests(place, rank), self.top)
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> None:
         """Find the row's codes and load them into registers."""
         shape, forest = self._shape, self._hir.forest
         size = shape.tables * shape.lanes
+        if self.categories is not None:
+            size += int(self.categories.size.sum())
         codes = b.alloc("codes", shape.element, b.const(size), alignment=64)
         vec = Vec(shape.element, shape.lanes)
         for k in range(shape.tables):
@@ -142,6 +183,10 @@ class LanesLayout(RowLayout):
         RowCodes(b, self._plan, forest, self._hir.comparison, model).evaluate(
             row, codes
         )
+        self._categories = None
+        if self.categories is not None:
+            self._categories = CategoryRows(b, self.categories, forest, model)
+            self._categories.find(row, codes)
         part = Vec(shape.element, shape.narrow) if shape.narrow else vec
         self._vectors = [
             b.load(codes, b.const(k * shape.lanes), part) for k in range(shape.tables)
@@ -188,7 +233,7 @@ class LanesLayout(RowLayout):
         assert self.masks is not None
         size = b.const(places * self.masks.planes)
         found = b.alloc("reachable", self._shape.element, size, alignment=64)
-        masks = LeafMasksLowering(b, self.masks, model)
+        masks = LeafMasksLowering(b, self.masks, model, self._categories)
         return (
             lambda group: masks.evaluate(group, self._vectors, found),
             lambda first, count: masks.items(first, count, found),
@@ -198,7 +243,8 @@ class LanesLayout(RowLayout):
     def _levels_way(self, b: Builder, places: int, model: Model) -> _Way:
         assert self.top is not None and self.rest is not None
         found = b.alloc("index", self._shape.element, b.const(places), alignment=64)
-        top, rest = TopLevelsLowering(b, self.top, model), self.rest
+        categories, rest = self._categories, self.rest
+        top = TopLevelsLowering(b, self.top, model, categories, self._sets)
 
         def items(first: Value, count: int) -> list[Value]:
             index = [
@@ -337,28 +383,49 @@ def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
     groups = -(-forest.n_trees // shape.lanes)
     depths = forest.leaf_depths()[1]
     deepest = int(depths.max(initial=0))
+    sets = set_groups(forest)
+    position = POSITION + shape.look_up + (SET_BIT if sets else 0.0)
+    met = _deepest_sets(forest, in_groups(forest, sets))
+    bits = 8 * np.dtype(shape.dtype).itemsize
 
     def cost(levels: int) -> float:
         hops = float(np.maximum(depths - levels, 0).sum())
-        return groups * (POSITION + shape.look_up) * (1 << levels) + HOP * hops
+        heads = len(sets) * groups * -(-((1 << levels) - 1) // bits)
+        coded = int((met >= levels).sum()) / shape.lanes
+        return groups * position * (1 << levels) + HOP * hops + READ * (heads + coded)
 
     costs = [(cost(n), n) for n in range(1, max(1, min(deepest, MOST_LEVELS)) + 1)]
     return min(costs)
 
 
+def _deepest_sets(forest: Forest, sets: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the depth of the deepest node that tests each of some predicates."""
+    inner = np.flatnonzero(forest.predicate >= 0)
+    deepest = np.zeros(forest.n_predicates, np.int64)
+    np.maximum.at(deepest, forest.predicate[inner], forest.node_depths()[inner])
+    return deepest[sets]
+
+
 def masks_cost(forest: Forest, shape: LaneShape) -> float:
     """Return about how many instructions all nodes take."""
     groups = -(-forest.n_trees // shape.lanes)
+    sets = set_groups(forest)
     slots = int(leaf_counts(forest).max(initial=1)) - 1
+    if sets:
+        inner = np.flatnonzero(forest.predicate >= 0)
+        inner = inner[~in_groups(forest, sets)[forest.predicate[inner]]]
+        tree = np.searchsorted(forest.tree_offset, inner, "right")
+        slots = int(np.bincount(tree).max(initial=0))
     planes = mask_planes(forest, 8 * np.dtype(shape.dtype).itemsize)
-    return groups * slots * (SLOT + shape.look_up + MASK * planes)
+    cost = slots * (SLOT + shape.look_up + MASK * planes)
+    return groups * (cost + READ * len(sets) * planes)
 
 
 def refusal(forest: Forest) -> str | None:
     """Say why a forest's trees cannot be put in lanes, or return None."""
     if not forest.n_predicates:
         return 'a forest of single leaves; use represent("sparse").'
-    columns = plan_codes(forest, np.uint8).n_columns
+    columns = _code_table(forest).n_columns
     if columns > MOST_COLUMNS:
         return (
             f"{columns} columns of codes, more than {MOST_COLUMNS}; use another "
@@ -367,16 +434,22 @@ def refusal(forest: Forest) -> str | None:
     return walk_refusal(forest)
 
 
+def _code_table(forest: Forest) -> CodeTable:
+    """Return the columns that a row's codes are searched in."""
+    sets = in_groups(forest, set_groups(forest))
+    return plan_codes(forest, np.uint8, chosen=~sets)
+
+
 def lanes_cost(forest: Forest, target: Target) -> float:
     """Return about how many instructions one row takes; infinite where it is no use."""
     if refusal(forest) is not None or not target.permute_entries(8):
         return float("inf")
-    table = plan_codes(forest, np.uint8)
+    table = _code_table(forest)
     shape = lane_shape(target, table.n_columns)
     compares = table.n_columns + int((table.counts > BLOCK).sum())
     # A block of thresholds is so many registers, and more masks to put together.
     registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
-    search = compares * (5 + 5 * registers)
+    search = compares * (5 + 5 * registers) + ENTRY * len(set_groups(forest))
     trees = cheapest_levels(forest, shape)[0]
     if leaf_counts(forest).max(initial=1) <= MOST_LEAVES:
         trees = min(trees, masks_cost(forest, shape))

@@ -147,9 +147,7 @@ class Ties:
         (odd,) = b.for_(zero, left, b.const(1), row, [zero], hint="row")
         return odd
 
-    def _again(
-        self, line: Value, count: Value, lines: Buffer, line_bytes: int
-    ) -> None:
+    def _again(self, line: Value, count: Value, lines: Buffer, line_bytes: int) -> None:
         b, half = self.b, self.lanes // 2
 
         def test(i: Value, _: tuple[Value, ...]) -> None:

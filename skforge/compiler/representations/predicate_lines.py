@@ -62,7 +62,6 @@ AHEAD = 3
 PLANES, MISSING_PLANE = 9, 8
 
 
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """What a job reads and writes: places in the columns, lines and numbers."""

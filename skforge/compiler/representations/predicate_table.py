@@ -130,12 +130,8 @@ def plan_predicates(
     for start in starts:
         while at < len(used) and used[at] < start + lanes:
             predicates = order[first[at] : last[at]]
-            builder.feature(
-                int(used[at] - start), predicates[~category[predicates]]
-            )
-            builder.categories(
-                int(used[at] - start), predicates[category[predicates]]
-            )
+            builder.feature(int(used[at] - start), predicates[~category[predicates]])
+            builder.categories(int(used[at] - start), predicates[category[predicates]])
             at += 1
         tile_jobs.append(len(builder.kind))
     builder.number_lines()

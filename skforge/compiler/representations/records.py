@@ -6,6 +6,7 @@ and packs the child into the feature word where both fit (8 bytes a node).
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from skforge.compiler.representations.base import (
     BufferData,
     Cursor,
     Layout,
+    SharedMemory,
     node_scalar,
 )
 from skforge.compiler.representations.encoding import TestEncoding
@@ -64,13 +66,16 @@ class RecordShape:
 class RecordLayout(Layout):
     """A buffer of records; subclasses say where a node's record is."""
 
-    def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
-        self.shape = shape
-        self.encoding = TestEncoding.of(hir)
+    def __init__(
+        self, hir: PredictEnsemble, shape: RecordShape, encoding: TestEncoding
+    ) -> None:
+        self.shape, self.encoding = shape, encoding
         self.threshold_type: Scalar = scalar_of(self.encoding.tests.threshold.dtype)
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
         self._data: tuple[BufferData, ...] = ()
         self._wide_offsets = False
+        #: The first record of those in shared memory, where some are.
+        self._shared_from: Value | None = None
 
     # ------------------------------------------------------------ filling
 
@@ -130,14 +135,42 @@ class RecordLayout(Layout):
 
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
         """Read the feature word (tile size 1); bigger tiles are read as vectors."""
-        record = self.record_of(b, tree, node)
+        record = self._stored_at(b, tree, node)
         if self._wide_offsets:
             record = b.convert(record, I64)
         base = b.mul(record, self.shape.words)
         if self.shape.tile_size > 1:
             return Cursor(tree, node, (base,))
+        if self._pairs:
+            pair = b.load(self.nodes, base, Vec(U32, 2))
+            low, high = b.extract(pair, 0), b.extract(pair, 1)
+            return Cursor(tree, node, (base, high, low))
         word = b.load(self.nodes, b.add(base, self.shape.feature_at))
         return Cursor(tree, node, (base, word))
+
+    @property
+    def _pairs(self) -> bool:
+        """Whether a node is a pair of words read at once: threshold, feature word."""
+        words = self.shape.threshold_words, self.shape.feature_at, self.shape.words
+        return self.whole_nodes and words == (1, 1, 2)
+
+    def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
+        """Return where a record is in ``nodes``."""
+        record = self.record_of(b, tree, node)
+        if self._shared_from is not None:
+            record = b.binary("sub", record, self._shared_from)
+        return record
+
+    def _share(
+        self, memory: SharedMemory, first: Value, count: Value, most: int
+    ) -> Layout:
+        """Bring ``count`` records, at most ``most``, from ``first`` on closer."""
+        b, words = memory.b, self.shape.words
+        shared = copy.copy(self)
+        lo, n = b.mul(first, words), b.mul(count, words)
+        shared.nodes = memory.copy("cached_nodes", self.nodes, lo, n, most * words)
+        shared._shared_from = first
+        return shared
 
     def _features(self, b: Builder, at: Cursor) -> Value:
         if self.shape.tile_size == 1:
@@ -150,6 +183,8 @@ class RecordLayout(Layout):
         if not self.shape.threshold_words:
             return self.encoding.code(b, self._features(b, at))
         base = at.words[0]
+        if self._pairs and self.shape.tile_size == 1:
+            return b.bitcast(at.words[2], self.threshold_type)
         if self.shape.tile_size == 1:
             return b.load(self.nodes, base, self.threshold_type)
         return b.load(self.nodes, base, Vec(self.threshold_type, self.shape.tile_size))

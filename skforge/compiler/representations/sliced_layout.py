@@ -107,7 +107,7 @@ def check_trees(forest: Forest) -> None:
         tree = int(np.argmax(too_many))
         raise ScheduleError(
             f'represent("bitsliced") takes trees of at most {1 << MAX_BITS} leaves; '
-            f"tree {tree} has {int(leaves[tree])}. Use represent(\"sparse\")."
+            f'tree {tree} has {int(leaves[tree])}. Use represent("sparse").'
         )
 
 
@@ -137,10 +137,10 @@ def slice_trees(
     folded = folds(forest)[order]
     depth = forest.tree_depths()[order].astype(np.int64)
     bits = np.zeros(len(order), np.int64)
-    bits[folded] = _classes(depth[folded])
+    bits[folded] = depth_classes(depth[folded])
     zero, one, first = n_lines, n_lines + 1, n_lines + 2
     lists = {
-        int(p): _list(
+        int(p): list_tree(
             forest, int(order[p]), line_of, Encoding(zero, one, first), code_bits
         )
         for p in np.flatnonzero(~folded)
@@ -160,7 +160,7 @@ def slice_trees(
     leaf_offset = np.cumsum(1 << bits) - (1 << bits)
     lines = np.zeros(int(n_own.sum()) + 1, np.int32)
     leaf_row = np.zeros(int((1 << bits).sum()), np.int32)
-    heaps = _Heaps(folded, bits, line_offset, leaf_offset, lines, leaf_row)
+    heaps = Heaps(folded, bits, line_offset, leaf_offset, lines, leaf_row)
     heaps.fill(forest, order, line_of)
     op_count = np.zeros(len(order), np.int64)
     for position, made in lists.items():
@@ -185,7 +185,7 @@ def slice_trees(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Heaps:
+class Heaps:
     """Arrays of which the folded trees own a part each."""
 
     folded: NDArray[np.bool_]
@@ -222,13 +222,15 @@ class _Heaps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _List:
+class ListedTree:
+    """One tree as operations on lines: see ``encode_trees.py``."""
+
     lines: NDArray[np.int32]
     ops: NDArray[np.int32]
     table: NDArray[np.int32]
 
 
-def _groups(lists: dict[int, _List], first: int) -> dict[int, NDArray[np.int32]]:
+def _groups(lists: dict[int, ListedTree], first: int) -> dict[int, NDArray[np.int32]]:
     """Give the operations of several trees to the first of them, by dependence.
 
     An operation waits for those before it that it reads; others of other trees fill
@@ -262,13 +264,13 @@ def _by_level(ops: NDArray[np.int32]) -> NDArray[np.int32]:
     return sorted_
 
 
-def _list(
+def list_tree(
     forest: Forest,
     tree: int,
     line_of: NDArray[np.int32],
     into: Encoding,
     code_bits: int,
-) -> _List:
+) -> ListedTree:
     """Encode one tree as operations, with one bit to spare where codes have it."""
     first, last = forest.tree_offset[tree], forest.tree_offset[tree + 1]
     predicate = forest.predicate[first:last].tolist()
@@ -294,10 +296,10 @@ def _list(
     bits = min(code_bits, (whole.leaves - 1).bit_length() + 1)
     lines, cubes = encode(whole, bits, into)
     ops = np.array(into.ops, np.int32).reshape(-1, 4)
-    return _List(np.array(lines, np.int32), ops, code_table(cubes, len(lines)))
+    return ListedTree(np.array(lines, np.int32), ops, code_table(cubes, len(lines)))
 
 
-def _classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
+def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the depth each tree is laid out with: few, so that the code is short.
 
     A depth joins the next greater one where that adds the fewest nodes.
@@ -307,10 +309,7 @@ def _classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
     made: NDArray[np.int64] = depth.copy()
     while len(classes) > MAX_CLASSES:
         order = sorted(classes)
-        added = [
-            classes[d] * ((1 << e) - (1 << d))
-            for d, e in pairwise(order)
-        ]
+        added = [classes[d] * ((1 << e) - (1 << d)) for d, e in pairwise(order)]
         k = int(np.argmin(added))
         low, high = order[k], order[k + 1]
         made[made == low] = high

@@ -118,7 +118,7 @@ class BitslicedLowering:
             remap = np.zeros((len(trees), 0), np.uint8)
             if self._remap(bits):
                 rows, remap = _numbered(rows, self._entries(bits))
-            values = leaf[rows].transpose(0, 2, 1)
+            values: NDArray[Any] = leaf[rows].transpose(0, 2, 1)
             values = values.reshape(len(trees) * self.width, rows.shape[1])
             if self.byte_lookup:
                 values = byte_planes(values, self._entries(bits))
@@ -283,14 +283,14 @@ class BitslicedLowering:
             step = b.const(together)
             b.for_(b.const(0), b.const(parts), step, sub_block, hint="part")
 
-    def _look_up(
-        self, depth: int, leaves: Value, output: Value, sums: Buffer
-    ) -> None:
+    def _look_up(self, depth: int, leaves: Value, output: Value, sums: Buffer) -> None:
         b = self.b
         groups = self.block // GROUP
-        tables = [
-            self._registers(depth, leaves, k) for k in range(self.width)
-        ] if self.byte_lookup and self.width == 1 else []
+        tables = (
+            [self._registers(depth, leaves, k) for k in range(self.width)]
+            if self.byte_lookup and self.width == 1
+            else []
+        )
 
         def group(g: Value, _: tuple[Value, ...]) -> None:
             planes = tuple(
@@ -375,9 +375,7 @@ class BitslicedLowering:
             value = b.reinterpret(piece, vec)
             b.store(sums, at, b.binary("add", b.load(sums, at, vec), value))
 
-    def _add_loads(
-        self, depth: int, leaves: Value, first: Value, sums: Buffer
-    ) -> None:
+    def _add_loads(self, depth: int, leaves: Value, first: Value, sums: Buffer) -> None:
         """Load leaf values one by one, add them eight rows at a time."""
         b, vec = self.b, Vec(self.sum, LOADED_ROWS)
 
@@ -442,8 +440,10 @@ def _unpacked(piece: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     per = lanes // 4
     return [
         np.concatenate(
-            [piece[p * per + s * (per // 2) : p * per + (s + 1) * (per // 2)]
-             for p in range(4)]
+            [
+                piece[p * per + s * (per // 2) : p * per + (s + 1) * (per // 2)]
+                for p in range(4)
+            ]
         )
         for s in (0, 1)
     ]

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.hir import PredictEnsemble, TiledForest
-from skforge.compiler.ir.lir import I32, Buffer, Value
+from skforge.compiler.ir.lir import I32, I64, Buffer, Value
 from skforge.compiler.representations.base import (
     BufferData,
     Cursor,
     Layout,
     Representation,
+    SharedMemory,
     node_scalar,
     register,
 )
@@ -44,7 +45,7 @@ class SparseLayout(RecordLayout):
     leaves_stay = True
 
     def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
-        super().__init__(hir, shape)
+        super().__init__(hir, shape, TestEncoding.of(hir))
         tiles, nt = hir.tiles, hir.tiles.tile_size
         block = nt + 1
         first = _tree_records(tiles)
@@ -65,6 +66,7 @@ class SparseLayout(RecordLayout):
         words = self.fill_records(hir, n_records, record, child, idle)
         self._record = record
         self._n_records = n_records
+        self._tree_records = first
         self._root = Buffer("roots", I32)
         self._first = Buffer("tree_records", I32)
         self._data = (
@@ -110,6 +112,17 @@ class SparseLayout(RecordLayout):
         end = b.load(self._first, b.binary("add", first, count))
         hi = b.convert(end, first.type)  # type: ignore[arg-type]
         prefetch_lines(b, self.nodes, b.mul(lo, words), b.mul(hi, words))
+
+    def share_trees(
+        self, memory: SharedMemory, first: Value, count: Value, most: int
+    ) -> Layout:
+        """Bring the records of consecutive trees to shared memory."""
+        b, starts = memory.b, self._tree_records
+        most = min(most, len(starts) - 1)
+        longest = int((starts[most:] - starts[: len(starts) - most]).max())
+        lo = b.convert(b.load(self._first, first), I64)
+        hi = b.convert(b.load(self._first, b.binary("add", first, count)), I64)
+        return self._share(memory, lo, b.binary("sub", hi, lo), longest)
 
 
 def _shape(hir: PredictEnsemble) -> RecordShape:

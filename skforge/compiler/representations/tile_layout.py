@@ -52,6 +52,28 @@ NEVER = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NodeTests:
+    """What a node compares, for each predicate, in the dtypes that tiles store."""
+
+    place: NDArray[np.unsignedinteger[Any]]  # of what is compared, in a row
+    rank: NDArray[Any]  # what it must exceed to go right
+    never: float  # a rank that nothing exceeds
+    top_levels: int = TOP_LEVELS
+    gone_right: NDArray[np.bool_] | None = None  # whether missing values go right
+
+    @classmethod
+    def of_codes(cls, codes: CodePlaces) -> NodeTests:
+        """Compare codes in registers."""
+        place, rank = codes.place_of.astype(np.uint8), codes.rank_of.astype(np.uint16)
+        return cls(place, rank, NEVER)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a node."""
+        return self.place.itemsize + self.rank.itemsize
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TiledTrees:
     """Every tree, by position of the walking order."""
 
@@ -60,38 +82,43 @@ class TiledTrees:
     wide: bool  # whether items are numbered by 32 bits
     row_bits: int  # of an entry that hold its row
     top_column: NDArray[np.uint16]  # (n_trees, registers, 32)
-    top_rank: NDArray[np.uint16]  # (n_trees, registers, 32)
+    top_rank: NDArray[Any]  # (n_trees, registers, 32)
     top_item: NDArray[np.uint32]  # (n_trees, exits): number << row_bits | is a leaf
     tiles: NDArray[np.uint8]  # bytes of every tile, then some to spare
     tile_offset: _Ints  # (n_trees,) byte of a tree's tile 0
     leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is nobody's
     leaf_row: NDArray[np.int32]  # row of Forest.leaf_value at each place
+    top_gone: NDArray[np.bool_] | None = None  # where missing values go right
+    rank_bytes: int = 2
+    slot_bytes: int = 3
 
     @property
     def stride(self) -> int:
         """Bytes of a tile."""
-        return tile_bytes(self.levels, self.wide)
+        return tile_bytes(self.levels, self.wide, self.slot_bytes)
 
     @property
     def column_at(self) -> int:
         """Byte of a tile where its columns begin."""
-        return 2 << self.levels
+        return self.rank_bytes << self.levels
 
     @property
     def exits_at(self) -> int:
         """Byte of a tile where its exits begin."""
-        return 3 << self.levels
+        return self.slot_bytes << self.levels
 
 
-def tile_bytes(levels: int, wide: bool) -> int:
+def tile_bytes(levels: int, wide: bool, slot_bytes: int = 3) -> int:
     """Return the bytes of a tile: a power of two, so that none crosses a line."""
-    size = (3 << levels) + (12 if wide else 8)
+    size = (slot_bytes << levels) + (12 if wide else 8)
     return 1 << (size - 1).bit_length()
 
 
-def tile_roots(nodes: TiledForest, levels: int) -> NDArray[np.bool_]:
+def tile_roots(
+    nodes: TiledForest, levels: int, top: int = TOP_LEVELS
+) -> NDArray[np.bool_]:
     """Return which single nodes are the first of a tile."""
-    below = nodes.depth - TOP_LEVELS
+    below = nodes.depth - top
     roots: NDArray[np.bool_] = (nodes.leaf < 0) & (below >= 0) & (below % levels == 0)
     return roots
 
@@ -112,29 +139,29 @@ def needs_wide(nodes: TiledForest) -> bool:
     return most_leaves(nodes) + 1 > 0xFFFF
 
 
-def tile_trees(nodes: TiledForest, codes: CodePlaces, levels: int) -> TiledTrees:
+def tile_trees(nodes: TiledForest, tests: NodeTests, levels: int) -> TiledTrees:
     """Encode every tree.
 
     Parameters
     ----------
     nodes : TiledForest
         Tiles of one node, in level order.
-    codes : CodePlaces
-        The place among a row's codes, and the rank, of each predicate.
+    tests : NodeTests
+        What each predicate compares.
     levels : int
         Levels of a tile.
     """
     wide = needs_wide(nodes)
     position = _positions(nodes.item_offset)
-    is_root = tile_roots(nodes, levels)
+    is_root = tile_roots(nodes, levels, tests.top_levels)
     number = np.cumsum(is_root) - 1  # of the tile that a node is the first of
     roots = np.flatnonzero(is_root)
     owner = position[roots]
     per_tree = np.bincount(owner, minlength=nodes.n_trees)
     first_tile = np.cumsum(per_tree) - per_tree
 
-    top = _Top(nodes, codes, number - first_tile[position])
-    body = _Body(nodes, codes, roots, levels, wide)
+    top = _Top(nodes, tests, number - first_tile[position])
+    body = _Body(nodes, tests, roots, levels, wide)
 
     # Leaves of a tree: a spare one, those of the top, then those of each tile.
     leaves = _popcount(body.leaf_exits)
@@ -155,7 +182,7 @@ def tile_trees(nodes: TiledForest, codes: CodePlaces, levels: int) -> TiledTrees
     tree, number_of, item = top.leaves()
     leaf_row[leaf_offset[tree] + number_of] = nodes.leaf[item]
     return TiledTrees(
-        top_levels=TOP_LEVELS,
+        top_levels=tests.top_levels,
         levels=levels,
         wide=wide,
         row_bits=row_bits(nodes),
@@ -166,6 +193,9 @@ def tile_trees(nodes: TiledForest, codes: CodePlaces, levels: int) -> TiledTrees
         tile_offset=first_tile * body.bytes.shape[1],
         leaf_offset=leaf_offset,
         leaf_row=leaf_row,
+        top_gone=None if tests.gone_right is None else top.gone,
+        rank_bytes=tests.rank.itemsize,
+        slot_bytes=tests.slot_bytes,
     )
 
 
@@ -173,13 +203,18 @@ class _Top:
     """The first levels of every tree."""
 
     def __init__(
-        self, nodes: TiledForest, codes: CodePlaces, tile_number: _Ints
+        self, nodes: TiledForest, tests: NodeTests, tile_number: _Ints
     ) -> None:
-        n, levels = nodes.n_trees, TOP_LEVELS
-        self._row_bits = row_bits(nodes)
-        self.column = np.zeros((n, levels - 4, LANES), np.uint16)
-        self.rank = np.full((n, levels - 4, LANES), NEVER, np.uint16)
-        columns, ranks = self.column.reshape(n, -1), self.rank.reshape(n, -1)
+        n, levels = nodes.n_trees, tests.top_levels
+        self._row_bits, self._levels = row_bits(nodes), levels
+        registers = -(-(1 << levels) // LANES) if levels else 0
+        self.column = np.zeros((n, registers, LANES), np.uint16)
+        shape = n, registers, LANES
+        self.rank: NDArray[Any] = np.full(shape, tests.never, tests.rank.dtype)
+        self.gone = np.zeros(shape, np.bool_)
+        gone = self.gone.reshape(n, registers * LANES)
+        columns = self.column.reshape(n, registers * LANES)
+        ranks = self.rank.reshape(n, registers * LANES)
         self.item = np.zeros((n, 1 << levels), np.uint32)
         self.n_leaves = np.zeros(n, np.int64)
         self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
@@ -191,8 +226,10 @@ class _Top:
             tree, heap, item = tree[inner], heap[inner], item[inner]
             if level < levels:
                 predicate = nodes.predicate[item, 0]
-                columns[tree, heap] = codes.place_of[predicate]
-                ranks[tree, heap] = codes.rank_of[predicate]
+                columns[tree, heap] = tests.place[predicate]
+                ranks[tree, heap] = tests.rank[predicate]
+                if tests.gone_right is not None:
+                    gone[tree, heap] = tests.gone_right[predicate]
                 tree = np.repeat(tree, 2)
                 heap = (2 * heap[:, None] + _SIDES).reshape(-1)
                 item = nodes.child[item].reshape(-1).astype(np.int64)
@@ -204,8 +241,8 @@ class _Top:
         rank = np.arange(len(tree)) - np.searchsorted(tree, tree)
         number = self.n_leaves[tree] + 1 + rank
         self.n_leaves += np.bincount(tree, minlength=len(self.n_leaves))
-        below = 1 << (TOP_LEVELS - level)
-        exits = (heap * below - (1 << TOP_LEVELS))[:, None] + np.arange(below)
+        below = 1 << (self._levels - level)
+        exits = (heap * below - (1 << self._levels))[:, None] + np.arange(below)
         self.item[tree[:, None], exits] = (number << self._row_bits | 1)[:, None]
         self._leaves.append((tree, number, item))
 
@@ -222,18 +259,21 @@ class _Body:
     def __init__(
         self,
         nodes: TiledForest,
-        codes: CodePlaces,
+        tests: NodeTests,
         roots: _Ints,
         levels: int,
         wide: bool,
     ) -> None:
-        self._levels, self._wide, n = levels, wide, len(roots)
+        self._wide, n = wide, len(roots)
+        size, slots = tile_bytes(levels, wide, tests.slot_bytes), 1 << levels
+        self._exits_at = tests.slot_bytes * slots
         # A spare tile: what is loaded beyond the last one stays inside.
-        self.bytes = np.zeros((n + 1, tile_bytes(levels, wide)), np.uint8)
-        slots = 1 << levels
-        rank = self.bytes.view(np.uint16)[:, :slots]
-        column = self.bytes[:, 2 * slots : 3 * slots]
-        rank[...] = NEVER
+        self.bytes = np.zeros((n + 1, size), np.uint8)
+        rank = self.bytes.view(tests.rank.dtype)[:, :slots]
+        column = self.bytes.view(tests.place.dtype)
+        first = tests.rank.itemsize * slots // tests.place.itemsize
+        column = column[:, first : first + slots]
+        rank[...] = tests.never
         self.leaf_exits = np.zeros(n, np.int64)
         self.child_exits = np.zeros(n, np.int64)
         self.first_child = np.zeros(n, np.int64)  # its item
@@ -242,8 +282,11 @@ class _Body:
         heap = np.ones(n, np.int64)
         for level in range(1, levels + 1):
             predicate = nodes.predicate[item, 0]
-            rank[tile, heap] = codes.rank_of[predicate]
-            column[tile, heap] = codes.place_of[predicate]
+            rank[tile, heap] = tests.rank[predicate]
+            column[tile, heap] = tests.place[predicate]
+            if tests.gone_right is not None:  # as bits, in the slot of no node
+                right = np.where(tests.gone_right[predicate], 1 << heap, 0)
+                column[:n, 0] += np.bincount(tile, right, n).astype(column.dtype)
             tile = np.repeat(tile, 2)
             heap = (2 * heap[:, None] + _SIDES).reshape(-1)
             item = nodes.child[item].reshape(-1).astype(np.int64)
@@ -259,7 +302,7 @@ class _Body:
 
     def store(self, first_child: _Ints, first_leaf: _Ints) -> None:
         """Write exits and first items; both numbers are minus one."""
-        n, start = len(first_child), 3 << self._levels
+        n, start = len(first_child), self._exits_at
         words = self.bytes.view(np.uint16)[:n, start // 2 :]
         words[:, 0], words[:, 1] = self.child_exits, self.leaf_exits
         first_child = np.where(self.child_exits > 0, first_child, 0)

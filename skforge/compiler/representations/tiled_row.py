@@ -94,14 +94,7 @@ class TreeLowering(TileLowering):
     def _compare_tiles(
         self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
     ) -> list[Value]:
-        b = self.b
-
-        def fetch(j: Value, _: tuple[Value, ...]) -> None:
-            for u in range(UNROLL):
-                row, number = self.parts(b.load(self.live, b.add(j, u)))
-                b.prefetch(self.tiles, self._tile(row, number, first))
-
-        b.for_(b.const(0), live, b.const(UNROLL), fetch, hint="live")
+        self.fetch_tiles(live, first)
         return super()._compare_tiles(live, first, codes, ahead)
 
     def _ahead(self, tree: Value) -> list[Value]:

@@ -51,26 +51,32 @@ class TileLowering:
         self.b, self.t, self.block, self.width = b, trees, block, width
         self._lanes, self._entries = lanes, Vec(U32, lanes)
         self._row_mask = (1 << trees.row_bits) - 1
-        self.top_column = model("top_column", trees.top_column.reshape(-1))
-        self.top_rank = model("top_rank", trees.top_rank.reshape(-1))
+        self._declare_top(model)
         self.top_item = model("top_item", trees.top_item.reshape(-1))
         self.tiles = model("tiles", trees.tiles)
         self.tile_offset = model("tile_offset", trees.tile_offset)
         self.leaf_offset = model("leaf_offset", trees.leaf_offset)
 
+    def _declare_top(self, model: Model) -> None:
+        """Declare what the tops of trees compare."""
+        self.top_column = model("top_column", self.t.top_column.reshape(-1))
+        self.top_rank = model("top_rank", self.t.top_rank.reshape(-1))
+
     def scratch(self) -> None:
         """Allocate the lists of rows and what is noted of each of them."""
         b, rows = self.b, self.block
-        registers = self.t.top_column.shape[1]
         # Lists are written by whole registers, a little past their end.
         room = b.const(rows + 2 * GROUP)
-        top = b.const(registers * rows)
-        self.top_bits = b.alloc("top_bits", U32, top, alignment=64)
+        self._scratch_top()
         self.live = b.alloc("live", U32, room, alignment=64)
         self.done = b.alloc("done", U32, room, alignment=64)
         self.bits = b.alloc("tile_bits", U16, room, alignment=64)
         words = b.const((rows + 2 * GROUP) * self._exit_words)
         self.exits = b.alloc("tile_exits", I64, words, alignment=64)
+
+    def _scratch_top(self) -> None:
+        top = self.b.const(self.t.top_column.shape[1] * self.block)
+        self.top_bits = self.b.alloc("top_bits", U32, top, alignment=64)
 
     @property
     def _exit_words(self) -> int:
@@ -133,21 +139,13 @@ class TileLowering:
         return b.binary("or", b.binary("add", heap, heap), right)
 
     def _decode_top(self, tree: Value, n: Value) -> tuple[Value, Value]:
-        b, levels = self.b, self.t.top_levels
-        exits = 1 << levels
-        items = self._top_items(tree)
+        b = self.b
+        behind = self._behind_top(tree)
         lanes = b.iota(U32, self._lanes)
 
         def group(r: Value, state: tuple[Value, ...]) -> list[Value]:
-            heap = b.const(1, self._entries)
-            bits = b.load(self.top_bits, r, self._entries)
-            for _ in range(min(levels, 5)):
-                heap = self._turn(heap, bits, heap)
-            if levels == 6:
-                bits = b.load(self.top_bits, b.add(r, self.block), self._entries)
-                heap = self._turn(heap, bits, b.binary("sub", heap, 32))
             row = b.binary("add", lanes, b.convert(r, U32))
-            item = items(row, b.binary("sub", heap, exits))
+            item = behind(r, row)
             leaf = b.compare("ne", b.binary("and", item, 1), 0)
             number = b.binary("and", item, 0xFFFFFFFF - self._row_mask)
             entry = b.binary("or", number, row)
@@ -161,6 +159,24 @@ class TileLowering:
         live, done = b.for_(zero, n, step, group, [zero, zero], hint="group")
         self._pad(live)
         return live, done
+
+    def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
+        """Return a function from rows, and where they begin, to items they reach."""
+        b, levels = self.b, self.t.top_levels
+        exits = 1 << levels
+        items = self._top_items(tree)
+
+        def found(r: Value, row: Value) -> Value:
+            heap = b.const(1, self._entries)
+            bits = b.load(self.top_bits, r, self._entries)
+            for _ in range(min(levels, 5)):
+                heap = self._turn(heap, bits, heap)
+            if levels == 6:
+                bits = b.load(self.top_bits, b.add(r, self.block), self._entries)
+                heap = self._turn(heap, bits, b.binary("sub", heap, 32))
+            return items(row, b.binary("sub", heap, exits))
+
+        return found
 
     def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
         """Return a function from rows and their exits to the items behind them."""
@@ -210,11 +226,30 @@ class TileLowering:
         following = b.binary("min", b.add(tree, 1), len(self.t.tile_offset) - 1)
         return [b.load(self.tile_offset, following)]
 
+    def fetch_tiles(self, live: Value, first: Value) -> None:
+        """Ask for the tiles of all live rows, so that their cache misses overlap."""
+        b = self.b
+
+        def fetch(j: Value, _: tuple[Value, ...]) -> None:
+            for u in range(UNROLL):
+                row, number = self.parts(b.load(self.live, b.add(j, u)))
+                b.prefetch(self.tiles, self._tile(row, number, first))
+
+        b.for_(b.const(0), live, b.const(UNROLL), fetch, hint="live")
+
+    def _passed(self, tile: Value, row: Value, codes: Buffer) -> Value:
+        """Return the bits of a tile's nodes that a row goes right at."""
+        b, t, slots = self.b, self.t, 1 << self.t.levels
+        own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
+        rank = b.load(self.tiles, tile, Vec(U16, slots))
+        registers = self._row(codes, b.mul(row, self.width))
+        code = b.permute(registers, b.convert(own, U16))
+        return b.mask_bits(b.compare("gt", code, rank), U16)
+
     def _compare_tiles(
         self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
     ) -> list[Value]:
         b, t = self.b, self.t
-        slots = 1 << t.levels
         exits: Vec | None = Vec(I64, 2) if t.wide else None
 
         def rows(j: Value, ahead: tuple[Value, ...]) -> list[Value]:
@@ -225,12 +260,7 @@ class TileLowering:
                 at = b.add(j, u)
                 row, number = self.parts(b.load(self.live, at))
                 tile = self._tile(row, number, first)
-                own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
-                rank = b.load(self.tiles, tile, Vec(U16, slots))
-                registers = self._row(codes, b.mul(row, self.width))
-                code = b.permute(registers, b.convert(own, U16))
-                passed = b.mask_bits(b.compare("gt", code, rank), U16)
-                b.store(self.bits, at, passed)
+                b.store(self.bits, at, self._passed(tile, row, codes))
                 words = b.load(self.tiles, b.add(tile, t.exits_at), exits or I64)
                 b.store(self.exits, b.mul(at, self._exit_words), words)
             return [b.add(place, 64 * LINES_AHEAD) for place in ahead]
@@ -322,4 +352,3 @@ class TileLowering:
                 add(*self.parts(b.load(self.done, b.add(j, u))))
 
         b.for_(b.const(0), n, b.const(UNROLL), rows, hint="done")
-

@@ -10,7 +10,7 @@ from __future__ import annotations
 from skforge.compiler.ir.builder import Builder
 from skforge.compiler.ir.hir import PredictEnsemble
 from skforge.compiler.ir.lir import I64, U16, Buffer, Value, Vec
-from skforge.compiler.loop_nest import vectorizes_trees
+from skforge.compiler.loop_nest import marked, vectorizes_trees
 from skforge.compiler.representations.base import (
     BlockLayout,
     BlockRows,
@@ -24,6 +24,8 @@ from skforge.compiler.representations.tile_layout import (
     FEWEST_ROW_BITS,
     LANES,
     MAX_LEAVES,
+    TOP_LEVELS,
+    NodeTests,
     TiledTrees,
     most_leaves,
     needs_wide,
@@ -39,6 +41,11 @@ from skforge.compiler.representations.tile_leaves import (
 )
 from skforge.compiler.representations.tiled_row import RowTiles
 from skforge.compiler.representations.tiled_trees import GROUP, TileLowering
+from skforge.compiler.representations.tiled_values import (
+    ValueLowering,
+    refusal,
+    value_tests,
+)
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -60,15 +67,28 @@ def tiles_of(hir: PredictEnsemble) -> tuple[CodePlaces, TiledTrees, LeafTable]:
     if key not in hir.shared:
         assert hir.codes is not None
         codes = CodePlaces.of(hir.forest, hir.codes, LANES)
-        trees = tile_trees(hir.tiles, codes, levels)
+        trees = tile_trees(hir.tiles, NodeTests.of_codes(codes), levels)
         leaves = leaf_table(hir.forest, trees.leaf_row)
         hir.shared[key] = (codes, trees, leaves)
     made: tuple[CodePlaces, TiledTrees, LeafTable] = hir.shared[key]
     return made
 
 
+def value_tiles_of(hir: PredictEnsemble) -> tuple[TiledTrees, LeafTable]:
+    """Return a forest as tiles of values, laid out once for all its kernels."""
+    levels = LEVELS[hir.nest.tile_nodes]
+    key = ("value tiles", levels)
+    if key not in hir.shared:
+        trees = tile_trees(hir.tiles, value_tests(hir.forest), levels)
+        hir.shared[key] = (trees, leaf_table(hir.forest, trees.leaf_row))
+    made: tuple[TiledTrees, LeafTable] = hir.shared[key]
+    return made
+
+
 class TileLayout(BlockLayout):
     """One forest for one target and block size."""
+
+    row_group = GROUP
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         self._hir, self._block = hir, block
@@ -91,10 +111,17 @@ class TileLayout(BlockLayout):
         groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
         self._n = b.mul(groups, GROUP)
         forest, comparison = self._hir.forest, self._hir.comparison
-        search = BucketLowering(
-            b, self.codes, forest, comparison, self._lanes, model
-        )
+        search = BucketLowering(b, self.codes, forest, comparison, self._lanes, model)
         self._missing = search.encode(rows, left, self._codes, self._block)
+
+    def _walk(self, b: Builder, tree: Value) -> None:
+        def walk(copies: int) -> None:
+            self._walks.walk(tree, self._codes, copies, self._n)
+
+        if self.codes.copies == 1:
+            walk(1)
+        else:
+            b.if_(self._missing, lambda: walk(2), lambda: walk(1))
 
     @property
     def _by_row(self) -> bool:
@@ -120,14 +147,7 @@ class TileLayout(BlockLayout):
 
     def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
         """Add the leaves that the block's rows reach in one tree."""
-
-        def walk(copies: int) -> None:
-            self._walks.walk(tree, self._codes, copies, self._n)
-
-        if self.codes.copies == 1:
-            walk(1)
-        else:
-            b.if_(self._missing, lambda: walk(2), lambda: walk(1))
+        self._walk(b, tree)
         first = b.load(self._walks.leaf_offset, tree)
         match self.leaves.kind:
             case "number":
@@ -216,24 +236,63 @@ class TileLayout(BlockLayout):
         b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
 
 
+class ValueTileLayout(TileLayout):
+    """The same by the values of rows, without codes."""
+
+    takes_rows = True
+
+    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
+        self._hir, self._block = hir, block
+        self._entry_lanes = target.vector_bits // 32
+        self.trees, self.leaves = value_tiles_of(hir)
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+        """Remember the rows of a block."""
+        self._model, hir = model, self._hir
+        walks = ValueLowering(
+            b,
+            self.trees,
+            hir.forest,
+            hir.comparison,
+            self._block,
+            self._entry_lanes,
+            model,
+        )
+        walks.scratch()
+        self._walks = self._by_values = walks
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
+        walks.take(rows, left)
+        self._codes = rows.rows
+        groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
+        self._n = b.mul(groups, GROUP)
+
+    def _walk(self, b: Builder, tree: Value) -> None:
+        self._by_values.walk_block(tree, self._codes, self._n)
+
+
 class Tiles(Representation):
     """``represent("tiles")``."""
 
     name = "tiles"
     by_blocks = True
+    by_values = True
     by_complete_tiles = True
     merges_missing = True
+    row_group = GROUP
     byte_limit = 1 << 36
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of tiles, tops and leaves, about."""
         forest = hir.forest
         levels = LEVELS[hir.nest.tile_nodes]
-        n_tiles = int(tile_roots(hir.tiles, levels).sum())
-        top = 3 * 4 * 64 * forest.n_trees
+        top, slot = TOP_LEVELS, 3
+        if hir.codes is None:
+            top, slot = 0, 2 + forest.threshold.itemsize
+        n_tiles = int(tile_roots(hir.tiles, levels, top).sum())
+        tops = 3 * 4 * (1 << top) * forest.n_trees
         width = min(4, forest.n_outputs) * forest.leaf_value.itemsize
         leaves = forest.n_nodes // 2 * width
-        return n_tiles * tile_bytes(levels, needs_wide(hir.tiles)) + top + leaves
+        return n_tiles * tile_bytes(levels, needs_wide(hir.tiles), slot) + tops + leaves
 
     def check(self, hir: PredictEnsemble) -> None:
         """Refuse what tiles of codes cannot express."""
@@ -253,22 +312,10 @@ class Tiles(Representation):
                 'represent("tiles") ends a walk at its leaf; leave out pad_trees and '
                 "unroll_walk."
             )
-        if hir.codes is None:
-            raise ScheduleError(
-                'represent("tiles") compares codes; mark the loop over blocks of rows '
-                "with quantize, not with cache_predicates."
-            )
-        columns = hir.codes.n_columns
-        if not columns:
-            raise ScheduleError(
-                'represent("tiles") compares codes, and this forest of single leaves '
-                'has none; use represent("sparse").'
-            )
-        if columns > MAX_COLUMNS:
-            raise ScheduleError(
-                f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
-                f"registers, and this forest has {columns}; use another representation."
-            )
+        if hir.codes is not None:
+            _check_codes(hir.codes.n_columns)
+        else:
+            _check_values(hir)
         most = most_leaves(hir.tiles)
         if most > MAX_LEAVES:
             raise ScheduleError(
@@ -295,6 +342,8 @@ class Tiles(Representation):
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
         """Lay codes, tiles and leaves out for blocks of ``block`` rows."""
+        if hir.codes is None:
+            return ValueTileLayout(hir, target, block)
         return TileLayout(hir, target, block)
 
     def check_lanes(self, in_lanes: bool) -> None:
@@ -303,6 +352,35 @@ class Tiles(Representation):
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
         """Lay codes, tiles and leaves out for one row at a time."""
         return RowTiles(hir, target, *tiles_of(hir))
+
+
+def _check_codes(columns: int) -> None:
+    if not columns:
+        raise ScheduleError(
+            'represent("tiles") compares codes, and this forest of single leaves '
+            'has none; use represent("sparse").'
+        )
+    if columns > MAX_COLUMNS:
+        raise ScheduleError(
+            f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
+            f"registers, and this forest has {columns}; leave quantize out, or use "
+            "another representation."
+        )
+
+
+def _check_values(hir: PredictEnsemble) -> None:
+    if marked(hir.nest.loops, "cache_predicates"):
+        raise ScheduleError(
+            'represent("tiles") compares codes or values of rows; mark the loop over '
+            "blocks of rows with quantize, or not at all, but not with "
+            "cache_predicates."
+        )
+    reason = refusal(hir.forest)
+    if reason is not None:
+        raise ScheduleError(
+            'represent("tiles") compares values of rows where they are not quantised, '
+            f"which this forest does not allow: it has {reason}."
+        )
 
 
 register(Tiles())

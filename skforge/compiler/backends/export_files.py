@@ -1,0 +1,180 @@
+"""The header of an exported library, and an example that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+#: Of each function: the dtype and the columns of what it fills.
+Results: TypeAlias = Mapping[str, tuple[str, int]]
+
+C_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int32": "int32_t",
+    "int64": "int64_t",
+}
+
+_SAYS = {
+    "predict_raw": "margins (raw scores)",
+    "predict": "what the model's own booster or estimator calls a prediction:\n"
+    " * margins after the objective's transform",
+    "predict_proba": "probabilities of the classes",
+    "predict_class": "the position of the predicted class among the classes",
+    "apply": "the leaf of each tree, by the source's numbers",
+}
+
+_CODES = ("OK", "ERROR_NULL", "ERROR_COUNT", "ERROR_CPU", "ERROR_MEMORY")
+
+
+def header_text(
+    name: str,
+    n_features: int,
+    results: Results,
+    errors: tuple[str, ...],
+    variants: tuple[str, ...],
+    scratch_bytes: int,
+    checksum: str,
+    made_by: str,
+) -> str:
+    """Return the C header of a library.
+
+    Parameters
+    ----------
+    name : str
+        Prefix of every function.
+    n_features : int
+        Columns of a row.
+    results : dict of str to (str, int)
+        dtype and columns of each function's results.
+    errors : tuple of str
+        What each code means, from 0 on.
+    variants : tuple of str
+        CPUs that code was made for, best first; empty for portable C.
+    scratch_bytes : int
+        Memory of a handle for each thread.
+    checksum : str
+        Digest of the model.
+    made_by : str
+        One line that says by what.
+    """
+    upper, model = name.upper(), f"{name}_model"
+    lines = [
+        f"/* {name}: a model as plain C functions. {made_by} */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        "#include <stdint.h>",
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        f"#define {upper}_N_FEATURES {n_features}",
+        *(
+            f"#define {upper}_{function.upper()}_COLUMNS {columns}"
+            for function, (_, columns) in results.items()
+        ),
+        f"/* {name}_checksum() of the library that this header belongs to. */",
+        f'#define {upper}_CHECKSUM "{checksum}"',
+        "",
+        f"/* What functions return; {name}_error(code) says it in words. */",
+        "enum {",
+        *(
+            f"  {upper}_{code} = {k}{',' if k + 1 < len(_CODES) else ''} /* {text} */"
+            for k, (code, text) in enumerate(zip(_CODES, errors, strict=True))
+        ),
+        "};",
+        "",
+        "/* A model that is open. Any number of threads may use it at once. */",
+        f"typedef struct {model} {model};",
+        "",
+        *_open_says(name, scratch_bytes),
+        f"int {name}_open(int threads, {model} **model);",
+        "",
+        "/* Frees a model, which nobody may use any more. NULL is none. */",
+        f"void {name}_close({model} *model);",
+        "",
+        f"/* Functions read n_rows rows of {upper}_N_FEATURES values: value c of row r",
+        " * is rows[r * row_stride + c * column_stride]. Rows without gaps have the",
+        f" * strides {upper}_N_FEATURES and 1, columns without gaps 1 and n_rows.",
+        " * Missing values are NaN, unless the model has a marker of its own. Results",
+        " * are dense, row after row. */",
+    ]
+    for function, (dtype, columns) in results.items():
+        out = C_TYPES[dtype]
+        each = f"{columns} {out}{'s' if columns != 1 else ''} a row"
+        lines += ["", f"/* {each}: {_SAYS[function]}. */"]
+        for given, c_type in (("f32", "float"), ("f64", "double")):
+            head = f"int {name}_{function}_{given}("
+            space = " " * len(head)
+            lines += [
+                f"{head}const {model} *model, const {c_type} *rows,",
+                f"{space}int64_t n_rows, int64_t row_stride,",
+                f"{space}int64_t column_stride, {out} *out);",
+            ]
+    lines += [
+        "",
+        "/* What made the library; a digest of the model; what a code means. */",
+        f"const char *{name}_version(void);",
+        f"const char *{name}_checksum(void);",
+        f"const char *{name}_error(int code);",
+    ]
+    if variants:
+        lines += [
+            "",
+            "/* Code for one CPU or several, numbered from the best: what a model",
+            " * uses, what it is called, and what the model is to use from now on",
+            f" * ({upper}_ERROR_CPU if that does not run here). */",
+            *(f"/*   {k}: {cpu} */" for k, cpu in enumerate(variants)),
+            f"int {name}_variant(const {model} *model);",
+            f"const char *{name}_variant_name(int variant);",
+            f"int {name}_select({model} *model, int variant);",
+        ]
+    lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    return "\n".join(lines)
+
+
+def _open_says(name: str, scratch_bytes: int) -> list[str]:
+    if not scratch_bytes:
+        return [
+            "/* Opens the model and gives a handle, or NULL and a code. It needs no",
+            " * memory, whatever the number of threads is, and calls allocate none. */",
+        ]
+    return [
+        "/* Opens the model for a number of threads: gives a handle, or NULL and a",
+        f" * code. It has {scratch_bytes:,} bytes of scratch for each thread. Up to",
+        " * that many calls at once allocate nothing; each further one allocates its",
+        f" * own, and frees it. {name}_close frees the model. */",
+    ]
+
+
+def example_text(name: str, results: Results, build: str) -> str:
+    """Return a program that predicts rows of text from its standard input."""
+    function = "predict" if "predict" in results else "predict_raw"
+    dtype, columns = results[function]
+    out, upper = C_TYPES[dtype], name.upper()
+    form, cast = ("%lld", "(long long)") if out == "int64_t" else ("%.17g", "")
+    return f"""/* Reads rows of {upper}_N_FEATURES numbers, prints predictions.
+ * {build} */
+#include <stdio.h>
+#include "{name}.h"
+
+int main(void) {{
+  double row[{upper}_N_FEATURES + 1];
+  {out} out[{columns}];
+  {name}_model *model;
+  int code = {name}_open(1, &model), read = 1;
+  while (!code && read == 1) {{
+    for (int k = 0; k < {upper}_N_FEATURES && read == 1; k++)
+      read = scanf("%lf", &row[k]);
+    if (read != 1) break;
+    code = {name}_{function}_f64(model, row, 1, {upper}_N_FEATURES, 1, out);
+    for (int k = 0; !code && k < {columns}; k++)
+      printf("{form}%c", {cast}out[k], k + 1 < {columns} ? ' ' : '\\n');
+  }}
+  if (code) fprintf(stderr, "%s\\n", {name}_error(code));
+  {name}_close(model);
+  return code;
+}}
+"""

@@ -1,0 +1,186 @@
+"""The opaque handle of an exported library: LLVM text that makes, lends and frees it.
+
+A handle is one block of memory: the number of the variant, and a slot of scratch for
+each thread that it was opened for. Predictions take a slot by one atomic exchange and
+give it back; where all are taken, by more calls at once than were announced, a block
+is allocated for that call alone. So nothing waits for other calls, nothing is shared
+but what is read, and a thread that dies in a call costs its slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Bytes of a cache line: of the head of a handle and of a slot's state.
+LINE = 64
+#: States of a slot.
+_FREE, _TAKEN, _ALLOCATED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """What a slot holds: converted rows, their sums, and what kernels need.
+
+    All are whole cache lines; a kernel's scratch is behind the other two.
+    """
+
+    rows: int
+    sums: int
+    kernel: int
+
+    @property
+    def bytes(self) -> int:
+        """Return the size of a slot's scratch."""
+        return self.rows + self.sums + self.kernel
+
+
+def model_text(name: str, scratch: Scratch) -> str:
+    """Return the functions of a library's handles.
+
+    ``NAME.acquire`` and ``NAME.give`` are internal: the first returns a slot's scratch
+    or null where there is no memory.
+
+    Parameters
+    ----------
+    name : str
+        Prefix of every function.
+    scratch : Scratch
+        What a slot holds.
+    """
+    slot = LINE + scratch.bytes
+    slots = slot if scratch.bytes else 0
+    return f"""
+define i32 @{name}_open(i32 %threads, ptr %to) nounwind {{
+start:
+  %no.to = icmp eq ptr %to, null
+  br i1 %no.to, label %null, label %given
+given:
+  store ptr null, ptr %to
+  %is.negative = icmp slt i32 %threads, 0
+  br i1 %is.negative, label %negative, label %ask
+ask:
+  %variant = call i32 @{name}.best()
+  %is.old = icmp slt i32 %variant, 0
+  br i1 %is.old, label %old, label %take
+take:
+  %many = zext i32 %threads to i64
+  %slots = mul i64 %many, {slots}
+  %size = add i64 %slots, {LINE}
+  %model = call ptr @aligned_alloc(i64 {LINE}, i64 %size)
+  %is.short = icmp eq ptr %model, null
+  br i1 %is.short, label %short, label %fill
+fill:
+  call void @llvm.memset.p0.i64(ptr align {LINE} %model, i8 0, i64 %size, i1 false)
+  store i32 %variant, ptr %model
+  %count.at = getelementptr i32, ptr %model, i64 1
+  store i32 %threads, ptr %count.at
+  store ptr %model, ptr %to
+  ret i32 0
+null:
+  ret i32 1
+negative:
+  ret i32 2
+old:
+  ret i32 3
+short:
+  ret i32 4
+}}
+
+define void @{name}_close(ptr %model) nounwind {{
+  call void @free(ptr %model)
+  ret void
+}}
+
+define i32 @{name}_variant(ptr %model) nounwind {{
+start:
+  %no.model = icmp eq ptr %model, null
+  br i1 %no.model, label %null, label %given
+given:
+  %variant = load atomic i32, ptr %model monotonic, align 4
+  ret i32 %variant
+null:
+  ret i32 -1
+}}
+
+define i32 @{name}_select(ptr %model, i32 %variant) nounwind {{
+start:
+  %no.model = icmp eq ptr %model, null
+  br i1 %no.model, label %null, label %given
+given:
+  %runs = call i1 @{name}.runs(i32 %variant)
+  br i1 %runs, label %yes, label %no
+yes:
+  store atomic i32 %variant, ptr %model monotonic, align 4
+  ret i32 0
+null:
+  ret i32 1
+no:
+  ret i32 3
+}}
+
+define internal ptr @{name}.acquire(ptr %model) nounwind noinline {{
+start:
+  %here = alloca i64, align 8
+  %count.at = getelementptr i32, ptr %model, i64 1
+  %count.32 = load i32, ptr %count.at
+  %count = zext i32 %count.32 to i64
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %allocate, label %choose
+choose:
+  ; threads have stacks of their own: each begins its search elsewhere
+  %stack = ptrtoint ptr %here to i64
+  %page = lshr i64 %stack, 14
+  %mixed = mul i64 %page, -7046029254386353131
+  %high = lshr i64 %mixed, 33
+  %first = urem i64 %high, %count
+  br label %look
+look:
+  %tried = phi i64 [ 0, %choose ], [ %tried.next, %next ]
+  %at = phi i64 [ %first, %choose ], [ %at.next, %next ]
+  %offset = mul i64 %at, {slot}
+  %from.head = add i64 %offset, {LINE}
+  %slot = getelementptr i8, ptr %model, i64 %from.head
+  %seen = load atomic i32, ptr %slot monotonic, align 4
+  %seems.free = icmp eq i32 %seen, {_FREE}
+  br i1 %seems.free, label %try, label %next
+try:
+  %was = atomicrmw xchg ptr %slot, i32 {_TAKEN} acquire
+  %is.free = icmp eq i32 %was, {_FREE}
+  br i1 %is.free, label %found, label %next
+next:
+  %at.after = add i64 %at, 1
+  %is.end = icmp eq i64 %at.after, %count
+  %at.next = select i1 %is.end, i64 0, i64 %at.after
+  %tried.next = add i64 %tried, 1
+  %more = icmp ult i64 %tried.next, %count
+  br i1 %more, label %look, label %allocate
+allocate:
+  %new = call ptr @aligned_alloc(i64 {LINE}, i64 {slot})
+  %is.short = icmp eq ptr %new, null
+  br i1 %is.short, label %short, label %made
+made:
+  ; rows that pad a block are computed like others: tools find nothing undefined
+  call void @llvm.memset.p0.i64(ptr align {LINE} %new, i8 0, i64 {slot}, i1 false)
+  store i32 {_ALLOCATED}, ptr %new
+  br label %found
+found:
+  %taken = phi ptr [ %slot, %try ], [ %new, %made ]
+  %scratch = getelementptr i8, ptr %taken, i64 {LINE}
+  ret ptr %scratch
+short:
+  ret ptr null
+}}
+
+define internal void @{name}.give(ptr %scratch) nounwind noinline {{
+start:
+  %slot = getelementptr i8, ptr %scratch, i64 -{LINE}
+  %state = load atomic i32, ptr %slot monotonic, align 4
+  %is.own = icmp eq i32 %state, {_ALLOCATED}
+  br i1 %is.own, label %free, label %leave
+free:
+  call void @free(ptr %slot)
+  ret void
+leave:
+  store atomic i32 {_FREE}, ptr %slot release, align 4
+  ret void
+}}"""

@@ -1,0 +1,165 @@
+"""How many blocks of a kernel a multiprocessor holds at once: a model, no GPU needed.
+
+Numbers are from the vendors' tables of compute capabilities and instruction-set
+guides. What limits the blocks is named, because that is what a schedule can change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from skforge.exceptions import TargetError
+
+Limit: TypeAlias = Literal["registers", "shared memory", "warps", "blocks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiprocessor:
+    """What one multiprocessor (AMD: compute unit) holds.
+
+    Parameters
+    ----------
+    parts : int
+        Schedulers, each with its share of registers and warps.
+    registers : int
+        Registers of one thread's lane in a part: warps of a part times registers of
+        a thread fit into it.
+    register_unit : int
+        Registers of a thread are rounded up to this.
+    warps : int
+        Of a part.
+    blocks : int
+        Of the multiprocessor.
+    shared_bytes : int
+        Of the multiprocessor.
+    reserved_bytes : int
+        Shared memory that each block costs on top of its own.
+    shared_unit : int
+        Shared memory of a block is rounded up to this.
+    warp_size : int
+        Threads of a warp.
+    """
+
+    parts: int
+    registers: int
+    register_unit: int
+    warps: int
+    blocks: int
+    shared_bytes: int
+    reserved_bytes: int
+    shared_unit: int
+    warp_size: int
+
+
+def _nvidia(warps: int, blocks: int, kilobytes: int, reserved: int) -> Multiprocessor:
+    return Multiprocessor(
+        parts=4,
+        registers=65536 // 4 // 32,
+        register_unit=8,
+        warps=warps // 4,
+        blocks=blocks,
+        shared_bytes=kilobytes << 10,
+        reserved_bytes=reserved,
+        shared_unit=256 if not reserved else 128,
+        warp_size=32,
+    )
+
+
+def _amd(
+    parts: int, registers: int, unit: int, warps: int, warp_size: int
+) -> Multiprocessor:
+    return Multiprocessor(
+        parts=parts,
+        registers=registers,
+        register_unit=unit,
+        warps=warps,
+        blocks=32,
+        shared_bytes=64 << 10,
+        reserved_bytes=0,
+        shared_unit=512,
+        warp_size=warp_size,
+    )
+
+
+MULTIPROCESSORS: dict[str, Multiprocessor] = {
+    "sm_75": _nvidia(32, 16, 64, 0),
+    "sm_80": _nvidia(64, 32, 164, 1024),
+    "sm_86": _nvidia(48, 16, 100, 1024),
+    "sm_89": _nvidia(48, 24, 100, 1024),
+    "sm_90": _nvidia(64, 32, 228, 1024),
+    "sm_100": _nvidia(64, 32, 228, 1024),
+    "sm_120": _nvidia(48, 24, 100, 1024),
+    "gfx908": _amd(4, 256, 4, 10, 64),
+    "gfx90a": _amd(4, 512, 8, 8, 64),
+    "gfx942": _amd(4, 512, 8, 8, 64),
+    "gfx1030": _amd(2, 1024, 16, 16, 32),
+    "gfx1100": _amd(2, 1536, 24, 16, 32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Blocks and warps of one kernel on one multiprocessor.
+
+    Parameters
+    ----------
+    blocks : int
+        Resident at once; 0 means that the kernel cannot be launched.
+    warps : int
+        Of those blocks.
+    fraction : float
+        Of the warps that the multiprocessor could hold.
+    limit : str
+        What allows no more blocks.
+    """
+
+    blocks: int
+    warps: int
+    fraction: float
+    limit: Limit
+
+
+def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
+    """Return how many blocks of a kernel run at once on a multiprocessor.
+
+    Parameters
+    ----------
+    arch : str
+        "sm_80", "gfx90a", …
+    threads : int
+        Of a block.
+    registers : int
+        Of a thread, as the compiler says.
+    shared_bytes : int
+        Of a block, static and dynamic.
+
+    Examples
+    --------
+    >>> occupancy("sm_90", threads=256, registers=40, shared_bytes=0)
+    Occupancy(blocks=6, warps=48, fraction=0.75, limit='registers')
+    """
+    sm = MULTIPROCESSORS.get(arch)
+    if sm is None:
+        raise TargetError(
+            f"Occupancy of {arch!r} is not known; use one of "
+            f"{', '.join(MULTIPROCESSORS)}."
+        )
+    warps = _up(threads, sm.warp_size) // sm.warp_size
+    resident = sm.registers // max(sm.register_unit, _up(registers, sm.register_unit))
+    shared = _up(shared_bytes + sm.reserved_bytes, sm.shared_unit)
+    limits: dict[Limit, int] = {
+        "warps": sm.parts * sm.warps // warps,
+        "registers": sm.parts * resident // warps,
+        "shared memory": sm.shared_bytes // shared if shared else sm.blocks,
+        "blocks": sm.blocks,
+    }
+    limit: Limit = min(limits, key=lambda name: limits[name])
+    blocks = limits[limit]
+    return Occupancy(
+        blocks, blocks * warps, blocks * warps / (sm.parts * sm.warps), limit
+    )
+
+
+def _up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit

@@ -1,0 +1,207 @@
+"""What kernels use, read from compilers' output: registers, spills, stack, shared."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from skforge.exceptions import CompilerError
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """What one thread or block of a kernel uses.
+
+    Parameters
+    ----------
+    registers : int
+        Of one thread; vector registers on AMD.
+    spill_bytes : int
+        Registers that went to memory, in bytes of one thread; zero is wanted.
+    stack_bytes : int
+        Local memory of one thread: arrays with an index that is no constant, too.
+    shared_bytes : int
+        Static shared memory of a block; the emitter's is all dynamic.
+    scalar_registers : int
+        AMD only.
+    warp_size : int
+        Threads that run in lock-step.
+    """
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    scalar_registers: int = 0
+    warp_size: int = 32
+
+
+# ---------------------------------------------------------------- NVIDIA
+
+_KERNEL = re.compile(r"Compiling entry function '(\w+)'")
+_STACK = re.compile(
+    r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+)
+_USED = re.compile(r"Used (\d+) registers(.*)")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def nvrtc_resources(log: str) -> dict[str, KernelResources]:
+    """Return what each kernel uses, from the log of ``--ptxas-options=-v``."""
+    found: dict[str, KernelResources] = {}
+    name, stack, spills = "", 0, 0
+    for line in log.splitlines():
+        if match := _KERNEL.search(line):
+            name, stack, spills = match[1], 0, 0
+        elif match := _STACK.search(line):
+            stack, spills = int(match[1]), max(int(match[2]), int(match[3]))
+        elif (match := _USED.search(line)) and name:
+            shared = _SHARED.search(match[2])
+            found[name] = KernelResources(
+                int(match[1]), spills, stack, int(shared[1]) if shared else 0
+            )
+    return found
+
+
+# Of .nv.info: what an entry says, and how its value is held.
+_REGISTERS, _FRAME, _SIZED = 0x2F, 0x11, 4
+
+
+def cubin_resources(code: bytes) -> dict[str, KernelResources]:
+    """Return what each kernel of a cubin uses, without the log of its compiler.
+
+    A cubin does not say which of a thread's local memory is spilled registers: all of
+    it is ``stack_bytes``. Static shared memory, of which the emitter's kernels have
+    none, is not looked up.
+    """
+    try:
+        return _cubin_resources(code)
+    except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
+        raise CompilerError("The cubin does not say what its kernels use.") from error
+
+
+def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
+    (at,) = struct.unpack_from("<Q", code, 40)
+    size, count, names = struct.unpack_from("<3H", code, 58)
+    headers = [struct.unpack_from("<2I4Q", code, at + size * i) for i in range(count)]
+
+    def text(start: int) -> str:
+        return code[start : code.index(0, start)].decode()
+
+    sections = {text(headers[names][4] + h[0]): h[4:6] for h in headers}
+    symbols, strings = sections[".symtab"][0], sections[".strtab"][0]
+    found: dict[int, dict[int, int]] = {}
+    at, length = sections[".nv.info"]
+    end = at + length
+    while at < end:
+        kind, what, value = struct.unpack_from("<BBH", code, at)
+        if kind == _SIZED and what in (_REGISTERS, _FRAME):
+            symbol, number = struct.unpack_from("<2I", code, at + 4)
+            found.setdefault(symbol, {})[what] = number
+        at += 4 + (value if kind == _SIZED else 0)
+    made = {}
+    for symbol, facts in found.items():
+        name = text(strings + struct.unpack_from("<I", code, symbols + 24 * symbol)[0])
+        made[name] = KernelResources(facts[_REGISTERS], 0, facts.get(_FRAME, 0), 0)
+    return made
+
+
+# ---------------------------------------------------------------- AMD
+
+
+def hip_resources(code: bytes) -> dict[str, KernelResources]:
+    """Return what each kernel uses, from the metadata note of an AMD code object."""
+    at = code.find(b"AMDGPU\0\0")
+    if at < 12:
+        raise CompilerError("The AMD code object has no metadata note.")
+    _, size, _ = struct.unpack_from("<III", code, at - 12)
+    notes = unpack_message(code[at + 8 : at + 8 + size])
+    return {
+        kernel[".name"]: KernelResources(
+            registers=kernel[".vgpr_count"],
+            spill_bytes=4
+            * (kernel.get(".vgpr_spill_count", 0) + kernel.get(".sgpr_spill_count", 0)),
+            stack_bytes=kernel[".private_segment_fixed_size"],
+            shared_bytes=kernel[".group_segment_fixed_size"],
+            scalar_registers=kernel[".sgpr_count"],
+            warp_size=kernel[".wavefront_size"],
+        )
+        for kernel in notes["amdhsa.kernels"]
+    }
+
+
+def unpack_message(data: bytes) -> Any:
+    """Return the value of a MessagePack text of maps, lists, strings and integers.
+
+    Examples
+    --------
+    >>> unpack_message(bytes([0x82, 0xA1, 97, 5, 0xA1, 98, 0x92, 0xC3, 0xCD, 1, 0]))
+    {'a': 5, 'b': [True, 256]}
+    """
+    value, _ = _unpack(data, 0)
+    return value
+
+
+_NUMBERS = {
+    0xCC: ">B",
+    0xCD: ">H",
+    0xCE: ">I",
+    0xCF: ">Q",
+    0xD0: ">b",
+    0xD1: ">h",
+    0xD2: ">i",
+    0xD3: ">q",
+    0xCA: ">f",
+    0xCB: ">d",
+}
+# Lengths of strings, byte strings, lists and maps.
+_LENGTHS = {
+    0xD9: ">B",
+    0xDA: ">H",
+    0xDB: ">I",
+    0xC4: ">B",
+    0xC5: ">H",
+    0xC6: ">I",
+    0xDC: ">H",
+    0xDD: ">I",
+    0xDE: ">H",
+    0xDF: ">I",
+}
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+
+
+def _unpack(data: bytes, at: int) -> tuple[Any, int]:
+    code = data[at]
+    at += 1
+    if code < 0x80:
+        return code, at
+    if code >= 0xE0:
+        return code - 256, at
+    if code in _CONSTANTS:
+        return _CONSTANTS[code], at
+    if code in _NUMBERS:
+        (number,) = struct.unpack_from(_NUMBERS[code], data, at)
+        return number, at + struct.calcsize(_NUMBERS[code])
+    if code < 0xC0:
+        length = code & (31 if code >= 0xA0 else 15)
+    elif code in _LENGTHS:
+        (length,) = struct.unpack_from(_LENGTHS[code], data, at)
+        at += struct.calcsize(_LENGTHS[code])
+    else:
+        raise CompilerError(f"MessagePack type {code:#x} is not known.")
+    if code <= 0x8F or code in (0xDE, 0xDF):
+        pairs = {}
+        for _ in range(length):
+            key, at = _unpack(data, at)
+            pairs[key], at = _unpack(data, at)
+        return pairs, at
+    if code <= 0x9F or code in (0xDC, 0xDD):
+        items = []
+        for _ in range(length):
+            item, at = _unpack(data, at)
+            items.append(item)
+        return items, at
+    raw = data[at : at + length]
+    return (raw if 0xC4 <= code <= 0xC6 else raw.decode()), at + length

@@ -1,0 +1,220 @@
+"""Results drawn with matplotlib: distributions, slowdowns, sensitivity."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import InvalidInputError
+from skforge.tuning.result import TuningResult
+
+Array = NDArray[Any]
+
+
+def distribution(result: TuningResult, ax: Any = None) -> Any:
+    """Draw how many schedules are how much slower than the best (SilvanForge, Fig. 5).
+
+    Parameters
+    ----------
+    result : TuningResult
+        Its trials that were timed, those given up included.
+    ax : matplotlib.axes.Axes, default=None
+        What to draw on; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        One stepped histogram for each batch size.
+    """
+    ax = _axes(ax)
+    times = _slowdowns(result)
+    most = max((values.max() for values in times.values()), default=2.0)
+    edges = np.geomspace(1.0, max(2.0, most), 25)
+    for n_rows, values in times.items():
+        ax.hist(values, bins=edges, histtype="step", label=f"{n_rows} rows")
+    ax.set_xscale("log")
+    ax.set_xlabel("time by that of the fastest schedule")
+    ax.set_ylabel("schedules")
+    ax.legend()
+    return ax
+
+
+def slowdown(result: TuningResult, ax: Any = None) -> Any:
+    """Draw each trial's time by the default's, in order, and the best so far.
+
+    Parameters
+    ----------
+    result : TuningResult
+        What to draw.
+    ax : matplotlib.axes.Axes, default=None
+        What to draw on; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    ax = _axes(ax)
+    for n_rows in _sizes(result):
+        ratios = [
+            trial.relative
+            for trial in result.trials
+            if trial.n_rows == n_rows and trial.samples
+        ]
+        order = np.arange(1, len(ratios) + 1)
+        (line,) = ax.plot(order, np.minimum.accumulate(ratios), label=f"{n_rows} rows")
+        ax.plot(order, ratios, ".", color=line.get_color())
+    ax.axhline(1.0, color="grey", linewidth=0.5)
+    ax.set_yscale("log")
+    ax.set_xlabel("schedules tried")
+    ax.set_ylabel("time by that of the default schedule")
+    ax.legend()
+    return ax
+
+
+def sensitivity_matrix(result: TuningResult) -> tuple[list[int], Array]:
+    """Return how much slower the best schedule of one batch size is at another.
+
+    Parameters
+    ----------
+    result : TuningResult
+        The more sizes its schedules were timed at, the fuller the matrix: an
+        exhaustive search of the same space for each size fills it.
+
+    Returns
+    -------
+    sizes : list of int
+        Batch sizes, ascending.
+    slowdown : ndarray of shape (n, n)
+        Row: the size that is run. Column: the size whose best schedule is used. NaN
+        where that schedule was not timed.
+    """
+    sizes = _sizes(result)
+    times: dict[int, dict[Schedule, float]] = {size: {} for size in sizes}
+    for trial in result.trials:
+        if trial.usable and trial.schedule is not None:
+            times[trial.n_rows][trial.schedule] = trial.relative
+    matrix = np.full((len(sizes), len(sizes)), np.nan)
+    for column, size in enumerate(sizes):
+        best = min(times[size], key=times[size].__getitem__, default=None)
+        for row, other in enumerate(sizes):
+            if best is not None and best in times[other]:
+                matrix[row, column] = times[other][best] / min(times[other].values())
+    return sizes, matrix
+
+
+def sensitivity(result: TuningResult, ax: Any = None) -> Any:
+    """Draw the matrix across batch sizes (SilvanForge, Figure 2a).
+
+    Parameters
+    ----------
+    result : TuningResult
+        What to draw.
+    ax : matplotlib.axes.Axes, default=None
+        What to draw on; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    sizes, matrix = sensitivity_matrix(result)
+    return draw_matrix([f"{size}" for size in sizes], matrix, "batch size", _axes(ax))
+
+
+def model_sensitivity(
+    times: Mapping[str, Mapping[Schedule, float]],
+) -> tuple[list[str], Array]:
+    """Return how much slower the best schedule of one model is on another.
+
+    Parameters
+    ----------
+    times : mapping of str to mapping of Schedule to float
+        By model, the time of each schedule at one batch size.
+
+    Returns
+    -------
+    names : list of str
+        The models.
+    slowdown : ndarray of shape (n, n)
+        Row: the model that is run. Column: the model whose best schedule is used.
+    """
+    names = list(times)
+    matrix = np.full((len(names), len(names)), np.nan)
+    for column, name in enumerate(names):
+        if not times[name]:
+            continue
+        best = min(times[name], key=times[name].__getitem__)
+        for row, other in enumerate(names):
+            if best in times[other]:
+                matrix[row, column] = times[other][best] / min(times[other].values())
+    return names, matrix
+
+
+def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
+    """Draw a matrix of slowdowns, each written in its cell.
+
+    Parameters
+    ----------
+    labels : list of str
+        Of rows and columns.
+    matrix : ndarray of shape (n, n)
+        As :func:`sensitivity_matrix` and :func:`model_sensitivity` return it.
+    what : str
+        What the labels are.
+    ax : matplotlib.axes.Axes, default=None
+        What to draw on; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    ax = _axes(ax)
+    image = ax.imshow(matrix, cmap="YlOrRd", vmin=1.0)
+    ax.figure.colorbar(image, ax=ax, label="times slower than the best")
+    places = np.arange(len(labels))
+    ax.set_xticks(places, labels, rotation=45, ha="right")
+    ax.set_yticks(places, labels)
+    ax.set_xlabel(f"best schedule of this {what}")
+    ax.set_ylabel(f"run at this {what}")
+    for row, column in np.ndindex(matrix.shape):
+        if np.isfinite(matrix[row, column]):
+            text = f"{matrix[row, column]:.2f}"
+            ax.text(column, row, text, ha="center", va="center", fontsize=8)
+    return ax
+
+
+def _slowdowns(result: TuningResult) -> dict[int, Array]:
+    found = {}
+    for n_rows in _sizes(result):
+        times = np.array(
+            [t.relative for t in result.trials if t.n_rows == n_rows and t.samples]
+        )
+        found[n_rows] = times / times.min()
+    return found
+
+
+def _sizes(result: TuningResult) -> list[int]:
+    sizes = sorted({t.n_rows for t in result.trials if t.samples})
+    if not sizes:
+        raise InvalidInputError(
+            "nothing was timed in this search, so that there is nothing to draw."
+        )
+    return sizes
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InvalidInputError(
+            "drawing needs matplotlib: pip install 'skforge[plot]'."
+        ) from error
+    if "matplotlib.pyplot" in sys.modules:  # a notebook or a session with windows
+        return sys.modules["matplotlib.pyplot"].subplots()[1]
+    return Figure(layout="constrained").add_subplot()

@@ -1,0 +1,90 @@
+"""Progress of a search: a bar in terminals and notebooks, lines in a log."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from skforge.compiler.default_schedule import BatchRange
+from skforge.tuning.result import range_text
+
+
+class Progress:
+    """Shows how far a search is; nothing with ``verbose=0``.
+
+    In a terminal or a notebook it is one bar that is redrawn; anywhere else one line
+    for each range of batch sizes, with ``verbose=2`` one for each candidate.
+
+    Parameters
+    ----------
+    verbose : int
+        0, 1 or 2.
+    seconds : float
+        The budget, which the bar fills.
+    n_ranges : int
+        How many ranges there are.
+    stream : file, default=None
+        Where lines go; None is standard error.
+    """
+
+    def __init__(
+        self, verbose: int, seconds: float, n_ranges: int, stream: Any = None
+    ) -> None:
+        self._verbose, self._seconds, self._n_ranges = verbose, seconds, n_ranges
+        self._stream = stream
+        self._bar: Any = None
+        self._task: Any = None
+        self._last: tuple[BatchRange, int, float, float] | None = None
+
+    def __enter__(self) -> Progress:
+        """Begin."""
+        if not self._verbose:
+            return self
+        from rich.console import Console
+
+        console = Console(file=self._stream, stderr=self._stream is None)
+        if console.is_terminal or console.is_jupyter:
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("tuning"),
+                BarColumn(),
+                TextColumn("{task.completed:.1f} of {task.total:.1f} s"),
+                TextColumn("{task.fields[what]}"),
+                console=console,
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._seconds, what="")
+        return self
+
+    def tell(
+        self, batch: BatchRange, n_trials: int, best: float, seconds: float
+    ) -> None:
+        """Show that a candidate was measured."""
+        now = (batch, n_trials, best, seconds)
+        before, self._last = self._last, now
+        if self._bar is not None:
+            self._bar.update(self._task, completed=seconds, what=_line(*now))
+        elif self._verbose > 1:
+            self._print(_line(*now))
+        elif self._verbose and before is not None and before[0] != batch:
+            self._print(_line(*before))
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._verbose == 1 and self._last is not None:
+            self._print(_line(*self._last))
+
+    def _print(self, text: str) -> None:
+        print(f"tuning: {text}", file=self._stream or sys.stderr, flush=True)
+
+
+def _line(batch: BatchRange, n_trials: int, best: float, seconds: float) -> str:
+    return (
+        f"{range_text(batch)} rows, {n_trials} trials, {1 / best:.2f} times the "
+        f"default, {seconds:.1f} s"
+    )

@@ -1,0 +1,412 @@
+"""What a search found: a frozen table of everything that was tried."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from skforge.compiler.default_schedule import BatchRange
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import InvalidInputError
+from skforge.tuning.trial import DEFAULT, STATUSES, Candidate, Trial
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TuningResult:
+    """Everything that was tried, and the schedules that were chosen.
+
+    Parameters
+    ----------
+    table : mapping of (int, int or None) to Schedule
+        The chosen schedule of each range of batch sizes.
+    trials : tuple of Trial
+        One row for each candidate and batch size, in the order of trying.
+    strategy : str
+        What proposed the candidates.
+    target : str
+        What was measured on, as a sentence.
+    reduction : str
+        How leaf values were summed.
+    n_threads : int
+        Threads that a call could use.
+    budget : float or None
+        Seconds allowed.
+    seconds : float
+        Seconds taken, compiling included.
+    space : str
+        What was searched, with its size.
+    n_points : int or None
+        Its points, times the ranges that were searched: what an exhaustive search
+        tries. None if they are too many to be counted.
+    n_tried : int
+        Points that were tried, whatever became of them.
+    trying_seconds : float
+        Seconds that these took: not the default schedules, nor the last comparison.
+    notes : tuple of str
+        What was not as usual: rows that were drawn, an interruption, a record.
+    complete : bool
+        Whether every strategy came to its end.
+    """
+
+    table: Mapping[BatchRange, Schedule]
+    trials: tuple[Trial, ...] = field(repr=False)
+    strategy: str
+    target: str
+    reduction: str = "exact"
+    n_threads: int = 1
+    budget: float | None = None
+    seconds: float = 0.0
+    space: str = ""
+    n_points: int | None = None
+    n_tried: int = 0
+    trying_seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    complete: bool = True
+
+    def __post_init__(self) -> None:
+        """Keep read-only copies."""
+        object.__setattr__(self, "table", MappingProxyType(dict(self.table)))
+        object.__setattr__(self, "trials", tuple(self.trials))
+        object.__setattr__(self, "notes", tuple(self.notes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from text: a read-only view does not pickle."""
+        return TuningResult.from_json, (self.to_json(),)
+
+    # ---------------------------------------------------------------- content
+
+    @property
+    def best(self) -> dict[BatchRange, Trial]:
+        """For each range of ``table``, the trial of its schedule.
+
+        Ranges for which nothing was timed, as with a record, are left out.
+        """
+        found = {}
+        for batch, schedule in self.table.items():
+            rows = [t for t in self.trials if t.schedule == schedule and t.usable]
+            inside = [t for t in rows if _inside(t.n_rows, batch)]
+            if inside:
+                found[batch] = min(inside, key=lambda t: t.relative)
+        return found
+
+    def speedup(self, n_rows: int) -> float:
+        """Return how many times faster than the default the choice for a size is.
+
+        By the measured size that is nearest; 1.0 where nothing was timed.
+        """
+        last = None
+        for batch, trial in sorted(self.best.items()):
+            if batch[0] <= n_rows or last is None:
+                last = trial
+        return 1.0 if last is None else 1 / last.relative
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the table as plain values, one dict a trial."""
+        made = []
+        for number, trial in enumerate(self.trials):
+            low, high = trial.spread
+            made.append(
+                {
+                    "trial": number,
+                    "machine": trial.machine,
+                    "first_row": trial.batch[0],
+                    "last_row": trial.batch[1],
+                    "n_rows": trial.n_rows,
+                    "origin": trial.candidate.origin,
+                    "status": trial.status,
+                    "reason": trial.reason,
+                    "seconds": trial.seconds,
+                    "low": low,
+                    "high": high,
+                    "us_per_row": trial.seconds / trial.n_rows * 1e6,
+                    "relative": trial.relative,
+                    "n_samples": len(trial.samples),
+                    "compile_seconds": trial.compile_seconds,
+                    "digest": trial.digest,
+                    "schedule": trial.schedule,
+                    "params": dict(trial.candidate.params),
+                }
+            )
+        return made
+
+    def to_pandas(self) -> Any:
+        """Return a frame with a row for each trial, parameters in columns ``param_*``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``seconds``, ``low`` and ``high`` are the median and the quartiles of one
+            call, ``relative`` its ratio to the default's.
+        """
+        import pandas
+
+        rows = self.rows()
+        for row in rows:
+            row |= {f"param_{k}": v for k, v in row.pop("params").items()}
+        return pandas.DataFrame(rows)
+
+    def beside(self, other: TuningResult) -> TuningResult:
+        """Return this result with the trials of another machine's after its own.
+
+        The table stays this one's: which machine a batch goes to is not said here.
+        """
+        return replace(
+            self,
+            trials=(*self.trials, *other.trials),
+            target=f"{self.target} and {other.target}",
+            space=f"{self.space} and {other.space}",
+            n_points=None
+            if self.n_points is None or other.n_points is None
+            else self.n_points + other.n_points,
+            n_tried=self.n_tried + other.n_tried,
+            trying_seconds=self.trying_seconds + other.trying_seconds,
+            seconds=self.seconds + other.seconds,
+            budget=None
+            if self.budget is None or other.budget is None
+            else self.budget + other.budget,
+            notes=tuple(dict.fromkeys((*self.notes, *other.notes))),
+            complete=self.complete and other.complete,
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Return how many trials ended each way."""
+        counted = Counter(trial.status for trial in self.trials)
+        return {status: counted[status] for status in STATUSES if counted[status]}
+
+    @property
+    def share_tried(self) -> float | None:
+        """What share of all points was tried; None if their number is not known."""
+        return self.n_tried / self.n_points if self.n_points else None
+
+    @property
+    def exhaustive_seconds(self) -> float | None:
+        """An *estimate* of what trying all points would take: nobody did.
+
+        What a candidate took here on average, compiling and the first look at it
+        included, times ``n_points``. None where that is not known.
+        """
+        if not (self.n_points and self.n_tried and self.trying_seconds):
+            return None
+        return self.trying_seconds / self.n_tried * self.n_points
+
+    def summary(self) -> str:
+        """Return a few lines: what was searched, what was found, how long it took."""
+        budget = "" if self.budget is None else f" of {self.budget:g}"
+        lines = [
+            f"{self.strategy} on {self.target}, {self.reduction} sums, "
+            f"{self.n_threads} thread(s): {self.seconds:.2f}{budget} s"
+        ]
+        if self.space:
+            lines.append(f"searched {self.space}")
+        whole = self.exhaustive_seconds
+        if whole is not None:
+            lines.append(
+                f"tried {self.n_tried:,} of {self.n_points:,} points, "
+                f"{_share(self.n_tried, self.n_points or 1)}; all of them would take "
+                f"about {whole:.3g} s, an estimate, of which this search took "
+                f"{_share(self.seconds, whole)}"
+            )
+        counted = ", ".join(f"{n} {status}" for status, n in self.counts().items())
+        lines.append(f"{len(self.trials)} trials: {counted or 'none'}")
+        best = self.best
+        for batch, schedule in sorted(self.table.items(), key=lambda item: item[0][0]):
+            trial = best.get(batch)
+            speed = "not measured"
+            if trial is not None:
+                low, high = (1e6 * s / trial.n_rows for s in trial.spread)
+                speed = (
+                    f"{trial.seconds / trial.n_rows * 1e6:.3g} us a row "
+                    f"({low:.3g} to {high:.3g}) at {trial.n_rows}, "
+                    f"{1 / trial.relative:.2f} times the default"
+                )
+            lines.append(f"  {range_text(batch)} rows: {speed}\n    {schedule!r}")
+        lines += [f"note: {note}" for note in self.notes]
+        if not self.complete:
+            lines.append("note: the budget ended before the search did")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """Return the summary."""
+        return self.summary()
+
+    def plot(self, kind: str = "distribution", **options: Any) -> Any:
+        """Draw the result with matplotlib.
+
+        Parameters
+        ----------
+        kind : {"distribution", "slowdown", "sensitivity"}
+            Times by the best of each batch size, as in Figure 5 of SilvanForge; the
+            slowdown of every trial, in order, with the best so far; how much slower
+            the best schedule of one batch size is at another, as in Figure 2.
+        **options : dict
+            ``ax``, the axes to draw on.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        from skforge.tuning.plots import distribution, sensitivity, slowdown
+
+        made = {
+            "distribution": distribution,
+            "slowdown": slowdown,
+            "sensitivity": sensitivity,
+        }
+        if kind not in made:
+            raise InvalidInputError(
+                f"kind must be one of {', '.join(made)}. Got {kind!r} instead."
+            )
+        return made[kind](self, **options)
+
+    # --------------------------------------------------------------- storage
+
+    def to_json(self) -> str:
+        """Return the result as JSON text; schedules are written once each."""
+        schedules: dict[Schedule, int] = {}
+
+        def number(schedule: Schedule | None) -> int | None:
+            if schedule is None:
+                return None
+            return schedules.setdefault(schedule, len(schedules))
+
+        table = [[*batch, number(s)] for batch, s in self.table.items()]
+        trials = [
+            {
+                "batch": list(t.batch),
+                "n_rows": t.n_rows,
+                "schedule": number(t.schedule),
+                "params": plain_params(t.candidate.params),
+                "origin": t.candidate.origin,
+                "refused": t.candidate.refused,
+                "status": t.status,
+                "reason": t.reason,
+                "samples": [one.hex() for one in t.samples],
+                "relative": t.relative.hex(),
+                "compile_seconds": t.compile_seconds,
+                "digest": t.digest,
+                "machine": t.machine,
+            }
+            for t in self.trials
+        ]
+        facts = {name: getattr(self, name) for name in _PLAIN}
+        content = {
+            "version": VERSION,
+            **facts,
+            "notes": list(self.notes),
+            "table": table,
+            "trials": trials,
+            "schedules": [json.loads(s.to_json()) for s in schedules],
+        }
+        return json.dumps(content)
+
+    @classmethod
+    def from_json(cls, text: str) -> TuningResult:
+        """Return the result that :meth:`to_json` wrote.
+
+        Raises
+        ------
+        InvalidInputError
+            If the text is none, or of a later version.
+        """
+        try:
+            content = json.loads(text)
+            if content["version"] != VERSION:
+                raise InvalidInputError(
+                    f"this tuning result has version {content['version']!r}; this "
+                    f"skforge reads {VERSION}."
+                )
+            listed = [Schedule.from_json(json.dumps(s)) for s in content["schedules"]]
+            facts = {name: content[name] for name in _PLAIN}
+            for name, types in _PLAIN.items():
+                if type(facts[name]) not in types:
+                    raise TypeError(name)
+            return cls(
+                table={(a, b): listed[i] for a, b, i in content["table"]},
+                trials=tuple(_trial(one, listed) for one in content["trials"]),
+                notes=tuple(map(str, content["notes"])),
+                **facts,
+            )
+        except InvalidInputError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise InvalidInputError(
+                f"this is no tuning result: {type(error).__name__} {error}."
+            ) from error
+
+
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "strategy": (str,),
+    "target": (str,),
+    "reduction": (str,),
+    "n_threads": (int,),
+    "budget": (int, float, type(None)),
+    "seconds": (int, float),
+    "space": (str,),
+    "n_points": (int, type(None)),
+    "n_tried": (int,),
+    "trying_seconds": (int, float),
+    "complete": (bool,),
+}
+
+
+def _trial(one: Mapping[str, Any], listed: Sequence[Schedule]) -> Trial:
+    number = one["schedule"]
+    schedule = None if number is None else listed[number]
+    params = {
+        name: listed[value["schedule"]] if isinstance(value, dict) else value
+        for name, value in one["params"].items()
+    }
+    if one["status"] not in STATUSES:
+        raise ValueError(one["status"])
+    first, last = one["batch"]
+    return Trial(
+        (first, last),
+        int(one["n_rows"]),
+        Candidate(schedule, params, str(one["origin"]), str(one["refused"])),
+        one["status"],
+        str(one["reason"]),
+        tuple(float.fromhex(text) for text in one["samples"]),
+        float.fromhex(one["relative"]),
+        float(one["compile_seconds"]),
+        str(one["digest"]),
+        str(one["machine"]),
+    )
+
+
+def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a point as JSON holds it: what it does not know becomes text."""
+    return {
+        name: value if isinstance(value, (str, int, float, bool, type(None))) else
+        repr(value)
+        for name, value in params.items()
+    }  # fmt: skip
+
+
+def range_text(batch: BatchRange) -> str:
+    """Return a range as text, such as "2 to 15" or "16 and more".
+
+    >>> range_text((1, 1)), range_text((2, 15)), range_text((16, None))
+    ('1', '2 to 15', '16 and more')
+    """
+    first, last = batch
+    if last is None:
+        return f"{first} and more"
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _share(part: float, whole: float) -> str:
+    """Return a small share as "1/80", another as "60 %"."""
+    return f"1/{whole / part:.0f}" if whole > 2 * part else f"{part / whole:.0%}"
+
+
+def _inside(n_rows: int, batch: BatchRange) -> bool:
+    return batch[0] <= n_rows and (batch[1] is None or n_rows <= batch[1])
+
+
+__all__ = ["DEFAULT", "TuningResult", "range_text"]

@@ -1,0 +1,409 @@
+"""``tune``: from a forest and sample rows to the schedules that are fastest here."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from skforge._config import tuning_seconds
+from skforge.compiler.backends.runtime import resolve_n_jobs
+from skforge.compiler.default_schedule import BatchRange, ForestShape
+from skforge.compiler.forest import Forest
+from skforge.compiler.ir.hir import Reduction
+from skforge.compiler.module_targets import default_table
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import (
+    InvalidInputError,
+    ScheduleError,
+    TuningError,
+    TuningWarning,
+)
+from skforge.tuning.dispatch import main_size, probe_sizes
+from skforge.tuning.heuristic import Heuristic
+from skforge.tuning.measure import Measurer, measurer_for
+from skforge.tuning.progress import Progress
+from skforge.tuning.records import Record, RecordKey, TuningRecords, as_records
+from skforge.tuning.result import TuningResult
+from skforge.tuning.rows import BATCH_BYTES, SampleRows
+from skforge.tuning.session import RangePlan, Session, Task
+from skforge.tuning.space import LISTED, ScheduleSpace, generator
+from skforge.tuning.strategies import Strategy, strategy_of
+from skforge.tuning.trial import RECORD
+
+#: Seconds of a search where nobody says: on a CPU, and on a GPU.
+DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """How schedules are searched: a value for ``CompiledForest(tuning=...)``.
+
+    Parameters
+    ----------
+    strategy : str or Strategy, default="heuristic"
+        "heuristic", "learned", "exhaustive", "random", "halving", or one with a
+        ``name`` and a method ``rounds``.
+    space : ScheduleSpace, default=None
+        Where points come from; None takes the whole space of the target.
+    budget : float, default=None
+        Seconds, all batch sizes together and compiling included. None takes 2, or 10
+        on a GPU, or what ``SKFORGE_TUNING_SECONDS`` says.
+    records : TuningRecords or path, default=None
+        Where the choice for a forest of the same shape is looked up, and where what
+        is found is added.
+    measurer : Measurer, default=None
+        What compiles and times; None takes the target's own.
+
+    Examples
+    --------
+    >>> from skforge.tuning import ScheduleSpace, Tuner
+    >>> tuner = Tuner("random", ScheduleSpace.cpu_paper(), budget=2.0)
+    """
+
+    strategy: str | Strategy = "heuristic"
+    space: ScheduleSpace | None = None
+    budget: float | None = None
+    records: TuningRecords | str | os.PathLike[str] | None = None
+    measurer: Measurer | None = None
+
+    def tune(
+        self,
+        forest: Forest,
+        rows: Any = None,
+        *,
+        target: Target | str = "cpu",
+        reduction: Reduction = "exact",
+        ranges: Mapping[BatchRange, int] | None = None,
+        n_jobs: int | None = None,
+        budget: float | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> TuningResult:
+        """Search the fastest schedule of each range of batch sizes.
+
+        Parameters
+        ----------
+        forest : Forest
+            What is walked.
+        rows : array-like of shape (n_rows, n_features), default=None
+            Sample rows; where they do not fill a batch, or are None, rows are drawn
+            around the forest's thresholds.
+        target : Target or str, default="cpu"
+            What is compiled for; it has to run here.
+        reduction : {"exact", "reproducible", "fast"}, default="exact"
+            How leaf values are summed.
+        ranges : mapping of (int, int or None) to int, default=None
+            Ranges of batch sizes, and the size that each is measured at. None takes
+            those of the default schedules, each measured at its ends and its middle.
+        n_jobs : int, default=None
+            Threads of one call.
+        budget : float, default=None
+            Seconds; None takes the tuner's own.
+        random_state : int, RandomState instance or None, default=None
+            Seed of all chance.
+        verbose : int, default=0
+            Whether progress is shown.
+
+        Returns
+        -------
+        TuningResult
+            Its ``table`` is never slower than the default schedules at the sizes that
+            were measured, beyond noise.
+
+        Raises
+        ------
+        TuningError
+            If there is nothing to try, or the default schedule does not run.
+
+        Warns
+        -----
+        TuningWarning
+            After an interruption from the keyboard, with what was found so far; and if
+            a budget that was given ended before anything was measured.
+        """
+        begin = time.perf_counter()
+        machine = Target.parse(target)
+        strategy = strategy_of(self.strategy)
+        threads = resolve_n_jobs(n_jobs)
+        space = self.space
+        if space is None:
+            space = default_space(strategy, machine, threads)
+        check_space(space)
+        records = as_records(self.records)
+        key = RecordKey.of(forest, machine, reduction, threads, ranges)
+        kept = None if records is None else records.find(key)
+        if kept is not None:
+            return _recalled(kept, str(machine), reduction, threads)
+        given = self.budget if budget is None else budget
+        seconds = given
+        if seconds is None:
+            few = DEFAULT_SECONDS_GPU if machine.is_gpu else DEFAULT_SECONDS
+            seconds = tuning_seconds(few) or few  # 0 is for those who did not ask
+        measurer = self.measurer
+        real = measurer is None
+        if measurer is None:
+            measurer = measurer_for(forest, machine, reduction, n_jobs)
+        defaults = default_table(forest, machine, reduction)
+        row_bytes = forest.n_features * forest.input_dtype.itemsize
+        fitting = max(1, BATCH_BYTES // max(1, row_bytes))
+        plans = [bounded(plan, fitting) for plan in plan_ranges(defaults, ranges)]
+        random = generator(random_state)
+        task = Task(
+            forest,
+            machine,
+            reduction,
+            threads,
+            space,
+            strategy,
+            random,
+            tuple(dict.fromkeys(defaults.values())),
+        )
+        if not getattr(strategy, "measures", True):
+            return self._predicted(task, plans, measurer, begin)
+        sample = SampleRows(forest, rows, int(random.integers(1 << 31)))
+        notes = []
+        with Progress(verbose, seconds, len(plans)) as progress:
+            # What came before counts, but on a clock of its own nothing else does.
+            start = measurer.clock() - (time.perf_counter() - begin) * real
+            session = Session(task, measurer, sample, seconds, progress.tell, start)
+            try:
+                session.run(plans)
+            except KeyboardInterrupt:
+                notes.append("interrupted; what follows is the best so far")
+                warnings.warn(
+                    "The search for schedules was interrupted; the best so far are "
+                    "used.",
+                    TuningWarning,
+                    stacklevel=2,
+                )
+        complete = session.complete and not notes
+        if sample.note:
+            notes.append(sample.note)
+        result = TuningResult(
+            table=merged(session.table(plans)),
+            trials=session.trials,
+            strategy=strategy.name,
+            target=str(machine),
+            reduction=reduction,
+            n_threads=threads,
+            budget=float(seconds),
+            seconds=session.seconds,
+            space=f"{space.name}, {size_text(space)}",
+            n_points=None if space.size is None else space.size * len(plans),
+            n_tried=session.n_tried,
+            trying_seconds=session.trying_seconds,
+            notes=tuple(notes),
+            complete=complete,
+        )
+        if given is not None and not any(t.usable for t in result.trials):
+            warnings.warn(
+                f"A budget of {given:g} s is too short to measure one schedule; the "
+                "default schedules are used.",
+                TuningWarning,
+                stacklevel=2,
+            )
+        _check_anything_legal(result)
+        if records is not None and any(t.usable for t in result.trials):
+            records.add(
+                Record(
+                    key,
+                    dict(result.table),
+                    result.strategy,
+                    result.complete,
+                    result.seconds,
+                    result.target,
+                )
+            )
+        return result
+
+    def _predicted(
+        self,
+        task: Task,
+        plans: Sequence[RangePlan],
+        measurer: Measurer,
+        begin: float,
+    ) -> TuningResult:
+        """Return what a strategy proposes that measures nothing."""
+        shape = ForestShape.of(task.forest)
+        table = {plan.batch: _first(task, plan, shape, measurer) for plan in plans}
+        return TuningResult(
+            table=merged(table),
+            trials=(),
+            strategy=task.strategy.name,
+            target=str(task.target),
+            reduction=task.reduction,
+            n_threads=task.n_threads,
+            seconds=time.perf_counter() - begin,
+            space=f"{task.space.name}, {size_text(task.space)}",
+            notes=("schedules are as predicted: nothing was measured",),
+        )
+
+
+def _first(
+    task: Task, plan: RangePlan, shape: ForestShape, measurer: Measurer
+) -> Schedule:
+    """Return the first proposal for a range that is legal, else the default."""
+    proposed = next(task.strategy.rounds(task.problem(plan, shape)), None)
+    for candidate in proposed.candidates if proposed is not None else ():
+        if candidate.schedule is None:
+            continue
+        try:
+            measurer.lower(candidate.schedule)
+        except ScheduleError:
+            continue
+        return candidate.schedule
+    return plan.default
+
+
+def _recalled(kept: Record, machine: str, reduction: str, threads: int) -> TuningResult:
+    """Return the result of an earlier search, without its trials."""
+    return TuningResult(
+        table=kept.table,
+        trials=(),
+        strategy=RECORD,
+        target=machine,
+        reduction=reduction,
+        n_threads=threads,
+        notes=(
+            f"from a record of {kept.strategy}, {kept.seconds:.2f} s: nothing was "
+            "measured",
+        ),
+        complete=kept.complete,
+    )
+
+
+def plan_ranges(
+    defaults: Mapping[BatchRange, Schedule], ranges: Mapping[BatchRange, int] | None
+) -> list[RangePlan]:
+    """Return what is measured for each range.
+
+    Parameters
+    ----------
+    defaults : mapping of (int, int or None) to Schedule
+        The static defaults.
+    ranges : mapping of (int, int or None) to int or None
+        The ranges asked for, with the size of each; None takes those of the defaults.
+    """
+    if ranges is None:
+        return [
+            RangePlan(batch, probe_sizes(batch), main_size(batch), schedule)
+            for batch, schedule in sorted(defaults.items(), key=lambda item: item[0][0])
+        ]
+    starts = sorted(defaults, key=lambda batch: batch[0])
+    made = []
+    for batch, size in sorted(ranges.items(), key=lambda item: item[0][0]):
+        below = [start for start in starts if start[0] <= size]
+        default = defaults[(below or starts)[-1 if below else 0]]
+        made.append(RangePlan(batch, (size,), size, default))
+    return made
+
+
+def bounded(plan: RangePlan, most: int) -> RangePlan:
+    """Return a plan whose batches have no more rows than fit in memory."""
+    sizes = tuple(sorted({min(size, most) for size in plan.sizes}))
+    return replace(plan, sizes=sizes, main=min(plan.main, most))
+
+
+def merged(table: Mapping[BatchRange, Schedule]) -> dict[BatchRange, Schedule]:
+    """Return a table whose neighbours with equal schedules are one range."""
+    made: list[tuple[BatchRange, Schedule]] = []
+    for batch, schedule in sorted(table.items(), key=lambda item: item[0][0]):
+        if made and made[-1][1] == schedule and made[-1][0][1] == batch[0] - 1:
+            made[-1] = (made[-1][0][0], batch[1]), schedule
+        else:
+            made.append((batch, schedule))
+    return dict(made)
+
+
+def default_space(strategy: Strategy, machine: Target, n_threads: int) -> ScheduleSpace:
+    """Return the whole space of a machine, or what a strategy is about."""
+    if not machine.is_gpu:
+        return ScheduleSpace.cpu(threads=n_threads > 1)
+    if isinstance(strategy, Heuristic):  # Algorithm 1, of Table 5
+        return ScheduleSpace.gpu()
+    return ScheduleSpace.gpu_full()
+
+
+def check_space(space: object) -> None:
+    """Refuse what is no space, and a space without points."""
+    if not isinstance(space, ScheduleSpace):
+        raise InvalidInputError(
+            f"space must be a ScheduleSpace, got {type(space).__name__}."
+        )
+    if next(iter(space), None) is None:
+        raise TuningError(
+            f"the space {space.name!r} is empty: no point obeys all of its "
+            f"{len(space.constraints)} constraints."
+        )
+
+
+def size_text(space: ScheduleSpace) -> str:
+    """Return how many points a space has, as text."""
+    size = space.size
+    return f"more than {LISTED:,} schedules" if size is None else f"{size:,} schedules"
+
+
+def _check_anything_legal(result: TuningResult) -> None:
+    """Raise if all that was proposed was refused."""
+    proposed = [t for t in result.trials if t.candidate.origin == result.strategy]
+    if proposed and result.complete and all(t.status == "illegal" for t in proposed):
+        raise TuningError(
+            f"no schedule of the {len(proposed)} that were tried is legal for this "
+            f"forest and target; the first: {proposed[0].reason}"
+        )
+
+
+def tune(
+    forest: Forest,
+    rows: Any = None,
+    *,
+    strategy: str | Strategy = "heuristic",
+    space: ScheduleSpace | None = None,
+    records: TuningRecords | str | os.PathLike[str] | None = None,
+    measurer: Measurer | None = None,
+    target: Target | str = "cpu",
+    reduction: Reduction = "exact",
+    ranges: Mapping[BatchRange, int] | None = None,
+    n_jobs: int | None = None,
+    budget: float | None = None,
+    random_state: Any = None,
+    verbose: int = 0,
+) -> TuningResult:
+    """Search the fastest schedules of a forest, without scikit-learn.
+
+    Parameters
+    ----------
+    forest : Forest
+        From :func:`skforge.load_forest`.
+    rows : array-like of shape (n_rows, n_features), default=None
+        Sample rows.
+    strategy, space, records, measurer
+        As of :class:`Tuner`.
+    target, reduction, ranges, n_jobs, budget, random_state, verbose
+        As of :meth:`Tuner.tune`.
+
+    Returns
+    -------
+    TuningResult
+        ``compile_forest(forest, dict(result.table))`` compiles what was found.
+    """
+    tuner = Tuner(strategy, space, records=records, measurer=measurer)
+    return tuner.tune(
+        forest,
+        rows,
+        target=target,
+        reduction=reduction,
+        ranges=ranges,
+        n_jobs=n_jobs,
+        budget=budget,
+        random_state=random_state,
+        verbose=verbose,
+    )
+
+
+__all__: Sequence[str] = ["Tuner", "tune"]

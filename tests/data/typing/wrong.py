@@ -1,0 +1,54 @@
+"""Mistakes of users that a type checker finds.
+
+Each is excused by its own code: an excuse that mypy finds unused fails the test.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+import skforge
+import skforge.tuning
+from skforge import CompiledForest, Schedule, compile_forest, load_forest
+from skforge.compiler.module import CompiledModule
+
+
+def names() -> None:
+    """No such names."""
+    from skforge import Schedules  # type: ignore[attr-defined]
+
+    Schedules()
+    skforge.compile()  # type: ignore[attr-defined]
+    skforge.tuning.Halving()  # type: ignore[attr-defined]
+    Schedule().interleaved("batch")  # type: ignore[attr-defined]
+    CompiledForest(None, reduce="fast")  # type: ignore[call-arg]
+
+
+def arguments(path: str) -> None:
+    """Types and values that are not taken."""
+    Schedule().tile("batch", "b0", "b1", "64")  # type: ignore[arg-type]
+    Schedule().reorder(["b0", "b1"])  # type: ignore[arg-type]
+    Schedule().tile("batch", "b0", "b1")  # type: ignore[call-arg]
+    forest = load_forest(path, iteration_range=(0, 10.5))  # type: ignore[arg-type]
+    compile_forest(path)  # type: ignore[arg-type]
+    compile_forest(forest, reduction="exakt")  # type: ignore[arg-type]
+    compile_forest(forest, {(1, None): "xgboost"})  # type: ignore[dict-item]
+    CompiledForest(path, reduction="sloppy")  # type: ignore[arg-type]
+    CompiledForest(path, prefit="no")  # type: ignore[arg-type]
+    CompiledForest(path, target=86)  # type: ignore[arg-type]
+    CompiledForest(path, tuning=False)  # type: ignore[arg-type]
+    CompiledForest(path, n_jobs="all")  # type: ignore[arg-type]
+    skforge.tuning.tune(forest, batch_sizes=[8])  # type: ignore[call-arg]
+    skforge.save(path, "fast.skforge")  # type: ignore[arg-type]
+    skforge.export(3, "folder")  # type: ignore[arg-type]
+    skforge.export(forest, "folder", batch_sizes=8)  # type: ignore[arg-type]
+
+
+def results(module: CompiledModule) -> None:
+    """Taken for what they are not."""
+    leaves: NDArray[np.float64] = module.apply([[0.0]])  # type: ignore[assignment]
+    module.predict(leaves, 2)  # type: ignore[call-arg]
+    fast: Schedule = module.schedules[1]  # type: ignore[index]
+    skforge.export(module, "folder").read()  # type: ignore[attr-defined]
+    fast.fit()  # type: ignore[attr-defined]

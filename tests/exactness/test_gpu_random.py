@@ -1,0 +1,68 @@
+"""Random forests under random GPU schedules, in the interpreter of LIR."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+from tests.exactness.checks import assert_same_bits, interpreted, rounding_bound
+from tests.exactness.gpu_families import REFUSALS
+from tests.strategies_forest import edge_rows, random_forest
+from tests.strategies_schedule import legal_gpu_schedules
+
+TARGET = Target.cuda("sm_90", kind="emulated")
+
+# the monkeypatched settings of conftest hold for all examples alike
+quick = settings(
+    max_examples=60,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+thorough = settings(quick, max_examples=2000)
+
+
+def check_interpreted(data: st.DataObject) -> None:
+    made = data.draw(random_forest(max_trees=7, max_depth=4))
+    schedule = data.draw(legal_gpu_schedules(n_trees=made.n_trees))
+    n = data.draw(st.integers(0, 17))
+    reduction = data.draw(st.sampled_from(["exact", "exact", "fast", "reproducible"]))
+    rows = edge_rows(made, n, seed=2)
+    try:
+        got = interpreted(
+            made, schedule, rows, reduction=reduction, target=TARGET, shuffle=7
+        )
+    except ScheduleError as error:
+        assert any(words in str(error) for words in REFUSALS), error
+        return
+    raw = reference_raw(made, rows)
+    if reduction == "exact":
+        assert_same_bits(got, raw, schedule)
+    else:
+        error_ = np.abs(got.astype(np.float64) - raw)
+        assert (error_ <= rounding_bound(made, rows)).all()
+    leaves = interpreted(
+        made, schedule, rows, element="leaf_number", target=TARGET, shuffle=7
+    )
+    found = made.source_node[reference_leaves(made, rows)]
+    assert_same_bits(leaves, found.astype(np.int32), "apply")
+
+
+@quick
+@given(st.data())
+def test_random_schedules(data: st.DataObject) -> None:
+    check_interpreted(data)
+
+
+@pytest.mark.slow
+@thorough
+@given(st.data())
+def test_many_random_schedules(data: st.DataObject) -> None:
+    check_interpreted(data)

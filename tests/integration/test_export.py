@@ -1,0 +1,408 @@
+"""Exported libraries give the bits that Python gives."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import skforge
+from skforge import InvalidInputError, TargetError, VerificationError
+from skforge.compiler import module_export_check as check
+from skforge.compiler.module_auto import AutoModule
+from skforge.compiler.reference import draw_rows
+from tests.exactness.forests import forest as odd_forest
+from tests.export_tools import (
+    COMPILER,
+    expected,
+    exported,
+    metadata,
+    needs_compiler,
+    predict,
+    small_forest,
+)
+
+
+@pytest.fixture(scope="module")
+def forest() -> Any:
+    return small_forest()
+
+
+@needs_compiler
+def test_every_function_gives_the_same_bits(forest: Any, tmp_path: Path) -> None:
+    folder = exported(tmp_path)
+    facts = metadata(folder)
+    assert facts["verified_here"]
+    names = {"predict_raw", "predict", "predict_proba", "predict_class", "apply"}
+    assert facts["functions"].keys() == names
+    for function in names:
+        for n in (0, 1, 7, 100, 700):
+            rows = draw_rows(forest, n, n, 0.1)
+            wanted = expected(forest, function, rows)
+            found = predict(folder, f"{function}_f32", rows)
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
+        found = predict(folder, f"{function}_f64", rows.astype(np.float64))
+        np.testing.assert_array_equal(found, wanted)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["object", "c"])
+def test_rows_and_columns_have_strides(
+    forest: Any, tmp_path: Path, kind: str
+) -> None:
+    folder = exported(tmp_path, kind)
+    dense = draw_rows(forest, 1300, 1, 0.1)
+    gaps = np.zeros((1300, 20), np.float32)
+    for rows in (gaps[:, 1:7], gaps[:, 1:19:3], np.asfortranarray(dense)):
+        rows[:] = dense
+        for given in (rows, rows[:3], rows[::5], rows[:1]):
+            for function in ("predict_raw", "predict_class", "apply"):
+                found = predict(folder, f"{function}_f32", given)
+                wanted = expected(forest, function, np.ascontiguousarray(given))
+                np.testing.assert_array_equal(found, wanted)
+    columns = np.asfortranarray(dense.astype(np.float64))
+    found = predict(folder, "predict_proba_f64", columns)
+    np.testing.assert_array_equal(found, expected(forest, "predict_proba", dense))
+
+
+@needs_compiler
+def test_three_levels_in_one_library(forest: Any, tmp_path: Path) -> None:
+    folder = exported(tmp_path, "shared", "x86-64")
+    facts = metadata(folder)
+    names = [variant["target"]["cpu"] for variant in facts["variants"]]
+    assert names == ["x86-64-v4", "x86-64-v3", "x86-64-v2"]
+    rows = draw_rows(forest, 300, 2, 0.1)
+    ran = 0
+    for variant, name in enumerate(names):
+        try:
+            skforge.Target.parse(name).check_runs_here()
+        except TargetError:
+            continue
+        ran += 1
+        for function in ("predict_raw", "apply"):
+            found = predict(folder, f"{function}_f32", rows, variant=variant)
+            np.testing.assert_array_equal(found, expected(forest, function, rows))
+    assert ran, "no level runs here"
+
+
+def test_what_is_there_stays(forest: Any, tmp_path: Path) -> None:
+    folder = skforge.export(forest, tmp_path / "tiny", batch_sizes=[1])
+    with pytest.raises(InvalidInputError, match="is there already"):
+        skforge.export(forest, folder, batch_sizes=[1])
+    (folder / "mine.txt").write_text("mine")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "main.c").write_text("mine")
+    skforge.export(forest, folder, "c", overwrite=True)
+    names = ["example.c", "mine.txt", "sub", "tiny.c", "tiny.h", "tiny.json"]
+    assert sorted(p.name for p in folder.iterdir()) == names
+    assert (folder / "sub" / "main.c").read_text() == "mine"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    with pytest.raises(InvalidInputError, match="no export of skforge"):
+        skforge.export(forest, other, overwrite=True)
+    assert (other / "mine.txt").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "tiny"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"kind": "dll"}, InvalidInputError, "kind must be one of"),
+        ({"target": "cuda"}, TargetError, "libraries are for CPUs"),
+        ({"target": ["x86-64-v3", "aarch64"]}, TargetError, "one instruction set"),
+        ({"name": "1st"}, InvalidInputError, "name must begin"),
+        ({"batch_sizes": [0]}, InvalidInputError, "positive numbers of rows"),
+        ({"version": "1.0"}, InvalidInputError, "version is of wheels"),
+        ({"kind": "wheel", "version": "1.x"}, InvalidInputError, "version must be as"),
+        ({"kind": "wheel", "name": "json"}, InvalidInputError, "is Python's own"),
+        ({"kind": "wheel", "name": "class"}, InvalidInputError, "is Python's own"),
+    ],
+)
+def test_refusals(
+    forest: Any, tmp_path: Path, options: Any, error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        skforge.export(forest, tmp_path / "tiny", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_reductions(forest: Any, tmp_path: Path) -> None:
+    for reduction in ("reproducible", "fast"):
+        module = skforge.compile_forest(forest, reduction=reduction)
+        folder = skforge.export(module, tmp_path / reduction, batch_sizes=[1])
+        facts = metadata(folder)
+        assert facts["model"]["reduction"] == reduction
+        assert facts["verified_here"]
+    with pytest.raises(InvalidInputError, match="in the source's order"):
+        skforge.export(module, tmp_path / "c", "c")
+
+
+@pytest.mark.parametrize(
+    ("reduction", "function", "off"),
+    [("exact", "predict_raw", 1e-7), ("fast", "predict_raw", 1e-3)],
+)
+def test_what_differs_is_not_written(
+    forest: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reduction: Any,
+    function: str,
+    off: float,
+) -> None:
+    whole = check._Loaded.predict
+
+    def wrong(self: Any, name: str, rows: Any) -> Any:
+        found = whole(self, name, rows)
+        return found * np.float32(1 + off) if name == function else found
+
+    monkeypatch.setattr(check._Loaded, "predict", wrong)
+    module = skforge.compile_forest(forest, reduction=reduction)
+    with pytest.raises(VerificationError, match=f"{function} of the library for"):
+        skforge.export(module, tmp_path / "tiny", batch_sizes=[1])
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_compiled_for_a_gpu_is_refused(forest: Any, tmp_path: Path) -> None:
+    said = "was compiled for emulated .*, and libraries are for CPUs: export its forest"
+    module = skforge.compile_forest(forest, target="emulated")
+    with pytest.raises(TargetError, match=said):
+        skforge.export(module, tmp_path / "tiny")
+    fast = skforge.CompiledForest(_stump(), target="emulated").fit([[0.0]])
+    with pytest.raises(TargetError, match=said):
+        skforge.export(fast, tmp_path / "tiny")
+    assert not list(tmp_path.iterdir())
+    skforge.export(fast.forest_, tmp_path / "tiny")
+
+
+def test_of_a_cpu_and_a_gpu_the_cpu_is_exported(tmp_path: Path) -> None:
+    fast = skforge.CompiledForest(_random_forest(), tuning="off").fit(_numbers(9)[0])
+    schedule = skforge.Schedule().tile("batch", "b0", "b1", 32).parallel("b0")
+    cpu = skforge.compile_forest(fast.forest_, schedule=schedule)
+    gpu = skforge.compile_forest(fast.forest_, target="emulated")
+    fast._predictor.module = AutoModule(cpu, gpu, 100)
+    fast.target_, fast.gpu_min_rows_ = gpu.target, 100
+    folder = skforge.export(fast, tmp_path / "both")
+    (found,) = metadata(folder)["variants"][0]["schedules"]
+    assert skforge.Schedule.from_json(json.dumps(found["schedule"])) == schedule
+
+
+def test_the_json_is_as_documented(tmp_path: Path) -> None:
+    facts = metadata(exported(tmp_path))
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
+    table = page[page.index("## What the JSON says") :].split("\n\n")[1]
+    documented = re.findall(r"`(\w+)`", table)
+    wanted = {*facts, *facts["model"], *facts["sizes"], *facts["variants"][0]}
+    wanted |= {key for one in facts["functions"].values() for key in one}
+    wanted |= set(facts["variants"][0]["schedules"][0])
+    assert set(documented) - {"NAME_checksum"} == wanted
+    assert set(facts["sha256"]) == {"example.c", "tiny.h", "tiny.o"}
+
+
+def test_an_estimator_has_to_be_fitted(tmp_path: Path) -> None:
+    from sklearn.exceptions import NotFittedError
+
+    model = _stump()
+    with pytest.raises(NotFittedError):
+        skforge.export(skforge.CompiledForest(model), tmp_path / "tiny")
+    fitted = skforge.CompiledForest(model).fit([[0.0]])
+    folder = skforge.export(fitted, tmp_path / "tiny")
+    first = metadata(folder)["variants"][0]["schedules"][0]["schedule"]
+    schedule = next(iter(fitted.schedule_.values()))
+    assert skforge.Schedule.from_json(json.dumps(first)) == schedule
+
+
+@needs_compiler
+@pytest.mark.parametrize("make", ["categories", "numbers"])
+def test_portable_c_under_sanitizers(make: str, forest: Any, tmp_path: Path) -> None:
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
+    (tmp_path / "try.c").write_text("int main(void) { return 0; }")
+    command = [COMPILER or "cc", *flags, "-o", "try", "try.c"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("the compiler has no sanitizers")
+    if make == "categories":
+        forest = skforge.load_forest(_lightgbm_categories())
+    folder = skforge.export(forest, tmp_path / "tiny", "c", apply=True)
+    rows = draw_rows(forest, 200, 9, 0.05)
+    for function in metadata(folder)["functions"]:
+        found = predict(folder, f"{function}_f{8 * rows.itemsize}", rows, flags=flags)
+        np.testing.assert_array_equal(found, expected(forest, function, rows))
+
+
+def test_command_line(forest: Any, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from skforge._cli import app
+
+    skforge.save(forest, tmp_path / "model.skforge")
+    command = ["export", str(tmp_path / "model.skforge"), "-o", str(tmp_path / "out")]
+    command += ["--batch-sizes", "1", "--name", "tiny", "--apply"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "tiny.o" in done.stdout
+    assert "bytes a tree" in done.stdout
+    header = (tmp_path / "out" / "tiny.h").read_text()
+    assert "int tiny_apply_f32(" in header
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
+    assert "is there already" in done.output
+
+
+# ------------------------------------------------------------ other models
+
+
+def _lightgbm_categories() -> Any:
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y = _numbers(700)
+    X[:, 0] = np.arange(700) % 40
+    data = lightgbm.Dataset(X, y > 0, categorical_feature=[0])
+    options = {"objective": "binary", "verbosity": -1, "num_threads": 1, "seed": 0}
+    return lightgbm.train(options | {"min_data_in_leaf": 3}, data, 9)
+
+
+def _xgboost_classes() -> Any:
+    xgboost = pytest.importorskip("xgboost")
+    X, y = _numbers(600)
+    labels = np.digitize(y, [-1, 1])
+    model = xgboost.XGBClassifier(n_estimators=5, max_depth=4, n_jobs=1)
+    return model.fit(X, labels)
+
+
+def _xgboost_marker() -> Any:
+    xgboost = pytest.importorskip("xgboost")
+    X, y = _numbers(600)
+    X[::7, 1] = -999
+    model = xgboost.XGBRegressor(n_estimators=9, max_depth=4, missing=-999, n_jobs=1)
+    return model.fit(X, y)
+
+
+def _random_forest() -> Any:
+    from sklearn.ensemble import RandomForestClassifier
+
+    X, y = _numbers(600)
+    model = RandomForestClassifier(7, max_depth=9, random_state=0)
+    return model.fit(X, np.digitize(y, [-1, 1]))
+
+
+def _isolation_forest() -> Any:
+    from sklearn.ensemble import IsolationForest
+
+    return IsolationForest(n_estimators=8, random_state=0).fit(_numbers(300)[0])
+
+
+def _boosting() -> Any:
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    X, y = _numbers(600)
+    return GradientBoostingClassifier(n_estimators=6, random_state=0).fit(X, y > 0)
+
+
+def _stump() -> Any:
+    from sklearn.tree import DecisionTreeRegressor
+
+    return DecisionTreeRegressor(max_depth=1).fit([[0.0], [1.0]], [3.0, 4.0])
+
+
+def _numbers(n: int) -> tuple[Any, Any]:
+    random = np.random.default_rng(1)
+    X = np.round(random.standard_normal((n, 5)), 1)
+    return X, X.sum(axis=1)
+
+
+MODELS = (
+    _lightgbm_categories,
+    _xgboost_classes,
+    _xgboost_marker,
+    _random_forest,
+    _isolation_forest,
+    _boosting,
+    _stump,
+)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["object", "c"])
+@pytest.mark.parametrize("make", MODELS)
+def test_models_of_all_kinds(make: Any, kind: str, tmp_path: Path) -> None:
+    forest = skforge.load_forest(make())
+    folder = skforge.export(
+        forest, tmp_path / "tiny", kind, batch_sizes=[1, 600], apply=True
+    )
+    facts = metadata(folder)
+    rows = draw_rows(forest, 600, 5, 0.05)
+    other = np.float64 if rows.dtype == np.float32 else np.float32
+    assert facts["functions"].keys() >= {"predict_raw", "apply"}
+    for function in facts["functions"]:
+        for given in (rows, rows[:3], rows.astype(other)):
+            suffix = "f32" if given.dtype == np.float32 else "f64"
+            flags = ("-std=c99", "-pedantic", "-O2") if kind == "c" else ()
+            found = predict(folder, f"{function}_{suffix}", given, flags=flags)
+            wanted = expected(forest, function, given).reshape(found.shape)
+            assert found.dtype == wanted.dtype, function
+            np.testing.assert_array_equal(found, wanted, err_msg=function)
+
+
+@needs_compiler
+@pytest.mark.parametrize("make", [_lightgbm_categories, _xgboost_classes])
+def test_aarch64_runs_emulated(make: Any, tmp_path: Path) -> None:
+    cross, emulator = "aarch64-linux-gnu-gcc", shutil.which("qemu-aarch64")
+    if shutil.which(cross) is None or emulator is None:
+        pytest.skip("there is no qemu-aarch64, or no compiler for aarch64")
+    forest = skforge.load_forest(make())
+    folder = skforge.export(
+        forest, tmp_path / "tiny", target="aarch64", apply=True, name="tiny"
+    )
+    assert not metadata(folder)["verified_here"]
+    rows = draw_rows(forest, 200, 6, 0.05)
+    for function in ("predict_raw", "apply"):
+        for n in (1, 9, 200):
+            for given in (rows[:n], np.asfortranarray(rows[:n])):
+                found = predict(
+                    folder,
+                    f"{function}_f{8 * rows.itemsize}",
+                    given,
+                    compiler=(cross, "-static"),
+                    runner=(emulator,),
+                )
+                wanted = expected(forest, function, rows[:n]).reshape(found.shape)
+                np.testing.assert_array_equal(found, wanted)
+
+
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no trees",
+        "one leaf",
+        "mixed trees",
+        "vector 10",
+        "zero missing",
+        "never missing",
+        "any missing",
+        "double categories",
+        "double extremes",
+    ],
+)
+def test_odd_forests(name: str, tmp_path: Path) -> None:
+    forest = odd_forest(name)
+    folder = skforge.export(forest, tmp_path / "odd", apply=True)
+    facts = metadata(folder)
+    assert facts["verified_here"]
+    assert ("apply" in facts["functions"]) is (name != "no trees")
+    skforge.export(forest, folder, "c", apply=True, overwrite=True)
+    rows = draw_rows(forest, 90, 5, 0.1)
+    flags = ("-std=c99", "-pedantic", "-O2")
+    for function in metadata(folder)["functions"]:
+        found = predict(folder, f"{function}_f{8 * rows.itemsize}", rows, flags=flags)
+        wanted = expected(forest, function, rows).reshape(found.shape)
+        np.testing.assert_array_equal(found, wanted, err_msg=function)

@@ -1,0 +1,172 @@
+"""Exports as Python packages, without skforge."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import skforge
+from skforge._export_wheel import platform_tag
+from skforge.compiler.reference import draw_rows
+from tests.export_tools import expected, needs_compiler, run, small_forest
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="wheels are made for Linux"),
+    needs_compiler,
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    folder = tmp_path_factory.mktemp("wheel") / "Tiny__Model"
+    forest = small_forest()
+    skforge.export(forest, folder, "wheel", apply=True, version="2.0rc1")
+    return forest, folder
+
+
+def _package(folder: Path) -> Path:
+    (package,) = folder.glob("*.whl")
+    return package
+
+
+def test_what_is_in_it(made: tuple[Any, Path]) -> None:
+    _, folder = made
+    package = _package(folder)
+    name, version, *tags = package.stem.split("-")
+    assert (name, version, tags[:2]) == ("tiny_model", "2.0rc1", ["py3", "none"])
+    arch = skforge.Target.host().arch
+    assert re.fullmatch(rf"(manylinux_2_\d+|linux)_{arch}", tags[2])
+    with zipfile.ZipFile(package) as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        facts = archive.read("tiny_model-2.0rc1.dist-info/METADATA").decode()
+        wheel = archive.read("tiny_model-2.0rc1.dist-info/WHEEL").decode()
+    assert f"Tag: {'-'.join(tags)}\n" in wheel
+    assert "Name: tiny_model\nVersion: 2.0rc1\n" in facts
+    assert "License" not in facts
+    inside = ("__init__.py", "py.typed", "libTiny__Model.so", "Tiny__Model.json")
+    assert {f"Tiny__Model/{file}" for file in inside} < set(names)
+
+
+def test_the_tag_is_of_the_newest_symbol() -> None:
+    target = skforge.Target.parse("x86-64-v2")
+    assert platform_tag(b"\0GLIBC_2.2.5\0GLIBC_2.29\0GLIBC_2.4\0", target) == (
+        "manylinux_2_29_x86_64"
+    )
+    assert platform_tag(b"\0GLIBC_2.2.5\0", target) == "manylinux_2_17_x86_64"
+    assert platform_tag(b"\0", target) == "linux_x86_64"
+
+
+def test_it_predicts_without_skforge(made: tuple[Any, Path], tmp_path: Path) -> None:
+    forest, folder = made
+    with zipfile.ZipFile(_package(folder)) as archive:
+        archive.extractall(tmp_path / "site")
+    rows = draw_rows(forest, 60, 0, 0.1)
+    np.save(tmp_path / "rows.npy", rows)
+    functions = ("predict_raw", "predict", "predict_proba", "predict_class", "apply")
+    for function in functions:
+        np.save(tmp_path / f"{function}.npy", expected(forest, function, rows))
+    (tmp_path / "use.py").write_text(_USE)
+    env = {**os.environ, "PYTHONPATH": "site"}
+    said = run([sys.executable, "use.py", *functions], tmp_path, env=env)
+    assert said.split() == [forest.content_hash(), "2.0rc1"]
+
+
+_USE = """
+import sys
+import threading
+import numpy as np
+import Tiny__Model as tiny
+
+X = np.load("rows.npy")
+wide = np.zeros((60, 14))
+wide[:, 1:13:2] = X
+odd = np.zeros(60 * 24 + 1, np.uint8)[1:].view(np.float32).reshape(60, 6)
+odd[:] = X
+bad = []
+
+def check():
+    for function in sys.argv[1:]:
+        wanted = np.load(f"{function}.npy")
+        for given in (X, X.astype(float), np.asfortranarray(X), wide[:, 1:13:2],
+                      odd, X.astype(">f4"), X.tolist(), X[::-1][::-1]):
+            found = getattr(tiny, function)(given)
+            if not np.array_equal(found, wanted.reshape(found.shape)):
+                bad.append(function)
+        found = getattr(tiny, function)(X[::-7])
+        if not np.array_equal(found, wanted.reshape(60, -1)[::-7].reshape(found.shape)):
+            bad.append(f"{function} backwards")
+        assert len(getattr(tiny, function)(X[:0])) == 0
+
+threads = [threading.Thread(target=check) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not bad, bad
+for wrong in (X[0], X[:, :5]):
+    try:
+        tiny.predict(wrong)
+    except ValueError as error:
+        assert "X must be (n, 6)" in str(error)
+    else:
+        raise AssertionError("taken")
+assert "skforge" not in sys.modules
+print(tiny.checksum(), tiny.__version__)
+"""
+
+
+def test_users_types_are_right(made: tuple[Any, Path], tmp_path: Path) -> None:
+    mypy = pytest.importorskip("mypy.api")
+    with zipfile.ZipFile(_package(made[1])) as archive:
+        archive.extractall(tmp_path)
+    (tmp_path / "use.py").write_text(
+        "import numpy as np\nimport Tiny__Model as tiny\n"
+        "reveal_type(tiny.predict_class([[0.0] * 6]))\ntiny.predict(None)\n"
+    )
+    options = ["--strict", "--python-executable", sys.executable]
+    options += ["--cache-dir", os.devnull, str(tmp_path / "use.py")]
+    said, _, _ = mypy.run(options)
+    assert re.search(r"type is \"numpy.ndarray\[.*64Bit\]\]\]\"", said), said
+    assert 'Argument 1 to "predict" has incompatible type "None"' in said
+    assert "Found 1 error" in said
+
+
+def test_no_linker_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(skforge.TargetError, match="no linker for"):
+        skforge.export(small_forest(), tmp_path / "tiny", "wheel", batch_sizes=[1])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_it_installs_in_an_empty_environment(
+    made: tuple[Any, Path], tmp_path: Path
+) -> None:
+    forest, folder = made
+    run([sys.executable, "-m", "venv", "clean"], tmp_path)
+    python = str(tmp_path / "clean" / "bin" / "python")
+    install = [python, "-m", "pip", "install", "-q", str(_package(folder))]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    if "No matching distribution found for numpy" in done.stderr:
+        pytest.skip("there is no index of packages")
+    assert done.returncode == 0, done.stderr
+    rows = draw_rows(forest, 60, 0, 0.1)
+    np.save(tmp_path / "rows.npy", rows)
+    code = (
+        "import numpy as np, Tiny__Model as t\n"
+        "np.save('out.npy', t.predict_raw(np.load('rows.npy')))"
+    )
+    run([python, "-c", code], tmp_path)
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "out.npy"), expected(forest, "predict_raw", rows).reshape(-1)
+    )

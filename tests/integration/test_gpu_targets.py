@@ -1,0 +1,384 @@
+"""GPU targets that a CPU runs, through everything a user calls."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import joblib
+import numpy as np
+import pytest
+
+import skforge
+from skforge import CompiledForest, Schedule, Target, compile_forest
+from skforge.compiler.backends import gpu_runtime
+from skforge.compiler.default_gpu_schedule import (
+    default_gpu_schedules,
+    walking_gpu_schedule,
+)
+from skforge.compiler.module_targets import resolve_target
+from skforge.compiler.passes import lower_grids
+from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
+from tests.exactness.checks import assert_same_bits as same_bits
+from tests.exactness.checks import expected
+from tests.exactness.forests import forest
+
+needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+SCHEDULES = {
+    "auto": "auto",
+    "direct": Schedule.preset("tahoe-direct", rows=64).cache("b0"),
+    "rapids": Schedule.preset("rapids", threads=32),
+    "shared forest": Schedule.preset("tahoe-shared-forest", rows=32),
+}
+
+
+
+def _same(found, wanted, what="") -> None:
+    same_bits(np.asarray(found), np.asarray(wanted), what)
+
+
+random = np.random.default_rng(0)
+X = random.normal(size=(300, 6)).astype(np.float32)
+X[random.random(X.shape) < 0.05] = np.nan
+y = (np.nan_to_num(X)[:, 0] + np.nan_to_num(X)[:, 1] ** 2 > 0.5).astype(int)
+CLASSES = y + (np.nan_to_num(X)[:, 2] > 0)
+
+
+def _random_forest():
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(12, max_depth=5, random_state=0).fit(X, CLASSES)
+
+
+def _histogram():
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(max_iter=8, random_state=0).fit(X, y)
+
+
+def _xgboost():
+    xgboost = pytest.importorskip("xgboost")
+    return xgboost.XGBClassifier(n_estimators=8, max_depth=4, n_jobs=1).fit(X, CLASSES)
+
+
+def _lightgbm():
+    lightgbm = pytest.importorskip("lightgbm")
+    return lightgbm.LGBMClassifier(
+        n_estimators=8, num_leaves=9, n_jobs=1, verbose=-1, min_child_samples=3
+    ).fit(X, y)
+
+
+SOURCES = {
+    "forest": _random_forest,
+    "histogram": _histogram,
+    "xgboost": _xgboost,
+    "lightgbm": _lightgbm,
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_emulated_predictions_are_the_source_s_bits(source: str, name: str) -> None:
+    model = SOURCES[source]()
+    fast = CompiledForest(model, target="emulated", schedule=SCHEDULES[name]).fit(X)
+    for n in (1, 7, len(X)):
+        _same(fast.predict(X[:n]), model.predict(X[:n]), n)
+        _same(fast.predict_proba(X[:n]), model.predict_proba(X[:n]), n)
+    assert fast.target_.kind == "emulated"
+    assert fast.gpu_min_rows_ is None
+
+
+@pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_emulated_onnx_models(post: str) -> None:
+    pytest.importorskip("onnxruntime")
+    from tests.onnx_models import RandomTrees, make_model, run
+
+    trees = RandomTrees(3)
+    attributes = {
+        **trees.table(),
+        **trees.weights("class", lambda tree: range(3)),
+        "classlabels_int64s": [0, 1, 2],
+        "post_transform": post,
+    }
+    model = make_model("TreeEnsembleClassifier", attributes, 4)
+    rows = trees.rows(60)
+    fast = CompiledForest(model, target="emulated", schedule="rapids").fit(rows)
+    labels, scores = run(model, rows)
+    _same(fast.predict_proba(rows), scores)
+    _same(fast.predict(rows), labels)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "hip"])
+def test_default_schedules_compile_for_gpus(kind: str) -> None:
+    from skforge.compiler.backends.gpu_compilers import compile_text, compiler_version
+    from skforge.compiler.module_kernels import KernelCache
+
+    try:
+        compiler_version(kind)
+    except TargetError as error:
+        pytest.skip(str(error))
+    target = Target.cuda("sm_90") if kind == "cuda" else Target.hip("gfx90a")
+    model = SOURCES["forest"]()
+    model.set_params(n_estimators=40).fit(X, CLASSES)
+    read = skforge.load_forest(model)
+    cache = KernelCache(read, target, "exact")
+    for schedule in default_gpu_schedules(read, target).values():
+        kernel = cache.kernel(schedule, "accumulator")
+        found = compile_text(kernel.plan.source, target.cpu, kind)
+        for used in found.resources.values():
+            assert used.spill_bytes == 0
+            # Shared predicates: shared memory keeps blocks few, not registers.
+            # 72 leave seven of gfx90a's eight warps.
+            most = 72 if kind == "hip" else 64
+            most = 96 if "bitsliced" in repr(schedule) else most
+            assert used.registers <= most
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@needs_gxx
+def test_the_text_itself_gives_the_source_s_bits(name: str) -> None:
+    model = SOURCES[name]()
+    fast = CompiledForest(model, target="emulated-source", tuning="off").fit(X[:40])
+    _same(fast.predict_proba(X), model.predict_proba(X), name)
+
+
+@pytest.mark.parametrize("target", ["emulated", "emulated-source"])
+def test_two_threads_at_once(target: str) -> None:
+    if target == "emulated-source" and shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    rows, raw, leaves = expected("multiclass")
+    module = compile_forest(forest("multiclass"), target=target)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(module.predict_raw, [rows] * 8))
+        numbers = list(pool.map(module.apply, [rows] * 4))
+    for one in found:
+        _same(one, raw)
+    for one in numbers:
+        _same(one, leaves)
+
+
+def test_blocks_are_shared_among_threads(monkeypatch) -> None:
+    from skforge.compiler import module
+
+    monkeypatch.setattr(module, "WORK_PER_THREAD", 10)
+    rows, raw, _ = expected("multiclass")
+    compiled = compile_forest(forest("multiclass"), target="emulated", n_jobs=2)
+    assert compiled._threads(len(rows), None) == 2
+    _same(compiled.predict_raw(rows), raw)
+
+
+# ---------------------------------------------------------------- defaults
+
+
+@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
+@pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
+def test_default_schedules_run(name: str, reduction: str) -> None:
+    module = compile_forest(forest(name), None, "emulated", reduction)
+    rows, raw, leaves = expected(name)
+    found = module.predict_raw(rows).reshape(raw.shape)
+    if reduction == "exact":
+        _same(found, raw)
+    np.testing.assert_allclose(found, raw, rtol=1e-3, atol=1e-4)
+    _same(module.apply(rows), leaves)
+
+
+def test_default_schedules_by_batch() -> None:
+    model = SOURCES["forest"]()
+    model.set_params(n_estimators=100).fit(X, CLASSES)
+    read = skforge.load_forest(model)
+    table = default_gpu_schedules(read, resolve_target("emulated"))
+    few, *_, many = table.values()
+    assert 'shared_reduce("t1")' in repr(few)
+    assert 'cache_predicates("b0")' in repr(many)
+    module = compile_forest(read, table, "emulated")
+    for n in (first + 5 for first, _ in table if first <= 1 << 16):
+        batch = np.resize(X, (n, X.shape[1]))
+        _same(module.predict_raw(batch), model.predict_proba(batch), n)
+
+
+def test_rows_too_wide_for_shared_memory_are_not_cached() -> None:
+    from dataclasses import replace
+
+    wide = replace(forest("scalar"), n_features=60_000, feature_names=None)
+    assert "cache" not in repr(walking_gpu_schedule(wide, Target.cuda("sm_90")))
+    rows = np.zeros((3, 60_000), np.float32)
+    compile_forest(wide, None, "emulated").predict_raw(rows)
+
+
+# ---------------------------------------------------------------- parts
+
+
+@needs_gxx
+def test_batches_run_in_parts(monkeypatch) -> None:
+    rows, raw, _ = expected("scalar")
+    module = compile_forest(
+        forest("scalar"), Schedule.preset("rapids", threads=8), "emulated-source"
+    )
+    monkeypatch.setattr(gpu_runtime, "PART_BYTES", 3 * rows.strides[0])
+    _same(module.predict_raw(rows).reshape(raw.shape), raw)
+
+
+@needs_gxx
+def test_scratch_bounds_a_part(monkeypatch) -> None:
+    monkeypatch.setattr(gpu_runtime, "SCRATCH_BYTES", 4096)
+    splitting = Schedule.preset("tahoe-splitting-shared-forest", rows=8, trees=3)
+    rows, raw, _ = expected("multiclass")
+    module = compile_forest(forest("multiclass"), splitting, "emulated-source")
+    _same(module.predict_raw(rows).reshape(raw.shape), raw)
+    (kernel,) = module._compiler._kernels.values()
+    assert 1 <= kernel.program.most_rows(rows.shape[1]) < len(rows)
+
+
+def test_rows_over_a_short_dimension_run_in_parts() -> None:
+    module = compile_forest(
+        forest("scalar"),
+        Schedule().gpu_dimension("batch", "grid.y"),
+        Target.cuda("sm_90", kind="emulated-source"),
+    )
+    kernel = module._kernel(1, "accumulator")
+    assert kernel.program.most_rows(forest("scalar").n_features) == 1 << 15
+
+
+def test_a_run_has_so_many_launches(monkeypatch) -> None:
+    schedule = Schedule().gpu_dimension("tree", "grid.x")
+    module = compile_forest(
+        forest("scalar"), schedule, Target.cuda("sm_90", kind="emulated-source")
+    )
+    program = module._kernel(1, "accumulator").program
+    found = program.most_rows(forest("scalar").n_features)
+    assert gpu_runtime.MOST_LAUNCHES // 4 <= found <= gpu_runtime.MOST_LAUNCHES
+    # what needs more for a row has as many for all rows
+    monkeypatch.setattr(gpu_runtime, "MOST_LAUNCHES", 1)
+    schedule = Schedule().gpu_dimension("batch", "grid.x").reorder("tree", "batch")
+    module = compile_forest(
+        forest("scalar"), schedule, Target.cuda("sm_90", kind="emulated-source")
+    )
+    program = module._kernel(1, "accumulator").program
+    assert program.most_rows(forest("scalar").n_features) > 1 << 20
+
+
+@needs_gxx
+def test_launches_of_a_loop_share_their_scratch() -> None:
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", 4)
+        .reorder("b0", "tree", "b1")
+        .gpu_dimension("tree", "grid.x")
+        .gpu_dimension("b1", "block.x")
+    )
+    module = compile_forest(forest("scalar"), schedule, "emulated-source")
+    rows, raw, _ = expected("scalar")
+    _same(module.predict_raw(rows[:30]), raw[:30, 0])
+    (kernel,) = module._compiler._kernels.values()
+    (recipe,) = kernel.program._recipes.values()
+    assert len(recipe._starts) >= 8 > len(recipe._scratch) == 1
+
+
+@pytest.mark.parametrize(("dimension", "most"), [("block.z", 64), ("grid.y", 65535)])
+def test_dimensions_shorter_than_their_loops(dimension: str, most: int) -> None:
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", 2 * most)
+        .reorder("b0", "b1")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b1", dimension)
+    )
+    with pytest.raises(ScheduleError, match=f"that dimension takes {most:,}"):
+        compile_forest(forest("scalar"), schedule, "emulated")
+
+
+def test_models_beyond_32_bits_are_refused(monkeypatch) -> None:
+    monkeypatch.setattr(lower_grids, "MOST_ELEMENTS", 20)
+    module = compile_forest(
+        forest("scalar"), Schedule.preset("tahoe-direct"), "emulated"
+    )
+    with pytest.raises(ScheduleError, match="a GPU's kernels index 20; use target="):
+        module.predict_raw(expected("scalar")[0])
+
+
+# ---------------------------------------------------------------- artifacts
+
+
+def test_pickles_compile_again_for_the_same_kind() -> None:
+    model = SOURCES["forest"]()
+    fast = CompiledForest(model, target="emulated", schedule="tahoe-direct").fit(X)
+    buffer = io.BytesIO()
+    joblib.dump(fast, buffer)
+    buffer.seek(0)
+    again = joblib.load(buffer)
+    _same(again.predict_proba(X), model.predict_proba(X))
+    assert again.target_ == fast.target_
+    assert again.schedule_ == fast.schedule_
+
+
+def test_files_hold_the_target_and_its_schedules(tmp_path) -> None:
+    model = SOURCES["forest"]()
+    fast = CompiledForest(model, target="emulated").fit(X)
+    skforge.save(fast, tmp_path / "a.skforge")
+    again = skforge.load(tmp_path / "a.skforge")
+    _same(again.predict_proba(X), model.predict_proba(X))
+    assert (again.target_, again.schedule_) == (fast.target_, fast.schedule_)
+    module = compile_forest(fast.forest_, target="emulated")
+    skforge.save(module, tmp_path / "b.skforge")
+    again = skforge.load(tmp_path / "b.skforge")
+    _same(again.predict_raw(X), fast.predict_raw(X))
+
+
+# ---------------------------------------------------------------- text and errors
+
+
+def test_inspect_shows_the_text() -> None:
+    fast = CompiledForest(SOURCES["forest"](), target="emulated").fit(X)
+    assert "\nSKF_KERNEL(" in fast.inspect("cuda")
+    assert "grid grid.x" in fast.inspect("lir")
+    assert "define" in fast.inspect("llvm")
+    with pytest.raises(InvalidInputError, match=r"cuda, ptx\. Got 'sass'"):
+        fast.inspect("sass")
+
+
+def test_inspect_shows_ptx_where_nvrtc_is() -> None:
+    pytest.importorskip("nvidia.cu13")
+    fast = CompiledForest(SOURCES["forest"](), target="emulated").fit(X)
+    assert ".target sm_80" in fast.inspect("ptx")
+
+
+@pytest.mark.parametrize("target", ["emulated", "cpu"])
+def test_a_schedule_for_the_other_kind_is_refused(target: str) -> None:
+    schedule = "xgboost" if target == "emulated" else "tahoe-direct"
+    with pytest.raises(ScheduleError, match="GPU"):
+        CompiledForest(SOURCES["forest"](), target=target, schedule=schedule).fit(X)
+
+
+@pytest.fixture
+def no_cupy(monkeypatch):
+    import sys
+
+    from skforge.compiler.backends import device_cupy
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    device_cupy.forget()
+    yield
+    device_cupy.forget()
+
+
+def test_without_cupy_the_extra_is_named(no_cupy) -> None:
+    with pytest.raises(TargetError) as error:
+        compile_forest(forest("scalar"), target="cuda")
+    assert str(error.value) == (
+        "target 'cuda' needs CuPy, which is not installed: pip install "
+        "'skforge[cuda13]' (or 'skforge[cuda12]' for older drivers); or use "
+        "target='cpu'."
+    )
+    with pytest.raises(TargetError, match=r"skforge\[rocm\]"):
+        CompiledForest(SOURCES["forest"](), target="hip").fit(X)
+
+
+def test_auto_is_the_cpu_where_there_is_no_gpu(no_cupy) -> None:
+    fast = CompiledForest(SOURCES["forest"](), gpu_min_rows=5).fit(X)
+    assert (fast.target_.kind, fast.gpu_min_rows_) == ("cpu", None)
+    direct = Schedule.preset("tahoe-direct")
+    with pytest.raises(TargetError, match=r"needs CuPy.*target='emulated' runs"):
+        CompiledForest(SOURCES["forest"](), schedule=direct).fit(X)
+    with pytest.raises(TargetError, match="the schedule maps loops to a GPU"):
+        compile_forest(forest("scalar"), direct, "auto")

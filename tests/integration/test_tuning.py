@@ -1,0 +1,120 @@
+"""Searches on this machine: right predictions, kept schedules, artifacts."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GridSearchCV
+
+import skforge
+from skforge import CompiledForest, Schedule
+from skforge.tuning import Random, ScheduleSpace, Tuner, TuningResult
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(300, 6)).astype(np.float32)
+Y = (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(int)
+MODEL = RandomForestClassifier(12, max_depth=5, random_state=0).fit(X, Y)
+#: Walks are quick to compile.
+WALKS = ScheduleSpace.cpu(threads=False).with_values(walk=["rows", "trees"])
+
+
+@pytest.fixture(scope="module")
+def tuned():
+    tuner = Tuner(Random(6), WALKS)
+    return CompiledForest(
+        MODEL, tuning=tuner, tuning_budget=20, batch_sizes=[1, 32], random_state=0
+    ).fit(X)
+
+
+def test_a_search_changes_no_prediction(tuned):
+    for rows in (X, X[:1], X[:20], X[:200]):
+        assert np.array_equal(tuned.predict_proba(rows), MODEL.predict_proba(rows))
+
+
+def test_the_result_is_kept_with_the_schedules(tuned):
+    result = tuned.tuning_result_
+    assert tuned.schedule_ == dict(result.table)
+    assert {t.n_rows for t in result.trials} == {1, 32}
+    assert {t.status for t in result.trials} <= {"measured", "stopped", "same code"}
+    assert all(t.seconds > 0 for t in result.trials)
+    assert result.complete and result.seconds < 20
+    assert "wrong" not in result.counts()
+
+
+def test_artifacts_keep_the_result(tuned, tmp_path):
+    skforge.save(tuned, tmp_path / "tuned.skforge")
+    loaded = skforge.load(tmp_path / "tuned.skforge")
+    copied = pickle.loads(pickle.dumps(tuned))
+    for one in (loaded, copied):
+        assert one.tuning_result_.to_json() == tuned.tuning_result_.to_json()
+        assert one.schedule_ == tuned.schedule_
+        assert np.array_equal(one.predict_proba(X), MODEL.predict_proba(X))
+
+
+def test_an_estimator_with_a_tuner_is_cloned(tuned):
+    again = clone(tuned)
+    assert again.tuning.strategy == Random(6)
+    assert not hasattr(again, "tuning_result_")
+
+
+def test_a_schedule_given_by_hand_is_not_searched():
+    compiled = CompiledForest(MODEL, schedule=Schedule(), tuning="random").fit(X)
+    assert compiled.tuning_result_ is None
+
+
+@pytest.mark.filterwarnings("ignore::skforge.TuningWarning")
+@pytest.mark.parametrize("strategy", ["heuristic", "halving", "random", "exhaustive"])
+def test_strategies_by_name(strategy):
+    compiled = CompiledForest(
+        MODEL, tuning=strategy, tuning_budget=0.3, batch_sizes=[8]
+    ).fit(X)
+    result = compiled.tuning_result_
+    assert isinstance(result, TuningResult)
+    assert result.strategy == strategy
+    assert np.array_equal(compiled.predict(X), MODEL.predict(X))
+
+
+def test_one_row_and_missing_rows_suffice():
+    compiled = CompiledForest(
+        MODEL, tuning=Tuner(Random(1), WALKS), tuning_budget=5, batch_sizes=[4]
+    )
+    assert "drawn" in compiled.fit(X[:1]).tuning_result_.notes[0]
+    assert np.array_equal(compiled.predict(X), MODEL.predict(X))
+
+
+@pytest.mark.parametrize("reduction", ["fast", "reproducible"])
+def test_other_sums_are_compared_within_rounding(reduction):
+    compiled = CompiledForest(
+        MODEL,
+        reduction=reduction,
+        tuning=Tuner(Random(3), WALKS),
+        tuning_budget=10,
+        batch_sizes=[16],
+    ).fit(X)
+    assert "wrong" not in compiled.tuning_result_.counts()
+
+
+@pytest.mark.filterwarnings("ignore::skforge.TuningWarning")
+def test_a_grid_search_over_ways_to_search():
+    grid = {"tuning": ["off", Tuner(Random(1), WALKS)], "tuning_budget": [1.0]}
+    search = GridSearchCV(
+        CompiledForest(RandomForestClassifier(3, max_depth=3, random_state=0)),
+        grid,
+        cv=2,
+    )
+    assert search.fit(X, Y).score(X, Y) > 0.5
+
+
+def test_the_environment_says_how_long_a_search_takes(monkeypatch):
+    monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "0")
+    assert CompiledForest(MODEL).fit(X).tuning_result_ is None
+    monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "0.6")
+    assert CompiledForest(MODEL).fit(X).tuning_result_.budget == 0.6
+    monkeypatch.delenv("SKFORGE_TUNING_SECONDS")
+    assert CompiledForest(MODEL).fit(X).tuning_result_.budget == 4.0
+    off = CompiledForest(MODEL, tuning="off", tuning_budget=9.0)
+    assert off.fit(X).tuning_result_ is None

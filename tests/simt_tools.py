@@ -1,0 +1,83 @@
+"""Runs LIR functions as the emitted GPU text in the CPU's SIMT machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skforge.compiler.backends.cuda import emit_gpu
+from skforge.compiler.backends.cuda_prelude import PRELUDE
+from skforge.compiler.backends.emulated_build import Sanitizer
+from skforge.compiler.backends.emulated_source import Order, SourceDevice
+from skforge.compiler.ir.lir import Function
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError, TargetError
+
+TARGET = Target.cuda("sm_90", kind="emulated-source")
+ORDERS: tuple[Order, ...] = ("forward", "reverse", 1)
+MODES: tuple[Sanitizer | None, ...] = (None, "address", "thread")
+
+_PROBE = "SKF_KERNEL(32) probe(float* out) { SKF_BARRIER(); out[SKF_TID_X] = 1.0f; }\n"
+
+
+@lru_cache(maxsize=3)
+def why_missing(sanitize: Sanitizer | None) -> str:
+    """Return why there is no compiler or sanitizer here; empty if there is one."""
+    try:
+        SourceDevice(_PROBE).close()
+    except TargetError as error:
+        if "not on the PATH" in str(error):
+            return str(error)
+        raise
+    if sanitize is None:
+        return ""
+    out = np.zeros(32, np.float32)
+    try:
+        with SourceDevice(_PROBE, sanitize=sanitize) as device:
+            device.launch("probe", (1, 1, 1), (32, 1, 1), 0, [("pointer", out)])
+    except (TargetError, CompilerError) as error:
+        return f"The {sanitize} sanitizer does not work here: {error}"
+    return ""
+
+
+def need(sanitize: Sanitizer | None) -> None:
+    """Skip the test where kernels cannot be built or run so."""
+    if reason := why_missing(sanitize):
+        pytest.skip(reason)
+
+
+class Batch:
+    """Functions whose kernels make one text, so that g++ runs once for all of them."""
+
+    def __init__(
+        self, functions: Sequence[Function], sanitize: Sanitizer | None = None
+    ) -> None:
+        need(sanitize)
+        self.plans = [
+            emit_gpu(replace(function, name=f"f{number}"), TARGET)
+            for number, function in enumerate(functions)
+        ]
+        kernels = [plan.source.removeprefix(PRELUDE) for plan in self.plans]
+        self.device = SourceDevice("\n".join([PRELUDE, *kernels]), sanitize=sanitize)
+
+    def run(
+        self, number: int, args: Mapping[str, Any], order: Order = "forward"
+    ) -> dict[str, Any]:
+        """Return the arguments after a function has run on copies of them."""
+        copies = {k: np.copy(v) if np.ndim(v) else v for k, v in args.items()}
+        self.device.order = order
+        self.plans[number].run(self.device, copies)
+        return copies
+
+    def __enter__(self) -> Batch:
+        """Return the batch."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the device."""
+        self.device.close()

@@ -1,0 +1,70 @@
+"""``python -m skforge tune``, and ``inspect`` and ``plot`` of what it writes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xgboost as xgb
+
+import skforge
+from skforge._cli import app
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(100, 4)).astype(np.float32)
+MODEL = xgb.XGBRegressor(n_estimators=5, max_depth=3, n_jobs=1).fit(X, X[:, 0])
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+
+    def call(*args):
+        with pytest.raises(SystemExit) as stopped:
+            app([str(arg) for arg in args], prog_name="skforge")
+        out = capsys.readouterr()
+        return stopped.value.code or 0, out.out, out.err
+
+    return call
+
+
+@pytest.fixture
+def files(tmp_path):
+    MODEL.save_model(tmp_path / "model.json")
+    np.save(tmp_path / "rows.npy", X)
+    return tmp_path
+
+
+def test_tune_inspect_and_plot(run, files):
+    options = ("--data", files / "rows.npy", "--batch-sizes", "1,8", "--budget", 2)
+    records = ("--records", files / "records.jsonl")
+    tuned = files / "tuned.skforge"
+    code, out, err = run("tune", files / "model.json", *options, *records, "-o", tuned)
+    assert code == 0, err
+    assert out.startswith("heuristic on cpu ")
+    assert f"saved {tuned}" in out
+    assert "tuning: " in err  # no terminal: lines
+    model = skforge.load(tuned)
+    assert np.array_equal(model.predict(X), MODEL.predict(X))
+    assert run("inspect", tuned, "--level", "tuning")[1] == (
+        model.tuning_result_.summary() + "\n"
+    )
+    assert "result[" in run("inspect", tuned)[1]
+    for kind in ("distribution", "slowdown", "sensitivity"):
+        image = files / f"{kind}.png"
+        assert run("plot", tuned, "--kind", kind, "-o", image)[0] == 0
+        assert image.read_bytes().startswith(b"\x89PNG")
+    code, out, _ = run("tune", files / "model.json", *options, *records)
+    assert code == 0 and out.startswith("record on cpu ")
+
+
+def test_what_cannot_be_done_is_said(run, files):
+    code, _, err = run("tune", files / "model.json", "--strategy", "luck")
+    assert code == 2 and "strategy must be one of heuristic" in err
+    plain = files / "plain.skforge"
+    skforge.save(skforge.CompiledForest(MODEL, tuning="off").fit(X), plain)
+    code, _, err = run("plot", plain, "-o", files / "a.png")
+    assert code == 2 and "has no tuning result" in err
+    skforge.save(skforge.load_forest(MODEL), plain)
+    code, _, err = run("inspect", plain)
+    assert code == 2 and "was never compiled" in err

@@ -1,0 +1,101 @@
+"""From how many rows a batch goes to the GPU: found by calls that are counted.
+
+The GPU is the emulated one, which runs what it is given, and what calls take is by a
+clock of the test's own.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+
+from skforge import CompiledForest, compile_forest
+from skforge.compiler import module_auto
+from skforge.compiler.module import CompiledModule
+from skforge.compiler.module_auto import CALLS, TRIED_ROWS, AutoModule
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.target import Target
+from tests.exactness.forests import drawn
+
+FOREST = drawn(12, 4)
+
+
+@pytest.fixture
+def machines(monkeypatch):
+    """A clock that calls move on; ``cost`` has what they take, ``calls`` the calls."""
+    made = SimpleNamespace(now=0.0, cost={}, calls=[])
+    run = CompiledModule.predict_raw
+
+    def predict_raw(self, X, *, n_jobs=None):
+        made.calls.append((self.target.kind, len(X)))
+        made.now += made.cost[self.target.kind](len(X))
+        return run(self, X, n_jobs=n_jobs)
+
+    monkeypatch.setattr(CompiledModule, "predict_raw", predict_raw)
+    clock = SimpleNamespace(perf_counter=lambda: made.now)
+    monkeypatch.setattr(module_auto, "time", clock)
+    return made
+
+
+def auto():
+    return AutoModule(compile_forest(FOREST), compile_forest(FOREST, target="emulated"))
+
+
+@pytest.mark.parametrize(
+    ("launch", "wanted"),
+    [(0.0, TRIED_ROWS[0]), (TRIED_ROWS[2] - 0.5, TRIED_ROWS[2]), (1e9, None)],
+)
+def test_batches_go_to_the_gpu_from_where_it_is_faster(machines, launch, wanted):
+    machines.cost = {"cpu": lambda n: n, "emulated": lambda n: launch + n / 1e6}
+    module = auto()
+    found = module.find_crossover()
+    # Where it never is, only batches that nobody tried are the GPU's.
+    wanted = wanted or 2 * TRIED_ROWS[-1]
+    assert found == module.gpu_min_rows == wanted
+    sizes = [n for n in reversed(TRIED_ROWS) if n >= wanted]
+    sizes += [n for n in reversed(TRIED_ROWS) if n < wanted][:1]
+    counted = [(kind, n) for n in sizes for kind in ("emulated", "cpu")]
+    assert machines.calls == [c for c in counted for _ in range(CALLS + 1)]
+    machines.calls.clear()
+    rows = np.zeros((min(wanted, 5000), FOREST.n_features), FOREST.input_dtype)
+    for n in (len(rows) - 1, len(rows)):
+        np.testing.assert_array_equal(
+            module.predict_raw(rows[:n]), reference_raw(FOREST, rows[:n]).ravel()
+        )
+    kind = "emulated" if wanted <= 5000 else "cpu"
+    assert machines.calls == [("cpu", len(rows) - 1), (kind, len(rows))]
+
+
+def test_one_size_at_which_the_gpu_is_slower_moves_the_crossover_behind_it(machines):
+    slow = TRIED_ROWS[3]
+    machines.cost = {
+        "cpu": lambda n: 1.0,
+        "emulated": lambda n: 2.0 if n == slow else 0.5,
+    }
+    assert auto().find_crossover() == TRIED_ROWS[4]
+
+
+@pytest.mark.filterwarnings("ignore:A budget of")
+def test_fit_measures_the_crossover_of_what_it_found(machines, monkeypatch):
+    monkeypatch.setattr("skforge._dispatch.gpu_here", lambda: Target.parse("emulated"))
+    limit = TRIED_ROWS[2]
+    machines.cost = {"cpu": lambda n: n, "emulated": lambda n: limit - 0.5}
+    random = np.random.default_rng(0)
+    X = random.normal(size=(limit + 10, 4)).astype(np.float32)
+    model = RandomForestRegressor(9, max_depth=4, random_state=0).fit(X, X[:, 0])
+    fast = CompiledForest(
+        model, target="auto", tuning="random", tuning_budget=1.0, random_state=0
+    ).fit(X[:200])
+    assert fast.gpu_min_rows_ == limit
+    kinds = {t.machine for t in fast.tuning_result_.trials}
+    assert kinds == {"cpu", "emulated"}
+    starts = [first for (first, _), one in fast.schedule_.items() if one.kind == "gpu"]
+    assert min(starts) == limit
+    machines.calls.clear()
+    np.testing.assert_array_equal(fast.predict(X), model.predict(X))
+    assert [kind for kind, _ in machines.calls] == ["emulated"]
+    given = CompiledForest(model, target="auto", tuning="off", gpu_min_rows=7)
+    assert given.fit(X[:50]).gpu_min_rows_ == 7

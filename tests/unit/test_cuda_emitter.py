@@ -1,0 +1,430 @@
+"""GPU text: what is written for each statement, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from skforge.compiler.backends.cuda import emit_gpu
+from skforge.compiler.backends.cuda_types import Names, literal
+from skforge.compiler.backends.host_plan import POINTER, HostLet, Launch, Scratch
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.lir import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    Buffer,
+    Function,
+    Plane,
+    Value,
+    Vec,
+)
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError
+from tests.gpu_kernels import (
+    Launches,
+    N,
+    kernels_text,
+    one_region,
+    plan_of,
+    sums_function,
+    walk_function,
+)
+
+OUT = Buffer("out", F32)
+BYTES = Buffer("bytes", U8, "constant")
+ALIGNED = Buffer("aligned", U8, "constant", alignment=16)
+
+
+def text_of(write, *params, arch="sm_80"):
+    return kernels_text(plan_of(one_region(write, *params), arch))
+
+
+def test_the_text_of_a_walk(golden):
+    golden(kernels_text(plan_of(walk_function())), "cu")
+
+
+def test_the_host_of_a_walk():
+    plan = plan_of(walk_function())
+    add, div, size, scratch, first, second = plan.statements
+    assert isinstance(add, HostLet) and isinstance(div, HostLet)
+    assert isinstance(size, HostLet) and isinstance(scratch, Scratch)
+    assert scratch.element == "f32" and scratch.size == size.name
+    assert isinstance(first, Launch) and isinstance(second, Launch)
+    assert first.kernel == "predict_0" and second.kernel == "predict_1"
+    assert first.grid == (div.name, 1, 1) and first.block == (128, 1, 1)
+    assert first.shared_bytes == 128 * 8 * 4 and second.shared_bytes == 0
+    assert first.args == ("rows", "nodes", scratch.name, "n_rows", "n_trees")
+    assert first.types == (POINTER,) * 3 + ("i64", "i64")
+    assert second.args == ("result", scratch.name, "n_rows")
+    assert list(plan.launches()) == [first, second]
+    assert plan.params == ("rows", "n_rows", "n_trees", "nodes", "result")
+
+
+def test_the_text_does_not_depend_on_the_target():
+    function = walk_function()
+    texts = {
+        emit_gpu(function, target).source
+        for target in (Target.cuda("sm_90"), Target.hip("gfx90a"))
+    }
+    assert len(texts) == 1
+
+
+# ---------------------------------------------------------------- loads
+
+
+@pytest.mark.parametrize(
+    ("buffer", "factor", "type_", "words"),
+    [
+        (BYTES, 16, Vec(U32, 4), ["u8"] * 16),
+        (ALIGNED, 2, Vec(U32, 2), ["u16_a"] * 4),
+        (ALIGNED, 4, Vec(U32, 2), ["u32_a"] * 2),
+        (ALIGNED, 8, Vec(U32, 2), ["u32x2"]),
+        (ALIGNED, 16, Vec(F32, 4), ["u32x4"]),
+        (ALIGNED, 32, Vec(U8, 16), ["u32x4"]),
+        (ALIGNED, 16, Vec(F64, 4), ["u64x2"] * 2),
+        (ALIGNED, 8, Vec(I64, 2), ["u64_a"] * 2),
+        (ALIGNED, 16, Vec(U16, 6), ["u32x2", "u32_a"]),
+        (ALIGNED, 16, F64, ["u64_a"]),
+        (ALIGNED, 4, F64, ["u32_a"] * 2),
+        (BYTES, 1, F32, ["u8"] * 4),
+        (BYTES, 1, I32, ["u8"] * 4),
+    ],
+)
+def test_words_are_as_wide_as_alignment_allows(buffer, factor, type_, words):
+    def write(b, thread):
+        value = b.load(buffer, b.mul(thread, factor), type_)
+        first = b.extract(value, 0) if isinstance(type_, Vec) else value
+        b.store(OUT, thread, b.convert(first, F32))
+
+    text = text_of(write, buffer, OUT)
+    assert re.findall(r"\*\(const (\w+)\*\)", text) == words
+
+
+def test_a_vector_of_the_buffers_elements_is_lanes():
+    rows = Buffer("rows", F32)
+
+    def write(b, thread):
+        value = b.load(rows, b.mul(thread, 2), Vec(F32, 2))
+        b.store(OUT, b.mul(thread, 2), value)
+
+    text = text_of(write, rows, OUT)
+    read, again = re.findall(r"= rows\[(.*)\];", text)
+    assert again == f"{read} + 1"
+    written, more = re.findall(r"out\[(.*)\] =", text)
+    assert more == f"{written} + 1"
+
+
+def test_alignment_follows_shifts_sums_and_masks():
+    def write(b, thread):
+        at = b.binary("shl", thread, 3)
+        at = b.add(at, 8)
+        at = b.binary("and", at, -8)
+        b.store(OUT, thread, b.extract(b.load(ALIGNED, at, Vec(F32, 2)), 1))
+
+    assert "u32x2 word = *(const u32x2*)" in text_of(write, ALIGNED, OUT)
+
+
+def test_shared_memory_is_aligned_for_words():
+    b = Launches()
+    with b.grid(b.const(1)):
+        odd = b.alloc("odd", U8, b.const(3), space="shared")
+        wide = b.alloc("wide", F32, b.const(256), space="shared")
+        with b.region(64) as thread:
+            zeros = b.const(0.0, Vec(F32, 4))
+            b.store(wide, b.mul(thread, 4), zeros)
+            b.store(odd, b.const(0), b.const(1, U8))
+    plan = plan_of(Function("f", (), b.finish()))
+    text = kernels_text(plan)
+    assert re.search(r"u8\* const odd_\d+ = \(u8\*\)\(skf_shared \+ 0\);", text)
+    assert re.search(r"f32\* const wide_\d+ = \(f32\*\)\(skf_shared \+ 16\);", text)
+    assert "*(u32x4*)" in text
+    (launch,) = plan.launches()
+    assert launch.shared_bytes == 16 + 1024
+
+
+def test_scratch_of_the_plan_is_aligned_for_words():
+    b = Launches()
+    scratch = b.alloc("scratch", U8, b.mul(N, 16))
+    with b.grid(N) as block, b.region(1):
+        b.store(scratch, b.mul(block, 16), b.const(0, Vec(U8, 16)))
+    assert "*(u32x4*)" in kernels_text(plan_of(Function("f", (N,), b.finish())))
+
+
+def test_masked_lanes_touch_no_memory():
+    def write(b, thread):
+        at = b.mul(b.iota(I64, 2), 4)
+        mask = b.compare("lt", at, b.splat(thread, 2))
+        other = b.const(1.5, Vec(F32, 2))
+        value = b.let(lir.Gather(BYTES, at, mask, other), Vec(F32, 2))
+        b.emit(lir.Scatter(OUT, b.iota(I64, 2), value, mask))
+
+    text = text_of(write, BYTES, OUT)
+    assert text.count(" ? SKF_BITS_F32(") == 2
+    assert len(re.findall(r"if \(cmp_\d+_\d\) {\n\s+out\[\dLL\] = v_", text)) == 2
+
+
+# ---------------------------------------------------------------- barriers
+
+
+def barriers(body, *params):
+    b = Launches()
+    with b.grid(b.const(2)) as block:
+        shared = b.alloc("shared", I64, b.const(64), space="shared")
+
+        def region(value=None):
+            with b.region(64) as thread:
+                b.store(shared, thread, thread if value is None else value)
+
+        body(b, shared, region, block)
+    text = kernels_text(plan_of(Function("f", params, b.finish())))
+    return [
+        {"SKF_BARRIER();": "B", "{": "R"}.get(line.strip(), "L")
+        for line in text.splitlines()[4:]
+        if line.strip() in ("SKF_BARRIER();", "{") or re.search(r"= shared_\d+\[", line)
+    ]
+
+
+def test_the_last_region_needs_no_barrier():
+    def body(b, shared, region, block):
+        region()
+        region()
+        region()
+
+    assert barriers(body) == list("RBRBR")
+
+
+def test_a_region_in_a_loop_keeps_its_barrier():
+    def body(b, shared, region, block):
+        region()
+        b.for_(b.const(0), b.const(3), b.const(1), lambda i, _: region(i))
+
+    assert barriers(body) == list("RBRB")
+
+
+def test_a_load_is_over_before_the_next_region_writes():
+    def body(b, shared, region, block):
+        region()
+        region(b.load(shared, block))
+
+    assert barriers(body) == list("RBLBR")
+
+
+def test_a_load_at_the_end_of_a_loop_is_over_before_its_start():
+    def body(b, shared, region, block):
+        def inner(i, carried):
+            region(carried[0])
+            return [b.load(shared, block)]
+
+        b.for_(b.const(0), b.const(3), b.const(1), inner, [b.const(0)])
+
+    assert barriers(body) == list("RBLB")
+
+
+def test_a_load_of_what_nobody_writes_needs_no_barrier():
+    def body(b, shared, region, block):
+        region(b.load(Buffer("given", I64), block))
+        region()
+
+    assert barriers(body, Buffer("given", I64)) == list("RBR")
+
+
+# ---------------------------------------------------------------- control, names
+
+
+def test_carried_values_change_at_once():
+    def write(b, thread):
+        x, y = b.for_(
+            b.const(0), thread, b.const(1), lambda _, c: [c[1], c[0]], [thread, N]
+        )
+        b.store(Buffer("swapped", I64), thread, b.sub(x, y))
+
+    text = text_of(write, N, Buffer("swapped", I64))
+    kept = re.search(r"const i64 (next\w*) = (carry_\w+);", text)
+    assert kept and text.index(kept[0]) < text.index(f"  {kept[2]} = ")
+
+
+def test_loops_over_private_arrays_are_unrolled_and_no_others():
+    def write(b, thread):
+        mine = b.alloc("mine", F32, b.const(4), space="private")
+        zero = b.const(0.0, F32)
+        b.for_(b.const(0), b.const(4), b.const(1), lambda i, _: b.store(mine, i, zero))
+        b.for_(b.const(0), b.const(4), b.const(1), lambda i, _: b.store(OUT, i, zero))
+
+    text = text_of(write, OUT)
+    assert re.search(r"f32 mine_\d+\[4\];", text)
+    assert text.count("SKF_UNROLL") == text.count("SKF_LOOP") == 1
+
+
+def test_names_are_c_names_and_never_twice():
+    names = Names()
+    hints = ["a.1", "a_1", "_x", "1a", "a..b", "skf_x", "for", "é", "u32", "out.12"]
+    made = [names.new(hint) for hint in hints]
+    assert len(set(made)) == len(made)
+    assert made[:2] == ["a_1", "a_1_2"] and made[-1] == "out_12"
+    assert all(re.fullmatch(r"(?!skf_|_)[A-Za-z]\w*", name) for name in made)
+    assert not {"for", "u32"} & set(made) and not any("__" in name for name in made)
+
+
+@pytest.mark.parametrize(
+    ("value", "element", "text"),
+    [
+        (1, U8, "1u"),
+        (-1, I32, "(-1)"),
+        (-(1 << 31), I32, "(-2147483647 - 1)"),
+        (-(1 << 63), I64, "(-9223372036854775807LL - 1)"),
+        (0.1, F64, "0x1.999999999999ap-4"),
+        (0.1, F32, "0x1.99999ap-4f"),
+        (-0.0, F32, "(-0x0p+0f)"),
+        (np.inf, F32, "SKF_BITS_F32(2139095040u)"),
+        (1e300, F32, "SKF_BITS_F32(2139095040u)"),
+        (True, BOOL, "true"),
+    ],
+)
+def test_constants(value, element, text):
+    assert literal(value, element) == text
+
+
+@pytest.mark.parametrize(
+    ("op", "unordered", "text"),
+    [
+        ("lt", False, "a < b"),
+        ("lt", True, "!(a >= b)"),
+        ("eq", True, "!(a < b || a > b)"),
+        ("ne", False, "a < b || a > b"),
+        ("ne", True, "a != b"),
+    ],
+)
+def test_comparisons_of_floats_with_nan(op, unordered, text):
+    a, b_ = Value("a", F32), Value("b", F32)
+
+    def write(b, thread):
+        b.store(Buffer("flag", BOOL), thread, b.compare(op, a, b_, unordered))
+
+    assert f" = {text};" in text_of(write, a, b_, Buffer("flag", BOOL))
+
+
+def test_every_pure_operation_is_scalars():
+    """No array is made for vectors of up to 16 lanes."""
+    source = Buffer("source", U32, alignment=16)
+    target = Buffer("target", U32)
+
+    def write(b, thread):
+        v = b.load(source, b.mul(thread, 8), Vec(U32, 8))
+        mask = b.compare("gt", v, 5)
+        v = b.permute([v], b.binary("and", v, 7))
+        v = b.compress(b.shuffle(v, v, [7, 6, 5, 4, 3, 2, 1, 8]), mask)
+        v = b.add(v, b.splat(b.mask_bits(mask, U32), 8))
+        v = b.select(b.any_true(mask), v, b.popcount(b.invert(v)))
+        v = b.add(v, b.count_zeros(v))
+        bytes_ = b.reinterpret(v, Vec(U8, 32))
+        b.store(target, b.mul(thread, 8), b.reinterpret(bytes_, Vec(U32, 8)))
+
+    text = text_of(write, source, target)
+    assert not re.search(r"\w+ \w+\[\d+\]", text.split("{", 1)[1])
+
+
+def test_sums_of_narrow_integers_travel_as_words():
+    text = kernels_text(plan_of(sums_function()))
+    assert "(u16)((u32)" in text and "SKF_SHFL_XOR((u32)" in text
+    assert "SKF_ATOMIC_ADD((u64*)(out_i64 + " in text
+    assert text.count("SKF_SHFL_XOR") == 5 + 3 + 5 + 4 + 2 + 5
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def store_zero(b, thread):
+    b.store(OUT, thread, b.const(0.0, F32))
+
+
+def in_grid(write, *params):
+    b = Launches()
+    with b.grid(b.const(1)):
+        write(b)
+    return Function("f", params, b.finish())
+
+
+def two_sizes(b):
+    for threads in (32, 64):
+        with b.region(threads) as thread:
+            store_zero(b, thread)
+
+
+def many_threads(b):
+    with b.region(2048) as thread:
+        store_zero(b, thread)
+
+
+def sized_by_an_argument(b):
+    b.alloc("scratch", F32, N, space="shared")
+
+
+def much_shared(b):
+    b.alloc("huge", F32, b.const(1 << 20), space="shared")
+
+
+def wide_sum(b, thread):
+    total = b.let(lir.WarpReduce(b.const(1.0, F32), 64), F32)
+    b.store(OUT, thread, total)
+
+
+def torn_sum(b):
+    with b.region(40) as thread:
+        total = b.let(lir.WarpReduce(b.const(1.0, F32), 32), F32)
+        b.store(OUT, thread, total)
+
+
+def plane_op(b, thread):
+    v = b.load(OUT, thread, Vec(F32, 8))
+    b.let(lir.CompareToPlane("lt", v, b.const(0.0, F32)), Plane(8))
+
+
+def narrow_atomic(b, thread):
+    b.emit(lir.AtomicAdd(Buffer("small", U8), thread, b.const(1, U8)))
+
+
+def float_host(b):
+    b.let(lir.Binary("add", b.const(1.0, F32), b.const(2.0, F32)), F32)
+
+
+def host_store(b):
+    b.store(OUT, b.const(0), b.const(0.0, F32))
+
+
+def parallel(b):
+    b.parallel_for(b.const(3), lambda p: None)
+
+
+def host(write, *params):
+    b = Launches()
+    write(b)
+    return Function("f", params, b.finish())
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (in_grid(two_sizes, OUT), r"regions of \(32, 1, 1\) and \(64, 1, 1\) threads"),
+        (in_grid(many_threads, OUT), "a block of 2048 × 1 × 1 threads"),
+        (in_grid(sized_by_an_argument, N), "in shared memory has no constant size"),
+        (in_grid(much_shared), r"needs 4194304 bytes of shared memory; a block on"),
+        (one_region(wide_sum, OUT), "WarpReduce over 64 threads; a warp has 32"),
+        (in_grid(torn_sum, OUT), "WarpReduce over 32 threads in blocks of 40"),
+        (one_region(plane_op, OUT), r"CompareToPlane \(%v.\d+\): GPU kernels have no"),
+        (one_region(narrow_atomic, Buffer("small", U8)), "AtomicAdd to u8 @small"),
+        (host(float_host), "is computed of floats"),
+        (host(host_store, OUT), "Store outside a launch"),
+        (host(parallel), "ParallelFor outside a launch"),
+    ],
+)
+def test_refusals_name_what_has_no_place(function, why):
+    with pytest.raises(CompilerError, match=why):
+        plan_of(function)

@@ -1,0 +1,451 @@
+"""Grids as loops do what grids do, to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from skforge.compiler.ir import lir
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    Function,
+    Scalar,
+    Value,
+    Vec,
+)
+from skforge.compiler.passes import emulate_grids
+from skforge.exceptions import CompilerError
+from tests.grid_tools import Place, check_emulated, grid, region, warp_sum
+from tests.lir_tools import buffer_of
+from tests.llvm_kernels import DTYPES
+from tests.strategies_grid import GridProgram, grid_programs
+
+X, OUT = Buffer("x", F32), Buffer("out", F32)
+
+
+def emulated(b: Builder, threads: tuple[int, ...] = (1,), **args: Any) -> dict:
+    """Check what ``b`` wrote; return the arguments afterwards."""
+    params = tuple(
+        buffer_of(v, k) if isinstance(v, np.ndarray) else Value(k, I64)
+        for k, v in args.items()
+    )
+    return check_emulated(Function("f", params, b.finish()), args, threads)
+
+
+def numbers(size: int) -> np.ndarray:
+    random = np.random.default_rng(size)
+    spread = 10.0 ** random.integers(-3, 8, size)
+    return (random.normal(size=size) * spread).astype(np.float32)
+
+
+def test_a_function_without_grids_stays_as_it_is() -> None:
+    b = Builder()
+    b.store(OUT, b.const(0), b.const(1.0, F32))
+    function = Function("f", (OUT,), b.finish())
+    assert emulate_grids.run(function) is function
+
+
+@pytest.mark.parametrize("index", [I32, I64])
+def test_rows_are_loaded_together_and_read_by_others(index: Scalar) -> None:
+    """A block loads a tile in chunks, and each thread reads what others loaded."""
+    rows, columns, threads = 40, 5, 8
+    b, n = Builder(), Value("n", I64)
+
+    def block(place: Place) -> None:
+        first = b.mul(b.convert(place[0], I64), threads)
+        tile = b.alloc("tile", F32, b.const(threads * columns), space="shared")
+
+        def load(place: Place) -> None:
+            def copy(at: Value, _: Place) -> None:
+                source = b.add(b.mul(first, columns), at)
+                inside = b.compare("lt", source, b.mul(n, columns))
+                b.if_(inside, lambda: b.store(tile, at, b.load(X, source)))
+
+            thread = b.convert(place[0], I64)
+            b.for_(thread, b.const(threads * columns), b.const(threads), copy)
+
+        def write(place: Place) -> None:
+            row = b.add(first, b.convert(place[0], I64))
+
+            def sum_up() -> None:
+                def add(c: Value, carried: Place) -> list[Value]:
+                    at = b.add(b.mul(b.convert(place[0], I64), columns), c)
+                    return [b.binary("add", carried[0], b.load(tile, at))]
+
+                bounds = b.const(0), b.const(columns), b.const(1)
+                (total,) = b.for_(*bounds, add, [b.const(0.0, F32)])
+                b.store(OUT, row, total)
+
+            b.if_(b.compare("lt", row, n), sum_up)
+
+        region(b, (threads,), load, index=index)
+        region(b, (threads,), write, index=index)
+
+    blocks = b.binary("div", b.add(n, threads - 1), b.const(threads))
+    grid(b, (b.convert(blocks, index),), block)
+    x = numbers(rows * columns)
+    for n_rows in (40, 37, 1, 0):
+        out = np.zeros(rows, np.float32)
+        function = Function("f", (X, n, OUT), b.finish())
+        args = {"x": x, "n": n_rows, "out": out}
+        found = check_emulated(function, args, threads=(1, 3))
+        assert np.count_nonzero(found["out"]) == n_rows
+
+
+@pytest.mark.parametrize("dims", ["xyz", "zyx", "yxz"])
+@pytest.mark.parametrize("counts", [(2, 3, 2), (1, 4, 3), (3, 0, 2)])
+def test_blocks_and_threads_in_three_dimensions(
+    dims: str, counts: tuple[int, int, int]
+) -> None:
+    b, shape = Builder(), (2, 3, 4)
+    tags = np.zeros(24 * int(np.prod(counts)), np.int64)
+    out = Buffer("out", I64)
+
+    def block(blocks: Place) -> None:
+        mine = b.alloc("mine", I64, b.const(2), space="private")
+
+        def tag(threads: Place) -> Value:
+            found = b.const(0)
+            for place, size in zip((*blocks, *threads), (*counts, *shape), strict=True):
+                found = b.add(b.mul(found, size), place)
+            return found
+
+        region(b, shape, lambda t: b.store(mine, b.const(1), tag(t)), dims)
+        region(b, shape, lambda t: b.store(out, tag(t), b.load(mine, b.const(1))), dims)
+
+    grid(b, counts, block, dims)
+    found = emulated(b, out=tags)
+    assert found["out"].tolist() == list(range(len(tags)))
+
+
+def test_a_sum_is_a_tree_in_shared_memory() -> None:
+    threads, b = 32, Builder()
+
+    def block(blocks: Place) -> None:
+        sums = b.alloc("sums", F32, b.const(threads), space="shared")
+        first = b.mul(blocks[0], threads)
+        region(
+            b,
+            (threads,),
+            lambda t: b.store(sums, t[0], b.load(X, b.add(first, t[0]))),
+        )
+
+        def halve(level: Value, _: Place) -> None:
+            half = b.binary("shr", b.const(threads // 2), level)
+
+            def add(t: Place) -> None:
+                def both() -> None:
+                    other = b.load(sums, b.add(t[0], half))
+                    total = b.binary("add", b.load(sums, t[0]), other)
+                    b.store(sums, t[0], total)
+
+                b.if_(b.compare("lt", t[0], half), both)
+
+            region(b, (threads,), add)
+
+        b.for_(b.const(0), b.const(5), b.const(1), halve)
+
+        def write(t: Place) -> None:
+            first = b.compare("eq", t[0], 0)
+            b.if_(first, lambda: b.store(OUT, blocks[0], b.load(sums, b.const(0))))
+
+        region(b, (threads,), write)
+
+    grid(b, (3,), block)
+    emulated(b, x=numbers(96), out=np.zeros(3, np.float32))
+
+
+def test_private_memory_lives_through_a_uniform_loop() -> None:
+    b, n = Builder(), Value("n", I64)
+
+    def block(_: Place) -> None:
+        totals = b.alloc("totals", F32, b.const(3), space="private")
+
+        def each(t: Place, k: Value, what: Any) -> None:
+            b.store(totals, k, what(b.add(b.mul(t[0], 3), k)))
+
+        def start(t: Place) -> None:
+            bounds = b.const(0), b.const(3), b.const(1)
+            b.for_(*bounds, lambda k, _: b.store(totals, k, b.const(0.5, F32)))
+
+        def trees(tree: Value, _: Place) -> None:
+            shared = b.alloc("shared", F32, b.const(4), space="shared")
+            region(b, (4,), lambda t: b.store(shared, t[0], b.load(X, tree)))
+
+            def add(t: Place) -> None:
+                at = b.binary("rem", tree, b.const(3))
+                more = b.load(shared, b.binary("xor", t[0], b.const(3)))
+                b.store(totals, at, b.binary("add", b.load(totals, at), more))
+
+            region(b, (4,), add)
+
+        region(b, (4,), start)
+        b.for_(b.const(0), n, b.const(1), trees)
+
+        def write(t: Place) -> None:
+            indices = b.add(b.iota(I32, 2), 1)
+            pair = b.let(lir.Gather(totals, indices), Vec(F32, 2), "pair")
+            b.store(OUT, b.mul(t[0], 2), pair)
+
+        region(b, (4,), write)
+
+    grid(b, (1,), block)
+    emulated(b, x=numbers(7), n=7, out=np.zeros(8, np.float32))
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("element", [F32, F64, I32, U8, I64])
+def test_warps_sum_in_butterfly_order(width: int, element: Scalar) -> None:
+    b, threads = Builder(), 64
+    x, out = Buffer("x", element), Buffer("out", element)
+
+    def body(t: Place) -> None:
+        value = b.load(x, t[0])
+        total = warp_sum(b, value, width)
+        b.store(out, t[0], b.binary("sub", total, value))
+
+    grid(b, (1,), lambda _: region(b, (threads,), body))
+    rows = numbers(threads)
+    rows = (rows if element.is_float else rows.astype("i8")).astype(DTYPES[element])
+    emulated(b, x=rows, out=np.zeros_like(rows))
+
+
+def test_every_kind_of_value_outlives_a_warp_operation() -> None:
+    b, out = Builder(), Buffer("out", I32)
+
+    def body(t: Place) -> None:
+        value = b.load(X, t[0])
+        vector = b.load(X, t[0], Vec(F32, 4))
+        flag = b.compare("gt", value, b.const(0.0, F32))
+        mask = b.compare("gt", vector, b.const(0.0, F32))
+        constant = b.const(7, I32)
+        scratch = b.alloc("scratch", I32, b.const(2), space="private")
+        b.store(scratch, b.const(1), b.convert(t[0], I32))
+        total = warp_sum(b, value, 8)
+        bits = b.mask_bits(b.binary("xor", mask, b.splat(flag, 4)), I32)
+        bits = b.mul(b.add(bits, b.load(scratch, b.const(1))), constant)
+        large = b.compare("gt", b.extract(vector, 2), total)
+        b.store(out, t[0], b.select(large, bits, b.convert(flag, I32)))
+
+    grid(b, (1,), lambda _: region(b, (16,), body))
+    emulated(b, x=numbers(20), out=np.zeros(16, np.int32))
+
+
+def test_control_around_warp_operations_is_the_warps() -> None:
+    """Warps leave loops at their own times, and take their own branches."""
+    b, threads, width = Builder(), 32, 8
+    out = Buffer("out", F32)
+
+    def body(t: Place) -> None:
+        linear = b.add(b.mul(t[1], 16), t[0])
+        warp = b.binary("div", linear, b.const(width))
+        value = b.load(X, linear)
+
+        def step(k: Value, carried: Place) -> list[Value]:
+            a, c = carried
+            total = warp_sum(b, b.binary("add", a, value), width)
+            return [b.binary("mul", c, total), b.binary("add", a, b.load(X, k))]
+
+        stop = b.add(warp, 1)
+        a, c = b.for_(b.const(0), stop, b.const(1), step, [value, value])
+
+        def cond(carried: Place) -> Value:
+            narrow = warp_sum(b, carried[0], 2)
+            total = warp_sum(b, narrow, width)
+            return b.compare("lt", total, b.const(100))
+
+        def body(carried: Place) -> list[Value]:
+            total = warp_sum(b, b.binary("add", carried[0], linear), 4)
+            return [b.add(b.binary("max", total, 1), carried[0])]
+
+        (count,) = b.while_([b.binary("and", linear, 3)], cond, body)
+        results = (Value("r1", F32), Value("r2", I64))
+        with b.body() as then:
+            yes = (warp_sum(b, a, 4), count)
+        with b.body() as orelse:
+            no = (c, warp_sum(b, b.mul(count, linear), width))
+        odd = b.compare("eq", b.binary("and", warp, 1), 1)
+        b.emit(lir.If(odd, tuple(then), tuple(orelse), yes, no, results))
+        (last,) = b.switch(
+            warp,
+            [
+                lambda: [warp_sum(b, results[0], 8)],
+                lambda: [results[0]],
+                lambda: [warp_sum(b, b.convert(results[1], F32), 2)],
+            ],
+            [F32],
+        )
+        b.store(out, linear, b.binary("add", last, b.convert(results[1], F32)))
+
+    grid(b, (1,), lambda _: region(b, (16, 2), body))
+    emulated(b, x=numbers(threads), out=np.zeros(threads, np.float32))
+
+
+def test_atomics_meet_across_blocks_and_threads() -> None:
+    b = Builder()
+    elements = {"c": I32, "d": U32, "e": I64, "f": F32, "g": F64}
+    buffers = [Buffer(name, element) for name, element in elements.items()]
+
+    def body(blocks: Place, t: Place) -> None:
+        at = b.binary("and", t[0], b.const(3))
+        for buffer in buffers:
+            value = b.convert(b.binary("add", t[0], blocks[0]), buffer.element)
+            b.emit(lir.AtomicAdd(buffer, at, value))
+
+    grid(b, (5,), lambda g: region(b, (8,), lambda t: body(g, t)))
+    args = {name: np.zeros(4, DTYPES[element]) for name, element in elements.items()}
+    found = emulated(b, threads=(1, 2), **args)
+    for array in found.values():
+        assert array.tolist() == [40, 50, 60, 70]
+
+
+def test_launches_follow_each_other_in_host_loops() -> None:
+    """Scratch of the device lives from launch to launch."""
+    b, n = Builder(), Value("n", I64)
+    scratch = b.alloc("scratch", F32, b.mul(n, 4))
+
+    def fill(g: Place) -> None:
+        def body(t: Place) -> None:
+            at = b.add(b.mul(g[0], 4), t[0])
+            b.store(scratch, at, b.load(X, at))
+
+        region(b, (4,), body)
+
+    def double(step: Value, _: Place) -> None:
+        def body(g: Place, t: Place) -> None:
+            at = b.add(b.mul(g[0], 2), t[0])
+            two = b.binary("add", b.load(scratch, at), b.load(scratch, at))
+            b.store(scratch, at, b.binary("add", two, b.convert(step, F32)))
+
+        grid(b, (b.mul(n, 2),), lambda g: region(b, (2,), lambda t: body(g, t)))
+
+    def write(g: Place) -> None:
+        def body(t: Place) -> None:
+            at = b.add(b.mul(g[0], 4), t[0])
+            b.store(OUT, at, b.load(scratch, at))
+
+        region(b, (4,), body)
+
+    grid(b, (n,), fill)
+    b.for_(b.const(0), b.const(3), b.const(1), double)
+    grid(b, (n,), write)
+    emulated(b, threads=(1, 2), x=numbers(12), n=3, out=np.zeros(12, np.float32))
+
+
+@pytest.mark.parametrize("counts", [(0,), (0, 3), (-2,), (-2, -3), (2, 0)])
+def test_grids_of_no_blocks_do_nothing(counts: tuple[int, ...]) -> None:
+    b = Builder()
+    sizes = tuple(Value(f"n{k}", I64) for k in range(len(counts)))
+    store = lambda t: b.store(OUT, t[0], b.const(1.0, F32))  # noqa: E731
+    grid(b, sizes, lambda _: region(b, (2,), store))
+    args = {f"n{k}": count for k, count in enumerate(counts)}
+    found = emulated(b, out=np.zeros(2, np.float32), **args)
+    assert not found["out"].any()
+
+
+def test_uniform_branches_around_regions() -> None:
+    b, n = Builder(), Value("n", I64)
+
+    def block(g: Place) -> None:
+        tile = b.alloc("tile", I64, b.const(4), space="shared")
+        results = (Value("r", I64),)
+
+        def side(factor: int) -> tuple:
+            with b.body() as stmts:
+                region(b, (4,), lambda t: b.store(tile, t[0], b.mul(t[0], factor)))
+                yields = (b.const(factor),)
+            return tuple(stmts), yields
+
+        even = b.compare("eq", b.binary("and", g[0], 1), 0)
+        (then, yes), (orelse, no) = side(3), side(5)
+        b.emit(lir.If(even, then, orelse, yes, no, results))
+
+        def case(k: int) -> None:
+            def body(t: Place) -> None:
+                at = b.add(b.mul(g[0], 4), t[0])
+                total = b.add(b.load(tile, b.binary("xor", t[0], b.const(1))), k)
+                b.store(Buffer("out", I64), at, b.add(total, results[0]))
+
+            region(b, (4,), body)
+
+        b.switch(g[0], [lambda k=k: case(k) for k in (100, 200, 300)])
+
+    grid(b, (n,), block)
+    emulated(b, n=5, out=np.zeros(20, np.int64))
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def refusal(b: Builder, *params: Value | Buffer) -> str:
+    with pytest.raises(CompilerError) as info:
+        emulate_grids.run(Function("f", params, b.finish()))
+    return str(info.value)
+
+
+def test_what_cannot_be_emulated_is_said() -> None:
+    n = Value("n", I64)
+    b = Builder()
+    thread = Value("t", I64)
+    dims: Any = (("block.x", thread, n),)
+    grid(b, (n,), lambda _: b.emit(lir.BlockRegion(dims, ())))
+    assert refusal(b, n) == (
+        "Cannot emulate the grids of 'f': the number of threads along block.x is %n, "
+        "which is no constant."
+    )
+    b = Builder()
+    grid(b, (n,), lambda _: region(b, (12,), lambda t: warp_sum(b, t[0], 8)))
+    assert refusal(b, n) == (
+        "Cannot emulate the grids of 'f': blocks of 12 threads are no whole number of "
+        "warps of 8."
+    )
+    b = Builder()
+
+    def two(_: Place) -> None:
+        region(b, (4,), lambda t: None)
+        region(b, (8,), lambda t: None)
+
+    grid(b, (n,), two)
+    assert refusal(b, n) == (
+        "Cannot emulate the grids of 'f': regions of {'block.x': 4} and {'block.x': 8}."
+    )
+    b = Builder()
+
+    def planes(_: Place) -> None:
+        mine = b.alloc("mine", U8, b.const(64), space="private")
+        load = lir.LoadPlane(mine, b.const(0))
+        region(b, (4,), lambda t: b.let(load, lir.Plane(64)))
+
+    grid(b, (n,), planes)
+    assert refusal(b, n) == (
+        "Cannot emulate the grids of 'f': LoadPlane on @mine.3, which each thread has "
+        "its own of; allocate it in the region."
+    )
+    b = Builder()
+
+    def outlives(t: Place) -> None:
+        plane = b.let(lir.LoadPlane(Buffer("bits", U8), b.const(0)), lir.Plane(64), "p")
+        warp_sum(b, t[0], 2)
+        b.emit(lir.StorePlane(Buffer("bits", U8), b.const(0), plane))
+
+    grid(b, (n,), lambda _: region(b, (4,), outlives))
+    assert refusal(b, n, Buffer("bits", U8)).endswith("outlives a warp operation.")
+
+
+# ---------------------------------------------------------------- drawn programs
+
+
+@given(grid_programs())
+@settings(deadline=None, max_examples=20)
+def test_drawn_launches(program: GridProgram) -> None:
+    check_emulated(program.function, program.arguments())

@@ -1,0 +1,162 @@
+"""What compilers say of kernels, how many blocks fit, and instructions of loops."""
+
+from __future__ import annotations
+
+import pytest
+
+from skforge.compiler.backends import gpu_sass
+from skforge.compiler.backends.gpu_compilers import compile_text
+from skforge.compiler.backends.gpu_occupancy import MULTIPROCESSORS, occupancy
+from skforge.compiler.backends.gpu_resources import (
+    KernelResources,
+    cubin_resources,
+    hip_resources,
+    nvrtc_resources,
+    unpack_message,
+)
+from skforge.compiler.backends.gpu_sass import innermost, kernels_of, loop_instructions
+from skforge.exceptions import CompilerError, TargetError
+from tests.gpu_kernels import needs, plan_of, walk_function
+
+LOG = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'second' for 'sm_80'
+ptxas info    : Function properties for second
+ptxas         .     48 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 64 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compiling entry function 'first' for 'sm_80'
+ptxas info    : Function properties for first
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 20 registers, 400 bytes cmem[0]
+"""
+
+
+def test_the_log_of_nvrtc():
+    assert nvrtc_resources(LOG) == {
+        "second": KernelResources(255, 12, 48, 64),
+        "first": KernelResources(20, 0, 0, 0),
+    }
+
+
+def test_spills_are_seen():
+    needs("cuda")
+    many = "\n".join(f"  float v{k} = p[{k} * n];" for k in range(120))
+    last = " + ".join(f"v{k} * p[{k}]" for k in range(120))
+    source = (
+        'extern "C" __global__ void __launch_bounds__(1024) k(float* p, int n)\n'
+        f"{{\n{many}\n  __syncthreads();\n  p[0] = {last};\n}}\n"
+    )
+    for arch in ("sm_80", "sm_100"):
+        binary = compile_text(source, arch, "cuda")
+        used = binary.resources["k"]
+        assert used.spill_bytes > 0 and used.registers <= 64
+        read = cubin_resources(binary.code)["k"]
+        assert (read.registers, read.stack_bytes) == (used.registers, used.stack_bytes)
+    with pytest.raises(CompilerError, match="does not say what its kernels use"):
+        cubin_resources(binary.code[:400])
+
+
+def test_an_array_with_an_index_is_seen():
+    needs("hip")
+    source = (
+        'extern "C" __global__ void k(int* p) { int a[64]; '
+        "for (int i = 0; i < 64; ++i) a[p[i] & 63] = i; "
+        "p[0] = a[p[1] & 63] + a[p[2] & 63]; }"
+    )
+    binary = compile_text(source, "gfx90a", "hip")
+    used = binary.resources["k"]
+    assert used.stack_bytes >= 256 and used.warp_size == 64
+    assert used.scalar_registers > 0
+    with pytest.raises(CompilerError, match="no metadata note"):
+        hip_resources(binary.code.replace(b"AMDGPU", b"NOTHER"))
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"\xc0", None),
+        (b"\xff", -1),
+        (b"\xd1\xff\x00", -256),
+        (b"\xcf" + (1 << 40).to_bytes(8, "big"), 1 << 40),
+        (b"\xd9\x21" + b"x" * 33, "x" * 33),
+        (b"\xc4\x02\x00\x01", b"\x00\x01"),
+        (b"\xdc\x00\x02\x01\x02", [1, 2]),
+        (b"\xde\x00\x01\xa1k\x90", {"k": []}),
+        (b"\xcb\x3f\xf8" + bytes(6), 1.5),
+    ],
+)
+def test_messages(data, value):
+    assert unpack_message(data) == value
+
+
+def test_an_unknown_message_is_refused():
+    with pytest.raises(CompilerError, match="MessagePack type 0xc1"):
+        unpack_message(b"\xc1")
+
+
+@pytest.mark.parametrize(
+    ("arch", "threads", "registers", "shared", "blocks", "fraction", "limit"),
+    [
+        ("sm_90", 256, 32, 0, 8, 1.0, "warps"),
+        ("sm_90", 256, 40, 0, 6, 0.75, "registers"),
+        ("sm_90", 256, 64, 0, 4, 0.5, "registers"),
+        ("sm_90", 1024, 64, 100 << 10, 1, 0.5, "registers"),
+        ("sm_90", 256, 32, 112 << 10, 2, 0.25, "shared memory"),
+        ("sm_80", 32, 16, 0, 32, 0.5, "blocks"),
+        ("sm_75", 256, 32, 0, 4, 1.0, "warps"),
+        ("sm_90", 256, 32, 228 << 10, 0, 0.0, "shared memory"),
+        ("gfx90a", 256, 128, 0, 4, 0.5, "registers"),
+        ("gfx1030", 256, 64, 0, 4, 1.0, "warps"),
+    ],
+)
+def test_occupancy(arch, threads, registers, shared, blocks, fraction, limit):
+    found = occupancy(arch, threads, registers, shared)
+    assert (found.blocks, found.fraction, found.limit) == (blocks, fraction, limit)
+
+
+def test_an_unknown_gpu_is_named():
+    with pytest.raises(TargetError, match=r"'sm_1' is not known; use one of sm_75"):
+        occupancy("sm_1", 32, 32, 0)
+    assert "sm_120" in MULTIPROCESSORS
+
+
+SASS = """\
+//--------------------- .text.walk           --------------------------
+.text.walk:
+        /*0000*/                   S2R R0, SR_TID.X ;
+.L_x_1:
+        /*0010*/                   IADD3 R1, R1, 0x1, RZ ;
+.L_x_2:
+        /*0020*/                   LDS R2, [R1] ;
+        /*0030*/               @P2 BRA `(.L_x_2) ;
+        /*0040*/               @P1 BRA `(.L_x_2) ;
+        /*0050*/               @P0 BRA `(.L_x_1) ;
+        /*0060*/                   EXIT ;
+.L_x_3:
+        /*0070*/                   BRA `(.L_x_3);
+        /*0080*/                   NOP;
+//--------------------- .debug           --------------------------
+        /*0000*/                   NOP;
+"""
+
+
+def test_innermost_loops():
+    (lines,) = kernels_of(SASS).values()
+    (loop,) = innermost(lines)
+    assert (loop.first, loop.last, loop.instructions) == (2, 4, 3)
+
+
+def test_a_walk_step_is_some_twenty_instructions():
+    needs("cuda")
+    if gpu_sass.nvdisasm() is None:
+        pytest.skip("nvdisasm is not installed")
+    binary = compile_text(plan_of(walk_function()).source, "sm_90", "cuda")
+    loops = loop_instructions(binary.code)
+    assert len(loops["predict_0"]) == 2 and loops["predict_1"] == []
+    assert all(10 <= count <= 26 for count in loops["predict_0"])
+
+
+def test_a_missing_nvdisasm_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(gpu_sass, "nvdisasm", lambda: None)
+    with pytest.raises(TargetError, match="pip install nvidia-cuda-nvdisasm"):
+        loop_instructions(b"")

@@ -1,0 +1,180 @@
+"""What the host does in one call: arithmetic, scratch, loops and launches."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skforge.compiler.backends.host_plan import (
+    POINTER,
+    Argument,
+    HostFor,
+    HostLet,
+    HostPlan,
+    Launch,
+    Needs,
+    Scratch,
+    arguments_bytes,
+    evaluate,
+    pack_arguments,
+)
+from skforge.compiler.interpreter import interpret_lir
+from skforge.compiler.ir.builder import Builder
+from skforge.compiler.ir.lir import I32, I64, U8, U32, Buffer, Function, Value
+from skforge.exceptions import CompilerError
+from tests.gpu_kernels import Launches, plan_of, walk_function
+
+TYPES = {"u8": U8, "u32": U32, "i32": I32, "i64": I64}
+
+ARITHMETIC = ["add", "sub", "mul", "div", "rem", "min", "max"]
+BITS = ["and", "or", "xor", "shl", "shr"]
+COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne"]
+OPS = ARITHMETIC + BITS + COMPARISONS
+
+
+class Recorder:
+    """Writes down what a plan asks for."""
+
+    def __init__(self):
+        self.calls = []
+        self.allocated = []
+        self.released = []
+
+    def allocate(self, n_bytes):
+        self.allocated.append(n_bytes)
+        return 1000 + len(self.allocated)
+
+    def release(self, memory):
+        self.released.append(memory)
+
+    def launch(self, kernel, grid, block, shared_bytes, args):
+        self.calls.append((kernel, grid, block, shared_bytes, args))
+
+
+def test_a_plan_launches_with_values():
+    device = Recorder()
+    env = {"rows": 1, "n_rows": 300, "n_trees": 10, "nodes": 2, "result": 3}
+    plan_of(walk_function()).run(device, env)
+    assert device.allocated == [2400]
+    first, second = device.calls
+    pointers = tuple(Argument(POINTER, p) for p in (1, 2, 1001))
+    numbers = (Argument("i64", 300), Argument("i64", 10))
+    assert first == ("predict_0", (3, 1, 1), (128, 1, 1), 4096, pointers + numbers)
+    assert second[:4] == ("predict_1", (3, 1, 1), (128, 1, 1), 0)
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(CompilerError, match=r"missing or unknown: \['row', 'rows'\]"):
+        env = {"row": 1, "n_rows": 3, "n_trees": 1, "nodes": 2, "result": 3}
+        plan_of(walk_function()).run(Recorder(), env)
+
+
+def test_launches_of_nothing_are_skipped_and_huge_ones_refused():
+    launch = Launch("k", ("n", 1, 1), (32, 1, 1), 0, (), ())
+    plan = HostPlan("", ("n",), (launch,))
+    device = Recorder()
+    plan.run(device, {"n": 0})
+    assert device.calls == []
+    tall = HostPlan("", ("n",), (Launch("k", (1, "n", 1), (1, 1, 1), 0, (), ()),))
+    with pytest.raises(CompilerError, match="launched on 1 × 65536 × 1 blocks"):
+        tall.run(device, {"n": 65536})
+
+
+def test_a_loop_around_launches():
+    b = Launches()
+    n, out = Value("n", I64), Buffer("out", I64)
+
+    def body(i, carried):
+        with b.grid(carried[0]), b.region(32) as thread:
+            b.store(out, thread, b.add(i, carried[0]))
+        return [b.mul(carried[0], 2)]
+
+    (last,) = b.for_(b.const(0), n, b.const(2), body, [b.const(3)])
+    b.alloc("scratch", I64, last)
+    plan = plan_of(Function("f", (n, out), b.finish()))
+    loop, scratch = plan.statements
+    assert isinstance(loop, HostFor) and isinstance(scratch, Scratch)
+    device = Recorder()
+    plan.run(device, {"n": 5, "out": 7})
+    assert [call[1] for call in device.calls] == [(3, 1, 1), (6, 1, 1), (12, 1, 1)]
+    assert [a.value for a in device.calls[1][4]] == [7, 2, 6]
+    assert device.allocated == [8 * 24]
+
+
+@given(
+    st.sampled_from(sorted(TYPES)),
+    st.sampled_from(OPS),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+)
+def test_integers_are_computed_as_lir_does(type_name, op, a, b):
+    type_ = TYPES[type_name]
+    dtype = np.dtype(f"{'u' if type_name[0] == 'u' else 'i'}{type_.bytes}")
+    x, y = (int(v) for v in np.array([a, b]).astype(dtype))
+    if op in ("shl", "shr"):
+        y %= 8 * type_.bytes
+    elif op in ("div", "rem") and y in (0, -1):
+        y = 3
+    compare = op in COMPARISONS
+    p, q, out = Value("p", type_), Value("q", type_), Buffer("out", type_)
+    w = Builder()
+    value = w.compare(op, p, q) if compare else w.binary(op, p, q)
+    w.store(out, w.const(0), w.convert(value, type_))
+    result = np.zeros(1, dtype)
+    interpret_lir(
+        Function("f", (p, q, out), w.finish()), {"p": x, "q": y, "out": result}
+    )
+    let = HostLet("v", "bool" if compare else type_name, op, ("p", "q"))
+    assert int(evaluate(let, (x, y))) == int(result[0])
+
+
+def test_arguments_in_c():
+    args = [Argument(POINTER, 5), Argument("i64", -1), Argument("u8", 300)]
+    addresses, held = pack_arguments(args)
+    assert [one.value for one in held] == [5, -1, 44]
+    assert addresses[1] == ctypes.addressof(held[1])
+    assert arguments_bytes([a.type for a in args]) == 17
+    assert arguments_bytes(["u8", "i64"]) == 16
+
+
+def _many_launches(hi: int, grid: tuple = ("n", 1, 1), params=(), yields=()):
+    """``for i in 0 to hi``: scratch of n - i numbers, a launch of a grid."""
+    left = HostLet("%left", "i32", "sub", ("n", "%i"))
+    body = (
+        left,
+        Scratch("@part", "f32", "%left"),
+        Launch("k", grid, (32, 1, 1), 0, ("@part",), (POINTER,)),
+    )
+    inits = (0,) * len(params)
+    loop = HostFor("%i", 0, hi, 1, body, inits, params, yields, params)
+    return HostPlan("", ("n",), (Scratch("@all", "f64", 10), loop))
+
+
+def test_needs_are_found_without_running() -> None:
+    # a billion iterations: only the ends are looked at, and scratch of one is free
+    # before the next
+    found = _many_launches(1 << 30).needs({"n": 1 << 20})
+    assert found == Needs(80 + (4 << 20), 1 << 30)
+    assert _many_launches(0).needs({"n": 5}) == Needs(80, 0)
+    assert _many_launches(1).needs({"n": 5}) == Needs(80 + 20, 1)
+    carried = _many_launches(3, params=("%sum",), yields=("%left",))
+    assert carried.needs({"n": 5}) == Needs(80 + 20, 3)
+    device = Recorder()
+    _many_launches(3).run(device, {"n": 5})
+    assert device.allocated == [80, 20, 16, 12]
+    assert device.released == [1002, 1003, 1004, 1001]
+
+
+def test_needs_of_grids_that_are_too_large() -> None:
+    plan = _many_launches(2, grid=(1, "n", 1))
+    assert plan.needs({"n": 65535}).launches == 2
+    with pytest.raises(CompilerError, match="1 × 65536 × 1 blocks"):
+        plan.needs({"n": 65536})
+    plan = _many_launches(1, grid=("n", 1, 1))  # of 32 threads
+    assert plan.needs({"n": (1 << 27) - 1}).launches == 1
+    with pytest.raises(CompilerError, match="blocks of 32 × 1 × 1 threads; AMD"):
+        plan.needs({"n": 1 << 27})

@@ -1,0 +1,215 @@
+"""Data frames with categories and gaps: answered by kernels, with the source's bits."""
+
+from __future__ import annotations
+
+import string
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import skforge
+from skforge import CompiledForest
+from skforge._inputs_frames import FrameColumns
+from skforge.exceptions import SourceNeededError
+
+xgb = pytest.importorskip("xgboost")
+lgb = pytest.importorskip("lightgbm")
+pd = pytest.importorskip("pandas")
+
+N = 240
+COLORS = ["red", "green", "blue", "teal", "re", ""]
+CODES = [30, -10, 20, 7]
+
+
+def make_frame(seed=0, colors=COLORS, codes=CODES):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "x": rng.normal(size=N),
+            "color": pd.Categorical(rng.choice(colors, N), categories=colors),
+            "n": rng.integers(0, 9, N),
+            "code": pd.Categorical(rng.choice(codes, N), categories=codes),
+        }
+    )
+
+
+def target(frame):
+    color = frame["color"].astype(object).map(dict(zip(COLORS, range(9), strict=False)))
+    return color.astype(float) % 3 + frame["code"].astype(float) / 9 + frame["x"]
+
+
+def xgboost_regressor():
+    frame = make_frame()
+    model = xgb.XGBRegressor(
+        n_estimators=6, max_depth=4, enable_categorical=True, n_jobs=1
+    )
+    return model.fit(frame, target(frame))
+
+
+def xgboost_classifier():
+    frame = make_frame()
+    model = xgb.XGBClassifier(
+        n_estimators=4, max_depth=3, enable_categorical=True, n_jobs=1
+    )
+    return model.fit(frame, (target(frame) > 1).astype(int))
+
+
+LIGHTGBM = {
+    "n_estimators": 6,
+    "min_child_samples": 5,
+    "cat_smooth": 1,
+    "min_data_per_group": 5,
+    "n_jobs": 1,
+    "verbose": -1,
+}
+
+
+def lightgbm_regressor():
+    frame = make_frame()
+    return lgb.LGBMRegressor(**LIGHTGBM).fit(frame, target(frame))
+
+
+def lightgbm_classifier():
+    frame = make_frame()
+    return lgb.LGBMClassifier(**LIGHTGBM).fit(frame, target(frame) > 1)
+
+
+MODELS = {
+    "xgboost": xgboost_regressor,
+    "xgboost-classifier": xgboost_classifier,
+    "xgboost-booster": lambda: xgboost_regressor().get_booster(),
+    "lightgbm": lightgbm_regressor,
+    "lightgbm-classifier": lightgbm_classifier,
+    "lightgbm-booster": lambda: lightgbm_regressor().booster_,
+}
+METHODS = ("predict", "predict_proba", "apply")
+
+
+@pytest.fixture(scope="module", params=sorted(MODELS))
+def pair(request):
+    model = MODELS[request.param]()
+    return model, CompiledForest(model, tuning="off").fit(make_frame())
+
+
+def answer(model, method, frame):
+    if isinstance(model, xgb.Booster):
+        data = xgb.DMatrix(frame, enable_categorical=True)
+        return model.predict(data, pred_leaf=method == "apply")
+    if method == "apply" and "lightgbm" in type(model).__module__:
+        return model.predict(frame, pred_leaf=True)
+    return getattr(model, method)(frame)
+
+
+def check(pair, frame, monkeypatch):
+    """Compare with the source, which must not be asked in the compiled call."""
+    model, fast = pair
+    fast.predict(make_frame())  # compiles after unpickling, finds its entries
+    for method in METHODS:
+        if hasattr(fast, method):
+            expected = answer(model, method, frame)
+            with monkeypatch.context() as alone:
+                source = type(fast._predictor.source)
+                alone.setattr(source, "call", lambda *_: pytest.fail("asked"))
+                found = getattr(fast, method)(frame)
+            assert found.dtype == expected.dtype
+            assert np.array_equal(found, expected)
+
+
+def test_the_training_frame(pair, monkeypatch):
+    check(pair, make_frame(), monkeypatch)
+    check(pair, make_frame(1).iloc[:1], monkeypatch)
+
+
+def test_names_in_another_order_and_missing_ones(pair, monkeypatch):
+    frame = make_frame(2, colors=COLORS[::-1], codes=[20, 7, 30])
+    frame.loc[::3, "color"] = None
+    frame.loc[::4, "code"] = None
+    frame.loc[::5, "x"] = np.nan
+    check(pair, frame, monkeypatch)
+    ordered = frame["color"].cat.as_ordered()
+    check(pair, frame.assign(color=ordered), monkeypatch)
+
+
+def test_a_frame_of_few_names(pair, monkeypatch):
+    frame = make_frame(3, colors=["teal"], codes=[-10, 30])
+    check(pair, frame, monkeypatch)
+
+
+def test_categories_that_training_did_not_have(pair, monkeypatch):
+    model, fast = pair
+    frame = make_frame(4, colors=["red", "purple", "blue"])
+    if "lightgbm" in type(model).__module__:
+        check(pair, frame, monkeypatch)
+        return
+    # XGBoost refuses some, and takes others for what it knows: it is asked itself
+    assert np.array_equal(fast.predict(frame), answer(model, "predict", frame))
+    frame = make_frame(4, colors=["zz", "red"])
+    with pytest.raises(xgb.core.XGBoostError, match="not in the training set"):
+        fast.predict(frame)
+
+
+@pytest.mark.parametrize("kind", ["Int64", "Float32", "boolean"])
+def test_gaps_of_nullable_columns(pair, kind, monkeypatch):
+    frame = make_frame(5)
+    values = frame["n"] % 2 == 0 if kind == "boolean" else frame["n"]
+    column = values.astype(kind)
+    column[::7] = pd.NA
+    check(pair, frame.assign(n=column), monkeypatch)
+
+
+def test_columns_that_the_source_alone_knows(pair):
+    model, fast = pair
+    frame = make_frame(6)
+    for wrong in (
+        frame.assign(color=frame["color"].cat.codes),
+        frame.assign(x=pd.Categorical(frame["n"])),
+        frame.assign(code=frame["code"].astype(float).astype("category")),
+        frame.assign(n=frame["n"].astype(str)),
+        frame[["color", "x", "n", "code"]],
+    ):
+        try:
+            expected = answer(model, "predict", wrong)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            with pytest.raises(type(error)):
+                fast.predict(wrong)
+        else:
+            assert np.array_equal(fast.predict(wrong), expected)
+
+
+@pytest.mark.parametrize("name", ["xgboost", "xgboost-classifier", "lightgbm"])
+def test_a_saved_model_takes_frames(name, tmp_path):
+    model = MODELS[name]()
+    fast = CompiledForest(model, tuning="off").fit(make_frame())
+    skforge.save(fast, tmp_path / "model.skforge")
+    kept = skforge.load(tmp_path / "model.skforge")
+    frame = make_frame(7, colors=COLORS[::-1])
+    frame.loc[::3, "color"] = None
+    assert np.array_equal(kept.predict(frame), model.predict(frame))
+    if name.startswith("xgboost"):
+        frame = make_frame(8, colors=["purple", "red"])
+        with pytest.raises(SourceNeededError, match="color has 'purple', unknown"):
+            kept.predict(frame)
+
+
+NAMES = st.lists(
+    st.text(string.printable, max_size=4), min_size=2, max_size=12, unique=True
+)
+
+
+@given(NAMES, st.randoms(use_true_random=False))
+def test_texts_are_found_as_xgboost_finds_them(names, random):
+    rng = np.random.default_rng(random.getrandbits(32))
+    column = pd.Categorical(rng.choice(names, 60), categories=names)
+    frame = pd.DataFrame({"c": column, "x": rng.normal(size=60)})
+    y = column.codes % 3 + frame["x"]
+    model = xgb.XGBRegressor(
+        n_estimators=2, max_depth=4, enable_categorical=True, n_jobs=1
+    ).fit(frame, y)
+    columns = FrameColumns(skforge.load_forest(model).category_names)
+    random.shuffle(names)
+    other = frame.assign(c=frame["c"].cat.set_categories(names))
+    numbers = columns.numbers(other, np.float32, unseen=None)
+    assert np.array_equal(numbers[:, 0], column.codes)
+    assert np.array_equal(model.predict(numbers), model.predict(other))

@@ -1,0 +1,85 @@
+"""What the package says of itself holds: extras, versions, files of the sdist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skforge
+from skforge.exceptions import InvalidInputError
+from skforge.tuning import plots
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+
+
+def texts() -> dict[Path, str]:
+    """Return what users read: modules with their messages, and pages."""
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    files += (ROOT / "skforge").rglob("*.py")
+    return {file: file.read_text(encoding="utf-8") for file in files}
+
+
+def test_extras_that_are_named_exist():
+    named = {
+        (file.name, extra)
+        for file, text in texts().items()
+        for names in re.findall(r"skforge\\*\[([a-z0-9, ]+)\\*\]", text)
+        for extra in re.split(r", *", names)
+    }
+    assert len(named) > 5
+    known = set(PROJECT["optional-dependencies"])
+    assert [(file, extra) for file, extra in named if extra not in known] == []
+
+
+def test_drawing_without_matplotlib_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InvalidInputError) as caught:
+        plots.draw_matrix([], None, "size")
+    expected = "drawing needs matplotlib: pip install 'skforge[plot]'."
+    assert str(caught.value) == expected
+
+
+def test_versions_of_python_are_the_same_everywhere():
+    minors = re.findall(r'"3\.(\d+)"', (ROOT / "noxfile.py").read_text("utf-8"))
+    classified = re.findall(r":: 3\.(\d+)", "\n".join(PROJECT["classifiers"]))
+    assert minors == classified
+    assert PROJECT["requires-python"] == f">=3.{minors[0]}"
+    assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py3{minors[0]}"
+
+
+def test_the_citation_is_of_this_version():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {skforge.__version__}\n" in text
+    assert f"\nlicense: {PROJECT['license']}\n" in text
+    assert PROJECT["description"] in text
+
+
+def test_the_license_is_the_one_that_is_named():
+    (file,) = PROJECT["license-files"]
+    heading = (ROOT / file).read_text(encoding="utf-8").split("\n")[1:3]
+    assert heading[0].strip() == "Apache License"
+    assert heading[1].strip() == "Version 2.0, January 2004"
+    assert PROJECT["license"] == "Apache-2.0"
+
+
+def test_the_sdist_has_every_file_that_git_tracks():
+    asked = ["git", "-C", str(ROOT), "ls-files"]
+    listed = subprocess.run(asked, capture_output=True, text=True)
+    if listed.returncode or not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    # hatchling adds this one by itself
+    roots = {name.lstrip("/") for name in included} | {"pyproject.toml"}
+    tracked = {name.partition("/")[0] for name in listed.stdout.split()}
+    assert sorted(tracked ^ roots) == []

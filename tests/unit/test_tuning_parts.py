@@ -1,0 +1,229 @@
+"""Parts of a search: where ranges are cut, clocks, samples, progress, plots."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from skforge.compiler.module_kernels import KernelCache
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError
+from skforge.tuning import native_timer, rows
+from skforge.tuning.bench import Bench
+from skforge.tuning.dispatch import choose, main_size, probe_sizes
+from skforge.tuning.measure import KernelMeasurer, ModuleMeasurer
+from skforge.tuning.plots import model_sensitivity, sensitivity_matrix
+from skforge.tuning.progress import Progress
+from skforge.tuning.result import TuningResult
+from skforge.tuning.rows import SampleRows
+from skforge.tuning.trial import Candidate, Trial
+from skforge.tuning.tuner import bounded, merged, plan_ranges
+from tests.exactness.forests import drawn
+
+FOREST = drawn(10, 4)
+A, B = Schedule(), Schedule().interleave("tree", 2)
+
+# --------------------------------------------------------------- dispatch
+
+
+@pytest.mark.parametrize(
+    ("batch", "sizes", "main"),
+    [
+        ((1, 1), (1,), 1),
+        ((2, 15), (2, 5, 15), 5),
+        ((36, 128), (36, 68, 128), 68),
+        ((257, None), (257, 4096), 4096),
+        ((4097, None), (4097, 16388), 16388),
+    ],
+)
+def test_sizes_that_stand_for_a_range(batch, sizes, main):
+    assert probe_sizes(batch) == sizes
+    assert main_size(batch) == main
+
+
+def test_a_range_is_cut_where_times_meet():
+    # A: 10 + n, B: 40 + 0.5 n; they meet at 60
+    seconds = {1: 11.0, 10: 20.0, 100: 110.0}
+    ratios = {n: {B: (40 + 0.5 * n) / (10 + n)} for n in seconds}
+    table = choose((1, 100), A, seconds, ratios)
+    assert table == {(1, 60): A, (61, 100): B}
+
+
+def test_small_gains_do_not_cut_a_range():
+    seconds = {1: 1.0, 100: 1.0}
+    assert choose((1, 100), A, seconds, {1: {B: 1.2}, 100: {B: 0.98}}) == {(1, 100): A}
+    assert choose((1, 100), A, seconds, {1: {B: 0.9}, 100: {B: 0.9}}) == {(1, 100): B}
+    assert choose((1, 100), A, seconds, {1: {B: 0.5}, 100: {}}) == {(1, 100): A}
+    assert choose((1, 100), A, {}, {}) == {(1, 100): A}
+
+
+def test_batches_are_bounded_by_memory():
+    plans = plan_ranges({(1, 64): A, (65, None): B}, None)
+    assert [plan.sizes for plan in plans] == [(1, 8, 64), (65, 4096)]
+    narrow = [bounded(plan, 16) for plan in plans]
+    assert [(plan.sizes, plan.main) for plan in narrow] == [
+        ((1, 8, 16), 8),
+        ((16,), 16),
+    ]
+
+
+def test_rows_that_are_dear_to_draw_repeat(monkeypatch):
+    monkeypatch.setattr(rows, "DRAWN_VALUES", 20 * FOREST.n_features)
+    sample = SampleRows(FOREST, None)
+    taken = sample.take(50)
+    assert len(taken) == 50
+    assert np.array_equal(taken[:20], taken[20:40], equal_nan=True)
+    assert len(np.unique(taken[:20], axis=0)) == 20
+
+
+def test_neighbours_with_one_schedule_are_one_range():
+    table = {(1, 1): A, (2, 9): A, (10, 20): B, (21, None): A}
+    assert merged(table) == {(1, 9): A, (10, 20): B, (21, None): A}
+
+
+# -------------------------------------------------------------- measuring
+
+
+def _kernel_and_batches(n_rows):
+    measurer = KernelMeasurer(FOREST, Target.host(), "exact", None)
+    runner = measurer.build(measurer.lower(A))
+    return runner, SampleRows(FOREST, None).batches(n_rows)
+
+
+def test_calls_are_timed_in_machine_code():
+    runner, batches = _kernel_and_batches(16)
+    assert len(batches) == 64
+    assert 0 < runner.time(batches, 3) < 1.0
+    assert np.array_equal(runner.predict(batches[0]), reference_raw(FOREST, batches[0]))
+
+
+def test_without_a_clock_in_the_c_library_python_times(monkeypatch):
+    monkeypatch.setattr(native_timer, "_loop", lambda: None)
+    runner, batches = _kernel_and_batches(16)
+    assert 0 < runner.time(batches, 3) < 1.0
+
+
+def test_equal_code_has_one_digest():
+    measurer = KernelMeasurer(FOREST, Target.host(), "exact", None)
+    whole = Schedule().interleave("tree", 10)
+    assert (
+        measurer.lower(whole).digest
+        == measurer.lower(Schedule().interleave("tree")).digest
+    )
+    assert measurer.lower(A).digest != measurer.lower(B).digest
+    other = KernelMeasurer(drawn(10, 5), Target.host(), "exact", None)
+    assert measurer.lower(A).digest != other.lower(A).digest
+
+
+def test_gpu_schedules_are_measured_on_the_emulated_target():
+    measurer = ModuleMeasurer(FOREST, Target.parse("emulated"), "exact", None)
+    schedule = Schedule.preset("tahoe-direct", rows=32)
+    runner = measurer.build(measurer.lower(schedule))
+    batch = SampleRows(FOREST, None).batches(64)[0]
+    assert np.array_equal(runner.predict(batch), reference_raw(FOREST, batch))
+    assert runner.time([batch], 1) > 0
+
+
+class Steps:
+    """A runner that takes given seconds, one after the other."""
+
+    def __init__(self, *seconds):
+        self.seconds, self.calls = seconds, 0
+
+    def time(self, batches, rounds):
+        self.calls += 1
+        return self.seconds[min(self.calls, len(self.seconds)) - 1]
+
+
+def test_a_machine_that_slows_down_slows_both():
+    drift = [1.0, 1.0, 1.0, 1.0, 1.0, *np.linspace(1, 9, 20)]
+    bench = Bench([np.zeros((1, 1))], Steps(*drift), slot=1e-3)
+    clock = Steps(1.0, *(0.5 * np.linspace(1, 9, 20)))
+    assert bench.compare(clock, 9, 1.0).relative == pytest.approx(0.5, rel=0.3)
+
+
+def test_a_cold_first_look_is_not_the_last():
+    bench = Bench([np.zeros((1, 1))], Steps(1.0), slot=1e-3)
+    assert bench.compare(Steps(100.0, 0.5), 5, 1.0).relative == 0.5
+    assert bench.compare(Steps(100.0, 90.0), 5, 1.0).stopped
+
+
+def test_kernels_are_those_of_a_compiled_forest():
+    cache = KernelCache(FOREST, Target.host(), "exact")
+    assert cache.lowered(A, "accumulator").kernel.data
+
+
+# --------------------------------------------------------------- progress
+
+
+def test_a_log_has_a_line_for_each_range():
+    stream = io.StringIO()
+    with Progress(1, 5.0, 2, stream) as progress:
+        progress.tell((1, 1), 3, 0.5, 1.0)
+        progress.tell((1, 1), 4, 0.5, 2.0)
+        progress.tell((2, None), 5, 1.0, 3.0)
+    assert stream.getvalue().splitlines() == [
+        "tuning: 1 rows, 4 trials, 2.00 times the default, 2.0 s",
+        "tuning: 2 and more rows, 5 trials, 1.00 times the default, 3.0 s",
+    ]
+    silent = io.StringIO()
+    with Progress(0, 5.0, 2, silent) as progress:
+        progress.tell((1, 1), 3, 0.5, 1.0)
+    assert silent.getvalue() == ""
+
+
+def test_a_terminal_has_a_bar(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    with Progress(1, 5.0, 2, stream) as progress:
+        progress.tell((1, 1), 3, 0.5, 1.0)
+    assert "tuning" in stream.getvalue() and "\x1b[" in stream.getvalue()
+
+
+# ------------------------------------------------------------------ plots
+
+
+def _trial(schedule, n_rows, relative):
+    candidate = Candidate(schedule, {}, "x")
+    return Trial((n_rows, n_rows), n_rows, candidate, "measured", "", (1e-6,), relative)
+
+
+RESULT = TuningResult(
+    {(1, None): A},
+    (_trial(A, 1, 1.0), _trial(B, 1, 2.0), _trial(A, 64, 1.0), _trial(B, 64, 0.5)),
+    "x",
+    "cpu",
+)
+
+
+def test_sensitivity_to_the_batch_size():
+    sizes, matrix = sensitivity_matrix(RESULT)
+    assert sizes == [1, 64]
+    assert matrix.tolist() == [[1.0, 2.0], [2.0, 1.0]]
+
+
+def test_sensitivity_to_the_model():
+    names, matrix = model_sensitivity({"a": {A: 1.0, B: 3.0}, "b": {B: 1.0}})
+    assert names == ["a", "b"]
+    assert np.array_equal(matrix, [[1.0, 3.0], [np.nan, 1.0]], equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["distribution", "slowdown", "sensitivity"])
+def test_plots_are_axes(kind, tmp_path):
+    axes = RESULT.plot(kind)
+    axes.figure.savefig(tmp_path / "plot.png")
+    with pytest.raises(InvalidInputError, match="kind must be one of distribution"):
+        RESULT.plot("pie")
+    with pytest.raises(InvalidInputError, match="nothing was timed"):
+        TuningResult({(1, None): A}, (), "x", "cpu").plot(kind)
+
+
+def test_damaged_results_are_refused():
+    for text in ("", "{}", "[]", '{"version": 9}', RESULT.to_json()[:-9]):
+        with pytest.raises(InvalidInputError):
+            TuningResult.from_json(text)

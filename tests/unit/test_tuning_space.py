@@ -1,0 +1,335 @@
+"""Spaces: their sizes, samples and schedules; what the heuristic takes from them."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from skforge.compiler import pipeline
+from skforge.compiler.default_schedule import (
+    ForestShape,
+    default_schedules,
+)
+from skforge.compiler.loop_nest_bind import bind
+from skforge.compiler.module import compile_forest
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.tuning import ScheduleSpace
+from skforge.tuning.heuristic import Heuristic, gpu_points, kinds, neighbours
+from skforge.tuning.learned import Learned, proposals
+from skforge.tuning.measure import digest_of
+from skforge.tuning.strategies import Problem
+from skforge.tuning.templates_cpu import cpu_point
+from skforge.tuning.templates_gpu_full import DEALS, gpu_point
+from skforge.tuning.trial import Candidate, Trial
+from tests.exactness.forests import drawn
+
+FOREST = drawn(100, 6)
+SHAPE = ForestShape.of(FOREST)
+
+
+def problem(n_rows, target, n_threads=1, forest=FOREST):
+    default = Schedule()
+    if not target.is_gpu:
+        table = default_schedules(forest, target)
+        default = [s for (first, _), s in sorted(table.items()) if first <= n_rows][-1]
+    return Problem(
+        forest,
+        ForestShape.of(forest),
+        target,
+        "exact",
+        (n_rows, n_rows),
+        n_rows,
+        n_threads,
+        ScheduleSpace.cpu(threads=n_threads > 1),
+        np.random.default_rng(0),
+        default,
+    )
+
+
+# ------------------------------------------------------------------ sizes
+
+
+def test_table_5_has_5184_points():
+    space = ScheduleSpace.gpu()
+    assert len(space) == space.n_combinations == 5184
+    assert list(space.parameters) == [
+        "rows_per_block",
+        "rows_per_thread",
+        "tree_threads",
+        "cache_rows",
+        "cache_trees",
+        "unroll_walks",
+        "interleave",
+        "shared_reduce",
+        "representation",
+    ]
+
+
+def test_only_blocks_of_too_many_threads_are_illegal_on_gpus():
+    refused = Counter()
+    for point in ScheduleSpace.gpu().sample(400, 0):
+        rows = point["rows_per_block"] // point["rows_per_thread"]
+        tree_threads = point["tree_threads"]
+        if point["cache_trees"]:  # 100 trees go round, so many to each
+            tree_threads = min(tree_threads, -(-100 // point["interleave"]))
+        threads = rows * tree_threads
+        try:
+            nest = bind(ScheduleSpace.gpu().schedule(point, SHAPE), 100)
+        except ScheduleError as error:
+            refused[str(error).splitlines()[0].partition(" make ")[2]] += 1
+            assert threads > 1024
+            continue
+        assert threads <= 1024
+        dims = {loop.gpu for loop in _loops(nest.loops)} - {None}
+        assert dims == {"grid.x", "block.x", "block.y"}
+    assert all("threads, more than 1024" in text for text in refused)
+
+
+def test_the_full_gpu_space_has_all_of_table_5():
+    table, full = ScheduleSpace.gpu(), ScheduleSpace.gpu_full()
+    assert full.size == len(full) == 75738
+    for point in table.sample(150, 0):
+        in_flight = point["interleave"]
+        twin = gpu_point(
+            "parts",
+            rows_per_block=point["rows_per_block"],
+            rows_per_thread=point["rows_per_thread"],
+            tree_threads=point["tree_threads"],
+            rows_in="shared" if point["cache_rows"] else "memory",
+            cached_trees=in_flight if point["cache_trees"] else 0,
+            representation=point["representation"],
+            hops="unroll" if point["unroll_walks"] else "checked",
+            interleave=in_flight,
+            sums="shared" if point["shared_reduce"] else "memory",
+        )
+        assert twin in full
+        own, theirs = full.schedule(twin, SHAPE), table.schedule(point, SHAPE)
+        assert set(own.directives) == set(theirs.directives)
+        try:
+            nest = bind(theirs, 100)
+        except ScheduleError:
+            continue  # too many threads
+        assert bind(own, 100) == nest
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+@pytest.mark.parametrize("deal", DEALS)
+def test_points_of_the_full_gpu_space_are_schedules_that_predict(deal, reduction):
+    """What the language refuses is for want of threads or shared memory only."""
+    space = ScheduleSpace.gpu_full().with_values(deal=[deal])
+    target = Target.parse("emulated")
+    rows = np.random.default_rng(0).normal(size=(40, FOREST.n_features))
+    rows = rows.astype(FOREST.input_dtype)
+    expected = reference_raw(FOREST, rows).ravel()
+    refused, digests = [], set()
+    points = space.sample(12, 3)
+    for number, point in enumerate(points):
+        schedule = space.schedule(point, SHAPE)
+        try:
+            hir = pipeline.build_hir(FOREST, schedule, reduction, kind="gpu")
+            digests.add(digest_of(pipeline.lower(hir, target))[0])
+        except ScheduleError as error:
+            refused.append(str(error).splitlines()[0])
+            continue
+        if number % 6 == 0 or len(digests) == 1:
+            raw = compile_forest(FOREST, schedule, target, reduction).predict_raw(rows)
+            most = 1e-5 * np.abs(expected).max() if reduction == "fast" else 0
+            assert np.abs(raw - expected).max() <= most
+    assert len(digests) > 5
+    assert all("threads, more than" in r or "shared memory to" in r for r in refused)
+
+
+def _loops(loops):
+    for loop in loops:
+        yield loop
+        yield from _loops(loop.body)
+
+
+def test_every_point_of_the_cpu_space_is_a_schedule_of_its_own():
+    space = ScheduleSpace.cpu(threads=False)
+    schedules = [space.schedule(point, SHAPE) for point in space]
+    assert len(schedules) == len(space)
+    # "peel" and "checked" are one where a tree is a leaf; here no depth is 0
+    assert len(set(schedules)) == len(schedules)
+    for schedule in schedules[::97]:
+        bind(schedule, 100)
+
+
+def test_the_cpu_space_has_the_default_schedules():
+    for level in ("v3", "v4"):
+        target = Target.x86_64(level)
+        space = ScheduleSpace.cpu(threads=False)
+        schedules = {space.schedule(point, SHAPE) for point in space}
+        missing = set(default_schedules(FOREST, target).values()) - schedules
+        assert missing == set()
+
+
+def test_the_paper_space_is_its_three_strategies():
+    space = ScheduleSpace.cpu_paper()
+    assert len(space) == 15
+    rows = space.schedule(
+        {"parallel": "rows", "interleave": 8, "rows_per_block": 64, "tree_tiles": 8},
+        SHAPE,
+    )
+    assert rows == Schedule.preset("parallel-rows", rows=64, interleave=8)
+    for point in space:
+        pipeline.build_hir(FOREST, space.schedule(point, SHAPE), "exact")
+
+
+# --------------------------------------------------------------- changing
+
+
+def test_users_add_parameters_and_constraints():
+    space = ScheduleSpace.cpu_paper()
+    more = space.with_parameter(
+        "shuffle", [False, True], lambda s, on: s.reorder_trees() if on else s
+    )
+    assert len(more) == 2 * len(space)
+    point = {**next(iter(space)), "shuffle": True}
+    assert "reorder_trees" in repr(more.schedule(point, SHAPE))
+    fewer = more.where(lambda shuffle, parallel: not shuffle or parallel == "rows")
+    assert len(fewer) == 20
+    assert {p["parallel"] for p in fewer if p["shuffle"]} == {"rows"}
+    assert point in fewer and {**point, "parallel": "trees"} not in fewer
+
+
+def test_samples_are_different_points_and_repeat_with_a_seed():
+    space = ScheduleSpace.cpu()
+    some = space.sample(50, 1)
+    assert some == space.sample(50, 1) != space.sample(50, 2)
+    assert len({repr(point) for point in some}) == 50
+    assert all(point in space for point in some)
+    assert len(ScheduleSpace.cpu_paper().sample(99, 0)) == 15
+
+
+def test_large_spaces_are_sampled_without_a_list():
+    large = ScheduleSpace(
+        {f"p{i}": range(20) for i in range(8)}, lambda point, shape: Schedule()
+    ).where(lambda p0, p1: p0 == p1)
+    points = large.sample(5, 0)
+    assert len(points) == 5 and all(p["p0"] == p["p1"] for p in points)
+
+
+def test_spaces_are_pickled():
+    for space in (ScheduleSpace.gpu(), ScheduleSpace.cpu()):
+        again = pickle.loads(pickle.dumps(space))
+        assert again.parameters == space.parameters
+        assert again.sample(3, 0) == space.sample(3, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda s: s.with_values(size=[1]), "has no parameter 'size'; its parameters"),
+        (lambda s: s.with_values(parallel=[]), "'parallel' of the space has no values"),
+        (lambda s: s.with_values(parallel=["a", "a"]), "has a value twice"),
+        (lambda s: s.where(lambda size: True), "has no parameter 'size'"),
+        (lambda s: s.with_parameter("parallel", [1], None), "'parallel' already"),
+        (lambda s: s.schedule({"parallel": "rows"}, SHAPE), "lacks a value for 'inter"),
+        (lambda s: ScheduleSpace.of([1]), "Schedules or names of presets; got int"),
+    ],
+)
+def test_misuse_is_named(make, text):
+    with pytest.raises(InvalidInputError, match=text):
+        make(ScheduleSpace.cpu_paper())
+
+
+# -------------------------------------------------------------- heuristic
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "rows", "threads"),
+    [
+        (512, 28, {8, 32}, {20, 50}),
+        (2048, 128, {8, 32}, {20, 50}),
+        (2049, 128, {32, 64}, {2, 10}),
+        (16384, 129, {8, 32}, {20, 50}),
+    ],
+)
+def test_algorithm_1_chooses_blocks(n_rows, n_features, rows, threads):
+    points = list(gpu_points(n_rows, n_features))
+    assert len(points) == 108
+    assert all(point in ScheduleSpace.gpu() for point in points)
+    assert {p["rows_per_block"] for p in points} == rows
+    assert {p["tree_threads"] for p in points} == threads
+    assert all(p["cache_rows"] and not p["cache_trees"] for p in points)
+    assert all(p["unroll_walks"] == (p["interleave"] != 1) for p in points)
+
+
+def test_algorithm_1_tries_shared_reductions_of_the_three_best():
+    rounds = Heuristic().rounds(problem(4096, Target.cuda()))
+    first = next(rounds).candidates
+    trials = [
+        Trial((1, None), 4096, c, "measured", "", (1.0,), relative=1.0 + i)
+        for i, c in enumerate(first)
+    ]
+    second = rounds.send(list(reversed(trials))).candidates
+    assert len(first) == 108 and len(second) == 3
+    for candidate, best in zip(second, first, strict=False):
+        assert candidate.params == {**best.params, "shared_reduce": True}
+    with pytest.raises(StopIteration):
+        rounds.send([])
+
+
+@pytest.mark.parametrize("n_rows", [1, 6, 64, 512, 4096])
+def test_cpu_candidates_are_points_of_the_space(n_rows):
+    given = problem(n_rows, Target.x86_64("v4"))
+    space = ScheduleSpace.cpu()
+    for point in kinds(given):
+        assert point in space
+        near = [p for p in neighbours(point, given) if p in space]
+        assert near or point["walk"] == "lanes"
+        assert all(sum(p[k] != point[k] for k in p) == 1 for p in near)
+
+
+def _answers(round_, times):
+    return [
+        Trial((1, 1), 1, c, "measured", "", (1.0,), times.get(c.params.get("walk"), 9))
+        for c in round_.candidates
+    ]
+
+
+def test_the_best_kinds_are_varied_and_what_helps_is_combined():
+    rounds = Heuristic().rounds(problem(512, Target.x86_64("v4")))
+    trials = _answers(next(rounds), {"tiles": 0.8})
+    tried = rounds.send(trials)
+    assert {c.params["walk"] for c in tried.candidates} == {"tiles"}
+    answers = [
+        Trial((1, 1), 1, c, "measured", "", (1.0,), 0.5 if i < 2 else 2.0)
+        for i, c in enumerate(tried.candidates)
+    ]
+    changed = [tried.candidates[i].params for i in (0, 1)]
+    following = rounds.send(answers)
+    (together,) = following.candidates or [Candidate(None)]
+    base = next(t.candidate.params for t in trials if t.relative == 0.8)
+    for params in changed:
+        for name in params:
+            if params[name] != base[name] and together.params:
+                assert together.params[name] != base[name]
+
+
+def test_threads_share_trees_only_where_there_are_some():
+    point = cpu_point("rows", block=64, in_flight=16)
+    one = list(neighbours(point, problem(64, Target.x86_64("v4"))))
+    two = list(neighbours(point, problem(64, Target.x86_64("v4"), n_threads=2)))
+    assert {p["parallel"] for p in one} == {"rows"}
+    assert {p["parallel"] for p in two} == {"rows", "trees", "both"}
+
+
+@pytest.mark.parametrize("n_rows", [1, 512])
+def test_what_the_cost_model_likes_is_tried_first(n_rows):
+    given = problem(n_rows, Target.x86_64("v4"))
+    liked = proposals(
+        replace(given, space=ScheduleSpace.cpu(threads=False)), 5, Learned("top-5")
+    )
+    assert len(liked) == 5
+    first = next(Heuristic().rounds(given)).candidates
+    assert {c.schedule for c in liked} <= {c.schedule for c in first[:5]}
+    assert len({c.schedule for c in first}) == len(first)

@@ -1,0 +1,65 @@
+"""What type checkers say to users: strict mypy on programs of theirs, in data/typing.
+
+skforge is found as an installed package is, so that ``py.typed`` has to be there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "tests" / "data" / "typing"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+def mypy(program: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Check a program with the defaults of a user, out of the repository."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", program]
+    return subprocess.run(
+        [*map(str, command), "--cache-dir", str(cache / "cache")],
+        cwd=cache,
+        # On sys.path, which mypy takes for the place of installed packages.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": ""},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("name", ["right.py", "wrong.py"])
+def test_users_get_the_errors_they_should(name: str, cache: Path) -> None:
+    # Expected errors are excused in wrong.py, each with its code: a mistake that is
+    # not found is an excuse that is not used, and an error, too.
+    done = mypy(PROGRAMS / name, cache)
+    assert done.stdout == "Success: no issues found in 1 source file\n", done.stdout
+
+
+def test_a_mistake_without_its_excuse_is_an_error(cache: Path) -> None:
+    text = (PROGRAMS / "wrong.py").read_text(encoding="utf-8")
+    excuse = "  # type: ignore[attr-defined]\n    Schedule()"
+    assert text.count(excuse) == 1
+    program = cache / "wrong.py"
+    program.write_text(text.replace(excuse, "\n    Schedule()"), encoding="utf-8")
+    line = 1 + text[: text.index(excuse)].count("\n")
+    assert mypy(program, cache).stdout == (
+        f'wrong.py:{line}: error: Module has no attribute "Halving"  [attr-defined]\n'
+        "Found 1 error in 1 file (checked 1 source file)\n"
+    )
+
+
+def test_the_program_that_is_right_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "right.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
