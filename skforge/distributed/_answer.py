@@ -1,0 +1,150 @@
+"""What a method answers: the dtype, the width and the names that engines ask for."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.estimators import CompiledForest
+
+Array: TypeAlias = NDArray[Any]
+
+#: Methods of a model, and what its columns are called.
+METHODS = {
+    "predict": "prediction",
+    "predict_proba": "probability",
+    "predict_log_proba": "log_probability",
+    "predict_raw": "raw",
+    "decision_function": "decision",
+    "score_samples": "score",
+    "apply": "leaf",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a method returns for ``n`` rows.
+
+    Attributes
+    ----------
+    dtype : dtype
+        Of each value, as the source has it.
+    width : int or None
+        Values of a row; None where a row has one value and no axis for it.
+    names : tuple of str
+        A name for each value: ``("prediction",)``, ``("probability_no", ...)``.
+    """
+
+    dtype: np.dtype[Any]
+    width: int | None
+    names: tuple[str, ...]
+
+    def empty(self) -> Array:
+        """Return the answer to 0 rows, which not every model gives itself."""
+        shape = (0,) if self.width is None else (0, self.width)
+        return np.empty(shape, self.dtype)
+
+
+def as_array(found: Any) -> Array:
+    """Return an answer as one array of at most two axes.
+
+    The targets of scikit-learn's ``predict_proba``, and the classes of the ``apply``
+    of its gradient boosting, lie side by side.
+    """
+    if isinstance(found, list):
+        return np.concatenate(found, axis=1)
+    array = np.asarray(found)
+    return array.reshape(len(array), -1) if array.ndim > 2 else array
+
+
+def described(model: CompiledForest, method: str) -> Answer:
+    """Return what a method answers.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such method, or the model does not have it.
+    """
+    if method not in METHODS:
+        raise InvalidInputError(
+            f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
+        )
+    if not hasattr(model, method):
+        having = [name for name in METHODS if hasattr(model, name)]
+        raise InvalidInputError(
+            f"The model has no {method}; it has {', '.join(having)}."
+        )
+    found = _leaves(model) if method == "apply" else _scored(model, method)
+    width = None if found.ndim == 1 else found.shape[1]
+    return Answer(found.dtype, width, _names(model, method, width))
+
+
+def _scored(model: CompiledForest, method: str) -> Array:
+    """Return the answer to a row whose scores are 0: nothing is compiled for it."""
+    if method == "predict_log_proba":
+        method = "predict_proba"  # of the same dtype and shape
+    with np.errstate(all="ignore"):
+        return as_array(getattr(_blank(model), method)(None, 1))
+
+
+def _blank(model: CompiledForest) -> Any:
+    from skforge._delegation import model_of
+    from skforge._predictor import Predictor
+
+    class Blank(Predictor):
+        """Every row scores 0."""
+
+        def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array:
+            raw = np.zeros((1, self.forest.n_outputs), self.forest.accumulator_dtype)
+            return raw[:, 0] if self.forest.n_outputs == 1 else raw
+
+        def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
+            return getattr(self, f"_{method}")(X, n_jobs)
+
+    return Blank(SimpleNamespace(forest=model.forest_), model_of(model))  # type: ignore[arg-type]
+
+
+def _leaves(model: CompiledForest) -> Array:
+    """Return the leaves of a row: their dtype is the source's."""
+    forest = model.forest_
+    row = np.zeros((1, forest.n_features), forest.input_dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the row has no names
+        try:
+            return as_array(model.apply(row))
+        except ValueError:  # XGBoost asks for names here
+            from pandas import DataFrame
+
+            return as_array(model.apply(DataFrame(row, columns=feature_names(model))))
+
+
+def feature_names(model: CompiledForest) -> list[str] | None:
+    """Return the names the model was trained with, in its order; None: without."""
+    names = model.forest_.feature_names
+    names = getattr(model, "feature_names_in_", None) if names is None else names
+    return None if names is None else [str(name) for name in names]
+
+
+def _names(model: CompiledForest, method: str, width: int | None) -> tuple[str, ...]:
+    """Return a name for each value: by class where each is of one, else by number."""
+    name = METHODS[method]
+    if width is None:
+        return (name,)
+    classes = getattr(model, "classes_", None)
+    if method in ("predict", "apply") or classes is None:
+        return tuple(f"{name}_{i}" for i in range(width))
+    if isinstance(classes, list):
+        labels = [f"{t}_{label}" for t, of in enumerate(classes) for label in of]
+    else:
+        labels = [str(label) for label in classes]
+    if len(labels) != width:
+        labels = [str(i) for i in range(width)]
+    return tuple(f"{name}_{label}" for label in labels)

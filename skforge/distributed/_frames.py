@@ -1,0 +1,99 @@
+"""Frames as engines hand them over, made what the model's own rules understand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from skforge.exceptions import InvalidInputError
+
+
+def rows_of_frame(frame: Any, names: Sequence[str] | None, categories: bool) -> Any:
+    """Return a frame under the model's names, its columns numbers or categories.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        The features, in the model's order, under any names.
+    names : sequence of str or None
+        The model's names; None makes them 0, 1, and so on, which no model checks.
+    categories : bool
+        Whether text may stand for categories.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Extension arrays of numbers (``Int64``, ``double[pyarrow]``) are NumPy's, NaN
+        where a value is missing; text is of category dtype.
+
+    Raises
+    ------
+    InvalidInputError
+        If a column holds neither numbers nor categories.
+    """
+    changed = {}
+    for place, dtype in enumerate(frame.dtypes):
+        if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
+            continue
+        if type(dtype).__name__ == "CategoricalDtype":
+            continue
+        changed[place] = _column(frame.iloc[:, place], categories)
+    labels = range(frame.shape[1]) if names is None else names
+    if not changed:
+        return frame.set_axis(labels, axis=1)
+    from pandas import DataFrame
+
+    columns = [changed.get(i, frame.iloc[:, i]) for i in range(frame.shape[1])]
+    return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
+
+
+def _column(column: Any, categories: bool) -> Any:
+    """Return one column that NumPy does not hold as numbers."""
+    dtype = column.dtype
+    numeric = getattr(dtype, "_is_numeric", False) or getattr(
+        dtype, "_is_boolean", False
+    )
+    if not isinstance(dtype, np.dtype) and numeric:
+        if column.hasnans:
+            return column.astype("float64")
+        return column.astype(dtype.numpy_dtype)
+    if _is_text(column):
+        if categories:
+            return column.astype("category")
+        raise InvalidInputError(
+            f"The column {column.name!r} holds text, but the model has no categories; "
+            "encode it as it was encoded for training."
+        )
+    if isinstance(dtype, np.dtype) and dtype.kind == "O":
+        numbers = _numbers_of_objects(column)
+        if numbers is not None:
+            return numbers
+    raise InvalidInputError(
+        f"The column {column.name!r} has the dtype {dtype}, which holds neither "
+        "numbers nor categories; convert it to float64."
+    )
+
+
+def _is_text(column: Any) -> bool:
+    from pandas.api.types import infer_dtype, is_string_dtype
+
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "O":
+        return str(infer_dtype(column, skipna=True)) == "string"
+    return bool(is_string_dtype(column.dtype))
+
+
+def _numbers_of_objects(column: Any) -> Any:
+    """Return objects that are numbers, booleans or missing as float64, else None."""
+    from pandas import isna
+
+    known = (bool, int, float, np.bool_, np.integer, np.floating)
+    values = column.to_list()
+    missing = [value is None or bool(isna(value)) for value in values]
+    if not all(
+        gone or isinstance(value, known)
+        for value, gone in zip(values, missing, strict=True)
+    ):
+        return None
+    return column.astype("float64")

@@ -1,0 +1,157 @@
+"""One prediction over many blocks of rows: checked once, done in every worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from skforge.compiler.backends.runtime import resolve_n_jobs
+from skforge.distributed._answer import Answer, Array, as_array, described
+from skforge.distributed._answer import feature_names as names_of
+from skforge.distributed._artifact import Artifact, KeepEstimator, pack
+from skforge.distributed._frames import rows_of_frame
+from skforge.distributed._worker import loaded
+from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.estimators import CompiledForest
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A method of a model, as workers run it; plain data, a few bytes and the model.
+
+    Attributes
+    ----------
+    artifact : Artifact
+        The model.
+    method : str
+        The method to call.
+    n_jobs : int or None
+        Threads of one task.
+    answer : Answer
+        What it returns.
+    n_features : int
+        Columns the model takes.
+    feature_names : tuple of str or None
+        Their names, where the model knows any.
+    categories : bool
+        Whether some features are categories, which frames may hold as text.
+    """
+
+    artifact: Artifact
+    method: str
+    n_jobs: int | None
+    answer: Answer
+    n_features: int
+    feature_names: tuple[str, ...] | None
+    categories: bool
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what tells this job from others, the same in every process."""
+        return type(self).__name__, self.artifact.checksum, self.method, self.n_jobs
+
+    def of_rows(self, rows: Any) -> Array:
+        """Return the answer to rows without names, 0 of them included.
+
+        Parameters
+        ----------
+        rows : array-like or sparse matrix of shape (n_rows, n_features)
+            A block of any size.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, width)
+        """
+        if not rows.shape[0]:
+            return self.answer.empty()
+        model = loaded(self.artifact, self.n_jobs)
+        return as_array(getattr(model, self.method)(rows))
+
+    def of_frame(self, frame: Any) -> Array:
+        """Return the answer to a frame whose columns are the features, in order."""
+        if not len(frame):
+            return self.answer.empty()
+        return self.of_rows(rows_of_frame(frame, self.feature_names, self.categories))
+
+    def columns_of(
+        self, given: Iterable[Any], wanted: Sequence[Any] | None
+    ) -> list[Any]:
+        """Return the columns that are the features, in the model's order.
+
+        Parameters
+        ----------
+        given : iterable
+            The columns there are.
+        wanted : sequence or None
+            The columns asked for, in the order of the features. None takes those
+            of the model's names, or all if it was trained without names.
+
+        Raises
+        ------
+        InvalidInputError
+            If some are missing, or their number is not the model's.
+        """
+        there = list(given)
+        columns: list[Any] = list(self.feature_names or there)
+        if wanted is not None:
+            if isinstance(wanted, str):
+                raise InvalidInputError(
+                    f"columns must be a list of names. Got {wanted!r} instead; use "
+                    f"[{wanted!r}] for one column."
+                )
+            columns = list(wanted)
+        missing = [name for name in columns if name not in there]
+        if missing:
+            raise InvalidInputError(
+                f"The rows lack the columns {_listed(missing)}; they have "
+                f"{_listed(there)}. Name the columns that are the model's features, "
+                "in its order, with columns=[...]."
+            )
+        self.check_width(len(columns))
+        return columns
+
+    def check_width(self, n_columns: int) -> None:
+        """Raise InvalidInputError unless rows have as many columns as features."""
+        if n_columns != self.n_features:
+            raise InvalidInputError(
+                f"The model was trained on {self.n_features} features, but the rows "
+                f"have {n_columns} columns."
+            )
+
+
+def job(
+    model: CompiledForest | Artifact | str | os.PathLike[str],
+    method: str,
+    n_jobs: int | None,
+    keep_estimator: KeepEstimator,
+) -> Job:
+    """Return a job after checking what can be checked before there are rows.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model does not have the method, or is none.
+    """
+    resolve_n_jobs(n_jobs)
+    artifact = pack(model, keep_estimator=keep_estimator)
+    here = loaded(artifact, n_jobs)
+    names = names_of(here)
+    forest = here.forest_
+    return Job(
+        artifact,
+        method,
+        n_jobs,
+        described(here, method),
+        forest.n_features,
+        None if names is None else tuple(names),
+        int(forest.category_offset[-1]) > 0,
+    )
+
+
+def _listed(names: Sequence[Any]) -> str:
+    """Return the first names, and how many there are beyond."""
+    shown = ", ".join(repr(name) for name in names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"

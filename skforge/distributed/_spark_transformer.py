@@ -1,0 +1,270 @@
+"""A model as a stage of Spark's pipelines, with parameters, saved with them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from pyspark.ml import Transformer  # noqa: TID253 - it is a subclass of this
+from pyspark.ml.param import Param, Params, TypeConverters  # noqa: TID253
+from pyspark.ml.param.shared import (  # noqa: TID253
+    HasFeaturesCol,
+    HasInputCols,
+    HasOutputCol,
+)
+from pyspark.ml.util import (  # noqa: TID253
+    DefaultParamsReader,
+    DefaultParamsWriter,
+    MLReadable,
+    MLReader,
+    MLWritable,
+    MLWriter,
+)
+
+from skforge.distributed._artifact import Artifact, KeepEstimator, pack
+from skforge.distributed._job import job
+from skforge.distributed.spark import udf_of
+from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.estimators import CompiledForest
+
+__all__ = ["ForestTransformer"]
+
+
+class ForestTransformer(
+    Transformer, HasInputCols, HasFeaturesCol, HasOutputCol, MLReadable, MLWritable
+):
+    """Adds a column of predictions: :func:`skforge.distributed.spark.predict_udf`.
+
+    Parameters
+    ----------
+    model : CompiledForest, Artifact or path, default=None
+        A fitted model, a ``.skforge`` file of one, or what
+        :func:`skforge.distributed.pack` made of either.
+    inputCols : list of str, default=None
+        The columns that are the features, in the model's order. None takes the names
+        the model was trained with.
+    featuresCol : str, default=None
+        Instead of ``inputCols``, one column of vectors or arrays.
+    outputCol : str, default="prediction"
+        The column of predictions.
+    method : str, default="predict"
+        The method of the model, such as ``predict_proba``.
+    outputVector : bool, default=False
+        Whether several values of a row become a vector of doubles, as evaluators of
+        Spark want probabilities; by default they are an array of the model's type.
+    nJobs : int, default=1
+        Threads of one task.
+    keep_estimator : bool or "auto", default="auto"
+        See :func:`skforge.distributed.pack`.
+
+    Attributes
+    ----------
+    artifact : Artifact
+        The model as it is broadcast.
+
+    Notes
+    -----
+    ``save`` writes parameters as Spark's own stages do, and the model beside them, on
+    any file system Spark knows. A model that is kept with its source library is a
+    pickle: load only what you trust.
+    """
+
+    method: Param[str] = Param(
+        Params._dummy(),
+        "method",
+        "the method of the model",
+        typeConverter=TypeConverters.toString,
+    )
+    outputVector: Param[bool] = Param(
+        Params._dummy(),
+        "outputVector",
+        "whether several values of a row are a vector of doubles, not an array",
+        typeConverter=TypeConverters.toBoolean,
+    )
+    nJobs: Param[int] = Param(
+        Params._dummy(),
+        "nJobs",
+        "threads of one task",
+        typeConverter=TypeConverters.toInt,
+    )
+
+    def __init__(
+        self,
+        model: CompiledForest | Artifact | str | os.PathLike[str] | None = None,
+        *,
+        inputCols: list[str] | None = None,
+        featuresCol: str | None = None,
+        outputCol: str = "prediction",
+        method: str = "predict",
+        outputVector: bool = False,
+        nJobs: int = 1,
+        keep_estimator: KeepEstimator = "auto",
+    ) -> None:
+        super().__init__()
+        # Spark's default of "features" would hide whether it was asked for.
+        self._defaultParamMap.pop(self.featuresCol, None)
+        self._setDefault(
+            outputCol="prediction", method="predict", outputVector=False, nJobs=1
+        )
+        given = {
+            "inputCols": inputCols,
+            "featuresCol": featuresCol,
+            "outputCol": outputCol,
+            "method": method,
+            "outputVector": outputVector,
+            "nJobs": nJobs,
+        }
+        self._set(**{name: v for name, v in given.items() if v is not None})
+        self.artifact: Artifact | None = None
+        if model is not None:
+            self.artifact = pack(model, keep_estimator=keep_estimator)
+
+    def setInputCols(self, value: list[str]) -> ForestTransformer:
+        """Set the columns that are the features, in the model's order."""
+        self._set(inputCols=value)
+        return self
+
+    def setFeaturesCol(self, value: str) -> ForestTransformer:
+        """Set the one column of vectors or arrays that holds the features."""
+        self._set(featuresCol=value)
+        return self
+
+    def setOutputCol(self, value: str) -> ForestTransformer:
+        """Set the column of predictions."""
+        self._set(outputCol=value)
+        return self
+
+    def setMethod(self, value: str) -> ForestTransformer:
+        """Set the method of the model."""
+        self._set(method=value)
+        return self
+
+    def setOutputVector(self, value: bool) -> ForestTransformer:
+        """Set whether several values of a row are a vector."""
+        self._set(outputVector=value)
+        return self
+
+    def setNJobs(self, value: int) -> ForestTransformer:
+        """Set the threads of one task."""
+        self._set(nJobs=value)
+        return self
+
+    def _transform(self, dataset: Any) -> Any:
+        from pyspark.ml.functions import array_to_vector
+
+        if self.artifact is None:
+            raise InvalidInputError(
+                "The ForestTransformer has no model; give it one: "
+                "ForestTransformer(model)."
+            )
+        work = job(
+            self.artifact,
+            self.getOrDefault(self.method),
+            self.getOrDefault(self.nJobs),
+            "auto",
+        )
+        if self.isSet(self.featuresCol) and self.isSet(self.inputCols):
+            raise InvalidInputError(
+                "inputCols and featuresCol are both set; clear one of them."
+            )
+        if self.isSet(self.featuresCol):
+            columns = [_array(dataset, self.getFeaturesCol())]
+        else:
+            asked = self.getInputCols() if self.isSet(self.inputCols) else None
+            names = work.columns_of(dataset.columns, asked)
+            columns = [_checked(dataset, name, work.categories) for name in names]
+        found = udf_of(work)(*columns)
+        if self.getOrDefault(self.outputVector) and work.answer.width is not None:
+            found = array_to_vector(found.cast("array<double>"))
+        return dataset.withColumn(self.getOutputCol(), found)
+
+    def write(self) -> MLWriter:
+        """Return the writer of this stage."""
+        return _Writer(self)
+
+    @classmethod
+    def read(cls) -> MLReader[ForestTransformer]:
+        """Return the reader of such stages."""
+        return _Reader()
+
+
+def _column(dataset: Any, name: str) -> Any:
+    return dataset[f"`{name.replace('`', '``')}`"]
+
+
+def _array(dataset: Any, name: str) -> Any:
+    """Return a column of arrays, made from vectors where it has to be."""
+    from pyspark.ml.functions import vector_to_array
+
+    if name not in dataset.columns:
+        raise InvalidInputError(
+            f"The rows lack the column {name!r} of features; they have "
+            f"{', '.join(map(repr, dataset.columns))}."
+        )
+    column = _column(dataset, name)
+    kind = dataset.schema[name].dataType.typeName()
+    if kind == "array":
+        return column
+    if kind == "vectorudt" or "vector" in kind:
+        return vector_to_array(column)
+    raise InvalidInputError(
+        f"The column {name!r} of features has the type {kind}; vectors and arrays are "
+        "taken. Name single columns with inputCols."
+    )
+
+
+def _checked(dataset: Any, name: str, categories: bool) -> Any:
+    """Return a column of numbers or categories, decimals as doubles."""
+    column, kind = _column(dataset, name), dataset.schema[name].dataType.typeName()
+    if kind == "decimal":
+        return column.cast("double")
+    if kind in _NUMBERS or (kind in ("string", "varchar", "char") and categories):
+        return column
+    raise InvalidInputError(
+        f"The column {name!r} has the type {kind}, which holds neither numbers nor "
+        "categories of the model; cast it, or encode it as it was for training."
+    )
+
+
+_NUMBERS = {"boolean", "byte", "short", "integer", "long", "float", "double"}
+
+
+class _Writer(MLWriter):
+    """Parameters as metadata, and the model as one row of Parquet."""
+
+    def __init__(self, stage: ForestTransformer) -> None:
+        super().__init__()
+        self._stage = stage
+
+    def saveImpl(self, path: str) -> None:
+        """Write the stage to a folder that does not exist."""
+        artifact = self._stage.artifact
+        if artifact is None:
+            raise InvalidInputError(
+                "The ForestTransformer has no model, so there is nothing to save."
+            )
+        session = self.sparkSession
+        DefaultParamsWriter.saveMetadata(self._stage, path, session)
+        row = (bytearray(artifact.payload), artifact.pickled, artifact.checksum)
+        schema = "payload binary, pickled boolean, checksum string"
+        made = session.createDataFrame([row], schema).coalesce(1)
+        # not compressed: that needs a native library, and gains little
+        made.write.option("compression", "none").parquet(f"{path}/artifact")
+
+
+class _Reader(MLReader[ForestTransformer]):
+    """Reads what ``_Writer`` wrote."""
+
+    def load(self, path: str) -> ForestTransformer:
+        """Return the stage of a folder."""
+        session = self.sparkSession
+        metadata = DefaultParamsReader.loadMetadata(path, session)
+        row = session.read.parquet(f"{path}/artifact").first()
+        stage = ForestTransformer(
+            Artifact(bytes(row.payload), row.pickled, row.checksum)
+        )
+        stage._resetUid(metadata["uid"])
+        DefaultParamsReader.getAndSetParams(stage, metadata)
+        return stage

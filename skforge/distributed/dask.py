@@ -1,0 +1,170 @@
+"""Predictions of Dask arrays and data frames, block by block, when they are asked for.
+
+::
+
+    from skforge.distributed.dask import predict
+
+    probability = predict(fast, X, method="predict_proba")   # lazy, as X is
+    frame["score"] = predict(fast, frame, method="predict_raw")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skforge.distributed._answer import Array
+from skforge.distributed._artifact import Artifact, KeepEstimator
+from skforge.distributed._job import Job, job
+from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.estimators import CompiledForest
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: CompiledForest | Artifact | str | os.PathLike[str],
+    X: Any,
+    *,
+    method: str = "predict",
+    columns: Sequence[Any] | None = None,
+    n_jobs: int | None = 1,
+    keep_estimator: KeepEstimator = "auto",
+) -> Any:
+    """Return a Dask collection of predictions; nothing is computed yet.
+
+    Parameters
+    ----------
+    model : CompiledForest, Artifact or path
+        A fitted model, a ``.skforge`` file of one, or what
+        :func:`skforge.distributed.pack` made of either.
+    X : dask.array.Array of shape (n_rows, n_features), or dask.dataframe.DataFrame
+        Rows. Numbers of rows may be unknown (``nan``), blocks may be empty or of
+        sparse matrices, and columns lie in any number of chunks.
+    method : str, default="predict"
+        The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
+        ``predict_raw``, ``decision_function``, ``score_samples`` or ``apply``.
+    columns : sequence, default=None
+        Of a data frame, the columns that are the features, in the model's order. None
+        takes the names the model was trained with, or all columns if with none.
+    n_jobs : int or None, default=1
+        Threads of one task. Dask runs a task on each of a worker's threads, so 1 uses
+        them all; more only helps workers of one thread.
+    keep_estimator : bool or "auto", default="auto"
+        See :func:`skforge.distributed.pack`.
+
+    Returns
+    -------
+    dask.array.Array of shape (n_rows,) or (n_rows, n_values)
+        For an array: chunks of the rows as they were, the model's own dtype.
+    dask.dataframe.Series or DataFrame
+        For a data frame: with its index and divisions; named ``prediction``, or
+        ``probability_<class>`` and so on.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model lacks the method, the columns are not its features, or ``X`` is
+        no Dask collection of rows.
+
+    Notes
+    -----
+    The model is one node of the graph, which workers hand on to each other; each
+    process loads it once. Nothing depends on a process that lives: blocks lost with a
+    worker are predicted again by another.
+
+    Examples
+    --------
+    >>> import pytest; da = pytest.importorskip("dask.array")
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from skforge import CompiledForest
+    >>> from skforge.distributed.dask import predict
+    >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+    >>> fast = CompiledForest(tree).fit([[0.0]])
+    >>> y = predict(fast, da.from_array([[1.0], [0.0], [1.0]], chunks=2))
+    >>> y.chunks, y.dtype
+    (((2, 1),), dtype('float64'))
+    >>> y.compute()
+    array([4., 3., 4.])
+    """
+    kind = {base.__module__.partition(".")[0] for base in type(X).__mro__}
+    if "dask" not in kind or not hasattr(X, "dask"):
+        raise InvalidInputError(
+            "X must be a Dask array or data frame. Got "
+            f"{type(X).__module__}.{type(X).__name__} instead; the model itself "
+            f"predicts what is in memory: model.{method}(X)."
+        )
+    work = job(model, method, n_jobs, keep_estimator)
+    if hasattr(X, "map_blocks"):
+        return _of_array(work, X, columns)
+    if hasattr(X, "map_partitions") and X.ndim == 2:
+        return _of_frame(work, X, columns)
+    raise InvalidInputError(
+        f"X must be a Dask array or data frame. Got a {type(X).__name__} of Dask "
+        "instead, which has no columns."
+    )
+
+
+def _sent(work: Job) -> Any:
+    """Return the job as one node of a graph, of the same name every time."""
+    from dask.base import tokenize
+    from dask.delayed import delayed
+
+    return delayed(work, name=f"skforge-{tokenize(work)}", traverse=False)
+
+
+def _of_array(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:
+    if columns is not None:
+        raise InvalidInputError(
+            "columns names columns of a data frame, but X is an array; take them from "
+            "it: X[:, places]."
+        )
+    if X.ndim != 2:
+        raise InvalidInputError(
+            f"X must be two-dimensional, one row a sample; it has {X.ndim} "
+            "dimension(s)."
+        )
+    if not np.isnan(X.shape[1]):
+        work.check_width(X.shape[1])
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    answer = work.answer
+    shape: dict[str, Any] = {"drop_axis": 1}
+    if answer.width is not None:
+        shape = {"chunks": (X.chunks[0], (answer.width,))}
+    return X.map_blocks(
+        _block,
+        _sent(work),
+        dtype=answer.dtype,
+        meta=answer.empty(),
+        name=None,
+        token=f"skforge-{work.method}",
+        **shape,
+    )
+
+
+def _block(rows: Any, work: Job) -> Array:
+    return work.of_rows(rows)
+
+
+def _of_frame(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:
+    taken = X[work.columns_of(X.columns, columns)]
+    meta = _part(taken._meta, work)
+    return taken.map_partitions(
+        _part, _sent(work), meta=meta, token=f"skforge-{work.method}"
+    )
+
+
+def _part(frame: Any, work: Job) -> Any:
+    """Return a frame's answer as a frame or series with its index."""
+    from pandas import DataFrame, Series
+
+    found, names = work.of_frame(frame), work.answer.names
+    if work.answer.width is None:
+        return Series(found, index=frame.index, name=names[0])
+    return DataFrame(found, index=frame.index, columns=list(names))

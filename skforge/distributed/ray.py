@@ -1,0 +1,229 @@
+"""Predictions of Ray datasets: a callable class for ``map_batches``.
+
+::
+
+    from skforge.distributed.ray import predict
+
+    scored = predict(fast, dataset, method="predict_proba", keep=["id"])
+    scored.write_parquet("scores")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skforge.distributed._answer import Array
+from skforge.distributed._artifact import Artifact, KeepEstimator
+from skforge.distributed._job import Job, job
+from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.estimators import CompiledForest
+
+__all__ = ["Predictor", "predict"]
+
+
+def predict(
+    model: CompiledForest | Artifact | str | os.PathLike[str],
+    dataset: Any,
+    *,
+    method: str = "predict",
+    columns: Sequence[str] | None = None,
+    keep: bool | Sequence[str] = True,
+    n_jobs: int | None = 1,
+    keep_estimator: KeepEstimator = "auto",
+    batch_format: str = "numpy",
+    **options: Any,
+) -> Any:
+    """Return a dataset with predictions; nothing is computed yet.
+
+    Parameters
+    ----------
+    model : CompiledForest, Artifact or path
+        A fitted model, a ``.skforge`` file of one, or what
+        :func:`skforge.distributed.pack` made of either. It is put into Ray's object
+        store once.
+    dataset : ray.data.Dataset
+        Rows.
+    method, columns, keep, n_jobs, keep_estimator
+        As of :class:`Predictor`.
+    batch_format : {"numpy", "pandas", "pyarrow"}, default="numpy"
+        How batches come; "pandas" for columns of categories.
+    **options
+        Passed to ``map_batches``: ``compute``, ``batch_size``, ``num_cpus``, ...
+
+    Returns
+    -------
+    ray.data.Dataset
+
+    Raises
+    ------
+    InvalidInputError
+        If the model lacks the method, or ``dataset`` is no dataset of Ray.
+    """
+    import ray
+
+    if not isinstance(dataset, ray.data.Dataset):
+        raise InvalidInputError(
+            f"dataset must be a ray.data.Dataset. Got {type(dataset).__name__} "
+            "instead; ray.data.from_pandas and its like make one."
+        )
+    work = job(model, method, n_jobs, keep_estimator)
+    return dataset.map_batches(
+        Predictor,
+        fn_constructor_args=(ray.put(work),),
+        fn_constructor_kwargs={"columns": columns, "keep": keep},
+        batch_format=batch_format,
+        udf_modifying_row_count=False,
+        **options,
+    )
+
+
+class Predictor:
+    """A callable class for ``map_batches``: adds predictions to each batch.
+
+    An actor compiles the model when its first rows come; actors and tasks of one
+    process share it.
+
+    Parameters
+    ----------
+    model : CompiledForest, Artifact or path
+        A fitted model, a ``.skforge`` file of one, or, best,
+        what :func:`skforge.distributed.pack` made of either: it is smaller to send.
+        An ``ObjectRef`` of any of these is fetched.
+    method : str, default="predict"
+        The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
+        ``predict_raw``, ``decision_function``, ``score_samples`` or ``apply``.
+    columns : sequence of str, default=None
+        The columns that are the features, in the model's order, or one that holds
+        them all as a tensor. None takes the names the model was trained with, or all
+        columns if with none.
+    keep : bool or sequence of str, default=True
+        Columns of the batch to return beside the predictions. Without the features
+        there is less to store.
+    n_jobs : int or None, default=1
+        Threads of one actor. Ray gives an actor one core by default; with
+        ``num_cpus=k``, give k.
+    keep_estimator : bool or "auto", default="auto"
+        See :func:`skforge.distributed.pack`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model lacks the method; in a call, if the columns are not its features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from skforge import CompiledForest
+    >>> from skforge.distributed import pack
+    >>> from skforge.distributed.ray import Predictor
+    >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+    >>> artifact = pack(CompiledForest(tree).fit([[0.0]]))
+    >>> Predictor(artifact)({"x": np.array([1.0, 0.0])})
+    {'x': array([1., 0.]), 'prediction': array([4., 3.])}
+    >>> dataset.map_batches(                                    # doctest: +SKIP
+    ...     Predictor, fn_constructor_kwargs={"model": artifact}
+    ... )
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        method: str = "predict",
+        *,
+        columns: Sequence[str] | None = None,
+        keep: bool | Sequence[str] = True,
+        n_jobs: int | None = 1,
+        keep_estimator: KeepEstimator = "auto",
+    ) -> None:
+        if any("ObjectRef" in base.__name__ for base in type(model).__mro__):
+            import ray
+
+            model = ray.get(model)
+        if not isinstance(model, Job):
+            model = job(model, method, n_jobs, keep_estimator)
+        self._job: Job = model
+        self._columns = columns
+        self._keep = keep
+
+    def __call__(self, batch: Any) -> Any:
+        """Return a batch with its predictions, in the form it came in.
+
+        Parameters
+        ----------
+        batch : dict of str to ndarray, pandas.DataFrame or pyarrow.Table
+            Rows.
+
+        Returns
+        -------
+        dict of str to ndarray, pandas.DataFrame or pyarrow.Table
+            With a column ``prediction``, or one for each value, ``probability_<class>``
+            and so on.
+        """
+        if isinstance(batch, dict):
+            kept = self._kept(batch, list(batch))
+            return {**kept, **self._values(batch, list(batch))}
+        if hasattr(batch, "column_names"):
+            names = list(batch.column_names)
+            table = batch.select(list(self._kept(dict.fromkeys(names), names)))
+            for name, value in self._values(batch, names).items():
+                table = table.append_column(name, [value])
+            return table
+        names = list(batch.columns)
+        frame = batch[list(self._kept(dict.fromkeys(names), names))]
+        return frame.assign(**self._values(batch, names))
+
+    def _kept(self, parts: dict[str, Any], names: list[str]) -> dict[str, Any]:
+        if self._keep is True:
+            return parts
+        kept = list(self._keep or ())
+        missing = [name for name in kept if name not in names]
+        if missing:
+            raise InvalidInputError(
+                f"keep names {', '.join(map(repr, missing))}, but the columns are "
+                f"{', '.join(map(repr, names))}."
+            )
+        return {name: parts[name] for name in kept}
+
+    def _values(self, batch: Any, names: list[str]) -> dict[str, Array]:
+        """Return the predictions of a batch by the names of their columns."""
+        work, answer = self._job, self._job.answer
+        tensor = self._tensor(batch, names)
+        if tensor is not None:
+            if tensor.ndim != 2:
+                tensor = tensor.reshape(len(tensor), -1)
+            work.check_width(tensor.shape[1])
+            found = work.of_rows(tensor)
+        else:
+            columns = work.columns_of(names, self._columns)
+            found = work.of_frame(_frame(batch, columns))
+        if answer.width is None:
+            return {answer.names[0]: found}
+        return {
+            name: np.ascontiguousarray(found[:, i])
+            for i, name in enumerate(answer.names)
+        }
+
+    def _tensor(self, batch: Any, names: list[str]) -> Array | None:
+        """Return the one column that holds all features, if it is there."""
+        columns = names if self._columns is None else list(self._columns)
+        if not isinstance(batch, dict) or len(columns) != 1:
+            return None
+        found = batch.get(columns[0])
+        return found if isinstance(found, np.ndarray) and found.ndim > 1 else None
+
+
+def _frame(batch: Any, columns: list[str]) -> Any:
+    from pandas import DataFrame
+
+    if isinstance(batch, dict):
+        return DataFrame({name: batch[name] for name in columns})
+    if hasattr(batch, "column_names"):
+        return batch.select(columns).to_pandas()
+    return batch[columns]

@@ -1,0 +1,127 @@
+"""Ray Data: batches through actors, of which one is killed."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+import numpy as np
+import pytest
+
+ray = pytest.importorskip("ray", reason="needs skforge[ray]")
+pytest.importorskip("ray.data", reason="needs skforge[ray]")
+psutil = pytest.importorskip("psutil")
+pd = pytest.importorskip("pandas")
+
+from skforge.distributed.ray import Predictor, predict  # noqa: E402
+from skforge.exceptions import InvalidInputError  # noqa: E402
+from tests.distributed_tools import (  # noqa: E402
+    busiest,
+    kill,
+    many_rows,
+    named_model,
+    quick_model,
+    same_bits,
+    slow_model,
+    table,
+    wait_for,
+)
+
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    folder = tempfile.mkdtemp(prefix="ray-")  # short: sockets lie in it
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=150 << 20,
+        _temp_dir=folder,
+    )
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    yield
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_dataset_with_names_missing_values_and_an_id(cluster):
+    frame = table().assign(id=np.arange(len(table())))
+    dataset = ray.data.from_pandas(frame).repartition(5)
+    scored = predict(
+        named_model(),
+        dataset,
+        method="predict_proba",
+        keep=["id"],
+        batch_size=64,
+        compute=ray.data.ActorPoolStrategy(size=1),
+    )
+    found = scored.to_pandas().sort_values("id")
+    names = ["probability_high", "probability_low", "probability_mid"]
+    assert list(found) == ["id", *names]
+    assert found["id"].tolist() == list(range(len(frame)))
+    same_bits(found[names].to_numpy(np.float64), named_model().predict_proba(table()))
+
+
+def test_a_killed_actor_costs_no_row(cluster):
+    X = many_rows(200_000)
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(id=np.arange(len(X)))
+    dataset = ray.data.from_pandas(
+        [frame[first : first + 10_000] for first in range(0, len(X), 10_000)]
+    )
+    scored = predict(
+        slow_model(),
+        dataset,
+        method="predict_raw",
+        columns=["a", "b", "c", "d"],
+        keep=["id"],
+        batch_size=10_000,
+        compute=ray.data.ActorPoolStrategy(size=1),
+    )
+    batches = iter(scored.iter_batches(batch_size=None, prefetch_batches=0))
+    parts = [next(batches)]
+
+    def actors():
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            try:
+                if "MapWorker" in " ".join(process.cmdline()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    victim = busiest(wait_for(actors))
+    kill([victim.pid])
+    parts += list(batches)
+    ids = np.concatenate([part["id"] for part in parts])
+    raw = [
+        np.stack([part[f"raw_{c}"] for c in ("high", "low", "mid")], axis=1)
+        for part in parts
+    ]
+    assert len(parts) > 1
+    assert sorted(ids.tolist()) == list(range(len(X)))
+    same_bits(np.concatenate(raw)[np.argsort(ids)], quick_model().predict_raw(X))
+
+
+def test_what_is_no_dataset_is_refused():
+    with pytest.raises(InvalidInputError) as error:
+        predict(named_model(), table())
+    assert str(error.value) == (
+        "dataset must be a ray.data.Dataset. Got DataFrame instead; "
+        "ray.data.from_pandas and its like make one."
+    )
+
+
+def test_a_model_in_the_object_store(cluster):
+    from skforge.distributed import pack
+
+    call = Predictor(ray.put(pack(named_model())), "predict_proba", keep=False)
+    found = call(table())
+    same_bits(found.to_numpy(), named_model().predict_proba(table()))

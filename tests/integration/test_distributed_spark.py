@@ -1,0 +1,223 @@
+"""Spark: a local cluster of two executors, one of whose Python workers is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyspark", reason="needs skforge[spark]")
+pytest.importorskip("pyarrow", reason="needs skforge[spark]")
+psutil = pytest.importorskip("psutil")
+pd = pytest.importorskip("pandas")
+
+from skforge import CompiledForest  # noqa: E402
+from skforge.distributed.spark import ForestTransformer, predict_udf  # noqa: E402
+from skforge.exceptions import InvalidInputError  # noqa: E402
+from tests.distributed_tools import (  # noqa: E402
+    NAMES,
+    kill,
+    named_model,
+    quick_model,
+    same_bits,
+    slow_model,
+    table,
+    wait_for,
+)
+
+JAVA = os.environ.get("JAVA_HOME") or shutil.which("java")
+
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.skipif(not JAVA, reason="Spark needs Java: no JAVA_HOME, no java"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # pandas 3
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("SPARK_WORKER_DIR", str(folder / "work"))
+        patch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+        session = (
+            SparkSession.builder.master("local-cluster[2,1,1024]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.local.dir", str(folder / "local"))
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.sql.shuffle.partitions", "4")
+            .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+            .config("spark.sql.execution.arrow.maxRecordsPerBatch", "5000")
+            .config("spark.log.level", "OFF")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def rows(spark):
+    """Return rows with an id; NaN of pandas is null, and some partitions are empty."""
+    frame = table().assign(id=np.arange(len(table())))
+    made = spark.createDataFrame(frame.astype(object).where(frame.notna(), None),
+        schema=", ".join([*(f"{name} float" for name in NAMES), "id long"]),
+    )  # fmt: skip
+    return made.repartition(3).where("id % 3 >= 0").cache()
+
+
+def test_predictions_in_every_form(rows):
+    from pyspark.sql import functions as F
+
+    by_name = predict_udf(named_model())
+    whole = F.array(*(F.col(name).cast("double") for name in NAMES))
+    of_array = predict_udf(named_model(), method="predict_proba")
+    # a partition of its own for few ids, so that others are empty
+    found = (
+        rows.repartition(7, (F.col("id") % 2).cast("int"))
+        .select(
+            "id",
+            by_name().alias("label"),
+            of_array(whole).alias("p"),
+        )
+    )  # fmt: skip
+    assert [field.dataType.simpleString() for field in found.schema] == [
+        "bigint",
+        "string",
+        "array<double>",
+    ]
+    found = found.toPandas().sort_values("id")
+    assert found["id"].tolist() == list(range(len(table())))
+    assert found["label"].tolist() == named_model().predict(table()).tolist()
+    expected = named_model().predict_proba(table())
+    same_bits(np.stack(list(found["p"])), expected)
+
+
+def test_text_is_a_category(spark):
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=300), "c": pd.Categorical(rng.choice(list("pqr"), 300))}
+    )
+    y = (frame.c == "q") ^ (frame.x > 0)
+    model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1).fit(frame, y)
+    fast = CompiledForest(model).fit(frame)
+    spelled = spark.createDataFrame(frame.assign(c=frame.c.astype(str), n=range(300)))
+    stage = ForestTransformer(fast, method="predict_raw", inputCols=["x", "c"])
+    found = stage.transform(spelled).toPandas().sort_values("n")
+    same_bits(found["prediction"].to_numpy(), model.predict(frame, raw_score=True))
+
+
+def test_a_stage_of_a_pipeline_is_saved_with_it(spark, rows, tmp_path):
+    from pyspark.ml import Pipeline, PipelineModel
+    from pyspark.ml.feature import VectorAssembler
+
+    assembler = VectorAssembler(
+        inputCols=NAMES, outputCol="features", handleInvalid="keep"
+    )
+    stage = ForestTransformer(
+        named_model(),
+        featuresCol="features",
+        outputCol="p",
+        method="predict_proba",
+        outputVector=True,
+    )
+    pipeline = Pipeline(stages=[assembler, stage, ForestTransformer(named_model())])
+    folder = f"file://{tmp_path}/pipeline"
+    pipeline.fit(rows).write().overwrite().save(folder)
+    again = PipelineModel.load(folder)
+    assert again.stages[1].artifact == stage.artifact
+    assert again.stages[1].extractParamMap() == stage.extractParamMap()
+    found = again.transform(rows)
+    assert dict(found.dtypes)["p"] == "vector"
+    found = found.select("id", "p", "prediction").toPandas().sort_values("id")
+    expected = named_model().predict_proba(table())
+    same_bits(np.stack([v.toArray() for v in found["p"]]), expected)
+    assert found["prediction"].tolist() == named_model().predict(table()).tolist()
+
+
+def test_what_cannot_be_taken_is_refused_before_anything_runs(spark, rows):
+    with pytest.raises(InvalidInputError) as error:
+        ForestTransformer(named_model()).transform(rows.drop("age"))
+    assert str(error.value) == (
+        "The rows lack the columns 'age'; they have 'income', 'rooms', 'tax', 'id'. "
+        "Name the columns that are the model's features, in its order, with "
+        "columns=[...]."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        spelled = rows.withColumn("tax", rows.tax.cast("string"))
+        ForestTransformer(named_model()).transform(spelled)
+    assert str(error.value) == (
+        "The column 'tax' has the type string, which holds neither numbers nor "
+        "categories of the model; cast it, or encode it as it was for training."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        predict_udf(slow_model())()
+    assert str(error.value) == (
+        "The model was trained without names; give the columns that are its 4 "
+        "features, in its order."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        ForestTransformer().transform(rows)
+    assert str(error.value) == (
+        "The ForestTransformer has no model; give it one: ForestTransformer(model)."
+    )
+
+
+def test_a_killed_worker_costs_no_row(spark):
+    from pyspark.sql import functions as F
+
+    values = [F.sin(F.col("id") * k).cast("float").alias(f"x{k}") for k in range(1, 5)]
+    made = spark.range(0, 240_000, numPartitions=24).select("id", *values).cache()
+    frame = made.toPandas().sort_values("id")
+    udf = predict_udf(slow_model(), method="predict_raw")
+    scored = made.select("id", udf("x1", "x2", "x3", "x4").alias("raw"))
+    answers: list[object] = []
+    thread = threading.Thread(target=lambda: answers.append(scored.toPandas()))
+    thread.start()
+    tracker = spark.sparkContext.statusTracker()
+
+    def in_the_middle():
+        stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
+        return [
+            s.stageId for s in stages if s and 0 < s.numCompletedTasks < s.numTasks - 10
+        ]
+
+    stage = wait_for(in_the_middle)[0]
+
+    def workers():
+        """Return the forks of Spark's daemons, in which the UDF runs."""
+        parents = {}
+        for p in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # it has ended meanwhile
+                if "pyspark.daemon" in " ".join(p.cmdline()):
+                    parents[p] = p.ppid()
+        pids = {p.pid for p in parents}
+        return [p for p, parent in parents.items() if parent in pids]
+
+    def failed():
+        return tracker.getStageInfo(stage).numFailedTasks > 0
+
+    wait_for(workers)
+    while thread.is_alive() and not failed():
+        # all of them: one that has just ended its task dies without anybody noticing
+        kill([p.pid for p in workers()])
+        thread.join(1.0)  # Spark tells of failed tasks a moment later
+    thread.join()
+    assert failed()
+    found = answers[0].sort_values("id")
+    assert found["id"].tolist() == list(range(240_000))
+    expected = quick_model().predict_raw(frame.drop(columns="id").to_numpy(np.float32))
+    same_bits(np.stack(list(found["raw"])), expected)

@@ -1,0 +1,462 @@
+"""What all engines share: artifacts, the models of a process, answers, frames."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.exceptions import NotFittedError
+from sklearn.tree import DecisionTreeClassifier
+
+import skforge
+from skforge import CompiledForest, load_forest
+from skforge.distributed import Artifact, _worker, pack
+from skforge.distributed._answer import METHODS
+from skforge.distributed._job import job
+from skforge.distributed.ray import Predictor
+from skforge.distributed.spark import spark_type
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
+
+pd = pytest.importorskip("pandas")
+
+from tests.distributed_tools import (  # noqa: E402 - it needs pandas
+    NAMES,
+    named_model,
+    same_bits,
+    table,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_models_yet():
+    _worker._after_fork_in_child()
+
+
+def trained(kind):
+    X, y = make_classification(
+        200, 4, n_informative=4, n_redundant=0, n_classes=3,
+        n_clusters_per_class=1, random_state=0,
+    )  # fmt: skip
+    X, two = X.astype(np.float32), np.c_[y, y > 0]
+    match kind:
+        case "text labels":
+            model = RandomForestClassifier(3, max_depth=3, random_state=0)
+            return model.fit(X, np.array(["a", "bb", "c"])[y]), X
+        case "two targets":
+            return RandomForestClassifier(3, max_depth=3).fit(X, two), X
+        case "two values":
+            return RandomForestRegressor(3, max_depth=3).fit(X, two * 0.5), X
+        case "boosting":
+            return GradientBoostingClassifier(n_estimators=3).fit(X, y), X
+        case "outliers":
+            return IsolationForest(n_estimators=3).fit(X), X
+        case "adaboost":
+            tree = DecisionTreeClassifier(max_depth=2)
+            return AdaBoostClassifier(tree, n_estimators=3).fit(X, y), X
+        case "xgboost":
+            xgboost = pytest.importorskip("xgboost")
+            frame = pd.DataFrame(X, columns=NAMES)
+            return xgboost.XGBClassifier(n_estimators=3).fit(frame, y), frame
+        case "xgboost, one tree":
+            xgboost = pytest.importorskip("xgboost")
+            return xgboost.XGBRegressor(n_estimators=1).fit(X, y), X
+        case "lightgbm":
+            lightgbm = pytest.importorskip("lightgbm")
+            model = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1)
+            return model.fit(pd.DataFrame(X, columns=NAMES), y), X
+    raise AssertionError(kind)
+
+
+KINDS = [
+    "text labels",
+    "two targets",
+    "two values",
+    "boosting",
+    "outliers",
+    "adaboost",
+    "xgboost",
+    "xgboost, one tree",
+    "lightgbm",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_what_is_described_is_what_comes(kind):
+    model, X = trained(kind)
+    fast = CompiledForest(model).fit(X)
+    for method in METHODS:
+        if not hasattr(fast, method):
+            continue
+        work = job(fast, method, 1, "auto")
+        with np.errstate(divide="ignore"):
+            expected = getattr(fast, method)(X)
+        if isinstance(expected, list):
+            expected = np.concatenate(expected, axis=1)
+        expected = expected.reshape(len(X), -1) if expected.ndim == 3 else expected
+        with np.errstate(divide="ignore"):
+            same_bits(work.of_frame(pd.DataFrame(X)), expected)
+        empty = work.of_frame(pd.DataFrame(X)[:0])
+        assert empty.dtype == expected.dtype == work.answer.dtype
+        assert empty.shape == (0, *expected.shape[1:])
+        assert len(work.answer.names) == (work.answer.width or 1)
+        assert len(set(work.answer.names)) == len(work.answer.names)
+
+
+def test_columns_of_classes_are_named_after_them():
+    assert job(named_model(), "predict_proba", 1, "auto").answer.names == (
+        "probability_high",
+        "probability_low",
+        "probability_mid",
+    )
+    assert job(named_model(), "predict", 1, "auto").answer.names == ("prediction",)
+
+
+# ------------------------------------------------------------ artifacts
+
+
+def test_an_artifact_is_small_and_the_same_every_time():
+    artifact = pack(named_model())
+    assert not artifact.pickled
+    assert pack(named_model()) == artifact and pack(artifact) is artifact
+    assert pickle.loads(pickle.dumps(artifact)) == artifact
+    assert len(artifact.payload) < 100_000
+    assert repr(artifact) == (
+        f"<Artifact: .skforge, {len(artifact.payload):,} bytes, "
+        f"{artifact.checksum[:12]}>"
+    )
+
+
+def test_an_artifact_of_a_file(tmp_path):
+    skforge.save(named_model(), tmp_path / "a.skforge")
+    same_bits(
+        pack(tmp_path / "a.skforge").load().predict_proba(table()),
+        named_model().predict_proba(table()),
+    )
+    skforge.save(named_model().forest_, tmp_path / "b.skforge")
+    with pytest.raises(InvalidInputError) as error:
+        pack(tmp_path / "b.skforge")
+    assert str(error.value) == (
+        "model must be a fitted CompiledForest, or the path of a .skforge file that "
+        f"holds one. Got {tmp_path / 'b.skforge'}, which holds a Forest instead."
+    )
+
+
+def test_what_is_no_fitted_model_is_refused():
+    model, _ = trained("two values")
+    with pytest.raises(InvalidInputError) as error:
+        pack(load_forest(model))
+    assert str(error.value) == (
+        "model must be a fitted CompiledForest, or the path of a .skforge file that "
+        "holds one. Got Forest instead."
+    )
+    with pytest.raises(NotFittedError):
+        pack(CompiledForest(model))
+
+
+def test_a_damaged_artifact_is_noticed():
+    artifact = pack(named_model())
+    payload = bytearray(artifact.payload)
+    payload[len(payload) // 2] ^= 1
+    with pytest.raises(InvalidModelError) as error:
+        replace(artifact, payload=bytes(payload)).load()
+    assert str(error.value) == (
+        f"The artifact {artifact.checksum[:12]} was damaged on its way to this "
+        "process; send it again."
+    )
+
+
+def with_categories():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=300), "c": pd.Categorical(rng.choice(list("pqr"), 300))}
+    )
+    frame.loc[::5, "x"] = np.nan
+    return frame, ((frame.c == "q") ^ (frame.x > 0)).astype(int)
+
+
+@pytest.mark.parametrize("kind", ["histogram", "xgboost", "lightgbm"])
+def test_categories_missing_values_and_text(kind):
+    frame, y = with_categories()
+    if kind == "histogram":
+        model = HistGradientBoostingClassifier(
+            max_iter=4, categorical_features="from_dtype"
+        )
+    elif kind == "xgboost":
+        xgboost = pytest.importorskip("xgboost")
+        model = xgboost.XGBClassifier(n_estimators=4, enable_categorical=True)
+    else:
+        lightgbm = pytest.importorskip("lightgbm")
+        model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1)
+    fast = CompiledForest(model.fit(frame, y)).fit(frame)
+    work = job(fast, "predict_proba", 1, "auto")
+    # of LightGBM the names of categories are in the forest
+    assert work.artifact.pickled == (kind != "lightgbm")
+    expected = model.predict_proba(frame)
+    same_bits(work.of_frame(frame), expected)
+    few = frame[20:40]
+    few = few[few.c != "p"]  # a part that has not met all categories
+    spelled = few.assign(c=few.c.astype(str))
+    same_bits(work.of_frame(spelled), model.predict_proba(few))
+    for x in (
+        frame.x.astype("Float64"),
+        frame.x.astype(object).where(frame.x.notna(), None),
+    ):
+        same_bits(work.of_frame(frame.assign(x=x)), expected)
+
+
+def test_a_model_that_cannot_leave_its_source_behind():
+    frame, y = with_categories()
+    model = HistGradientBoostingClassifier(
+        max_iter=2, categorical_features="from_dtype"
+    )
+    fast = CompiledForest(model.fit(frame, y)).fit(frame)
+    with pytest.raises(UnsupportedModelError) as error:
+        pack(fast, keep_estimator=False)
+    assert "encodes its categories" in str(error.value)
+    assert pack(named_model(), keep_estimator=True).pickled
+
+
+def test_another_process_needs_neither_the_source_nor_the_estimator(tmp_path):
+    pytest.importorskip("xgboost")
+    model, X = trained("xgboost")
+    fast = CompiledForest(model).fit(X)
+    work = job(fast, "predict_proba", 1, "auto")
+    (tmp_path / "job").write_bytes(pickle.dumps((work, X)))
+    code = (
+        "import pickle, sys; work, X = pickle.load(open('job', 'rb'));"
+        "sys.stdout.buffer.write(work.of_frame(X).tobytes());"
+        "assert 'xgboost' not in sys.modules"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr.decode()
+    assert found.stdout == model.predict_proba(X).tobytes()
+
+
+# ------------------------------------------------------------ the models of a process
+
+
+def counted(monkeypatch):
+    loads = []
+    load = Artifact.load
+
+    def counting(self):
+        loads.append(self.checksum)
+        return load(self)
+
+    monkeypatch.setattr(Artifact, "load", counting)
+    return loads
+
+
+def test_tasks_at_once_share_one_model(monkeypatch):
+    artifact, loads = pack(named_model()), counted(monkeypatch)
+    work, start = job(artifact, "predict_proba", 1, "auto"), threading.Barrier(8)
+    _worker._after_fork_in_child()
+    loads.clear()
+    found: list[object] = []
+
+    def task():
+        start.wait()
+        model = _worker.loaded(artifact, 1)
+        found.append((model, work.of_frame(table())))
+
+    threads = [threading.Thread(target=task) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loads == [artifact.checksum] == _worker.kept()
+    assert len({id(model) for model, _ in found}) == 1
+    for _, answer in found:
+        same_bits(answer, named_model().predict_proba(table()))
+
+
+def test_each_number_of_threads_is_a_model_of_its_own():
+    artifact = pack(named_model())
+    one, two = _worker.loaded(artifact, 1), _worker.loaded(artifact, 2)
+    assert (one.n_jobs, two.n_jobs) == (1, 2)
+    assert _worker.loaded(artifact, 1) is one
+    for model in (one, two):
+        same_bits(model.predict_proba(table()), named_model().predict_proba(table()))
+
+
+def test_models_asked_for_long_ago_are_forgotten(monkeypatch):
+    monkeypatch.setattr(_worker, "MOST_MODELS", 2)
+    artifact, loads = pack(named_model()), counted(monkeypatch)
+    for n_jobs in (1, 2, 1, 3):
+        _worker.loaded(artifact, n_jobs)
+    assert [n_jobs for _, n_jobs in _worker._slots] == [1, 3]
+    _worker.loaded(artifact, 1)
+    assert len(loads) == 3
+    _worker.loaded(artifact, 2)
+    assert len(loads) == 4
+
+
+def test_a_load_that_failed_is_tried_again(monkeypatch):
+    artifact = pack(named_model())
+    with monkeypatch.context() as patch:
+        patch.setattr(Artifact, "load", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            _worker.loaded(artifact, 1)
+    assert _worker.kept() == []
+    assert _worker.loaded(artifact, 1).forest_.n_trees == 12
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_a_model_loads_does_not_hang():
+    artifact = pack(named_model())
+    with _worker._lock:
+        child = os.fork()
+        if child == 0:
+            ok = _worker.loaded(artifact, 1).forest_.n_trees == 12
+            os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# ------------------------------------------------------------ arguments
+
+
+def test_methods_that_are_not_there():
+    model, X = trained("two values")
+    fast = CompiledForest(model).fit(X)
+    with pytest.raises(InvalidInputError) as error:
+        job(fast, "predict_proba", 1, "auto")
+    assert str(error.value) == (
+        "The model has no predict_proba; it has predict, predict_raw, apply."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        job(fast, "fit", 1, "auto")
+    assert str(error.value) == (
+        "method must be one of predict, predict_proba, predict_log_proba, "
+        "predict_raw, decision_function, score_samples, apply. Got 'fit' instead."
+    )
+
+
+def test_columns_are_found_by_name():
+    work = job(named_model(), "predict", 1, "auto")
+    there = ["id", *reversed(NAMES)]
+    assert work.columns_of(there, None) == NAMES
+    assert work.columns_of(there, NAMES[::-1]) == NAMES[::-1]
+    with pytest.raises(InvalidInputError) as error:
+        work.columns_of(["id", "age", "tax"], None)
+    assert str(error.value) == (
+        "The rows lack the columns 'income', 'rooms'; they have 'id', 'age', 'tax'. "
+        "Name the columns that are the model's features, in its order, with "
+        "columns=[...]."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        work.columns_of(there, ["age", "tax"])
+    assert str(error.value) == (
+        "The model was trained on 4 features, but the rows have 2 columns."
+    )
+    with pytest.raises(InvalidInputError) as error:
+        work.columns_of(there, "age")
+    assert str(error.value) == (
+        "columns must be a list of names. Got 'age' instead; use ['age'] for one "
+        "column."
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (
+            ["1", "2"],
+            "The column 'rooms' holds text, but the model has no categories; encode "
+            "it as it was encoded for training.",
+        ),
+        (
+            np.array(["2020-01-01", "2020-01-02"], "M8[ns]"),
+            "The column 'rooms' has the dtype datetime64[ns], which holds neither "
+            "numbers nor categories; convert it to float64.",
+        ),
+        (
+            [[1], [2]],
+            "The column 'rooms' has the dtype object, which holds neither numbers nor "
+            "categories; convert it to float64.",
+        ),
+    ],
+)
+def test_columns_that_are_no_numbers(column, why):
+    work = job(named_model(), "predict", 1, "auto")
+    with pytest.raises(InvalidInputError) as error:
+        work.of_frame(table()[:2].assign(rooms=column))
+    assert str(error.value) == why
+
+
+# ------------------------------------------------------------ Ray's and Spark's parts
+
+
+def batch_of(form):
+    frame = table().assign(id=np.arange(len(table())))
+    if form == "numpy":
+        return {name: frame[name].to_numpy() for name in frame}
+    return frame if form == "pandas" else pytest.importorskip("pyarrow").table(frame)
+
+
+@pytest.mark.parametrize("form", ["numpy", "pandas", "pyarrow"])
+def test_a_batch_of_ray_keeps_its_form(form):
+    expected = named_model().predict_proba(table())
+    call = Predictor(named_model(), "predict_proba", keep=["id"])
+    found = call(batch_of(form))
+    assert type(found) is type(batch_of(form))
+    names = found.column_names if form == "pyarrow" else list(found)
+    assert names == ["id", "probability_high", "probability_low", "probability_mid"]
+    same_bits(np.stack([found[name] for name in names[1:]], axis=1), expected)
+    whole = Predictor(named_model())(batch_of(form))
+    assert len(whole.column_names if form == "pyarrow" else list(whole)) == 6
+    same_bits(
+        np.asarray(whole["prediction"]).astype(str),
+        named_model().predict(table()).astype(str),
+    )
+
+
+def test_one_tensor_holds_all_features():
+    model, X = trained("text labels")
+    fast = CompiledForest(model).fit(X)
+    batch = {"data": X, "id": np.arange(len(X))}
+    found = Predictor(fast, "predict_raw", columns=["data"], keep=False)(batch)
+    assert list(found) == [f"raw_{label}" for label in ("a", "bb", "c")]
+    same_bits(np.stack([*found.values()], axis=1), fast.predict_raw(X))
+    with pytest.raises(InvalidInputError) as error:
+        Predictor(fast, columns=["data"], keep=["no"])(batch)
+    assert str(error.value) == "keep names 'no', but the columns are 'data', 'id'."
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "name"),
+    [
+        ("text labels", "predict", "string"),
+        ("text labels", "predict_proba", "array<double>"),
+        ("outliers", "predict", "bigint"),
+        ("xgboost", "predict_raw", "array<float>"),
+        ("xgboost, one tree", "predict", "float"),
+        ("lightgbm", "predict_raw", "array<double>"),
+    ],
+)
+def test_types_of_spark(kind, method, name):
+    model, X = trained(kind)
+    assert spark_type(job(CompiledForest(model).fit(X), method, 1, "auto")) == name
