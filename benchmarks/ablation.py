@@ -180,9 +180,7 @@ def _measure(
         timing = interleave(calls, seconds=seconds * len(calls), rounds=11)
     whole, lines = _key(*planned[0]), []
     for variant, mode in planned:
-        line = Line(
-            case.name, size, base, variant.kind, variant.change, variant.note
-        )
+        line = Line(case.name, size, base, variant.kind, variant.change, variant.note)
         if variant.schedule is not None:
             key = _key(variant, mode)
             greatest, same = differences[key]

@@ -219,4 +219,3 @@ def _walk_load(let: lir.Let, kept: frozenset[str]) -> list[Stmt]:
         is_float = isinstance(element, Scalar) and element.is_float
         return [lir.Let(value, lir.Const(0.0 if is_float else 0))]
     return [let]
-

@@ -22,6 +22,17 @@ PACKAGES = (
     "skl2onnx",
     "onnxmltools",
     "scikit-learn-intelex",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "nvforest-cu13",
+    "cuml-cu13",
+    "hummingbird-ml",
+    "torch",
+    "dask",
+    "pyspark",
+    "ray",
+    "pandas",
+    "pyarrow",
 )
 
 

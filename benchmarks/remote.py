@@ -72,6 +72,8 @@ class Remote:
         Seconds an ordinary command may take before the process is ended.
     """
 
+    worker = WORKER
+
     def __init__(self, entry: Entry, patience: float = 60.0) -> None:
         self.entry = entry
         self.patience = patience
@@ -141,7 +143,7 @@ class Remote:
         # Compilers leave files behind when they are ended: all go with this folder.
         self._folder = tempfile.TemporaryDirectory(prefix="skforge-bench-")
         self._process = subprocess.Popen(
-            [str(python), str(WORKER)],
+            [str(python), str(self.worker)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -69,7 +69,7 @@ def skforge(model: Model) -> System:
 
     is_estimator = model["kind"] == "sklearn"
     source = load_estimator(model["path"]) if is_estimator else model["path"]
-    fast = CompiledForest(source).fit(np.load(model["rows"])[:1024])
+    fast = CompiledForest(source, tuning="off").fit(np.load(model["rows"])[:1024])
     has_raw = model["kind"] in ("xgboost", "lightgbm")
     name = "predict_raw" if has_raw else method_of(fast)
 

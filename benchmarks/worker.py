@@ -132,12 +132,11 @@ def explain(error: BaseException) -> str:
     return text if kind == "NotForModelError" else f"{kind}: {text}"
 
 
-def main() -> None:
-    """Answer commands until there are no more."""
+def main(worker: object) -> None:
+    """Answer commands with the methods of a worker until there are no more."""
     # Libraries print: keep the pipe for answers, and send the rest to stderr.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    worker = Worker()
     for line in sys.stdin:
         command = json.loads(line)
         name = command.pop("do")
@@ -149,4 +148,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Worker())

@@ -1,0 +1,316 @@
+"""Predictions inside Dask, Spark and Ray: skforge against the engine's usual way.
+
+    pip install -e '.[bench,distributed]'
+    python benchmarks/engines.py --output results --sizing ../docs/sizing.md
+
+In each engine a cluster of two processes is started here, rows are put into its
+memory, and systems take turns in rounds: skforge's adapter, the library's own
+predict called the way the engine's users do, and a function that does nothing but
+read a column, which is what the engine itself costs. Answers are compared first.
+
+Times are those of the wall clock and, since machines are shared, of the CPU: the
+seconds of all processes of the cluster together. (Not called distributed.py: scripts
+are found before packages, and one of Dask's packages has this name.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+from engines_report import to_markdown, with_sizing
+from machine import machine
+
+from skforge import CompiledForest
+from skforge.distributed import pack
+
+FEATURES = 20
+Run = Callable[[], float]
+
+
+def models() -> dict[str, tuple[Any, CompiledForest]]:
+    """Return boosters trained here, and what skforge makes of them."""
+    import lightgbm
+    import xgboost
+    from sklearn.datasets import make_classification
+
+    X, y = make_classification(8_000, FEATURES, n_informative=12, random_state=0)
+    X = X.astype(np.float32)
+    xgb = xgboost.XGBClassifier(n_estimators=100, max_depth=6, n_jobs=1).fit(X, y)
+    lgb = lightgbm.LGBMClassifier(n_estimators=100, verbose=-1, n_jobs=1).fit(X, y)
+    return {
+        "XGBoost": (xgb.get_booster(), CompiledForest(xgb, tuning="off").fit(X[:500])),
+        "LightGBM": (lgb.booster_, CompiledForest(lgb, tuning="off").fit(X[:500])),
+    }
+
+
+def own_margin(booster: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the library's own raw scores, on one thread, as a function of rows."""
+    if type(booster).__module__.startswith("xgboost"):
+
+        def margin(rows: np.ndarray) -> np.ndarray:
+            booster.set_param({"nthread": 1})
+            return booster.inplace_predict(rows, predict_type="margin")
+
+        return margin
+    return lambda rows: booster.predict(rows, raw_score=True, num_threads=1)
+
+
+def rows_of(n_rows: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(n_rows, FEATURES)).astype(np.float32)
+
+
+# ------------------------------------------------------------ engines
+
+
+@contextlib.contextmanager
+def in_dask(n_rows: int, booster: Any, fast: Any) -> Iterator[dict[str, Run]]:
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    from skforge.distributed.dask import predict
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=None,
+            local_directory=folder,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        X = da.from_array(rows_of(n_rows), chunks=(n_rows // 16, FEATURES))
+        X = client.persist(X)
+        own, artifact = own_margin(booster), pack(fast)
+
+        def peer() -> Any:
+            return X.map_blocks(
+                lambda b: np.asarray(own(b), np.float64), drop_axis=1, dtype="f8"
+            )
+
+        def check() -> None:
+            ours = predict(artifact, X[:5000], method="predict_raw").compute()
+            np.testing.assert_array_equal(ours, peer()[:5000].compute())
+
+        check()
+        yield {
+            "skforge": lambda: (
+                predict(artifact, X, method="predict_raw").sum(dtype="f8").compute()
+            ),
+            "own": lambda: peer().sum().compute(),
+            "nothing": lambda: (
+                X.map_blocks(lambda b: b[:, 0], drop_axis=1, dtype="f4")
+                .sum(dtype="f8")
+                .compute()
+            ),
+        }
+
+
+@contextlib.contextmanager
+def in_spark(n_rows: int, booster: Any, fast: Any) -> Iterator[dict[str, Run]]:
+    import pandas as pd
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+
+    from skforge.distributed.spark import predict_udf
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    names = [f"x{i}" for i in range(FEATURES)]
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SPARK_WORKER_DIR"] = folder
+        spark = (
+            SparkSession.builder.master("local-cluster[2,1,1024]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.local.dir", folder)
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.log.level", "OFF")
+            .getOrCreate()
+        )
+        pd.DataFrame(rows_of(n_rows), columns=names).to_parquet(
+            f"{folder}/rows", compression=None
+        )
+        frame = spark.read.parquet(f"file://{folder}/rows").repartition(8).cache()
+        frame.count()
+        own = own_margin(booster)
+
+        def udf_of(answer: Callable[[np.ndarray], np.ndarray]) -> Any:
+            def run(batches):  # type: ignore[no-untyped-def]
+                for batch in batches:
+                    yield pd.Series(np.asarray(answer(batch), np.float64))
+
+            run.__annotations__ = {
+                "batches": Iterator[pd.DataFrame],
+                "return": Iterator[pd.Series],
+            }
+            return F.pandas_udf(run, returnType="double")
+
+        whole = F.struct(*names)
+        ours = predict_udf(pack(fast), method="predict_raw")(*names).cast("double")
+        peer = udf_of(lambda batch: own(batch.to_numpy(np.float32)))(whole)
+        nothing = udf_of(lambda batch: batch.iloc[:, 0])(whole)
+        few = frame.limit(2000).select(ours.alias("a"), peer.alias("b")).toPandas()
+        np.testing.assert_array_equal(few["a"], few["b"])
+
+        def total(column: Any) -> Run:
+            return lambda: frame.select(F.sum(column)).first()[0]
+
+        yield {"skforge": total(ours), "own": total(peer), "nothing": total(nothing)}
+        spark.stop()
+
+
+@contextlib.contextmanager
+def in_ray(n_rows: int, booster: Any, fast: Any) -> Iterator[dict[str, Run]]:
+    import ray
+
+    from skforge.distributed.ray import predict
+
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=600 << 20,
+    )
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    data = ray.data.from_numpy(np.array_split(rows_of(n_rows), 8)).materialize()
+    artifact, own = pack(fast), own_margin(booster)
+
+    class Own:
+        def __call__(self, batch):  # type: ignore[no-untyped-def]
+            return {"raw": np.asarray(own(batch["data"]), np.float64)}
+
+    class Nothing:
+        def __call__(self, batch):  # type: ignore[no-untyped-def]
+            return {"raw": batch["data"][:, 0]}
+
+    pool = {"compute": ray.data.ActorPoolStrategy(size=2), "batch_size": 16_384}
+
+    def ours(rows: Any) -> Any:
+        return predict(artifact, rows, method="predict_raw", keep=False, **pool)
+
+    few = ray.data.from_numpy(rows_of(2000))
+    np.testing.assert_array_equal(
+        ours(few).to_pandas()["raw"].to_numpy(np.float64),
+        few.map_batches(Own, **pool).to_pandas()["raw"].to_numpy(np.float64),
+    )
+    yield {
+        "skforge": lambda: ours(data).sum("raw"),
+        "own": lambda: data.map_batches(Own, **pool).sum("raw"),
+        "nothing": lambda: data.map_batches(Nothing, **pool).sum("raw"),
+    }
+    ray.shutdown()
+
+
+ENGINES = {"dask": in_dask, "spark": in_spark, "ray": in_ray}
+
+
+# ------------------------------------------------------------ measuring
+
+
+def cpu_seconds() -> float:
+    """Return what this process and all below it have used, the ended ones as well."""
+    total = 0.0
+    here = psutil.Process()
+    for process in [here, *here.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+def measured(runs: dict[str, Run], rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Return wall and CPU seconds of each system, which take turns."""
+    times: dict[str, dict[str, list[float]]] = {
+        name: {"wall": [], "cpu": []} for name in runs
+    }
+    for run in runs.values():
+        run()  # compiles, imports, warms up
+    for number in range(rounds):
+        order = list(runs) if number % 2 == 0 else list(runs)[::-1]
+        for name in order:
+            cpu, wall = cpu_seconds(), time.perf_counter()
+            runs[name]()
+            times[name]["wall"].append(time.perf_counter() - wall)
+            times[name]["cpu"].append(cpu_seconds() - cpu)
+    return times
+
+
+def alone(booster: Any, fast: CompiledForest, n_rows: int) -> dict[str, float]:
+    """Return CPU seconds a row without any engine, in blocks of 16,384 rows."""
+    rows, own = rows_of(n_rows), own_margin(booster)
+    blocks = np.array_split(rows, max(1, n_rows // 16_384))
+    found: dict[str, list[float]] = {"skforge": [], "own": []}
+    for _ in range(5):
+        for name, call in (("skforge", fast.predict_raw), ("own", own)):
+            start = time.process_time()
+            for block in blocks:
+                call(block)
+            found[name].append(time.process_time() - start)
+    return {name: min(seconds[1:]) / n_rows for name, seconds in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--engines", default="dask,spark,ray")
+    parser.add_argument("--models", default="XGBoost,LightGBM")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--price", type=float, default=0.05, help="of a core-hour")
+    parser.add_argument("--output", type=Path, default=Path("results"))
+    parser.add_argument("--merge", action="store_true", help="keep what was measured")
+    parser.add_argument("--sizing", type=Path, help="page whose table is written anew")
+    given = parser.parse_args()
+    file = given.output / "distributed.json"
+    result: dict[str, Any] = {"rows": given.rows, "features": FEATURES, "cells": []}
+    if given.merge and file.exists():
+        result = json.loads(file.read_text())
+    for label, (booster, fast) in models().items():
+        if label not in given.models.split(","):
+            continue
+        single = alone(booster, fast, min(given.rows, 400_000))
+        result.setdefault("alone", {})[label] = single
+        for engine in filter(None, given.engines.split(",")):
+            with ENGINES[engine](given.rows, booster, fast) as runs:
+                times = measured(runs, given.rounds)
+            result["cells"] = [
+                cell
+                for cell in result["cells"]
+                if (cell["engine"], cell["model"]) != (engine, label)
+            ]
+            for system, seconds in times.items():
+                result["cells"].append(
+                    {
+                        "engine": engine,
+                        "model": label,
+                        "system": system,
+                        "rows": given.rows,
+                        "wall": median(seconds["wall"]),
+                        "cpu": median(seconds["cpu"]),
+                        "samples": seconds,
+                    }
+                )
+            result["machine"] = machine()
+            result["price"] = given.price
+            given.output.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(result, indent=1) + "\n")
+            text = to_markdown(result)
+            (given.output / "distributed.md").write_text(text, encoding="utf-8")
+            print(text, flush=True)
+    if given.sizing is not None:
+        page = given.sizing.read_text(encoding="utf-8")
+        given.sizing.write_text(with_sizing(page, result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

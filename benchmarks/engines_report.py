@@ -1,0 +1,102 @@
+"""What engines.py measured, as Markdown: a table of engines, and one of sizes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from machine import in_words
+
+BEGIN, END = "<!-- sizing:begin -->", "<!-- sizing:end -->"
+NETWORKS = (10, 25, 100)  # Gbit/s
+
+
+def to_markdown(result: dict[str, Any]) -> str:
+    """Return the whole report."""
+    lines = [
+        "# Predictions inside Dask, Spark and Ray\n",
+        in_words(result["machine"]) + "\n",
+        f"{result['features']} float32 columns in the memory of a local cluster of two "
+        "processes, one core each; raw scores of 100 trees (XGBoost: depth 6, "
+        "LightGBM: 31 leaves), summed up. *own*: the library's own predict on one "
+        "thread, called by the engine's usual means. *nothing*: a function that "
+        "returns a column, which is what the engine itself costs. Answers of skforge "
+        "and of the library are equal bit for bit, compared before. Medians over "
+        "rounds in which all take turns; CPU seconds are those of the driver and the "
+        "whole cluster. *beyond the engine*: CPU seconds less those of *nothing*.\n",
+        "| engine | model | rows | rounds | system | wall, rows/s | CPU, µs a row | "
+        "beyond the engine | own by skforge |",
+        "|---|---|--:|--:|---|--:|--:|--:|--:|",
+    ]
+    for engine, model in sorted({(c["engine"], c["model"]) for c in result["cells"]}):
+        cells = {
+            c["system"]: c
+            for c in result["cells"]
+            if (c["engine"], c["model"]) == (engine, model)
+        }
+        for system, cell in cells.items():
+            n_rows = cell["rows"]
+            beyond = (cell["cpu"] - cells["nothing"]["cpu"]) / n_rows * 1e6
+            ratio = ""
+            if system == "skforge":
+                ratio = (
+                    f"wall {cells['own']['wall'] / cell['wall']:.2f}×, "
+                    f"CPU {cells['own']['cpu'] / cell['cpu']:.2f}×"
+                )
+            lines.append(
+                f"| {engine} | {model} | {n_rows:,} | "
+                f"{len(cell['samples']['wall'])} | {system} | "
+                f"{n_rows / cell['wall']:,.0f} | {cell['cpu'] / n_rows * 1e6:.2f} | "
+                f"{'–' if system == 'nothing' else f'{beyond:.2f}'} | {ratio} |"
+            )
+    lines.append("\nWithout an engine, CPU µs a row in blocks of 16,384 rows: ")
+    for model, single in result["alone"].items():
+        lines.append(
+            f"- {model}: skforge {single['skforge'] * 1e6:.3f}, own "
+            f"{single['own'] * 1e6:.3f} ({single['own'] / single['skforge']:.1f}×)"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def with_sizing(page: str, result: dict[str, Any]) -> str:
+    """Return a page with the table of sizes between its two marks."""
+    pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
+    return pattern.sub(lambda _: f"{BEGIN}\n{sizing(result)}{END}", page)
+
+
+def sizing(result: dict[str, Any]) -> str:
+    """Return rows a second and core, and what a billion rows need."""
+    price = result["price"]
+    n_bytes = 4 * result["features"] + 8
+    lines = [
+        in_words(result["machine"]) + "\n",
+        f"{result['features']} float32 columns in, one float64 out: {n_bytes} bytes a "
+        f"row. Price: {price:.2f} a core-hour.\n",
+        "| where | model | system | rows/s and core | "
+        + " | ".join(f"cores that fill {n} Gbit/s" for n in NETWORKS)
+        + " | core-hours, 10⁹ rows | cost |",
+        "|---|---|---|--:|" + "--:|" * (len(NETWORKS) + 2),
+    ]
+    for where, model, system, seconds in _costs(result):
+        rate = 1 / seconds
+        cores = [f"{n * 1e9 / 8 / n_bytes / rate:,.1f}" for n in NETWORKS]
+        hours = seconds * 1e9 / 3600
+        lines.append(
+            f"| {where} | {model} | {system} | {rate:,.0f} | {' | '.join(cores)} | "
+            f"{hours:,.3f} | {hours * price:,.4f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _costs(result: dict[str, Any]) -> list[tuple[str, str, str, float]]:
+    """Return CPU seconds a row, without an engine and inside each."""
+    found = [
+        ("no engine", model, system, seconds)
+        for model, single in result["alone"].items()
+        for system, seconds in single.items()
+    ]
+    for cell in result["cells"]:
+        if cell["system"] != "nothing":
+            seconds = cell["cpu"] / cell["rows"]
+            found.append((cell["engine"], cell["model"], cell["system"], seconds))
+    return found

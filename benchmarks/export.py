@@ -1,0 +1,316 @@
+"""Measure exported libraries: calls from C, sizes, seconds to make, beside peers'.
+
+Programs in C take turns, several rounds of a few samples each; what is shown is the
+median of all samples, in CPU time of the process, with one thread. Every answer is
+compared with the source's: one bit that differs in an answer of skforge ends the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from cases import Case, cases
+from export_systems import SYSTEMS, Built, NotForModelError
+from machine import in_words, machine
+from measure import compare
+from numpy.typing import NDArray
+
+import skforge
+from skforge.compiler.reference import draw_rows
+
+MODELS = ("airline.json", "year_prediction_msd.json", "lightgbm/NYC_taxi.txt")
+BATCHES = (1, 64, 4096)
+ROUNDS, SAMPLES, SECONDS = 9, 3, 0.02
+IN_PROCESS = "skforge in Python, `predict_raw`"
+BEGIN, END = "<!-- sizes:begin -->", "<!-- sizes:end -->"
+
+#: What sizes are shown of: kind, target, options.
+SIZES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("x86-64-v4", "object", "x86-64-v4", {}),
+    ("x86-64-v3", "object", "x86-64-v3", {}),
+    ("x86-64-v2", "object", "x86-64-v2", {}),
+    ("aarch64", "object", "aarch64", {}),
+    ("x86-64: all three", "object", "x86-64", {}),
+    ("x86-64, `batch_sizes=[1]`", "object", "x86-64", {"batch_sizes": [1]}),
+    ("x86-64-v3, `batch_sizes=[1]`", "object", "x86-64-v3", {"batch_sizes": [1]}),
+    ("x86-64-v3, `batch_sizes=[64]`", "object", "x86-64-v3", {"batch_sizes": [64]}),
+    ("x86-64-v3, `apply=True`", "object", "x86-64-v3", {"apply": True}),
+    ('`kind="c"`, gcc -Os', "c", "cpu", {}),
+)
+
+
+@dataclass(slots=True)
+class Line:
+    """One system on one model; seconds of a call by its number of rows."""
+
+    model: str
+    system: str
+    seconds: dict[int, float] = field(default_factory=dict)
+    bytes: int | None = None  # of the library, stripped
+    made_in: float | None = None  # CPU seconds
+    answers: str = ""
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes of one export by their kind."""
+
+    model: str
+    what: str
+    trees: int
+    code: int
+    constants: int
+    scratch: int
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Parts of models' names.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for export.json and export.md.")
+    ] = None,
+    docs: Annotated[
+        Path | None, typer.Option(help="A page; its table of sizes is written anew.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Turns of each program.")] = ROUNDS,
+) -> None:
+    """Measure, print, and write results where asked."""
+    facts, lines, sizes = machine(), [], []
+    for case in cases(names or list(MODELS)):
+        with tempfile.TemporaryDirectory(prefix="skforge-bench-") as folder:
+            lines += _measured(case, Path(folder), rounds)
+            sizes += _sizes(case, Path(folder))
+        if output is not None:
+            _write(output, facts, lines, sizes)
+    print(_page(facts, lines, sizes))
+    if docs is not None:
+        text = docs.read_text(encoding="utf-8")
+        before, rest = text.split(BEGIN)
+        after = rest.split(END)[1]
+        table = f"{BEGIN}\n{_size_table(sizes)}\n{END}"
+        docs.write_text(before + table + after, encoding="utf-8")
+
+
+def _write(
+    folder: Path, facts: dict[str, Any], lines: list[Line], sizes: list[Size]
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {
+        "machine": facts,
+        "lines": [asdict(line) for line in lines],
+        "sizes": [asdict(size) for size in sizes],
+    }
+    (folder / "export.json").write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    (folder / "export.md").write_text(_page(facts, lines, sizes), "utf-8")
+
+
+# ------------------------------------------------------------ calls
+
+
+def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
+    """Build every system, compare its answers, and time calls in turns."""
+    most = max(BATCHES)
+    # With the model's own thresholds: real rows are mostly far from them.
+    rows = np.concatenate([case.rows[: most // 2], draw_rows(case.forest, most, 3)])
+    rows = np.ascontiguousarray(rows[:most], case.forest.input_dtype)
+    rows.tofile(folder / "rows.bin")
+    lines, programs = [], {}
+    wanted: NDArray[Any] | None = None
+    names = sorted(SYSTEMS, key=lambda name: name != "the source's C interface")
+    for name in names:
+        line = Line(case.name, name)
+        place = folder / str(len(lines))
+        place.mkdir()
+        print(f"{case.name}: {name}", file=sys.stderr)
+        try:
+            built = SYSTEMS[name](case, place)
+        except NotForModelError as error:
+            line.why_not = str(error)
+        else:
+            found = _answers(built, folder, rows)
+            if wanted is None:
+                wanted = found
+            line.answers = _compared(found, wanted)
+            if name.startswith("skforge") and line.answers != "same bits":
+                sys.exit(f"{name}, {case.name}: {line.answers}")
+            if built.library is not None:
+                line.bytes, line.made_in = _stripped(built.library), built.seconds
+            programs[name] = built
+        lines.append(line)
+    samples: dict[tuple[str, int], list[float]] = {}
+    module = skforge.compile_forest(case.forest)
+    module.compile_all()
+    for batch in BATCHES:
+        for turn in range(rounds):
+            order = [*programs, IN_PROCESS]
+            for name in order[turn % len(order) :] + order[: turn % len(order)]:
+                if name == IN_PROCESS:
+                    found = _timed_here(module, rows, batch)
+                else:
+                    found = _timed(programs[name], folder, len(rows), batch)
+                samples.setdefault((name, batch), []).extend(found)
+    lines.append(Line(case.name, IN_PROCESS, answers="same bits"))
+    for line in lines:
+        line.seconds = {
+            batch: median(found)
+            for (name, batch), found in samples.items()
+            if name == line.system
+        }
+    order = [*SYSTEMS, IN_PROCESS]
+    return sorted(lines, key=lambda line: order.index(line.system))
+
+
+def _answers(built: Built, folder: Path, rows: NDArray[Any]) -> NDArray[Any]:
+    file = folder / "answers.bin"
+    command = [built.program, folder / "rows.bin", len(rows), "answers", file]
+    subprocess.run(list(map(str, command)), cwd=built.program.parent, check=True)
+    return np.fromfile(file, built.out)
+
+
+def _compared(found: NDArray[Any], wanted: NDArray[Any]) -> str:
+    difference, same = compare(found, wanted)
+    if same:
+        return "same bits"
+    return f"{np.mean(found != wanted):.2%} differ, by {difference:.2g} at most"
+
+
+def _timed(built: Built, folder: Path, many: int, batch: int) -> list[float]:
+    command = [built.program, folder / "rows.bin", many, "time", batch]
+    command += [SAMPLES, SECONDS]
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=built.program.parent,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return [float(word) for word in done.stdout.split()]
+
+
+def _timed_here(module: Any, rows: NDArray[Any], batch: int) -> list[float]:
+    """Time the same calls from Python, with one thread."""
+    parts = [rows[k : k + batch] for k in range(0, len(rows), batch)]
+    call, samples = module.predict_raw, []
+    for _ in range(1 + SAMPLES):
+        calls, start = 0, time.process_time()
+        while time.process_time() - start < SECONDS:
+            for part in parts:
+                call(part)
+            calls += len(parts)
+        samples.append((time.process_time() - start) / calls)
+    return samples[1:]
+
+
+# ------------------------------------------------------------ sizes
+
+
+def _stripped(library: Path) -> int:
+    copy = library.with_name("stripped")
+    shutil.copy(library, copy)
+    subprocess.run(["strip", "--strip-unneeded", str(copy)], check=True)
+    return copy.stat().st_size
+
+
+def _sizes(case: Case, folder: Path) -> list[Size]:
+    sizes = []
+    for what, kind, target, options in SIZES:
+        place = folder / "size"
+        skforge.export(
+            case.forest, place, kind, target, name="model", overwrite=True, **options
+        )
+        facts = json.loads((place / "model.json").read_text("utf-8"))
+        if kind == "c":
+            command = ["gcc", "-Os", "-c", "model.c"]
+            subprocess.run(command, cwd=place, check=True)
+        code, constants = _sections(place / "model.o")
+        scratch = facts["sizes"]["scratch_per_thread"]
+        trees = case.forest.n_trees
+        sizes.append(Size(case.name, what, trees, code, constants, scratch))
+    return sizes
+
+
+def _sections(file: Path) -> tuple[int, int]:
+    """Return the bytes of code and of data that are loaded, by ``size -A``."""
+    done = subprocess.run(
+        ["size", "-A", "-d", str(file)], check=True, capture_output=True, text=True
+    )
+    code = data = 0
+    for line in done.stdout.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0].startswith(".text"):
+            code += int(words[1])
+        elif len(words) == 3 and words[0].startswith((".rodata", ".data", ".bss")):
+            data += int(words[1])
+    return code, data
+
+
+# ------------------------------------------------------------ report
+
+
+def _page(facts: dict[str, Any], lines: Sequence[Line], sizes: Sequence[Size]) -> str:
+    parts = ["# Exported libraries, called from C\n", in_words(facts) + "\n"]
+    parts.append(__doc__.split("\n\n", 1)[1])
+    for model in dict.fromkeys(line.model for line in lines):
+        heads = " | ".join(
+            f"{batch:,} row{'s' if batch > 1 else ''}, µs" for batch in BATCHES
+        )
+        parts.append(f"## {model}\n")
+        rest = "library, KB | CPU seconds to make | answers"
+        parts.append(f"| system | {heads} | {rest} |")
+        parts.append("|---|" + "---:|" * (len(BATCHES) + 2) + "---|")
+        for line in lines:
+            if line.model != model:
+                continue
+            if line.why_not:
+                blanks = " | " * (len(BATCHES) + 2)
+                parts.append(f"| {line.system} |{blanks}| {line.why_not} |")
+                continue
+            times = " | ".join(_three(1e6 * line.seconds[b]) for b in BATCHES)
+            size = "" if line.bytes is None else f"{line.bytes / 1000:,.0f}"
+            made = "" if line.made_in is None else f"{line.made_in:.1f}"
+            parts.append(
+                f"| {line.system} | {times} | {size} | {made} | {line.answers} |"
+            )
+        parts.append("")
+    parts += ["## Sizes\n", _size_table(sizes)]
+    return "\n".join(parts) + "\n"
+
+
+def _size_table(sizes: Sequence[Size]) -> str:
+    """Return bytes a tree: of code, of constants, and of both."""
+    models = list(dict.fromkeys(size.model for size in sizes))
+    heads = " | ".join(f"{Path(model).stem}" for model in models)
+    lines = [f"| bytes a tree: code + constants = both | {heads} |"]
+    lines.append("|---|" + "---:|" * len(models))
+    for what, *_ in SIZES:
+        cells = []
+        for model in models:
+            (size,) = (s for s in sizes if (s.model, s.what) == (model, what))
+            code, data = (n / size.trees for n in (size.code, size.constants))
+            cells.append(f"{code:,.0f} + {data:,.0f} = {code + data:,.0f}")
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _three(value: float) -> str:
+    """Return a number with three digits, as many zeros as it needs."""
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}"
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,357 @@
+"""One model on all systems of a GPU: answers compared, then interleaved rounds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from environments import python_of
+from measure import compare, expected_seconds
+from models import Model
+from remote import Entry, Remote, SystemFailedError
+
+from benchmarks.gpu.designs import designs
+from benchmarks.gpu.gpu_systems import source_of
+from skforge import compile_forest, load_forest
+from skforge.compiler.reference import reference_raw
+
+OURS = "skforge"
+WHERE = ("device", "host")
+COMPARED_ROWS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """A system of the tables, and the process it lives in."""
+
+    name: str
+    process: str
+    function: str
+    options: dict[str, Any] = field(default_factory=dict)
+    environment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much time is taken, and when to stop.
+
+    Parameters
+    ----------
+    rounds : int
+        Samples of each system.
+    slot : float
+        Seconds of a sample.
+    call : float
+        A call expected to take longer is not made.
+    prepare : float
+        Seconds a system may take to load a model.
+    memory : float
+        Bytes of a batch's rows.
+    end : float
+        Of ``monotonic``: no cell is begun later.
+    """
+
+    rounds: int = 7
+    slot: float = 0.02
+    call: float = 2.0
+    prepare: float = 120.0
+    memory: float = 4e9
+    end: float = float("inf")
+
+
+@dataclass(slots=True)
+class Cell:
+    """One system at one batch size, with rows on the device or the host."""
+
+    system: str
+    rows: int
+    where: str
+    seconds: float | None = None
+    kernel: float | None = None
+    ratio: float | None = None  # of its time to skforge's, median within rounds
+    kernel_ratio: float | None = None
+    reason: str | None = None
+
+
+class GpuRemote(Remote):
+    """A process with systems of one kind."""
+
+    worker = Path(__file__).with_name("worker.py")
+
+    def load_system(
+        self, who: Participant, model: Model, seconds: float
+    ) -> dict[str, Any]:
+        """Load a model into a participant."""
+        return dict(
+            self.ask(
+                "load",
+                seconds,
+                key=who.name,
+                function=who.function,
+                model=asdict(model),
+                options=who.options,
+            )
+        )
+
+
+def participants(
+    target: str,
+    model: Model,
+    wanted: Sequence[str] | None,
+    reductions: Sequence[str],
+    threads: int,
+    peers: Sequence[str] | None,
+) -> list[Participant]:
+    """Return who predicts a model: skforge's defaults, its designs, and peers.
+
+    Parameters
+    ----------
+    target : {"cuda", "emulated"}
+        What skforge compiles for.
+    model : Model
+        What is predicted.
+    wanted : sequence of str or None
+        Designs; all for None.
+    reductions : sequence of str
+        Of the default schedules besides "exact".
+    threads : int
+        Of skforge on the CPU.
+    peers : sequence of str or None
+        Names; all for None.
+    """
+    ours = {"target": target, "clock": target}
+    found = [Participant(OURS, OURS, "skforge", ours)]
+    for one in reductions:
+        options = {**ours, "reduction": one}
+        found.append(Participant(f"skforge {one}", OURS, "skforge", options))
+    for design in designs(load_forest(source_of(asdict(model)))):
+        if wanted is None or design.name in wanted:
+            options = {**ours, "design": design.name}
+            found.append(Participant(design.name, OURS, "skforge", options))
+    on_cpu = {"target": "cpu", "clock": "emulated", "threads": threads}
+    found.append(Participant("skforge on the CPU", "cpu", "skforge", on_cpu))
+    for name, process, environment in PEERS:
+        if peers is None or name in peers:
+            function = name.replace(" ", "_")
+            clock = {"clock": target}
+            found.append(Participant(name, process, function, clock, environment))
+    return found
+
+
+#: Name (its loader's too), process, environment of benchmarks/environments.
+PEERS = (
+    ("nvforest", "nvforest", None),
+    ("cuml", "cuml", None),
+    ("xgboost", "xgboost", None),
+    ("xgboost matrix", "xgboost", None),
+    ("hummingbird", "hummingbird", "hummingbird-gpu"),
+    ("hummingbird eager", "hummingbird", "hummingbird-gpu"),
+)
+
+
+class Group:
+    """The processes of a run, started when first needed."""
+
+    def __init__(self) -> None:
+        self._remotes: dict[str, GpuRemote] = {}
+
+    def of(self, who: Participant) -> GpuRemote:
+        """Return a participant's process."""
+        found = self._remotes.get(who.process)
+        if found is None:
+            # Where no environment was made, this one may have the library.
+            made = who.environment is not None and python_of(who.environment)
+            entry = Entry(who.process, "", "", who.environment if made else None)
+            found = self._remotes[who.process] = GpuRemote(entry)
+        return found
+
+    def forget_models(self) -> None:
+        """Free what processes hold of a model."""
+        for remote in self._remotes.values():
+            with suppress(SystemFailedError):
+                remote.ask("unload")
+
+    def close(self) -> None:
+        """End all processes."""
+        for remote in self._remotes.values():
+            remote.close()
+
+
+def bench(
+    model: Model,
+    group: Group,
+    who: Sequence[Participant],
+    batches: Sequence[int],
+    limits: Limits,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Return everything measured of one model, as JSON has it."""
+    truth = _truth(model)
+    systems: list[dict[str, Any]] = []
+    ready: list[tuple[Participant, tuple[str, ...]]] = []
+    for one in who:
+        known = _prepare(model, group, one, truth, limits)
+        systems.append(known)
+        say(f"  {one.name}: {known['reason'] or known['agreement']}")
+        if known["reason"] is None:
+            ready.append((one, tuple(w for w in WHERE if known.pop(w))))
+    cells: list[Cell] = []
+    itemsize = np.dtype(model.facts["dtype"]).itemsize
+    for where in WHERE:
+        here = [one for one, places in ready if where in places]
+        seen: dict[str, list[tuple[int, float]]] = {}
+        for rows in batches:
+            if monotonic() > limits.end:
+                say(f"  out of time: no more than {len(cells)} cells")
+                break
+            size = rows * model.facts["features"] * itemsize
+            if size > limits.memory:
+                why = f"its rows take {size / 1e9:.1f} GB"
+                cells += [Cell(one.name, rows, where, reason=why) for one in here]
+                continue
+            made = _cells(group, here, rows, where, seen, limits)
+            cells += made
+            best = sorted((c for c in made if c.seconds), key=lambda c: c.seconds or 0)
+            shown = ", ".join(f"{c.system} {1e6 * (c.seconds or 0):.4g}" for c in best)
+            say(f"  {rows:,} rows on the {where}, µs: {shown}")
+    group.forget_models()
+    return {
+        "model": model.name,
+        "kind": model.kind,
+        "facts": model.facts,
+        "rows_from": model.rows_from,
+        "measured": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "device": next((s["facts"] for s in systems if s.get("facts")), {}),
+        "systems": [{k: v for k, v in s.items() if k != "facts"} for s in systems],
+        "cells": [asdict(cell) for cell in cells],
+    }
+
+
+def _truth(model: Model) -> dict[str, Any]:
+    """Return exact answers: raw scores, and what the source's predict returns."""
+    forest = load_forest(source_of(asdict(model)))
+    rows = np.resize(np.load(model.rows), (COMPARED_ROWS, forest.n_features))
+    truth: dict[str, Any] = {"raw": reference_raw(forest, rows)}
+    truth["value"] = np.asarray(compile_forest(forest, None, "cpu").predict(rows))
+    return truth
+
+
+def _prepare(
+    model: Model,
+    group: Group,
+    who: Participant,
+    truth: dict[str, Any],
+    limits: Limits,
+) -> dict[str, Any]:
+    """Load a participant and compare its answers with the exact ones."""
+    known: dict[str, Any] = {"system": who.name, "reason": None}
+    remote = group.of(who)
+    try:
+        loaded = remote.load_system(who, model, limits.prepare)
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(Path(folder) / "answer.npy")
+            remote.ask("answers", key=who.name, rows=COMPARED_ROWS, file=file)
+            found = np.load(file)
+    except SystemFailedError as error:
+        return {**known, "reason": str(error)}
+    exact = truth[loaded["answer"]]
+    difference, same = compare(found, exact)
+    greatest = float(np.max(np.abs(exact), initial=0.0))
+    return {
+        **known,
+        "prepare_seconds": loaded["seconds"],
+        "max_abs_diff": difference,
+        "same_bits": same,
+        "differs": not difference <= 1e-4 * greatest,
+        "agreement": "same bits" if same else f"max |diff| {difference:.1e}",
+        "device": loaded["device"],
+        "host": loaded["host"],
+        "facts": loaded["facts"] if who.name == OURS else None,
+    }
+
+
+def _cells(
+    group: Group,
+    who: Sequence[Participant],
+    rows: int,
+    where: str,
+    seen: dict[str, list[tuple[int, float]]],
+    limits: Limits,
+) -> list[Cell]:
+    """Time one batch size in one place."""
+    cells = {one.name: Cell(one.name, rows, where) for one in who}
+    running: list[Participant] = []
+    for one in who:
+        cell = cells[one.name]
+        soon = expected_seconds(seen.get(one.name, []), rows)
+        if soon > limits.call:
+            cell.reason = f"about {soon:.2g} s a call"
+            continue
+        try:
+            warmed = group.of(one).ask(
+                "warm", key=one.name, rows=rows, where=where, slot=limits.slot
+            )
+        except SystemFailedError as error:
+            cell.reason = str(error)
+            continue
+        if warmed["first"] > limits.call:
+            cell.seconds = warmed["first"]
+            continue
+        running.append(one)
+    samples = _rounds(group, running, cells, where == "device", limits.rounds)
+    ours = samples.get(OURS, [])
+    for name, taken in samples.items():
+        cell = cells[name]
+        if cell.reason is not None or not taken:
+            continue
+        cell.seconds = median(s["seconds"] for s in taken)
+        cell.ratio = _ratio(taken, ours, "seconds")
+        if "kernel" in taken[0]:
+            cell.kernel = median(s["kernel"] for s in taken)
+            cell.kernel_ratio = _ratio(taken, ours, "kernel")
+        seen.setdefault(name, []).append((rows, cell.seconds))
+    for process in {one.process: one for one in who}.values():
+        with suppress(SystemFailedError):
+            group.of(process).ask("drop")
+    return list(cells.values())
+
+
+def _rounds(
+    group: Group,
+    who: Sequence[Participant],
+    cells: dict[str, Cell],
+    kernels: bool,
+    rounds: int,
+) -> dict[str, list[dict[str, float]]]:
+    """Return samples of all, a round after the other, each in another order."""
+    samples: dict[str, list[dict[str, float]]] = {one.name: [] for one in who}
+    for number in range(rounds):
+        start = number % max(1, len(who))
+        for one in [*who[start:], *who[:start]]:
+            if cells[one.name].reason is not None:
+                continue
+            try:
+                found = group.of(one).ask("sample", key=one.name, kernels=kernels)
+                samples[one.name].append(dict(found))
+            except SystemFailedError as error:
+                cells[one.name].reason = str(error)
+    return samples
+
+
+def _ratio(
+    theirs: Sequence[dict[str, float]], ours: Sequence[dict[str, float]], key: str
+) -> float | None:
+    pairs = [
+        (a[key], b[key])
+        for a, b in zip(theirs, ours, strict=False)
+        if key in a and b.get(key)
+    ]
+    return median(a / b for a, b in pairs) if pairs else None

@@ -1,0 +1,226 @@
+"""Who predicts on a GPU. A loader takes a model, options and a clock.
+
+What a loader returns is called with rows on the device, and with NumPy rows; either may
+be None. Packages are imported inside: a missing one is a reason, not an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from systems import NotForModelError, load_estimator, xgboost_booster
+
+from benchmarks.gpu.devices import Clock, HostClock
+
+Predict = Callable[[Any], Any]
+Model = dict[str, Any]
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSystem:
+    """What predicts a loaded model.
+
+    Parameters
+    ----------
+    answer : {"raw", "value"}
+        Raw scores, or what the source's ``predict`` or ``predict_proba`` returns.
+    device : callable or None
+        Rows on the device to an answer there; it need not wait.
+    host : callable or None
+        NumPy rows to a NumPy answer, copies included.
+    rows : callable, optional
+        Turns rows on the device into what ``device`` takes, not timed.
+    tune : callable, optional
+        Is told the rows of the batches that follow, before they are timed.
+    """
+
+    answer: str
+    device: Predict | None
+    host: Predict | None
+    rows: Predict = lambda rows: rows
+    tune: Callable[[int], None] | None = None
+
+
+# ------------------------------------------------------------ skforge
+
+
+def skforge(model: Model, options: Options, clock: Clock) -> GpuSystem:
+    """Compile a forest: default schedules, a design's, or for the CPU."""
+    from benchmarks.gpu.designs import designs
+    from skforge import compile_forest, load_forest
+
+    forest = load_forest(source_of(model))
+    wanted, schedule = options.get("design"), None
+    if wanted is not None:
+        schedule = next((d.schedule for d in designs(forest) if d.name == wanted), None)
+        if schedule is None:
+            raise NotForModelError("no such design for trees of this depth")
+    module = compile_forest(
+        forest,
+        schedule,
+        options["target"],
+        options.get("reduction", "exact"),
+    )
+    jobs = options.get("threads")
+    if options["target"] == "cpu":
+        return GpuSystem("raw", None, lambda X: module.predict_raw(X, n_jobs=jobs))
+    return GpuSystem("raw", module.predict_raw, module.predict_raw)
+
+
+def source_of(model: Model) -> Any:
+    """Return what ``load_forest`` takes."""
+    is_estimator = model["kind"] == "sklearn"
+    return load_estimator(model["path"]) if is_estimator else model["path"]
+
+
+# ------------------------------------------------------------ peers
+
+
+def nvforest(model: Model, options: Options, clock: Clock) -> GpuSystem:
+    """Load nvForest, which chooses layout and chunk for each batch size."""
+    import nvforest as library
+
+    trees = _treelite(model)
+    several = model["facts"]["outputs"] > 1
+    precision = "double" if model["facts"]["dtype"] == "float64" else None
+    loaded = library.load_from_treelite_model(trees, device="gpu", precision=precision)
+    now: list[Any] = [loaded]
+
+    def tune(rows: int) -> None:
+        now[0] = loaded.optimize(batch_size=rows) or loaded
+
+    def predict(X: Any) -> Any:
+        return now[0].predict_proba(X) if several else now[0].predict(X)
+
+    return GpuSystem("raw", predict, lambda X: clock.get(predict(X)), tune=tune)
+
+
+def cuml(model: Model, options: Options, clock: Clock) -> GpuSystem:
+    """Load cuML's FIL, nvForest's name before 2026."""
+    from cuml.fil import ForestInference
+
+    several = model["facts"]["outputs"] > 1
+    double = model["facts"]["dtype"] == "float64"
+    loaded = ForestInference(
+        treelite_model=_treelite(model),
+        is_classifier=several,
+        precision="double" if double else "single",
+    )
+
+    def tune(rows: int) -> None:
+        loaded.optimize(batch_size=rows)
+
+    predict = loaded.predict_proba if several else loaded.predict
+    return GpuSystem("raw", predict, lambda X: clock.get(predict(X)), tune=tune)
+
+
+def _treelite(model: Model) -> Any:
+    """Return a model whose answers are its sums, whatever its objective."""
+    import treelite
+
+    match model["kind"]:
+        case "xgboost":
+            trees = treelite.frontend.load_xgboost_model(model["path"])
+        case "lightgbm":
+            trees = treelite.frontend.load_lightgbm_model(model["path"])
+        case "sklearn":
+            trees = treelite.sklearn.import_model(load_estimator(model["path"]))
+        case _:
+            raise NotForModelError("reads no ONNX")
+    header = trees.get_header_accessor()
+    if model["facts"]["outputs"] > 1:
+        header.set_field("postprocessor", "identity_multiclass")
+    else:
+        header.set_field("postprocessor", "identity")
+        # A regressor's answer is the sum; classifiers would make two columns of it.
+        header.set_field("task_type", np.array([1], np.uint8))
+    return trees
+
+
+def xgboost(model: Model, options: Options, clock: Clock) -> GpuSystem:
+    """Load Booster.inplace_predict on arrays of the device."""
+    if model["kind"] != "xgboost":
+        raise NotForModelError("reads XGBoost models only")
+    _needs_gpu(clock)
+    booster = xgboost_booster(model)
+    booster.set_param({"device": "cuda"})
+
+    def predict(X: Any) -> Any:
+        return booster.inplace_predict(X, predict_type="margin")
+
+    def host(X: Any) -> Any:
+        # NumPy rows would be predicted on the CPU: a copy first, as its users do.
+        return clock.get(predict(clock.put(X)))
+
+    return GpuSystem("raw", predict, host)
+
+
+def _needs_gpu(clock: Clock) -> None:
+    """Refuse what would silently run on the CPU."""
+    if clock.name == HostClock.name:
+        raise NotForModelError("needs a GPU")
+
+
+def xgboost_matrix(model: Model, options: Options, clock: Clock) -> GpuSystem:
+    """Load Booster.predict on a QuantileDMatrix made of each batch."""
+    if model["kind"] != "xgboost":
+        raise NotForModelError("reads XGBoost models only")
+    import xgboost as library
+
+    _needs_gpu(clock)
+    booster = xgboost_booster(model)
+    booster.set_param({"device": "cuda"})
+    names, types = booster.feature_names, booster.feature_types
+
+    def predict(X: Any) -> Any:
+        matrix = library.QuantileDMatrix(
+            X, feature_names=names, feature_types=types, enable_categorical=True
+        )
+        return booster.predict(matrix, output_margin=True)
+
+    return GpuSystem("raw", None, predict)
+
+
+def hummingbird(model: Model, options: Options, clock: Clock) -> GpuSystem:
+    """Load Hummingbird as a TorchScript module on the GPU."""
+    _needs_gpu(clock)
+    return _hummingbird(model, "torch.jit")
+
+
+def hummingbird_eager(model: Model, options: Options, clock: Clock) -> GpuSystem:
+    """Load Hummingbird as a PyTorch module on the GPU."""
+    _needs_gpu(clock)
+    return _hummingbird(model, "torch")
+
+
+def _hummingbird(model: Model, backend: str) -> GpuSystem:
+    import warnings
+
+    import peers
+    import torch
+    from hummingbird.ml import convert
+    from systems import method_of
+
+    warnings.filterwarnings("ignore")
+    source = peers._hummingbird_source(model)
+    sample = np.load(model["rows"])[:64]
+    arguments = (sample,) if backend == "torch.jit" else ()
+    converted = convert(source, backend, *arguments, device="cuda")
+    method = "predict"
+    if model["kind"] == "sklearn":
+        method = method_of(source)
+    elif hasattr(converted, "predict_proba") and hasattr(source, "predict_proba"):
+        method = "predict_proba"
+    inside = converted.model
+
+    def device(X: Any) -> Any:
+        with torch.inference_mode():
+            found = inside(X)
+        return found[-1] if isinstance(found, tuple) else found
+
+    host = getattr(converted, method)
+    return GpuSystem("value", device, host, rows=torch.as_tensor)

@@ -1,0 +1,113 @@
+"""A GPU that is none: a measurer whose times are those of the model.
+
+    Tuner("heuristic", measurer=ModelledGpu(Table5(modeller))).tune(forest, target=...)
+
+searches schedules for a GPU where there is none, through the same interface as one that
+measures. Nothing is run, so nothing is checked either: ``predict`` is the reference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from benchmarks.gpu.table5 import Table5
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import ScheduleError
+from skforge.tuning.measure import Plan
+
+Array = NDArray[Any]
+
+#: Seconds that lowering and compiling take on the clock, about what they do take.
+LOWER, COMPILE = 0.04, 0.1
+
+
+class ModelledGpu:
+    """What a search asks of a machine, answered by a model.
+
+    Parameters
+    ----------
+    table : Table5
+        Models schedules of Table 5, and by its modeller any other.
+    """
+
+    parallel = False
+
+    def __init__(self, table: Table5) -> None:
+        self.table = table
+        self.now = 0.0
+        self._seconds: dict[tuple[Schedule, int], float] = {}
+        self._digests: dict[Schedule, str] = {}
+        self._expected: dict[Any, Array] = {}
+
+    def clock(self) -> float:
+        """Return seconds by a clock that stands still while nothing is tried."""
+        return self.now
+
+    def lower(self, schedule: Schedule) -> Plan:
+        """Bind a schedule; the loops it gets are its digest."""
+        self.now += LOWER
+        if schedule not in self._digests:
+            nest = repr(self.table.modeller.bound(schedule).nest)
+            digest = hashlib.blake2b(nest.encode(), digest_size=16).hexdigest()
+            self._digests[schedule] = digest
+        return Plan(schedule, self._digests[schedule], 1.0, 0, None)
+
+    def check(self, plan: Plan) -> str:
+        """Return nothing: what spills is illegal for the model."""
+        return ""
+
+    def build(self, plan: Plan) -> ModelledRunner:
+        """Return what answers with modelled times."""
+        self.now += COMPILE
+        self.seconds(plan.schedule, 1)  # what is not legal is known now
+        return ModelledRunner(self, plan.schedule)
+
+    def seconds(self, schedule: Schedule, n_rows: int) -> float:
+        """Return the modelled time of a batch; ``ScheduleError`` if not legal."""
+        key = schedule, n_rows
+        if key not in self._seconds:
+            self._seconds[key] = self._modelled(schedule, n_rows)
+        return self._seconds[key]
+
+    def keep(self, schedule: Schedule, seconds: dict[int, float]) -> None:
+        """Take over times that are known."""
+        self._seconds |= {(schedule, n): one for n, one in seconds.items()}
+
+    def expected(self, rows: Array) -> Array:
+        """Return the reference's scores."""
+        # Batches that are checked are the sample's rows over and over.
+        key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
+        if key not in self._expected:
+            forest = self.table.modeller.forest
+            self._expected[key] = reference_raw(forest, rows)
+        return self._expected[key]
+
+    def _modelled(self, schedule: Schedule, n_rows: int) -> float:
+        modeller = self.table.modeller
+        made = modeller.made(schedule)
+        cost = modeller.cost(made, (n_rows,))
+        if cost.spill_bytes or cost.stack_bytes:
+            raise ScheduleError(f"it keeps {cost.stack_bytes} bytes in memory")
+        return cost.seconds[n_rows]
+
+
+class ModelledRunner:
+    """A schedule on a GPU that is none."""
+
+    def __init__(self, machine: ModelledGpu, schedule: Schedule) -> None:
+        self._machine, self._schedule = machine, schedule
+
+    def predict(self, rows: Array) -> Array:
+        """Return the reference's scores: nothing is run."""
+        return self._machine.expected(rows)
+
+    def time(self, batches: Sequence[Array], rounds: int) -> float:
+        """Return the modelled seconds of a call, and let the clock go on."""
+        one = self._machine.seconds(self._schedule, len(batches[0]))
+        self._machine.now += one * rounds * len(batches)
+        return one

@@ -1,0 +1,100 @@
+"""Figures 6 to 9 of SilvanForge's evaluation, drawn from what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.tables import (
+    BARS,
+    FOREST_PEERS,
+    RANDOM,
+    TORCH_PEERS,
+    Results,
+    geomean,
+    random_grid,
+    speedups,
+)
+
+
+def plot(results: Results, folder: Path) -> list[Path]:
+    """Draw the figures that there is something to draw of; return the files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    trained = [r for r in results if not r["model"].startswith("synthetic-")]
+    made = [
+        _lines_and_bars(
+            trained or results,
+            {
+                "kernel": (FOREST_PEERS, "kernel_ratio"),
+                "total": (FOREST_PEERS, "ratio"),
+            },
+            "nvForest",
+            folder / "gpu-figure-6.png",
+        ),
+        _lines_and_bars(
+            trained or results,
+            {"total": (TORCH_PEERS, "ratio")},
+            "Hummingbird",
+            folder / "gpu-figure-7.png",
+        ),
+        _grids(results, FOREST_PEERS, "kernel_ratio", folder / "gpu-figure-8.png"),
+        _grids(results, TORCH_PEERS, "ratio", folder / "gpu-figure-9.png"),
+    ]
+    return [file for file in made if file is not None]
+
+
+def _lines_and_bars(
+    results: Results, lines: dict[str, Any], peer: str, file: Path
+) -> Path | None:
+    from matplotlib import pyplot
+
+    found = {name: speedups(results, *of) for name, of in lines.items()}
+    if not any(one for each in found.values() for one in each.values()):
+        return None
+    figure, axes = pyplot.subplots(1, 1 + len(BARS), figsize=(15, 4))
+    for name, each in found.items():
+        sizes = sorted({n for one in each.values() for n in one})
+        means = [geomean([one[n] for one in each.values() if n in one]) for n in sizes]
+        axes[0].plot(sizes, means, marker="o", label=name)
+    axes[0].set(xscale="log", xlabel="rows", ylabel=f"times faster than {peer}")
+    axes[0].axhline(1, color="grey", linewidth=0.8)
+    axes[0].legend()
+    first = next(iter(found.values()))
+    for axis, rows in zip(axes[1:], BARS, strict=True):
+        known = {name: one[rows] for name, one in first.items() if rows in one}
+        axis.bar(range(len(known)), list(known.values()))
+        axis.set_xticks(range(len(known)), list(known), rotation=45, ha="right")
+        axis.set_title(f"{rows:,} rows, {next(iter(found))} time")
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+    return file
+
+
+def _grids(results: Results, peers: Any, key: str, file: Path) -> Path | None:
+    import numpy as np
+    from matplotlib import pyplot
+
+    grids = {rows: random_grid(results, peers, key, rows) for rows in RANDOM}
+    if not any(grids.values()):
+        return None
+    figure, axes = pyplot.subplots(1, len(grids), figsize=(11, 4), squeeze=False)
+    for axis, (rows, grid) in zip(axes[0], grids.items(), strict=True):
+        trees = sorted({t for t, _ in grid})
+        features = sorted({f for _, f in grid})
+        table = [[grid.get((t, f), np.nan) for f in features] for t in trees]
+        if not table:
+            continue
+        axis.imshow(table, cmap="viridis", aspect="auto")
+        for y, line in enumerate(table):
+            for x, value in enumerate(line):
+                axis.text(x, y, f"{value:.1f}", ha="center", color="white")
+        axis.set_xticks(range(len(features)), list(map(str, features)))
+        axis.set_yticks(range(len(trees)), list(map(str, trees)))
+        axis.set(xlabel="features", ylabel="trees", title=f"{rows:,} rows")
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+    return file

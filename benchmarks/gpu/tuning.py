@@ -1,0 +1,375 @@
+"""How close strategies come to the best of Table 5 on GPUs, by the model: no device.
+
+    python -m benchmarks.gpu.tuning --output benchmarks/results
+
+models all 5184 schedules of SilvanForge's Table 5 for some forests, batch sizes and
+GPUs (``table5.py``), lets every strategy search with modelled times (``modelled.py``),
+and draws Figures 2, 5, 11 and 12 of its evaluation. **No time in it is a measurement.**
+Needs NVRTC, hiprtc for the AMD GPU, and nvdisasm.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Annotated, Any
+
+import joblib
+import numpy as np
+import typer
+from models import cache_folder, get
+from numpy.typing import NDArray
+from store import rounded
+
+from benchmarks.gpu.chips import CHIPS, Chip
+from benchmarks.gpu.cost import Known, Modeller
+from benchmarks.gpu.designs import designs
+from benchmarks.gpu.modelled import ModelledGpu
+from benchmarks.gpu.table5 import Table5
+from skforge import load_forest
+from skforge.compiler.default_gpu_schedule import default_gpu_schedules
+from skforge.compiler.default_schedule import ForestShape
+from skforge.compiler.forest import Forest
+from skforge.compiler.schedule import Schedule
+from skforge.exceptions import SkforgeError, TuningWarning
+from skforge.tuning import Heuristic, ScheduleSpace, Tuner
+
+NAMES = (
+    "airline.json",
+    "year_prediction_msd.json",
+    "epsilon.json",
+    "lightgbm/NYC_taxi.txt",
+    "lightgbm/multiclass.txt",
+)
+BATCHES = (512, 1024, 2048, 4096, 8192, 16384)
+#: Candidates of random searches: as many as the heuristic has, and as few as successive
+#: halving begins with, which without noise is a random search; and how many searches.
+DRAWN, SEARCHES = (111, 48), 200
+
+#: Designs of skforge that are modelled beside Table 5.
+OURS = (
+    "4 trees in flight, padded",
+    "8 trees in flight, padded",
+    "codes, array, 16 trees in shared",
+    "tiles of 3 levels, 4 in flight",
+    "shared predicates, 256 rows",
+    "shared predicates, 1024 rows",
+    "32 rows by 16 parts of trees",
+    "16 rows by 32 parts of trees",
+    "2 rows, trees by 128 threads",
+)
+
+Rows = list[dict[str, Any]]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """Table 5 of one forest on one chip.
+
+    ``seconds`` has a row for each point, NaN where it is not legal, by ``BATCHES``.
+    """
+
+    model: str
+    chip: str
+    seconds: Array
+    default: Array  # of the static default schedules
+    ours: Array  # the best of skforge's own designs
+    ours_names: tuple[str, ...]
+
+    @property
+    def legal(self) -> int:
+        """Points that can be run."""
+        return int((~np.isnan(self.seconds[:, 0])).sum())
+
+    @property
+    def best(self) -> Array:
+        """The least seconds by batch size."""
+        found: Array = np.nanmin(self.seconds, axis=0)
+        return found
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of models.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for results.")] = None,
+) -> None:
+    """Model, search, print and write."""
+    wholes: list[Whole] = []
+    rows: Rows = []
+    codes: dict[Any, Any] = {}
+    for name in names or NAMES:
+        model = get(name)
+        forest, sample = load_forest(model.path), np.load(model.rows)
+        kept = cache_folder() / f"gpu-table-5-{name.replace('/', '-')}.joblib"
+        if kept.exists():  # of an earlier run, or of another process
+            some, searched = joblib.load(kept)
+            wholes += some
+            rows += searched
+            continue
+        start = time.process_time()
+        machines, known = [], Known()
+        for chip in CHIPS:
+            modeller = Modeller(forest, sample, "exact", chip, known)
+            machines.append(ModelledGpu(Table5(modeller, codes)))
+        tables = table_5(forest, machines)
+        print(f"{name}: {time.process_time() - start:.0f} s", flush=True)
+        for machine, seconds in zip(machines, tables, strict=True):
+            whole = whole_of(name, forest, machine, seconds)
+            wholes.append(whole)
+            rows += list(searches(whole, forest, machine))
+            spent = time.process_time() - start
+            print(f"  {whole.chip}: {whole.legal} legal, {spent:.0f} s", flush=True)
+        joblib.dump(
+            (wholes[-len(CHIPS) :], [r for r in rows if r["model"] == name]), kept
+        )
+    if output is not None:
+        write(wholes, rows, output)
+    print(report(wholes, rows))
+
+
+def table_5(forest: Forest, machines: Sequence[ModelledGpu]) -> Array:
+    """Return the seconds of all points on all chips; NaN where they are not legal."""
+    space, first, shape = ScheduleSpace.gpu(), machines[0], ForestShape.of(forest)
+    seconds = np.full((len(machines), len(space), len(BATCHES)), np.nan)
+    for place, point in enumerate(space):
+        schedule = space.schedule(point, shape)
+        try:
+            bound = first.table.bound(schedule)
+        except SkforgeError:
+            continue
+        for machine, rows in zip(machines, seconds, strict=True):
+            try:
+                found = machine.table.seconds(schedule, (1, *BATCHES), bound)
+            except SkforgeError:
+                continue
+            machine.keep(schedule, found)
+            rows[place] = [found[n] for n in BATCHES]
+    return seconds
+
+
+def whole_of(name: str, forest: Forest, machine: ModelledGpu, seconds: Array) -> Whole:
+    """Model the defaults and skforge's designs beside Table 5."""
+    chip = machine.table.modeller.chip
+    default = [
+        machine.seconds(default_schedule(forest, chip, batch), batch)
+        for batch in BATCHES
+    ]
+    best = [(float("inf"), "none")] * len(BATCHES)
+    for design in designs(forest):
+        if design.name not in OURS:
+            continue
+        for i, batch in enumerate(BATCHES):
+            try:
+                one = machine.seconds(design.schedule, batch)
+            except SkforgeError:
+                break
+            best[i] = min(best[i], (one, design.name))
+    return Whole(
+        name,
+        chip.name,
+        seconds,
+        np.array(default),
+        np.array([one for one, _ in best]),
+        tuple(words for _, words in best),
+    )
+
+
+def default_schedule(forest: Forest, chip: Chip, batch: int) -> Schedule:
+    """Return the static default for a batch."""
+    target = chip.target
+    table = default_gpu_schedules(forest, target)
+    return next(
+        one
+        for (first, last), one in table.items()
+        if first <= batch and (last is None or batch <= last)
+    )
+
+
+def searches(whole: Whole, forest: Forest, machine: ModelledGpu) -> Iterator[Any]:
+    """Yield how far each strategy's own best is from the best of Table 5."""
+    warnings.simplefilter("ignore", TuningWarning)
+    random = np.random.default_rng(0)
+    legal = whole.seconds[~np.isnan(whole.seconds[:, 0])]
+    for i, batch in enumerate(BATCHES):
+        known = {"model": whole.model, "chip": whole.chip, "batch": batch}
+        result = Tuner(Heuristic(), measurer=machine).tune(
+            forest,
+            target=machine.table.modeller.chip.target,
+            ranges={(batch, batch): batch},
+            budget=1e9,
+            random_state=0,
+        )
+        own = [
+            machine.seconds(t.schedule, batch)
+            for t in result.trials
+            if t.candidate.origin == "heuristic" and t.samples
+        ]
+        yield known | {
+            "strategy": "heuristic",
+            "slowdown": min(own) / whole.best[i],
+            "tried": len(own),
+            "share": len(own) / whole.legal,
+        }
+        for n in DRAWN:
+            draws = random.random((SEARCHES, len(legal))).argsort(axis=1)[:, :n]
+            found = legal[:, i][draws].min(axis=1) / whole.best[i]
+            yield known | {
+                "strategy": f"random, {n}",
+                "slowdown": float(np.exp(np.log(found).mean())),
+                "tried": n,
+                "share": n / whole.legal,
+            }
+
+
+# ------------------------------------------------------------ the report
+
+WORDS = """\
+# Searching SilvanForge's Table 5 on GPUs: modelled, not measured
+
+No GPU was at hand. Times are those of the model of `gpu_static.md`, which counts
+instructions and registers in machine code and simulates reads with real rows and
+trees; what a real GPU makes of the same schedules may differ. Exact sums. All
+{points:,} points of Table 5 are modelled for each forest, batch size and GPU; points
+that need more shared memory or threads than there are, or spill, are not legal.
+Registers and instructions are those of sm_90's machine code for all GPUs; shared
+memory, warps, caches and clocks are each GPU's own. "Default" is the static
+default schedule, "designs" the best of some of `gpu_static.md`; a slowdown below 1 is
+faster than all of Table 5. The heuristic searches through
+`Tuner(measurer=...)`; random searches are geometric means over {seeds}. Without noise
+successive halving of 48 is a random search of 48.
+"""
+
+
+def report(wholes: Sequence[Whole], rows: Rows) -> str:
+    """Return the tables."""
+    lines = [WORDS.format(points=len(ScheduleSpace.gpu()), seeds=SEARCHES)]
+    names = list(dict.fromkeys(r["strategy"] for r in rows))
+    lines += [
+        "| strategy | "
+        + " | ".join(f"{c.name}: geomean | worst" for c in CHIPS)
+        + " | within 5 % | schedules timed | share of legal points |",
+        "|---|" + "--:|" * (2 * len(CHIPS) + 3),
+    ]
+    for name in names:
+        part = [r for r in rows if r["strategy"] == name and r["slowdown"]]
+        cells = []
+        for chip in CHIPS:
+            own = [r["slowdown"] for r in part if r["chip"] == chip.name]
+            cells += _mean_and_worst(own)
+        within = np.mean([r["slowdown"] <= 1.05 for r in part])
+        tried = np.mean([r["tried"] for r in part])
+        share = 1 / np.mean([r["share"] for r in part])
+        row = [name, *cells, f"{within:.0%}", f"{tried:.0f}", f"1/{share:.0f}"]
+        lines.append("| " + " | ".join(row) + " |")
+    found = {
+        (r["model"], r["chip"], r["batch"]): r["slowdown"]
+        for r in rows
+        if r["strategy"] == "heuristic"
+    }
+
+    def chosen(whole: Whole) -> Array:
+        """Return what a search takes: the heuristic's best, or the default."""
+        own = [found[whole.model, whole.chip, n] for n in BATCHES]
+        return np.minimum(np.array(own) * whole.best, whole.default)
+
+    for words, of in (
+        ("heuristic, or the default: what a search takes", chosen),
+        ("static default", lambda w: w.default),
+        ("best of the other designs", lambda w: w.ours),
+    ):
+        cells = []
+        for chip in CHIPS:
+            own = [r for w in wholes if w.chip == chip.name for r in of(w) / w.best]
+            cells += _mean_and_worst(own)
+        lines.append("| " + " | ".join([words, *cells, "", "", ""]) + " |")
+    lines += ["", "## By forest and batch size", ""]
+    for chip in CHIPS:
+        lines += [
+            f"### {chip.name}",
+            "",
+            "µs of a batch: the best of Table 5, then slowdowns by it.",
+            "",
+            "| forest | rows | legal | best, µs | median point | heuristic | default "
+            "| designs | |",
+            "|---|--:|--:|--:|--:|--:|--:|--:|---|",
+        ]
+        for whole in wholes:
+            if whole.chip != chip.name:
+                continue
+            lines += list(_lines(whole, rows))
+        lines.append("")
+    for name, words in FIGURES.items():
+        lines += [f"![{words}](gpu-tuning-{name}.png)", ""]
+    return "\n".join(lines)
+
+
+FIGURES = {
+    "distribution": "Figure 5: all points of Table 5 by the best of each forest",
+    "sensitivity": "Figure 2: the best of one batch size or forest at another",
+    "heuristic": "Figure 11: slowdown of the heuristic, and its share of Table 5",
+    "hardware": "Figure 12: what a GPU's own best schedules are worth on it",
+}
+
+
+def _mean_and_worst(ratios: Sequence[float]) -> list[str]:
+    if not len(ratios):
+        return ["", ""]
+    return [f"{geometric_mean(ratios):.2f}", f"{max(ratios):.2f}"]
+
+
+def _lines(whole: Whole, rows: Rows) -> Iterator[str]:
+    for i, batch in enumerate(BATCHES):
+        (found,) = [
+            r["slowdown"]
+            for r in rows
+            if (r["model"], r["chip"], r["batch"]) == (whole.model, whole.chip, batch)
+            and r["strategy"] == "heuristic"
+        ]
+        best = whole.best[i]
+        yield (
+            f"| {whole.model} | {batch:,} | {whole.legal:,} | {best * 1e6:.1f} | "
+            f"{np.nanmedian(whole.seconds[:, i]) / best:.1f} | {found:.2f} | "
+            f"{whole.default[i] / best:.2f} | {whole.ours[i] / best:.2f} | "
+            f"{whole.ours_names[i]} |"
+        )
+
+
+def write(wholes: Sequence[Whole], rows: Rows, folder: Path) -> None:
+    """Write gpu_tuning.json, gpu_tuning.md and the figures."""
+    from benchmarks.gpu.tuning_figures import figures
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gpu_tuning.md").write_text(report(wholes, rows), encoding="utf-8")
+    tables = [
+        {
+            "model": w.model,
+            "chip": w.chip,
+            "legal": w.legal,
+            "best": w.best.tolist(),
+            "quantiles": np.nanquantile(
+                w.seconds, (0.01, 0.1, 0.25, 0.5, 0.75, 0.9), axis=0
+            ).tolist(),
+            "default": w.default.tolist(),
+            "ours": w.ours.tolist(),
+        }
+        for w in wholes
+    ]
+    document = {
+        "times": "modelled, not measured",
+        "batches": BATCHES,
+        "tables": tables,
+        "searches": rows,
+    }
+    text = json.dumps(rounded(document), separators=(",", ":"))
+    text = text.replace('{"model"', '\n{"model"')
+    (folder / "gpu_tuning.json").write_text(text + "\n", encoding="utf-8")
+    figures(wholes, rows, folder)
+
+
+if __name__ == "__main__":
+    typer.run(main)

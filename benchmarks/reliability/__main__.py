@@ -1,0 +1,179 @@
+"""Run the families and write the table: ``python -m benchmarks.reliability``.
+
+    python -m benchmarks.reliability --quick                  # minutes
+    python -m benchmarks.reliability --output benchmarks/results   # an hour or two
+    python -m benchmarks.reliability --only fuzz --output benchmarks/results --merge
+
+Results are written after each family, so that a run that is ended keeps them. The exit
+status is 1 if anything was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.reliability.rows import Row, to_markdown
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+Family = Callable[[Path, bool], list[Row]]
+
+
+def _soak(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import soak
+
+    return soak.run(20_000 if quick else 1_000_000, folder)
+
+
+def _files(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import faults_files as files
+
+    bits = (0,) if quick else (0, 3, 6)
+    return [
+        files.killed_while_saving(folder, 30 if quick else 500),
+        *files.damaged_everywhere(folder, bits, 20 if quick else 1),
+        files.disk_full_while_saving(folder, 400 if quick else 13),
+    ]
+
+
+def _cache(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import faults_cache
+
+    return faults_cache.cache_faults(folder, 1 if quick else 8)
+
+
+def _processes(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import faults_process as processes
+
+    model = processes.processes.ROOT / "tests/data/xgboost/3.2.0-softprob.ubj"
+    return [
+        processes.fork_while_compiling(10 if quick else 200),
+        processes.no_libgomp(folder, model),
+        processes.no_sources(folder),
+    ]
+
+
+def _machine(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import faults_machine
+
+    if quick:
+        return [faults_machine.older_cpu(folder, ("Haswell",))]
+    return [faults_machine.older_cpu(folder), faults_machine.oldest_versions(folder)]
+
+
+def _fuzz(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import fuzz
+
+    workers = min(4, len(os.sched_getaffinity(0)))
+    return fuzz.run(2_000 if quick else 100_000, folder / "seeds", workers)
+
+
+def _sanitize(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import sanitize
+
+    if quick:
+        few = ("LightGBM, categories", "random forest")
+        return sanitize.run(folder, 300, 40, few)
+    return sanitize.run(folder, 5_000, 500)
+
+
+FAMILIES: dict[str, Family] = {
+    "soak": _soak,
+    "files": _files,
+    "cache": _cache,
+    "processes": _processes,
+    "machine": _machine,
+    "fuzz": _fuzz,
+    "sanitize": _sanitize,
+}
+
+
+def main(
+    quick: Annotated[bool, typer.Option(help="A few of each, in minutes.")] = False,
+    only: Annotated[
+        str, typer.Option(help=f"Of {', '.join(FAMILIES)}, by commas.")
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for reliability.md and .json.")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option(help="Keep the output's families that are not run now.")
+    ] = False,
+) -> None:
+    """Try what can go wrong, many times, and count what survives."""
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in FAMILIES]:
+        raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(FAMILIES)}.")
+    document = _read(output) if merge else {}
+    with tempfile.TemporaryDirectory(prefix="skforge-reliability-") as folder:
+        os.environ["SKFORGE_CACHE_DIR"] = str(Path(folder) / "cache")
+        for name in wanted or FAMILIES:
+            start = time.monotonic()
+            place = Path(folder) / name
+            place.mkdir()
+            found = FAMILIES[name](place, quick)
+            minutes = (time.monotonic() - start) / 60
+            document[name] = _document(found, minutes, quick)
+            for row in found:
+                end = row.left_out or f"{row.survived:,} of {row.tried:,} survived"
+                print(f"{row.family}: {row.what}: {end}", flush=True)
+            if output is not None:
+                _write(document, output)
+    print("\n" + _markdown(document))
+    if any(row["lost"] for family in document.values() for row in family["rows"]):
+        sys.exit("something was lost; see above")
+
+
+def _document(found: list[Row], minutes: float, quick: bool) -> dict[str, Any]:
+    from machine import machine
+
+    return {
+        "machine": machine(),
+        "minutes": round(minutes, 1),
+        "quick": quick,
+        "rows": [asdict(row) for row in found],
+    }
+
+
+def _read(output: Path | None) -> dict[str, Any]:
+    file = (output or Path()) / "reliability.json"
+    if output is None or not file.exists():
+        return {}
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def _write(document: dict[str, Any], output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    ordered = {name: document[name] for name in FAMILIES if name in document}
+    text = json.dumps(ordered, separators=(",", ":"))
+    # A line for each row: small, and readable in a diff.
+    text = re.sub(r"(?<=[\[,])\{\"family\"", '\n{"family"', text)
+    (output / "reliability.json").write_text(text + "\n", encoding="utf-8")
+    (output / "reliability.md").write_text(_markdown(document), encoding="utf-8")
+
+
+def _markdown(document: dict[str, Any]) -> str:
+    from machine import in_words
+
+    families = [document[name] for name in FAMILIES if name in document]
+    minutes = sum(family["minutes"] for family in families)
+    words = in_words(families[0]["machine"])
+    quick = " A quick run: a few of each." if any(f["quick"] for f in families) else ""
+    rows = [Row(**row) for family in families for row in family["rows"]]
+    return to_markdown(rows, f"{words} {minutes:.0f} minutes in all.{quick}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,185 @@
+"""Faults of machines: an older CPU than the artifact's, the oldest dependencies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import skforge
+from benchmarks.reliability import processes
+from benchmarks.reliability.rows import Row
+from benchmarks.reliability.seeds import rows
+from skforge import Target, TargetError
+
+# ------------------------------------------------------------ older CPUs
+
+_LOAD = """
+import sys
+import numpy as np, skforge
+from skforge import Target, TargetError
+rows = np.load(sys.argv[2])
+model = skforge.load(sys.argv[1])
+np.save(sys.argv[3], model.predict_raw(rows))
+try:
+    skforge.load(sys.argv[4])
+    said = "loaded"
+except skforge.InvalidModelError as error:
+    said = str(error)
+print(Target.host().vector_bits, "CPU" in said or "run" in said, said)
+"""
+
+#: CPUs that qemu-user plays, their vectors, and what other libraries need there.
+_CPUS = {
+    "Haswell": (256, {}),
+    "IvyBridge": (128, {}),
+    # OpenBLAS takes this CPU, as qemu plays it, for one with AVX, and NumPy dies.
+    "Nehalem": (128, {"OPENBLAS_CORETYPE": "Nehalem"}),
+}
+
+
+def older_cpu(folder: Path, names: tuple[str, ...] = tuple(_CPUS)) -> Row:
+    """Load what was made and cached here on CPUs with fewer features."""
+    row = Row("faults", "a CPU with fewer features than the artifact's")
+    emulator = shutil.which("qemu-x86_64")
+    host = Target.host()
+    if emulator is None or host.arch != "x86_64":
+        row.left_out = "there is no qemu-x86_64, or this is no x86-64"
+        return row
+    from sklearn.ensemble import RandomForestClassifier
+
+    X, y = rows(400)
+    model = RandomForestClassifier(10, max_depth=6, random_state=0).fit(X, y)
+    forest, expected = skforge.load_forest(model), model.predict_proba(X)
+    np.save(folder / "rows.npy", X)
+    cache = folder / "cpu-cache"
+    before = os.environ.get("SKFORGE_CACHE_DIR")
+    os.environ["SKFORGE_CACHE_DIR"] = str(cache)  # filled for this CPU, used by others
+    try:
+        module = skforge.compile_forest(forest)
+        row.count(np.array_equal(module.predict_raw(X), expected), "this CPU")
+        skforge.save(module, folder / "any.skforge")
+        fixed = _module_of_this_cpu(forest, host)
+        skforge.save(fixed, folder / "this.skforge")
+    finally:
+        os.environ.pop("SKFORGE_CACHE_DIR")
+        if before is not None:
+            os.environ["SKFORGE_CACHE_DIR"] = before
+    for name in names:
+        bits, more = _CPUS[name]
+        code, out, err = processes.run(
+            _LOAD,
+            folder / "any.skforge",
+            folder / "rows.npy",
+            folder / "found.npy",
+            folder / "this.skforge",
+            changes={"SKFORGE_CACHE_DIR": str(cache), **more},
+            command=(emulator, "-cpu", name, sys.executable),
+            seconds=900,
+        )
+        well = code == 0 and np.array_equal(np.load(folder / "found.npy"), expected)
+        row.count(well, f"{name}: {processes.said(code, err)}")
+        seen = out.split(" ", 2)
+        refused = len(seen) > 1 and seen[:2] == [str(bits), "True"]
+        row.count(refused, f"{name}, an artifact for {host.cpu} alone: {out[:200]}")
+    row.notes = (
+        f"{host.cpu} to {', '.join(names)} (qemu-user), sharing a cache of machine "
+        "code: compiled anew, same bits; made for one CPU only, it is refused by name"
+    )
+    return row
+
+
+def _module_of_this_cpu(forest: skforge.compiler.forest.Forest, host: Target) -> object:
+    """Return a module that is for the best level of x86-64 that runs here, no other."""
+    for level in ("x86-64-v4", "x86-64-v3"):
+        try:
+            return skforge.compile_forest(forest, target=Target.parse(level))
+        except TargetError:
+            continue
+    return skforge.compile_forest(forest, target=host)
+
+
+# ------------------------------------------------------------ oldest dependencies
+
+
+def oldest_versions(folder: Path, pythons: tuple[str, ...] | None = None) -> Row:
+    """Install the lowest versions pyproject.toml allows, and compare all bits there."""
+    row = Row("faults", "the oldest dependencies that pyproject.toml allows")
+    wanted = lowest()
+    notes = []
+    for python in pythons or _pythons():
+        name = Path(python).name
+        home = folder / f"oldest-{name}"
+        executable = home / "bin" / "python"
+        if not executable.exists():
+            venv = [python, "-m", "venv", "--clear", str(home)]
+            if subprocess.run(venv, capture_output=True, check=False).returncode:
+                notes.append(f"{name}: makes no environment")
+                continue
+            pip = [str(executable), "-m", "pip", "install", "--quiet"]
+            done = subprocess.run(
+                [*pip, "--only-binary", ":all:", *wanted],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                executable.unlink()
+                notes.append(f"{name}: they have no wheels for it")
+                continue
+        changes = {"PYTHONPATH": str(processes.ROOT)}
+        changes["SKFORGE_CACHE_DIR"] = str(folder / f"cache-{name}")
+        done = subprocess.run(
+            [str(executable), "-m", "benchmarks.reliability.smoke"],
+            env=processes.environment() | changes,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            row.count(False, f"{name}: {processes.said(done.returncode, done.stderr)}")
+        for line in done.stdout.splitlines():
+            what, said = json.loads(line)
+            row.count(not said, f"{name}, {what}: {said[:200]}")
+        notes.append(name)
+    row.notes = f"{', '.join(notes)}; {', '.join(wanted)}"
+    if not row.tried:
+        row.left_out = row.notes
+    return row
+
+
+def lowest() -> list[str]:
+    """Return requirements of the lowest versions, and of the sources' extras.
+
+    >>> any(one.startswith("numpy>=1.26,<1.26.1") for one in lowest())
+    True
+    """
+    text = (processes.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    parts = [text.partition("\ndependencies = [")[2].partition("]")[0]]
+    for extra in ("xgboost", "lightgbm", "onnx"):
+        parts.append(text.partition(f"\n{extra} = [")[2].partition("]")[0])
+    found = re.findall(r'"([\w-]+)>=([\d.]+)"', "\n".join(parts))
+    return [f"{name}>={version},<{_next(version)}" for name, version in found]
+
+
+def _next(version: str) -> str:
+    """Return the first version that is not this one with a suffix.
+
+    >>> _next("1.26"), _next("2.1.4")
+    ('1.26.1', '2.1.5')
+    """
+    numbers = [int(part) for part in version.split(".")]
+    numbers += [0] * (3 - len(numbers))
+    return ".".join(map(str, [*numbers[:-1], numbers[-1] + 1]))
+
+
+def _pythons() -> tuple[str, ...]:
+    found = [shutil.which(f"python3.{minor}") for minor in (10, 11, 12, 13)]
+    return tuple(filter(None, found)) or (sys.executable,)

@@ -1,0 +1,73 @@
+"""A row of the table: something tried many times, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Row:
+    """Counts of one thing that was tried.
+
+    ``lost`` holds a line for each try that did not end as promised: a wrong bit, a
+    crash, a hang, an error that is not ours. ``left_out`` says why nothing was tried.
+    """
+
+    family: str
+    what: str
+    tried: int = 0
+    survived: int = 0
+    lost: list[str] = field(default_factory=list)
+    notes: str = ""
+    left_out: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def count(self, well: bool, what: str) -> bool:
+        """Count one try; ``what`` is said of it if it was lost."""
+        self.tried += 1
+        if well:
+            self.survived += 1
+        else:
+            self.lost.append(what)
+        return well
+
+
+def to_markdown(rows: Sequence[Row], machine: str) -> str:
+    """Return the table, and after it a line for each thing lost.
+
+    >>> print(to_markdown([Row("soak", "calls", 3, 2, ["one bit"])], "One core."))
+    # Reliability
+    <BLANKLINE>
+    One core.
+    <BLANKLINE>
+    | family | what was tried | tried | survived | lost | notes |
+    |---|---|--:|--:|--:|---|
+    | soak | calls | 3 | 2 | 1 | |
+    <BLANKLINE>
+    Lost, soak, calls:
+    <BLANKLINE>
+    - one bit
+    <BLANKLINE>
+    """
+    lines = [
+        "# Reliability",
+        "",
+        machine,
+        "",
+        "| family | what was tried | tried | survived | lost | notes |",
+        "|---|---|--:|--:|--:|---|",
+    ]
+    for row in rows:
+        notes = f"not tried: {row.left_out}" if row.left_out else row.notes
+        cells = (f"{row.tried:,}", f"{row.survived:,}", f"{len(row.lost):,}")
+        end = f"{notes} |" if notes else "|"
+        lines.append(f"| {row.family} | {row.what} | {' | '.join(cells)} | {end}")
+    for row in rows:
+        if row.lost:
+            lines += ["", f"Lost, {row.family}, {row.what}:", ""]
+            lines += [f"- {what}" for what in row.lost[:20]]
+            if len(row.lost) > 20:
+                lines.append(f"- and {len(row.lost) - 20} more")
+    return "\n".join([*lines, ""])

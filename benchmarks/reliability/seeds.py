@@ -1,0 +1,145 @@
+"""Good files that the fuzzing starts from, besides those under tests/data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import skforge
+from skforge import CompiledForest, Schedule
+
+#: One small kernel instead of the default ones: these models are made to be read.
+QUICK = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
+
+
+def make_seeds(folder: Path) -> None:
+    """Write ``.skforge`` files of all kinds, and an ONNX file of opset 5."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, model in _artifacts().items():
+        if not (folder / f"{name}.skforge").exists():
+            skforge.save(model(), folder / f"{name}.skforge")
+    if not (folder / "sets-5.onnx").exists():
+        (folder / "sets-5.onnx").write_bytes(_tree_ensemble())
+    if not (folder / "frame.txt").exists():
+        _from_wrappers(folder)
+
+
+def rows(n: int = 200, n_features: int = 4, seed: int = 0) -> tuple[Any, Any]:
+    """Return rows and labels of three classes."""
+    random = np.random.default_rng(seed)
+    X = np.round(random.standard_normal((n, n_features)), 1).astype(np.float32)
+    return X, np.digitize(X.sum(axis=1), [-1, 1])
+
+
+def _artifacts() -> dict[str, Any]:
+    """Return functions that make what is saved, by name."""
+    from sklearn.ensemble import IsolationForest, RandomForestClassifier
+    from sklearn.tree import DecisionTreeClassifier
+
+    X, y = rows()
+    words = np.array(["ash", "elm", "oak"])[y]
+
+    def fitted(model: Any, labels: Any = None) -> Any:
+        model = model.fit(X) if labels is None else model.fit(X, labels)
+        return CompiledForest(model, schedule=QUICK).fit(X[:20])
+
+    def by_range() -> Any:
+        from sklearn.ensemble import GradientBoostingRegressor
+
+        model = GradientBoostingRegressor(n_estimators=4, random_state=0).fit(X, y)
+        table = {(0, 9): Schedule(), (10, None): QUICK}
+        return skforge.compile_forest(skforge.load_forest(model), table, n_jobs=2)
+
+    def boosted() -> Any:
+        from lightgbm import LGBMClassifier
+
+        model = LGBMClassifier(n_estimators=2, num_leaves=4, verbose=-1, n_jobs=1)
+        return fitted(model, y)
+
+    def with_names() -> Any:
+        from xgboost import XGBClassifier
+
+        return fitted(XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1), y)
+
+    random = RandomForestClassifier(3, max_depth=3, random_state=0)
+    return {
+        "tree": lambda: fitted(DecisionTreeClassifier(max_depth=2), words),
+        "forest": lambda: skforge.load_forest(random.fit(X, y)),
+        "isolation": lambda: fitted(IsolationForest(n_estimators=3, random_state=0)),
+        "module": by_range,
+        "lightgbm": boosted,
+        "xgboost": with_names,
+    }
+
+
+def _from_wrappers(folder: Path) -> None:
+    """Write models of wrappers: stopped early, and with the categories of frames."""
+    import pandas as pd
+    from lightgbm import LGBMRegressor
+    from xgboost import XGBRegressor
+
+    X, y = rows()
+    stopped = XGBRegressor(
+        n_estimators=8, max_depth=2, early_stopping_rounds=2, n_jobs=1
+    )
+    stopped.fit(X, y, eval_set=[(X[:50], -y[:50])], verbose=False)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame["kind"] = pd.Categorical(np.array(["ash", "elm", "oak"])[y])
+    frame["size"] = pd.Categorical(y * 10)
+    options = {"n_estimators": 2, "max_depth": 3, "n_jobs": 1}
+    named = XGBRegressor(enable_categorical=True, **options).fit(frame, X[:, 0])
+    for ending in ("json", "ubj"):
+        stopped.save_model(folder / f"stopped.{ending}")
+        named.save_model(folder / f"frame.{ending}")
+    light = LGBMRegressor(verbose=-1, min_child_samples=2, **options)
+    light.fit(frame, X[:, 0]).booster_.save_model(folder / "frame.txt")
+
+
+def _tree_ensemble() -> bytes:
+    """Return a model of opset 5: every comparison, sets, several targets."""
+    from onnx import TensorProto, helper
+
+    def tensor(name: str, kind: int, values: Any) -> Any:
+        return helper.make_tensor(name, kind, [len(values)], values)
+
+    modes = [0, 1, 2, 3, 4, 5, 6]
+    n = len(modes)
+    node = helper.make_node(
+        "TreeEnsemble",
+        ["X"],
+        ["scores"],
+        domain="ai.onnx.ml",
+        n_targets=2,
+        aggregate_function=1,
+        post_transform=0,
+        tree_roots=[0, 4],
+        nodes_featureids=[0, 1, 2, 3, 0, 1, 2],
+        nodes_splits=tensor(
+            "splits", TensorProto.FLOAT, [0.5, -0.5, 0.0, 1.0, 2.0, 0.3, 0.0]
+        ),
+        nodes_modes=tensor("modes", TensorProto.UINT8, modes),
+        nodes_truenodeids=[1, 0, 3, 3, 5, 5, 6],
+        nodes_trueleafs=[0, 1, 0, 1, 0, 1, 1],
+        nodes_falsenodeids=[2, 1, 2, 4, 6, 7, 8],
+        nodes_falseleafs=[0, 1, 1, 1, 0, 1, 1],
+        nodes_missing_value_tracks_true=[0, 1] * 3 + [0],
+        membership_values=tensor(
+            "members", TensorProto.FLOAT, [1.0, 4.0, 33.0, float("nan")]
+        ),
+        leaf_targetids=[k % 2 for k in range(9)],
+        leaf_weights=tensor(
+            "weights", TensorProto.FLOAT, [0.25 * k - 1 for k in range(9)]
+        ),
+    )
+    assert n == 7
+    graph = helper.make_graph(
+        [node],
+        "trees",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, 4])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [None, 2])],
+    )
+    versions = [helper.make_opsetid("ai.onnx.ml", 5), helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=versions, ir_version=9)
+    return bytes(model.SerializeToString())

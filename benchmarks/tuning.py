@@ -1,0 +1,298 @@
+"""How close each strategy comes to the best schedule of the whole CPU space.
+
+    python benchmarks/train_cost_model.py measure times.jsonl
+    python benchmarks/tuning.py --times times.jsonl
+
+Every schedule of ``ScheduleSpace.cpu(threads=False)`` is timed once for each model,
+batch size and target, as processor time of one thread, those near the best again beside
+each other; then every strategy searches on what was recorded (``tuning_recorded.py``),
+all batch sizes with one budget, as ``fit`` does. The cost model is trained anew without
+the models that are tuned. Results are tables, and Figures 2, 5, 11 and 12 of
+SilvanForge for this machine; the other hardware is this CPU without AVX-512.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Annotated, Any
+
+import joblib
+import models as benchmark_models
+import numpy as np
+import typer
+from cost_model_data import is_large, targets
+from cost_model_family import MAKERS, Sample, get
+from models import cache_folder
+from threadpoolctl import threadpool_limits
+from train_cost_model import without
+from tuning_plots import figures
+from tuning_recorded import Recorded
+
+from skforge import load_forest
+from skforge.compiler.default_schedule import (
+    BatchRange,
+    ForestShape,
+    default_schedules,
+)
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError, TuningWarning
+from skforge.tuning import Heuristic, Random, ScheduleSpace, Tuner
+from skforge.tuning.cost_model import CostModel
+from skforge.tuning.learned import Learned
+from skforge.tuning.strategies import Strategy
+
+#: Models, each with the targets it is timed for.
+MODELS = (
+    "airline.json",
+    "year_prediction_msd.json",
+    "xgboost-50x10x28",
+    "xgboost-50x10x28@v3",
+    "lightgbm-40x31x28x5",
+    "lightgbm-100x31x28",
+    "lgbm-categories",
+    "RandomForestRegressor-100xNonex20",
+    "RandomForestClassifier-50xNonex30",
+    "RandomForestClassifier-50xNonex30@v3",
+    "synthetic-30x32-6",
+    "synthetic-1000x8-4",
+    "synthetic-50x1024-6",
+    "airline.json@v3",
+)
+#: The sizes that are timed, each standing for a range.
+RANGES: dict[BatchRange, int] = {
+    (1, 1): 1,
+    (2, 8): 8,
+    (9, 64): 64,
+    (65, 512): 512,
+    (513, None): 4096,
+}
+BATCHES = tuple(RANGES.values())
+SEEDS = 1
+
+#: Of the models without one, as of the shipped one.
+MARGIN = 1.5
+
+Rows = list[dict[str, Any]]
+
+
+def main(
+    times: Annotated[Path, typer.Option(help="What the cost model learns from.")],
+    output: Annotated[Path, typer.Option(help="Folder.")] = Path(__file__).parent
+    / "results",
+    models: Annotated[
+        str, typer.Option(help="Names, by commas, @v3 behind for AVX2.")
+    ] = ",".join(MODELS),
+    budget: Annotated[float, typer.Option(help="Seconds, all batch sizes.")] = 4.0,
+    record_only: Annotated[
+        bool, typer.Option(help="Time schedules, then end.")
+    ] = False,
+) -> None:
+    """Record, replay, and write ``tuning.json``, ``tuning.md`` and the figures."""
+    folder = cache_folder() / "tuning"
+    folder.mkdir(parents=True, exist_ok=True)
+    space, machines = ScheduleSpace.cpu(threads=False), targets()
+    table: dict[str, dict[str, float]] = {}
+    rows: Rows = []
+    sizes: dict[str, tuple[int, int]] = {}
+    names = [spec.partition("@")[0] for spec in models.split(",")]
+    forest = without(times, names)
+    for spec in models.split(","):
+        name, _, label = spec.partition("@")
+        label = label or "host"
+        target, made = machines[label], sample(name)
+        file = folder / f"{name.replace('/', '-')}-{label}.jsonl"
+        machine = Recorded(file, made.forest, made.rows, target)
+        machine.label = label
+        sizes[f"{name}|{label}"] = record(machine, space, target)
+        print(f"{spec}: {sizes[f'{name}|{label}']} schedules, codes", flush=True)
+        for batch in BATCHES:
+            table[f"{name}|{label}|{batch}"] = machine.times(batch)
+        if record_only:
+            continue
+        listed = strategies(
+            CostModel(forest, {"margin": MARGIN}), CostModel(forest, {"margin": 1.0})
+        )
+        for one in compare(machine, space, target, budget, listed):
+            rows.append({"model": name, "target": label, **one})
+        text = report(rows, sizes, space, budget)
+        (output / "tuning.json").write_text(json.dumps({"rows": rows}, indent=0))
+        (output / "tuning.md").write_text(text)
+    if not record_only:
+        figures(table, rows, output)
+        print(text)
+
+
+def sample(name: str) -> Sample:
+    """Return a forest of the family, or a model of the table, with its rows."""
+    if name in MAKERS:
+        return get(name)
+    model = benchmark_models.get(name)
+    source = joblib.load(model.path) if model.kind == "sklearn" else model.path
+    return Sample(name, load_forest(source), np.load(model.rows))
+
+
+def record(machine: Recorded, space: ScheduleSpace, target: Target) -> tuple[int, int]:
+    """Time the space and the defaults; return how many schedules, and codes."""
+    shape = ForestShape.of(machine.forest)
+    schedules = list(default_schedules(machine.forest, target).values())
+    for point in space:
+        if is_large(point, shape):
+            continue  # trees padded beyond four times their size: never any good
+        try:
+            schedules.append(space.schedule(point, shape))
+        except ScheduleError:
+            continue
+    with threadpool_limits(limits=1):
+        codes = machine.sweep(schedules, BATCHES)
+    machine.forget()
+    return len(set(schedules)), codes
+
+
+def strategies(model: CostModel, eager: CostModel) -> Iterator[tuple[str, Strategy]]:
+    """Yield what is compared."""
+    yield "heuristic", Heuristic(model)
+    yield "random", Random()
+    yield "learned, one-shot, no margin", Learned("one-shot", model=eager)
+    yield "learned, one-shot", Learned("one-shot", model=model)
+    yield "learned, top 5", Learned("top-5", model=model)
+    yield "learned, autotune", Learned("autotune", model=model)
+
+
+def compare(
+    machine: Recorded,
+    space: ScheduleSpace,
+    target: Target,
+    budget: float,
+    listed: Iterator[tuple[str, Strategy]],
+) -> Iterator[dict[str, Any]]:
+    """Yield how far each strategy is from the best of all, and its time."""
+    best = {n: min(machine.times(n).values()) for n in BATCHES}
+    for n in BATCHES:
+        slowdown = machine.seconds(_default(machine, target, n), n) / best[n]
+        row = {"strategy": "default", "batch": n, "slowdown": slowdown}
+        yield {**row, "alone": slowdown, "seconds": 0.0, "tried": 0}
+        row = {"strategy": "exhaustive", "batch": n, "slowdown": 1.0, "alone": 1.0}
+        tried = len(machine.times(n)) * len(BATCHES)
+        yield {**row, "seconds": machine.build_seconds, "tried": tried}
+    for name, strategy in listed:
+        for seed in range(1 if "one-shot" in name else SEEDS):
+            start = machine.clock()
+            warnings.simplefilter("ignore", TuningWarning)  # nothing to try is fine
+            result = Tuner(strategy, space, measurer=machine).tune(
+                machine.forest,
+                target=target,
+                ranges=RANGES,
+                n_jobs=1,
+                budget=budget,
+                random_state=seed,
+            )
+            seconds = machine.clock() - start
+            for n in BATCHES:
+                chosen = next(
+                    s
+                    for (a, b), s in result.table.items()
+                    if a <= n and (b is None or n <= b)
+                )
+                own = [
+                    machine.seconds(t.schedule, n)
+                    for t in result.trials
+                    if t.candidate.origin == strategy.name
+                    and t.samples
+                    and t.n_rows == n
+                ]
+                yield {
+                    "strategy": name,
+                    "batch": n,
+                    "slowdown": machine.seconds(chosen, n) / best[n],
+                    "alone": min(own) / best[n] if own else None,
+                    "seconds": seconds,
+                    "tried": sum(bool(t.samples) for t in result.trials),
+                }
+
+
+def _default(machine: Recorded, target: Target, batch: int) -> Schedule:
+    table = default_schedules(machine.forest, target)
+    return next(
+        s for (a, b), s in table.items() if a <= batch and (b is None or batch <= b)
+    )
+
+
+def report(
+    rows: Rows, sizes: dict[str, tuple[int, int]], space: ScheduleSpace, budget: float
+) -> str:
+    """Return the tables."""
+    timed = [size for size, _ in sizes.values()]
+    lines = [
+        "# Strategies against all schedules of a space",
+        "",
+        f"The whole CPU space of one thread, {len(space):,} points: {min(timed):,} to "
+        f"{max(timed):,} of them are legal for a forest and do not pad its trees "
+        f"beyond four times their size. {len({r['model'] for r in rows})} models, "
+        f"batches of {', '.join(map(str, BATCHES))}; one thread, processor time, "
+        f"{budget:g} s for all batch sizes together. The cost model "
+        "never saw a model that is tuned.",
+        "",
+        "| strategy | AVX-512: slowdown to the best, geomean | worst | AVX2: geomean | "
+        "worst | best of its own | within 5 % | seconds of a fit | share of "
+        "exhaustive | times taken |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    names = list(dict.fromkeys(r["strategy"] for r in rows))
+    whole = np.mean([r["seconds"] for r in rows if r["strategy"] == "exhaustive"])
+    for name in names:
+        part = [r for r in rows if r["strategy"] == name]
+        slow = [max(1.0, r["slowdown"]) for r in part]
+        cells = []
+        for label in ("host", "v3"):
+            some = [max(1.0, r["slowdown"]) for r in part if r["target"] == label]
+            cells += (
+                [f"{geometric_mean(some):.3f}", f"{max(some):.2f}"]
+                if some
+                else ["", ""]
+            )
+        alone = [max(1.0, r["alone"]) for r in part if r["alone"] is not None]
+        cells.append(f"{geometric_mean(alone):.3f}" if alone else "none")
+        spent = float(np.mean([r["seconds"] for r in part]))
+        share = f"1/{whole / spent:.0f}" if spent > 0 else "0"
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | "
+            f"{np.mean([s <= 1.05 for s in slow]):.0%} | {spent:.2f} | {share} | "
+            f"{np.mean([r['tried'] for r in part]):.0f} |"
+        )
+    lines += [
+        "",
+        "*Best of its own* is what a strategy proposed, without the default. Where it "
+        "is better than what was chosen, time was up before the last comparison. "
+        "What is chosen is at least 3 % faster than the default. The time of "
+        "exhaustive search is that of lowering and compiling.",
+    ]
+    lines += ["", "## By model", "", "| model | " + " | ".join(names) + " |"]
+    lines.append("|---" * (len(names) + 1) + "|")
+    for model in dict.fromkeys(r["model"] for r in rows):
+        cells = [
+            geometric_mean(
+                [
+                    max(1.0, r["slowdown"])
+                    for r in rows
+                    if r["model"] == model and r["strategy"] == name
+                ]
+            )
+            for name in names
+        ]
+        lines.append(f"| {model} | " + " | ".join(f"{c:.2f}" for c in cells) + " |")
+    lines += ["", "![distribution](tuning-distribution.png)"]
+    lines += ["![sensitivity](tuning-sensitivity.png)"]
+    lines += [
+        "![strategies](tuning-strategies.png)",
+        "![hardware](tuning-hardware.png)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,259 @@
+"""A machine that runs each schedule once and remembers: searches are replayed on it.
+
+Strategies are compared on the same numbers, and a search that took minutes once takes
+none again. Its clock says what searching would have taken: the processor time of this
+thread, and for all that is recorded what that took when it was done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from time import thread_time
+from typing import Any
+
+import numpy as np
+from cost_model_data import SLOT, ThreadTimed
+from threadpoolctl import threadpool_limits
+
+from skforge.compiler.forest import Forest
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError, SkforgeError
+from skforge.tuning.measure import KernelMeasurer, Plan
+from skforge.tuning.rows import SampleRows
+
+SAMPLES = 5
+
+#: Of a sweep: samples of a first look and their seconds; how many times slower than the
+#: best a schedule is given up after one call; how near it is timed again beside the
+#: others that are, and how often.
+LOOKS, LOOK = 3, 3e-4
+HOPELESS, NEAR, ROUNDS = 3.0, 1.25, 11
+
+
+class Recorded:
+    """A measurer of one forest on one target, kept in a file.
+
+    Parameters
+    ----------
+    file : Path
+        JSON lines: one for each schedule built, and one for each batch size timed.
+    forest : Forest
+        What is walked.
+    rows : ndarray or None
+        Real rows.
+    target : Target
+        For which; it must run here.
+    """
+
+    parallel = False
+    label = ""
+
+    def __init__(self, file: Path, forest: Forest, rows: Any, target: Target) -> None:
+        self.forest = forest
+        self._file, self._offset = file, 0.0
+        self._machine = KernelMeasurer(forest, target, "exact", 1)
+        self._sample = SampleRows(forest, rows, 0)
+        self._built: dict[str, dict[str, Any]] = {}
+        self._seconds: dict[tuple[str, int], float] = {}
+        self._compile: dict[str, float] = {}
+        self._batches: dict[int, Sequence[Any]] = {}
+        self._runners: dict[str, ThreadTimed] = {}
+        self._expected: dict[int, Any] = {}
+        if file.exists():
+            for line in file.read_text(encoding="utf-8").splitlines():
+                self._take(json.loads(line))
+
+    def clock(self) -> float:
+        return thread_time() + self._offset
+
+    def check(self, _plan: Plan) -> str:
+        """Return nothing: CPUs run whatever fits memory."""
+        return ""
+
+    def lower(self, schedule: Schedule) -> Plan:
+        record = self._record(schedule)
+        self._offset += record["lower"]
+        if record["refused"]:
+            raise ScheduleError(record["refused"])
+        return Plan(schedule, record["digest"], record["weight"], record["bytes"], None)
+
+    def build(self, plan: Plan) -> RecordedRunner:
+        self._offset += self._built[plan.schedule.to_json()]["compile"]
+        return RecordedRunner(self, plan.schedule)
+
+    def seconds(self, schedule: Schedule, n_rows: int) -> float:
+        """Return what a call takes, from the file or measured now."""
+        key = schedule.to_json(), n_rows
+        if key not in self._seconds:
+            start = thread_time()
+            self._record(schedule)
+            self._write({"s": key[0], "rows": n_rows, "seconds": self._time(*key)})
+            self._offset -= thread_time() - start
+        return self._seconds[key]
+
+    def sweep(self, schedules: Iterable[Schedule], sizes: Sequence[int]) -> int:
+        """Time all schedules at all sizes, each code once; return how many codes.
+
+        What is near the best is timed again, in rounds of all that are.
+        """
+        best = dict.fromkeys(sizes, float("inf"))
+        codes: dict[str, Schedule] = {}
+        known_before = len(self._seconds)
+        for schedule in dict.fromkeys(schedules):
+            record, key = self._record(schedule), schedule.to_json()
+            if record["refused"]:
+                continue
+            twin = codes.setdefault(record["digest"], schedule)
+            for n in sizes:
+                if (key, n) not in self._seconds:
+                    known = self._seconds.get((twin.to_json(), n))
+                    self._note(key, n, known or self._look(key, n, best[n]))
+                best[n] = min(best[n], self._seconds[key, n])
+            near = any(self._seconds[key, n] < NEAR * best[n] for n in sizes)
+            if not near:
+                self._runners.pop(key, None)
+        if len(self._seconds) == known_before:
+            return len(codes)
+        for n in sizes:
+            self._compare(codes.values(), n)
+        for schedule in schedules:  # what was timed again holds for the same code
+            record, key = self._built[schedule.to_json()], schedule.to_json()
+            if not record["refused"]:
+                for n in sizes:
+                    twin = codes[record["digest"]].to_json()
+                    if self._seconds[key, n] != self._seconds[twin, n]:
+                        self._note(key, n, self._seconds[twin, n])
+        return len(codes)
+
+    def times(self, n_rows: int) -> dict[str, float]:
+        """Return what is known at a batch size, by the schedule's text."""
+        return {s: t for (s, n), t in self._seconds.items() if n == n_rows}
+
+    @property
+    def build_seconds(self) -> float:
+        """What lowering and compiling all that is known took."""
+        return sum(r["lower"] + r["compile"] for r in self._built.values())
+
+    def _look(self, key: str, n_rows: int, best: float) -> float:
+        """Time a schedule a few times; once, if it is hopeless."""
+        runner, batches = self._runner(key), self._batches_of(n_rows)
+        cold = runner.time(batches, 1)
+        rounds = max(1, int(LOOK / (cold * len(batches))))
+        once = runner.time(batches, rounds)  # what is new takes longer, once
+        if once > HOPELESS * best:
+            return once
+        rounds = max(1, int(LOOK / (once * len(batches))))
+        return min(runner.time(batches, rounds) for _ in range(LOOKS))
+
+    def _compare(self, schedules: Iterable[Schedule], n_rows: int) -> None:
+        """Time what is near the best again, beside each other."""
+        keys = [s.to_json() for s in schedules]
+        best = min(self._seconds[key, n_rows] for key in keys)
+        near = [k for k in keys if self._seconds[k, n_rows] < NEAR * best]
+        batches = self._batches_of(n_rows)
+        taken: dict[str, list[float]] = {key: [] for key in near}
+        rounds = {
+            k: max(1, int(SLOT / (self._seconds[k, n_rows] * len(batches))))
+            for k in near
+        }
+        for number in range(ROUNDS):
+            for key in near if number % 2 else reversed(near):
+                taken[key].append(self._runner(key).time(batches, rounds[key]))
+        for key, seconds in taken.items():
+            self._note(key, n_rows, median(seconds))
+
+    def _note(self, key: str, n_rows: int, seconds: float) -> None:
+        self._write({"s": key, "rows": n_rows, "seconds": seconds})
+
+    def spend(self, seconds: float) -> None:
+        self._offset += seconds
+
+    def expected(self, rows: Any) -> Any:
+        key = hash(rows.tobytes())
+        if key not in self._expected:
+            start = thread_time()
+            self._expected[key] = reference_raw(self.forest, rows)
+            self._offset -= thread_time() - start
+        return self._expected[key]
+
+    def forget(self) -> None:
+        """Let go of compiled code; what is known of it stays."""
+        self._runners.clear()
+
+    # ----------------------------------------------------------------- the file
+
+    def _record(self, schedule: Schedule) -> dict[str, Any]:
+        key = schedule.to_json()
+        if key not in self._built:
+            begin = thread_time()
+            record: dict[str, Any] = {"s": key, "refused": "", "compile": 0.0}
+            try:
+                plan = self._machine.lower(schedule)
+            except SkforgeError as error:
+                record["refused"] = str(error).splitlines()[0]
+                record["lower"] = thread_time() - begin
+            else:
+                record["lower"] = thread_time() - begin
+                record |= {"digest": plan.digest, "weight": plan.weight}
+                record["bytes"] = plan.n_bytes
+                if plan.digest in self._compile:  # timed once, for all it stands for
+                    record["compile"] = self._compile[plan.digest]
+                else:
+                    start = thread_time()
+                    self._runners[key] = ThreadTimed(self._machine.build(plan))
+                    record["compile"] = thread_time() - start
+            self._write(record)
+            self._offset -= thread_time() - begin
+        return self._built[key]
+
+    def _time(self, key: str, n_rows: int) -> float:
+        runner, batches = self._runner(key), self._batches_of(n_rows)
+        with threadpool_limits(limits=1):
+            runner.time(batches, 1)
+            once = runner.time(batches, 1)
+            rounds = max(1, int(SLOT / (once * len(batches))))
+            return min(runner.time(batches, rounds) for _ in range(SAMPLES))
+
+    def _runner(self, key: str) -> ThreadTimed:
+        if key not in self._runners:
+            plan = self._machine.lower(Schedule.from_json(key))
+            self._runners[key] = ThreadTimed(self._machine.build(plan))
+        return self._runners[key]
+
+    def _batches_of(self, n_rows: int) -> Sequence[Any]:
+        if n_rows not in self._batches:
+            self._batches[n_rows] = self._sample.batches(n_rows)
+        return self._batches[n_rows]
+
+    def _write(self, record: dict[str, Any]) -> None:
+        with self._file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(record) + "\n")
+        self._take(record)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if "rows" in record:
+            self._seconds[record["s"], record["rows"]] = record["seconds"]
+        else:
+            self._built[record["s"]] = record
+            if record["compile"]:
+                self._compile[record["digest"]] = record["compile"]
+
+
+class RecordedRunner:
+    """A schedule whose times are known or found out."""
+
+    def __init__(self, machine: Recorded, schedule: Schedule) -> None:
+        self._machine, self._schedule = machine, schedule
+
+    def predict(self, rows: Any) -> Any:
+        return np.asarray(self._machine.expected(rows))
+
+    def time(self, batches: Sequence[Any], rounds: int) -> float:
+        one = self._machine.seconds(self._schedule, len(batches[0]))
+        self._machine.spend(one * rounds * len(batches))
+        return one

@@ -1,0 +1,127 @@
+"""What the benchmarks of tuning conclude from times; the times are made up."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skforge.compiler.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+from skforge.tuning.features import Featured
+from tests.exactness.forests import drawn
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """The modules of benchmarks/, which are no package."""
+    pytest.importorskip("xgboost")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    before = set(sys.modules)
+    import default_choices
+    import train_cost_model
+    import tuning
+    import tuning_plots
+    import tuning_recorded
+
+    found = {
+        m.__name__: m
+        for m in (
+            default_choices,
+            train_cost_model,
+            tuning,
+            tuning_plots,
+            tuning_recorded,
+        )
+    }
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).parent == FOLDER:
+            monkeypatch.delitem(sys.modules, name)
+    return found
+
+
+def test_one_shot_keeps_the_default_within_the_margin(benchmarks):
+    module = benchmarks["train_cost_model"]
+    log_row = np.log([2.0, 1.0, 4.0])
+    featured = Featured(np.zeros((3, 1)), np.zeros(3))
+    group = module.Group("a", "host", 8, featured, log_row, 0, (Schedule(),) * 3)
+    right = [(group, np.log([2.0, 1.0, 4.0]))]
+    assert module._one_shot(right, 1.5) == pytest.approx((1.0, 2.0, 2.0))
+    assert module._one_shot(right, 3.0) == pytest.approx((2.0, 2.0, 1.0))
+    wrong = [(group, np.log([2.0, 3.0, 1.0]))]
+    assert module._one_shot(wrong, 1.0) == pytest.approx((4.0, 2.0, 0.5))
+    assert group.weight.argmax() == 1
+
+
+def test_matrices_say_what_a_carried_schedule_loses(benchmarks):
+    made = benchmarks["tuning_plots"].slowdowns(
+        [{"a": 1.0, "b": 3.0}, {"a": 4.0, "b": 2.0}, {"c": 1.0}]
+    )
+    assert made[0, 1] == 3.0 and made[1, 0] == 2.0
+    assert np.isnan(made[0, 2]) and np.isnan(made[2, 0])
+    assert (np.diag(made) == 1.0).all()
+
+
+def test_what_was_recorded_is_not_run_again(benchmarks, tmp_path, monkeypatch):
+    module, forest = benchmarks["tuning_recorded"], drawn(5, 3)
+    file, target = tmp_path / "times.jsonl", Target.host()
+    first = module.Recorded(file, forest, None, target)
+    seconds = first.seconds(Schedule(), 4)
+    assert seconds > 0
+    with pytest.raises(ScheduleError):
+        first.lower(Schedule().gpu_dimension("batch", "grid.x"))
+    again = module.Recorded(file, forest, None, target)
+    monkeypatch.setattr(again, "_machine", None)  # would be asked to compile
+    before = again.clock()
+    runner = again.build(again.lower(Schedule()))
+    assert again.seconds(Schedule(), 4) == seconds
+    rows = np.zeros((4, forest.n_features), forest.input_dtype)
+    assert runner.time([rows], 1000) == seconds
+    assert again.clock() - before >= 1000 * seconds
+
+
+def test_a_sweep_times_each_code_once_and_nothing_again(
+    benchmarks, tmp_path, monkeypatch
+):
+    module, forest = benchmarks["tuning_recorded"], drawn(5, 3)
+    file, target = tmp_path / "times.jsonl", Target.host()
+    first = Schedule().interleave("tree", 2)
+    refused = Schedule().gpu_dimension("batch", "grid.x")
+    machine = module.Recorded(file, forest, None, target)
+    assert machine.sweep([first, Schedule(), first, refused], (1, 4)) == 2
+    times = machine.times(4)
+    assert set(times) == {first.to_json(), Schedule().to_json()}
+    assert machine.build_seconds > 0
+    again = module.Recorded(file, forest, None, target)
+    monkeypatch.setattr(again, "_machine", None)  # would be asked to compile
+    assert again.sweep([first, Schedule()], (1, 4)) == 2
+    assert again.times(4) == times
+
+
+def test_made_up_slowdowns_are_reported_by_strategy(benchmarks):
+    module = benchmarks["tuning"]
+    rows = [
+        {"model": "a", "target": "host", "batch": 1, "strategy": name,
+         "slowdown": slowdown, "alone": slowdown, "seconds": seconds, "tried": 3}
+        for name, slowdown, seconds in (("quick", 1.25, 0.5), ("exhaustive", 1.0, 50.0))
+    ]  # fmt: skip
+    space = module.ScheduleSpace.cpu(threads=False)
+    text = module.report(rows, {"a|host": (1203, 1200)}, space, 2.0)
+    assert "| quick | 1.250 | 1.25 |  |  | 1.250 | 0% | 0.50 | 1/100 | 3 |" in text
+    assert "1,203 points: 1,203 to 1,203 of them" in text
+
+
+def test_rivals_of_the_defaults_are_timed_where_they_are_missing(benchmarks):
+    module, target = benchmarks["default_choices"], Target.host()
+    forest = drawn(5, 3)
+    sample = type("Sample", (), {"forest": forest, "rows": None})()
+    found = dict(module.timed(sample, target, [16]))
+    own = module.default(forest, target, 16).to_json()
+    assert own in found[16] and len(found[16]) > 1
+    assert list(module.timed(sample, target, [])) == []
