@@ -1,0 +1,259 @@
+"""Draws architecture.svg from the package's imports: ``python docs/architecture.py``.
+
+A box is a part of the package, an arrow an import. Arrows that follow from others are
+left out, and so are the few imports inside functions that point up, which
+tests/test_layers.py names one by one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).parents[1]
+PICTURE = Path(__file__).with_suffix(".svg")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box: what it holds, and where it stands in a grid of four columns."""
+
+    title: str
+    what: str
+    modules: tuple[str, ...]
+    row: int
+    left: int
+    right: int  # the last column
+
+
+# A module belongs to the longest pattern; each package is named by itself.
+PARTS = (
+    Part(
+        "Command line",
+        "demo, bench, inspect, tune, export, plot",
+        ("skforge", "skforge.__main__", "skforge._cli*"),
+        *(0, 0, 1),
+    ),
+    Part(
+        "Distributed",
+        "Dask, Spark, Ray",
+        ("skforge.distributed", "skforge.distributed.*"),
+        *(0, 2, 3),
+    ),
+    Part(
+        "Estimators, files, export",
+        "CompiledForest, ScheduleSearch, save, load, export",
+        ("skforge.estimators", "skforge._*", "skforge.tuning.schedule_search"),
+        *(1, 0, 3),
+    ),
+    Part(
+        "Tuning",
+        "spaces, strategies, measuring, the cost model, records",
+        ("skforge.tuning", "skforge.tuning.*"),
+        *(2, 0, 3),
+    ),
+    Part(
+        "Driver",
+        "compile_forest, default schedules, the order of passes, dispatch by batch",
+        (
+            "skforge.compiler.module*",
+            "skforge.compiler.pipeline",
+            "skforge.compiler.default_*",
+            "skforge.compiler.gpu_*",
+        ),
+        *(3, 1, 3),
+    ),
+    Part(
+        "Passes",
+        "one rewrite of IR a file",
+        ("skforge.compiler.passes", "skforge.compiler.passes.*"),
+        *(4, 1, 2),
+    ),
+    Part(
+        "Backends",
+        "LLVM, CUDA, emulation",
+        ("skforge.compiler.backends", "skforge.compiler.backends.*"),
+        *(4, 3, 3),
+    ),
+    Part(
+        "Representations",
+        "how trees lie in memory",
+        ("skforge.compiler.representations", "skforge.compiler.representations.*"),
+        *(5, 1, 1),
+    ),
+    Part(
+        "Interpreters",
+        "IR, run without a backend",
+        ("skforge.compiler.interpreter*",),
+        *(5, 2, 2),
+    ),
+    Part(
+        "Intermediate representations",
+        "HIR, MIR, LIR: nodes, printers, verifiers",
+        ("skforge.compiler.ir", "skforge.compiler.ir.*"),
+        *(6, 1, 3),
+    ),
+    Part(
+        "Scheduling language",
+        "Schedule, directives, loop nests, presets",
+        (
+            "skforge.compiler.schedule",
+            "skforge.compiler.directives",
+            "skforge.compiler.loop_nest*",
+            "skforge.compiler.presets",
+        ),
+        *(7, 1, 3),
+    ),
+    Part(
+        "Frontends",
+        "models of other libraries",
+        ("skforge.compiler.frontends", "skforge.compiler.frontends.*"),
+        *(7, 0, 0),
+    ),
+    Part(
+        "Forest",
+        "arrays of nodes, transforms of scores, rows, targets, errors",
+        (
+            "skforge.compiler",
+            "skforge.compiler.*",
+            "skforge.compiler.backends.libm",
+            "skforge.exceptions",
+            "skforge._config",
+            "skforge._timing",
+        ),
+        *(8, 0, 3),
+    ),
+)
+
+COLUMN, ROW, GAP, HEIGHT = 236, 92, 16, 60
+
+
+def modules() -> dict[str, Path]:
+    """Return the file of each module of the package, by name."""
+    found = {}
+    for file in sorted((ROOT / "skforge").rglob("*.py")):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def part_of(module: str, package: bool) -> Part:
+    """Return the part that a module belongs to.
+
+    Raises
+    ------
+    SystemExit
+        If no part names this package.
+    """
+    patterns = [(p, part) for part in PARTS for p in part.modules]
+    if package and module not in (pattern for pattern, _ in patterns):
+        raise SystemExit(
+            f"the package {module} is in no part: name it in PARTS of "
+            f"docs/{Path(__file__).name} and run that"
+        )
+    fitting = [(len(p), part) for p, part in patterns if fnmatchcase(module, p)]
+    return max(fitting, key=lambda found: found[0])[1]
+
+
+def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Yield the modules of the package that a file imports."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in known else node.module
+
+
+def homes() -> dict[str, Part]:
+    """Return the part of each module."""
+    return {m: part_of(m, f.name == "__init__.py") for m, f in modules().items()}
+
+
+def inhabited() -> list[Part]:
+    """Return the parts that have modules, in order."""
+    found = set(homes().values())
+    return [part for part in PARTS if part in found]
+
+
+@cache
+def arrows() -> list[tuple[Part, Part]]:
+    """Return which part imports which, without what follows from other arrows."""
+    known, home = modules(), homes()
+    below: dict[Part, set[Part]] = {part: set() for part in PARTS}
+    for module, file in known.items():
+        for name in imported(file, known):
+            part, other = home[module], home[name]
+            if part is not other and part.row == other.row:
+                raise SystemExit(f"{module} imports {name}: give their parts two rows")
+            if part.row < other.row:
+                below[part].add(other)
+
+    def reached(part: Part) -> set[Part]:
+        return below[part].union(*(reached(other) for other in below[part]))
+
+    return [
+        (part, other)
+        for part in PARTS
+        for other in PARTS
+        if other in below[part]
+        and not any(other in reached(way) for way in below[part])
+    ]
+
+
+def box(part: Part) -> tuple[int, int, int, int]:
+    """Return left, top, width and height of a part's box."""
+    width = (part.right - part.left + 1) * COLUMN - GAP
+    return GAP + part.left * COLUMN, GAP + part.row * ROW, width, HEIGHT
+
+
+def ends(upper: Part, lower: Part) -> tuple[float, float, float, float]:
+    """Return where an arrow begins and ends: straight down if boxes are above."""
+    (x1, y1, w1, h1), (x2, y2, w2, _) = box(upper), box(lower)
+    first, last = max(x1, x2), min(x1 + w1, x2 + w2)
+    if first < last:
+        return (first + last) / 2, y1 + h1, (first + last) / 2, y2
+    return x1 + w1 / 2, y1 + h1, x2 + w2 / 2, y2
+
+
+def draw() -> str:
+    """Return the picture as the text of an SVG file."""
+    width = GAP + 4 * COLUMN
+    height = 2 * GAP + max(part.row for part in PARTS) * ROW + HEIGHT
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="Helvetica, Arial, sans-serif" text-anchor="middle">',
+        "<title>The parts of skforge; an arrow is an import</title>",
+        '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" '
+        'markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" fill="#555"/></marker>',
+        f'<rect width="{width}" height="{height}" rx="8" fill="#fff"/>',
+    ]
+    for upper, lower in arrows():
+        x1, y1, x2, y2 = ends(upper, lower)
+        lines.append(
+            f'<path d="M{x1:g} {y1:g}L{x2:g} {y2:g}" stroke="#555" '
+            'stroke-width="1.5" marker-end="url(#tip)"/>'
+        )
+    for part in inhabited():
+        x, y, w, h = box(part)
+        middle = x + w / 2
+        lines += [
+            f'<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="6" '
+            'fill="#eef3fb" stroke="#4a6fa5"/>',
+            f'<text x="{middle:g}" y="{y + 25}" font-size="16" font-weight="bold" '
+            f'fill="#1b2a41">{escape(part.title)}</text>',
+            f'<text x="{middle:g}" y="{y + 46}" font-size="13" '
+            f'fill="#33475b">{escape(part.what)}</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(draw(), encoding="utf-8")
+    print(f"wrote {PICTURE}")

@@ -1,0 +1,93 @@
+"""Sphinx settings: the pages of this folder as a site; README.md says how to build."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import skforge
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+
+project = "skforge"
+author = "The skforge maintainers"
+copyright = author
+version = release = skforge.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "numpydoc",
+    "myst_nb",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "README.md"]
+nitpicky = True
+# What other packages document is not looked up: builds need no network.
+nitpick_ignore_regex = [("py:.*", r"(?!skforge).*")]
+
+html_theme = "furo"
+html_title = "skforge"
+# 88 columns of code fit beside the contents.
+_FONTS = {"code-font-size": "var(--font-size--small--3)"}
+html_theme_options = {"light_css_variables": _FONTS, "dark_css_variables": _FONTS}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+
+myst_heading_anchors = 3
+# Not run here: tests/integration/test_notebooks.py does, and compares what they print.
+nb_execution_mode = "off"
+
+autosummary_generate = True
+autodoc_default_options = {
+    "members": True,
+    "member-order": "bysource",
+    # scikit-learn's own, and what other modules of ours use
+    "exclude-members": "set_score_request, of_lowered, limit_entries, threads",
+}
+autodoc_typehints = "none"  # numpydoc's sections have the types
+numpydoc_show_class_members = False
+# What is documented is a parameter, and in its place.
+numpydoc_validation_checks = {"PR02", "PR03"}
+
+#: Pages outside of this folder that the site has, too, in a copy of its own.
+COPIED = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    "benchmarks/results",
+)
+
+
+def copy_pages(app: Sphinx) -> None:
+    """Copy pages of the repository to where Sphinx reads, if they have changed."""
+    for name in COPIED:
+        found = ROOT / name
+        for file in sorted(found.iterdir()) if found.is_dir() else [found]:
+            copy = DOCS / "repository" / file.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if not copy.exists() or copy.read_bytes() != file.read_bytes():
+                shutil.copyfile(file, copy)
+
+
+def point_to_copies(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Let links that are right in the repository lead to the copies, and back."""
+    if not docname.startswith("repository/"):
+        up = "../" * docname.count("/")
+        source[0] = source[0].replace(f"]({up}../", f"]({up}repository/")
+        return
+    up = "../" * docname.count("/")
+    source[0] = source[0].replace("](../docs/", f"]({up}").replace("](docs/", f"]({up}")
+    source[0] = source[0].replace("](results/)", "](results/results.md)")
+
+
+def setup(app: Sphinx) -> None:
+    """Tell Sphinx of the functions above."""
+    app.connect("builder-inited", copy_pages)
+    app.connect("source-read", point_to_copies)

@@ -1,0 +1,83 @@
+"""Notebooks of docs run from top to bottom, and print what they are stored with.
+
+Pictures are drawn anew and not compared: they show times. ``--update-golden`` stores
+new outputs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def executed(notebook: Any, folder: Path) -> Any:
+    """Return a copy with new outputs, run in a process of its own in ``folder``."""
+    copy = nbformat.from_dict(notebook)
+    for cell in copy.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    client = nbclient.NotebookClient(
+        copy,
+        timeout=120,
+        kernel_name="python3",
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute()
+    for cell in copy.cells:
+        cell.metadata.pop("execution", None)  # when it ran
+    return copy
+
+
+def printed(notebook: Any) -> list[tuple[str, list[str]]]:
+    """Return each code cell with what it printed, and a word for each picture."""
+    cells = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            found = []
+            for output in cell.outputs:
+                data = output.get("data", {})
+                text = output.get("text") or data.get("text/plain", "")
+                found.append("picture" if "image/png" in data else text)
+            cells.append((cell.source, found))
+    return cells
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_prints_what_it_is_stored_with(path, request, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("xgboost")
+    ways = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, ways)))
+    stored = nbformat.read(path, as_version=4)
+    true = executed(stored, tmp_path)
+    if request.config.getoption("--update-golden") and printed(true) != printed(stored):
+        nbformat.write(true, path)
+        pytest.skip(f"wrote {path.name}; read the diff")
+    assert printed(true) == printed(stored)
+
+
+def test_there_are_notebooks():
+    assert [path.stem for path in NOTEBOOKS] == [
+        "schedules_by_hand",
+        "xgboost_to_production",
+    ]
+
+
+def test_a_changed_output_is_noticed(tmp_path):
+    stored = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("print(1 + 1)")],
+    )
+    stored.cells[0].outputs = [nbformat.v4.new_output("stream", text="3\n")]
+    assert printed(stored) == [("print(1 + 1)", ["3\n"])]
+    assert printed(executed(stored, tmp_path)) == [("print(1 + 1)", ["2\n"])]

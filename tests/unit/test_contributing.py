@@ -1,0 +1,57 @@
+"""CONTRIBUTING.md names files that exist, and commands that work."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+#: What is said in code and looks like a path of the repository.
+PATHS = sorted(
+    {
+        word
+        for code in re.findall(r"`([^`\n]+)`", TEXT)
+        for word in code.split()
+        if re.fullmatch(r"(?!\.\.)[\w.*-]+/[\w./*-]*|[\w-]+\.(?:py|toml|md|cff)", word)
+    }
+    | set(re.findall(r"\b(?:tests|benchmarks|docs)/[\w/]+\.\w+", TEXT))
+)
+NEW = "NAME"  # stands for the file that a reader adds
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_path_exists(path):
+    if NEW in path:
+        assert list(ROOT.glob(path.replace(NEW, "*"))), path
+    else:
+        assert list(ROOT.glob(path)), path
+
+
+def test_paths_are_found_in_the_text():
+    assert len(PATHS) > 60
+    assert {"skforge/compiler/directives.py", "noxfile.py", "tests/golden/"} < {*PATHS}
+
+
+def test_modules_of_commands_are_there():
+    modules = set(re.findall(r"python -m ([\w.]+)", TEXT))
+    assert modules >= {"pytest", "ruff", "mypy", "skforge", "benchmarks.regression"}
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    assert missing == []
+
+
+def test_names_in_code_are_names_of_the_code():
+    sources = "\n".join(
+        file.read_text(encoding="utf-8") for file in (ROOT / "skforge").rglob("*.py")
+    )
+    for name in (
+        *("Mark", "Option", "BY_NAME", "problem", "MIR_PASSES", "LIR_PASSES"),
+        *("GPU_LIR_PASSES", "source_of", "HostPlan", "GpuDevice", "Kind"),
+        *("BlockLayout", "by_blocks", "Representation", "Layout", "register"),
+    ):
+        assert f"`{name}`" in TEXT
+        assert re.search(rf"^\s*(?:def |class )?{name}\b", sources, re.MULTILINE), name
