@@ -18,6 +18,7 @@ from skforge.compiler.passes import normalize_predicates
 from skforge.compiler.representations.columns import WIDE
 from skforge.compiler.representations.lanes import lanes_cost
 from skforge.compiler.representations.predicate_table import refusal
+from skforge.compiler.representations.records import CACHE_LINE
 from skforge.compiler.representations.sliced_layout import fits_bits, folds
 from skforge.compiler.representations.tile_layout import (
     BYTES_A_NODE,
@@ -92,10 +93,15 @@ HALF_BLOCK, HALF_BLOCK_NODES = 64, 24
 WALK_HOP, WALK_HOP_NARROW, WALK_HOP_CHECKED, WALK_TREE = 7.0, 8.0, 16.0, 4.0
 
 #: The same for hops that wait: for nodes, in forests of a quarter of the second cache
-#: and of twice as much and more (0.8 to 1.6 million nodes). Many rows that each take
-#: more than a part of the first cache are walked so many times slower than one.
+#: and of twice as much and more (0.8 to 1.6 million nodes).
 WALK_HOP_MIDDLE, WALK_HOP_FAR, WALK_HOP_CHECKED_FAR = 12.0, 36.0, 48.0
-WALK_WIDE, WALK_WIDE_PART = 3.0, 32
+
+#: A row of so many bytes is fetched before its walks, if those meet about half of its
+#: lines or more: 8 rows of 60 to 16,000 columns, 10 to 1000 trees, take 0.5 to 0.97 of
+#: the time. A column then costs so many instructions, and small blocks win from 15 to
+#: 36 rows.
+FETCHED_ROW, FETCHED_LINES_A_HOP = 256, 2.0
+FETCHED_COLUMN, FETCHED_ROW_BLOCKS = 5.0, 14
 
 #: Bytes of the table of predicates above which rows are walked instead.
 TABLE_LIMIT = 1 << 28
@@ -243,6 +249,8 @@ def default_schedules(
         blocks.pop()
     low, high = FIRST_BLOCKS
     first = round(block_cost(forest, target, folded) / max(1.0, row_cost))
+    if row is None and _fetches_rows(shape := ForestShape.of(forest)):
+        row, low = _few_rows(shape), FETCHED_ROW_BLOCKS
     first = min(max(low, first), high)
     table: dict[BatchRange, Schedule] = {}
     if row is not None:
@@ -293,8 +301,9 @@ def _row_schedule(
         return tiled_row_schedule(tiles.nodes), tiles.row_cost
     if lanes < walk:
         return lanes_schedule(), lanes
-    wide = shape.row_bytes > target.l1_bytes // WALK_WIDE_PART
-    return None, walk * WALK_WIDE if wide else walk
+    if _fetches_rows(shape):
+        walk += FETCHED_COLUMN * forest.n_features
+    return None, walk
 
 
 def _hop_cost(shape: ForestShape, target: Target) -> float:
@@ -501,10 +510,19 @@ def _walk(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
     return schedule
 
 
+def _fetches_rows(shape: ForestShape) -> bool:
+    """Whether a row is worth fetching as a whole before it is walked."""
+    hops = shape.n_trees * shape.max_depth
+    lines = shape.row_bytes / CACHE_LINE
+    return shape.row_bytes > FETCHED_ROW and lines <= FETCHED_LINES_A_HOP * hops
+
+
 def _few_rows(shape: ForestShape) -> Schedule:
     """One row: its trees in flight together. The sum stays in a register."""
     in_flight = min(TREES_IN_FLIGHT, shape.n_trees)
     schedule = Schedule()
+    if _fetches_rows(shape):
+        schedule = schedule.cache("batch")
     if in_flight > 1:
         schedule = schedule.interleave("tree", in_flight)
     return _walk(schedule, "tree", shape)

@@ -183,7 +183,7 @@ def neighbours(point: dict[str, Any], problem: Problem) -> Iterator[dict[str, An
             continue
         order = sorted(values, key=lambda v, n=name: _distance(n, v, point[n]))  # type: ignore[misc]
         for value in order:
-            if value != point[name] and _worth(name, value, problem):
+            if value != point[name] and _worth(name, value, point, problem):
                 yield {**point, name: value}
     if problem.n_threads > 1 and point["walk"] == "rows":
         for parallel in ("trees", "both"):
@@ -191,7 +191,7 @@ def neighbours(point: dict[str, Any], problem: Problem) -> Iterator[dict[str, An
                 yield {**point, "parallel": parallel, "tree_tiles": tiles}
 
 
-def _worth(name: str, value: Any, problem: Problem) -> bool:
+def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bool:
     """Leave out what no measurement has ever favoured for such batches."""
     match name:
         case "block":
@@ -199,7 +199,7 @@ def _worth(name: str, value: Any, problem: Problem) -> bool:
         case "in_flight":
             return bool(value > 1)
         case "prefetch":
-            return problem.n_rows >= 1024
+            return bool(point["walk"] == "trees") or problem.n_rows >= 1024
         case _:
             return True
 

@@ -72,7 +72,7 @@ class Learned:
         Rounds of "autotune" at most.
     outright : int, default=10000
         Spaces of so many points are scored whole, which takes less time than searching
-        them (6,087 points at five batch sizes: 0.8 s for 2.4, and misses nothing);
+        them (6,257 points at five batch sizes: 0.8 s for 2.4, and misses nothing);
         larger ones are sampled.
     groups : bool, default=False
         Whether trees of like depth have hops of their own, all but the costliest

@@ -97,6 +97,7 @@ _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
         "layout": CPU["layout"],
         "hops": CPU["hops"],
         "in_flight": (1, 10, 16, 20, 24),
+        "prefetch": CPU["prefetch"],
     },
     "vector": {
         "block": (0, 16, 64, 256, 1024),
@@ -119,8 +120,8 @@ class _Free:
         return chosen[self.name] in _FREE[walk].get(self.name, (neutral,))
 
 
-def _has_blocks(block: int, codes: bool, prefetch: bool) -> bool:
-    return block > 0 or not (codes or prefetch)
+def _has_blocks(walk: str, block: int, codes: bool, prefetch: bool) -> bool:
+    return block > 0 or not (codes or (prefetch and walk != "trees"))
 
 
 def _tiles_hop(node_tile: int, hops: str) -> bool:
@@ -154,9 +155,9 @@ _RULES = (
         if name != "walk"
     ),
     Constraint(
-        ("block", "codes", "prefetch"),
+        ("walk", "block", "codes", "prefetch"),
         _has_blocks,
-        "codes and prefetching are for blocks of rows",
+        "codes are for blocks of rows, as is prefetching but for rows one by one",
     ),
     Constraint(
         ("node_tile", "hops"),
@@ -223,9 +224,12 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
 
 def _trees(point: Point, shape: ForestShape) -> Schedule:
     """Return one row at a time, several of its trees in flight."""
-    schedule = Schedule()
+    schedule, row = Schedule(), "batch"
     if point["block"]:
-        schedule = schedule.tile("batch", "b0", "b1", point["block"]).parallel("b0")
+        row = "b1"
+        schedule = schedule.tile("batch", "b0", row, point["block"]).parallel("b0")
+    if point["prefetch"]:
+        schedule = schedule.cache(row)
     if point["in_flight"] > 1:
         schedule = schedule.interleave("tree", point["in_flight"])
     return _walk(schedule, "tree", point, shape)

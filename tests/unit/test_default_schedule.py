@@ -61,7 +61,7 @@ def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
     few_trees = default_schedules(drawn(2, 6), V3)
     assert [first for first, _ in few_trees] == [1, 2, 15, 65, 129, 257]
     wide = default_schedules(forest("wide rows"), V3)
-    assert [first for first, _ in wide] == [1, 2, 16, 49, 65, 129]
+    assert [first for first, _ in wide] == [1, 18, 65, 129]
     assert ".cache_predicates(" in repr(wide[129, None])
 
 
@@ -229,6 +229,24 @@ def test_rows_are_fetched_ahead_where_they_do_not_fit_a_cache() -> None:
     wide = walking_schedules(drawn(50, 5, n_features=2000), V3)[2049, None]
     assert "cache" not in repr(narrow)
     assert '.cache("b0")' in repr(wide)
+
+
+def test_few_wide_rows_are_fetched_before_their_walks() -> None:
+    def few(n_trees: int, n_features: int) -> str:
+        made = replace(drawn(n_trees, 5, shape="full"), n_features=n_features)
+        return repr(walking_schedules(made, V3)[1, 1])
+
+    assert '.cache("batch")' in few(20, 1000)
+    assert "cache" not in few(20, 60)  # four lines: each hop has them soon
+    assert "cache" not in few(20, 100_000)  # hops meet a hundredth of the lines
+
+
+def test_rows_that_are_fetched_go_one_by_one_until_blocks_of_bits_win() -> None:
+    made = drawn(50, 8, n_features=1500)
+    (first, second, *_) = default_schedules(made, V4).items()
+    assert first[0][0] == 1 and '.cache("batch")' in repr(first[1])
+    assert first[0][1] >= default_schedule.FETCHED_ROW_BLOCKS - 1
+    assert '"bitsliced"' in repr(second[1])
 
 
 def test_shared_predicates_are_evaluated_once_for_big_batches() -> None:
