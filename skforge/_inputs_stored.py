@@ -32,7 +32,7 @@ from skforge._inputs_sklearn import (
     GradientBoostingSource,
     IsolationSource,
 )
-from skforge._inputs_xgboost import BoosterSource, XGBoostSource
+from skforge._inputs_xgboost import BoosterSource, XGBoostSource, rounds_in_place
 from skforge._stored import METHODS, StoredModel, kept_attributes, plain_tags
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends.base import class_names
@@ -104,7 +104,9 @@ def _rules(model: Any, forest: Forest) -> tuple[str, dict[str, Any]]:
             "feature_names": None if given is None else list(map(str, given)),
             "of_no_rows": _of_no_rows(model, forest),
         }
-        return "xgboost" if wrapped else "xgboost_booster", rules
+        if not wrapped:
+            return "xgboost_booster", rules
+        return "xgboost_dart" if rounds_in_place(booster) else "xgboost", rules
     if "lightgbm.sklearn.LGBMModel" in names:
         return "lightgbm", {}
     if "lightgbm.basic.Booster" in names:
@@ -419,7 +421,8 @@ def _silent(source: Any) -> Any:
 
 _BY_KIND: dict[str, Callable[[StoredModel, Forest], Source]] = {
     "forest": lambda model, forest: ForestSource(forest),
-    "xgboost": lambda model, forest: XGBoostSource(_Names(model), forest),
+    "xgboost": lambda model, forest: XGBoostSource(_Names(model), forest, False),
+    "xgboost_dart": lambda model, forest: XGBoostSource(_Names(model), forest, True),
     "xgboost_booster": lambda model, forest: BoosterSource(_Names(model), forest),
     "lightgbm": _LightGBMRows,
     "lightgbm_booster": _LightGBMBoosterRows,
@@ -496,6 +499,7 @@ _FLAGS = {"classifier", "nan", "single"}
 _RULES: dict[str, tuple[str, ...]] = {
     "forest": (),
     "xgboost": ("n_features", "feature_names", "of_no_rows"),
+    "xgboost_dart": ("n_features", "feature_names", "of_no_rows"),
     "xgboost_booster": ("n_features", "feature_names", "of_no_rows"),
     "lightgbm": (),
     "lightgbm_booster": ("of_no_rows",),

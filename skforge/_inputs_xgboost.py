@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ class _XGBoostRows:
     """What XGBoost's wrappers and Boosters have in common."""
 
     fill, leaf_dtype = float("nan"), np.float32
+    _rounds_in_place = False
+    _n_trees: int
     _booster: Any
     _columns: FrameColumns
 
@@ -38,12 +41,17 @@ class _XGBoostRows:
             X = self._frame(X)
         elif hasattr(X, "tocsr"):
             # other sparse forms have no names, and XGBoost makes a DMatrix of them
-            strict = strict or type(X).__name__ != "csr_matrix"
+            by_matrix = type(X).__name__ != "csr_matrix"
+            if by_matrix and self._rounds_in_place and method != "apply":
+                return None
+            strict = strict or by_matrix
             known = X.format in ("csr", "csc", "coo") and is_plain(X.dtype)
             X = X.tocsr() if known and not (strict and names) else None
         else:
             return None
-        # XGBoost has its own shapes for 0 rows
+        # XGBoost has its own shapes for 0 rows, and for the leaves of no tree
+        if method == "apply" and not self._n_trees:
+            return None
         if X is None or X.shape[0] == 0 or X.shape[1] != n_features:
             return None
         values = X if isinstance(X, np.ndarray) else X.data
@@ -64,6 +72,15 @@ class _XGBoostRows:
         return self._columns.numbers(X, np.float32, unseen=None)
 
 
+def rounds_in_place(booster: Any) -> bool:
+    """Tell whether ``inplace_predict`` rounds otherwise than ``predict``.
+
+    That of DART does, up to XGBoost 3.2, which keeps the trees in a gbtree within.
+    """
+    own = json.loads(booster.save_config())["learner"]["gradient_booster"]
+    return own["name"] == "dart" and "gbtree" in own
+
+
 def _refuse_wide(X: Any, n_features: int) -> None:
     """Refuse what makes ``pred_leaf`` of XGBoost 3.2 write beyond a buffer."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
@@ -78,10 +95,15 @@ class XGBoostSource(_XGBoostRows):
 
     labels = True
 
-    def __init__(self, estimator: Any, forest: Forest) -> None:
+    def __init__(
+        self, estimator: Any, forest: Forest, in_place: bool | None = None
+    ) -> None:
         self.estimator = estimator
-        self.flat_leaves = forest.n_trees == 1
+        self._n_trees, self.flat_leaves = forest.n_trees, forest.n_trees == 1
         self._booster = estimator.get_booster()
+        if in_place is None:
+            in_place = rounds_in_place(self._booster)
+        self._rounds_in_place = in_place
         self._columns = FrameColumns(forest.category_names)
 
     def rows(self, X: Any, method: str) -> Any:
@@ -117,7 +139,7 @@ class BoosterSource(_XGBoostRows):
     labels = False
 
     def __init__(self, booster: Any, forest: Forest) -> None:
-        self.flat_leaves = forest.n_trees == 1
+        self._n_trees, self.flat_leaves = forest.n_trees, forest.n_trees == 1
         self._booster = booster
         self._columns = FrameColumns(forest.category_names)
 

@@ -19,13 +19,14 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, SourceNeededError
 
 pd = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
 pyarrow = pytest.importorskip("pyarrow")
 lgb = pytest.importorskip("lightgbm")
 xgb = pytest.importorskip("xgboost")
+VERSION = tuple(int(part) for part in xgb.__version__.split(".")[:2])
 
 X, Y = make_classification(
     120, 6, n_classes=3, n_informative=4, n_redundant=0, random_state=0
@@ -66,6 +67,13 @@ MODELS = {
     "xgb-missing": lambda: xgb.XGBRegressor(n_estimators=4, n_jobs=1, missing=-999).fit(
         at(-999.0), Y
     ),
+    "xgb-scores": lambda: xgb.XGBRegressor(
+        n_estimators=4, n_jobs=1, objective="binary:logistic"
+    ).fit(X, Y > 0),
+    "xgb-dart": lambda: xgb.XGBRegressor(
+        booster="dart", rate_drop=0.5, n_estimators=20, base_score=7.3, n_jobs=1
+    ).fit(X, Y),
+    "xgb-no-tree": lambda: xgb.XGBRegressor(n_estimators=0, n_jobs=1).fit(X, Y),
     "xgb-one-tree": lambda: xgb.XGBRegressor(n_estimators=1, n_jobs=1).fit(X, Y),
     "xgb-softmax": lambda: xgb.XGBClassifier(
         n_estimators=3, n_jobs=1, objective="multi:softmax"
@@ -211,6 +219,20 @@ def test_leaves_of_too_many_columns_are_refused(kind):
         with pytest.raises(ValueError) as error:
             model.apply(kind(np.c_[X32, X32]))
         assert str(error.value) == "Feature shape mismatch, expected: 6, got 12"
+
+
+@pytest.mark.parametrize("kind", [sp.csc_matrix, sp.coo_matrix, sp.csr_array])
+def test_dart_without_its_source_declines_what_is_rounded_otherwise(kind):
+    """XGBoost makes a ``DMatrix`` of these, and DART's ``predict`` rounds, up to 3.2,
+    otherwise than the ``inplace_predict`` of all other rows."""
+    source, compiled = fitted("xgb-dart")
+    alone, rows = compiled.drop_estimator(), kind(with_absent())
+    if VERSION < (3, 3):
+        with pytest.raises(SourceNeededError):
+            alone.predict(rows)
+    else:
+        np.testing.assert_array_equal(alone.predict(rows), source.predict(rows))
+    np.testing.assert_array_equal(alone.apply(rows), source.apply(rows))
 
 
 def test_infinities_pass_where_scikit_learn_is_told_to_assume_none():

@@ -264,6 +264,45 @@ def test_other_wrappers(name):
     )
 
 
+@pytest.mark.parametrize(
+    "objective", ["binary:logistic", "binary:logitraw", "binary:hinge", "multi:softmax"]
+)
+def test_the_wrappers_class_and_not_the_objective_says_what_is_predicted(objective):
+    X, rng = make_rows()
+    y = rng.integers(0, 2, N)
+    more = {"num_class": 2} if objective.startswith("multi:") else {}
+    model = xgb.XGBRegressor(n_estimators=4, n_jobs=1, objective=objective, **more)
+    forest = load_forest(model.fit(X, y))
+    assert forest.task == "regression"
+    same_bits(apply_transform(forest, reference_raw(forest, X)), model.predict(X))
+
+
+@pytest.mark.parametrize("objective", ["reg:logistic", "reg:squarederror"])
+def test_a_classifier_cuts_the_values_of_a_regression(objective):
+    X, rng = make_rows()
+    y = rng.integers(0, 2, N)
+    model = xgb.XGBClassifier(n_estimators=4, n_jobs=1, objective=objective).fit(X, y)
+    forest = load_forest(model)
+    assert forest.task == "binary"
+    raw = reference_raw(forest, X)
+    same_bits(decide(forest, raw), model.predict(X))
+    same_bits(predict_proba(forest, raw), model.predict_proba(X))
+
+
+def test_a_link_without_any_tree_is_refused():
+    X, rng = make_rows()
+    y = rng.integers(0, 2, N)
+    given = xgb.XGBClassifier(n_estimators=0, n_jobs=1, base_score=0.3).fit(X, y)
+    forest = load_forest(given)
+    same_bits(predict_proba(forest, reference_raw(forest, X)), given.predict_proba(X))
+    with pytest.raises(UnsupportedModelError) as error:
+        load_forest(xgb.XGBClassifier(n_estimators=0, n_jobs=1).fit(X, y))
+    assert str(error.value) == (
+        "The model has no trees and no base_score of its own; what XGBoost then "
+        "predicts depends on its release. Train it for one round at least."
+    )
+
+
 def test_ranker():
     X, rng = make_rows()
     model = xgb.XGBRanker(n_estimators=5, n_jobs=1)

@@ -11,7 +11,7 @@ import gc
 import json
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,11 @@ def forest_from_document(
         arrays = tree_arrays(trees[keep], n_outputs)
     vector = arrays["leaf_value"].shape[1] > 1
     group = _integers(info, "tree_info")[keep]
+    if not trees and objective.link != "identity" and _unfitted_base(param):
+        raise UnsupportedModelError(
+            "The model has no trees and no base_score of its own; what XGBoost then "
+            "predicts depends on its release. Train it for one round at least."
+        )
     base = _base(param, objective.link, n_outputs)
     if weights is not None:
         if vector:
@@ -255,6 +260,11 @@ def _version(document: dict[str, Any]) -> tuple[int, ...]:
         return tuple(int(part) for part in document["version"])
     except (KeyError, TypeError, ValueError):
         return ()
+
+
+def _unfitted_base(param: dict[str, Any]) -> bool:
+    """Tell whether base_score was neither given nor estimated."""
+    return _integer(param, "boost_from_average", 0) == 1
 
 
 def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float32]:
@@ -460,6 +470,16 @@ def detect(model: object) -> bool:
     )
 
 
+def _task_of_wrapper(model: Any, forest: Forest) -> str:
+    """Return what the wrapper's class predicts, whatever its objective is for."""
+    names = class_names(model)
+    if "xgboost.sklearn.XGBClassifier" in names:
+        if forest.task in ("binary", "multiclass", "multilabel"):
+            return forest.task
+        return "binary" if forest.n_outputs == 1 else "multilabel"
+    return "ranking" if "xgboost.sklearn.XGBRanker" in names else "regression"
+
+
 def load(model: Any, iteration_range: Range | None = None) -> Forest:
     """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
     if "xgboost.core.Booster" in class_names(model):
@@ -483,7 +503,8 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
     if iteration_range is None:
         iteration_range = _best_rounds(_attributes(document))
     missing = math.nan if model.missing is None else float(model.missing)
-    return forest_from_document(document, iteration_range, missing, in_place=True)
+    forest = forest_from_document(document, iteration_range, missing, in_place=True)
+    return replace(forest, task=_task_of_wrapper(model, forest))
 
 
 register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_file))
