@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ Array = NDArray[Any]
 _METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
 
-class EnsembleSource:
+class EnsembleSource(ABC):
     """What the sources of this module have in common."""
 
     fill, labels, flat_leaves = 0.0, True, False
@@ -44,9 +45,9 @@ class EnsembleSource:
         self._forest = forest
         self._warns = hasattr(estimator, "feature_names_in_")
 
+    @abstractmethod
     def rows(self, X: Any, method: str) -> Any:
         """Run the estimator's own validation."""
-        raise NotImplementedError
 
     @property
     def declines(self) -> str | None:
@@ -92,8 +93,9 @@ class EnsembleSource:
             scores = np.asarray(self._raw(rows))
         return scores.reshape(-1) if self._forest.n_outputs == 1 else scores
 
+    @abstractmethod
     def _raw(self, rows: Array) -> Any:
-        raise NotImplementedError
+        """Return raw scores as the estimator computes them."""
 
     def outputs(self, X: Any) -> dict[str, Any]:
         """Return what each of the estimator's methods returns on one thread."""

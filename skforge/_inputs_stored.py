@@ -37,7 +37,11 @@ from skforge._stored import METHODS, StoredModel, kept_attributes, plain_tags
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    SourceNeededError,
+    UnsupportedModelError,
+)
 
 Array = NDArray[Any]
 
@@ -345,6 +349,9 @@ class _HistogramSource(EnsembleSource):
             dtype=[np.float64],
             ensure_all_finite=False,
         )
+
+    def _raw(self, rows: Array) -> Any:
+        raise SourceNeededError("The file has no scikit-learn model to ask for scores.")
 
 
 def _bagging(model: StoredModel, forest: Forest) -> Source:
