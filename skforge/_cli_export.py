@@ -30,7 +30,8 @@ def export_file(
     model = skforge.load(model_file) if own else skforge.load_forest(model_file)
     folder = skforge.export(model, output, kind, targets, **options)
     for file in sorted(folder.iterdir()):
-        console.print(f"{file}  {file.stat().st_size:,} bytes", soft_wrap=True)
+        line = f"{output / file.name}  {file.stat().st_size:,} bytes"
+        console.print(line, soft_wrap=True)
         if file.suffix == ".json":
             facts = json.loads(file.read_text(encoding="utf-8"))
     sizes = facts["sizes"]

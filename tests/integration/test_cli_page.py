@@ -1,0 +1,146 @@
+"""docs/cli.md names every command and option there is, and its examples are true.
+
+``--update-golden`` writes what the examples print, all but what ``SHOWN`` leaves out.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from sklearn.datasets import make_classification
+
+from skforge._cli import BAD_USAGE, MISMATCH, app
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+GROUP = typer.main.get_command(app)
+BLOCK = re.compile(r"^```console\n\$ python -m skforge (.*)\n(?s:(.*?))^```$", re.M)
+CUT = "..."
+#: Lines of long outputs that the page shows.
+TABLES = r"Pred|skforge|predict|Time| *rows| *[\d,]+  | +predict|─|$"
+SHOWN = {
+    "demo": f"training|XGB|trained|{TABLES}",
+    "bench": f"model.json|read in|{TABLES}",
+}
+
+
+def section(name):
+    return TEXT.split(f"\n## {name}\n")[1].split("\n## ")[0]
+
+
+def rows_of_table(text):
+    """Return option names and their default of the table in a section."""
+    rows = re.findall(r"^\| (`.*?) \| (.*?) ?\| .*\|$", text, re.MULTILINE)
+    return {tuple(re.findall(r"`(.*?)`", names)): value for names, value in rows}
+
+
+def shown_default(parameter):
+    value = parameter.default
+    return "" if value is None or value is False else str(value)
+
+
+def test_every_command_has_its_section():
+    sections = re.findall(r"^## (\w+)$", TEXT, re.MULTILINE)
+    assert sections == [*GROUP.commands]
+    listed = re.findall(r"^\| \[(\w+)\]\(#\1\) \|", TEXT, re.MULTILINE)
+    assert listed == sections
+
+
+@pytest.mark.parametrize("name", GROUP.commands)
+def test_options_and_defaults_are_those_of_the_command(name):
+    expected = {}
+    for parameter in GROUP.commands[name].params:
+        names = tuple(parameter.opts)
+        if parameter.param_type_name == "argument":
+            names = (parameter.name.upper(),)
+        if names != ("--help",):
+            expected[names] = shown_default(parameter)
+    assert rows_of_table(section(name)) == expected
+
+
+def test_options_of_no_command():
+    expected = {tuple(p.opts) for p in GROUP.params} | {("--help",)}
+    assert {*rows_of_table(section("Exit codes"))} == expected
+
+
+def test_exit_codes():
+    codes = re.findall(r"^\| (\d) \| (.*?)[:;] ", section("Exit codes"), re.MULTILINE)
+    assert [int(code) for code, _ in codes] == [MISMATCH, BAD_USAGE]
+
+
+def test_other_pages_name_commands_and_options_that_exist():
+    pages = [*PAGE.parent.glob("*.md"), PAGE.parents[1] / "README.md"]
+    calls = [
+        (page.name, *call)
+        for page in pages
+        for call in re.findall(
+            r"python -m skforge (\w+)([^`\n|]*)", page.read_text(encoding="utf-8")
+        )
+    ]
+    assert len({name for name, *_ in calls}) > 4
+    for name, command, rest in calls:
+        if command == "COMMAND":
+            continue
+        known = {o for p in GROUP.commands[command].params for o in p.opts}
+        given = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest))
+        assert given <= known | {"--help"}, (name, command)
+
+
+def as_shown(command, out):
+    """Return the lines of an output that the page shows."""
+    kind = command.split()[0]
+    lines: list[str] = []
+    for line in out.splitlines():
+        if kind in SHOWN and not re.match(SHOWN[kind], line):
+            line = CUT
+        if line != CUT or lines[-1:] != [CUT]:
+            lines.append(line.rstrip())
+    text = "\n".join(lines)
+    text = re.sub(r"\n*^\.\.\.$\n*(\.\.\.\n*)*", "\n...\n", text, flags=re.MULTILINE)
+    return text.strip("\n") + "\n" if text else ""
+
+
+def unmeasured(command, text):
+    """Return a text without what differs from run to run and machine to machine."""
+    kind = command.split()[0]
+    if kind == "inspect":
+        return text
+    if kind == "tune":  # what it finds is chance
+        text = "\n".join(re.findall("^heuristic on|^saved .*", text, re.MULTILINE))
+    text = re.sub(r"[\d.,]*\d ?(ns|µs|ms|s)\b", "t", text)
+    return re.sub(r"[ ─]+", " ", re.sub(r"\d[\d.,]*", "#", text))
+
+
+def test_examples_print_what_the_page_says(capsys, monkeypatch, tmp_path, request):
+    xgboost = pytest.importorskip("xgboost")
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "88")
+    monkeypatch.setenv("TERMINAL_WIDTH", "88")
+    X, y = make_classification(5_000, 20, n_informative=10, random_state=0)
+    X = X.astype(np.float32)
+    model = xgboost.XGBClassifier(n_estimators=50, max_depth=6, n_jobs=1).fit(X, y)
+    model.save_model("model.json")
+    np.savetxt("rows.csv", X[:1000], delimiter=",")
+    examples = BLOCK.findall(TEXT)
+    assert [command.split()[0] for command, _ in examples] == [*GROUP.commands]
+    true = {}
+    for command, _ in examples:
+        with pytest.raises(SystemExit) as stopped:
+            app(command.split(), prog_name="skforge")
+        printed = capsys.readouterr()
+        assert not stopped.value.code, printed.err
+        true[command] = as_shown(command, printed.out)
+    assert {p.name for p in tmp_path.iterdir()} >= {"tuned.skforge", "slowdown.png"}
+    if request.config.getoption("--update-golden"):
+        page = BLOCK.sub(
+            lambda b: f"```console\n$ python -m skforge {b[1]}\n{true[b[1]]}```", TEXT
+        )
+        PAGE.write_text(page, encoding="utf-8")
+        pytest.skip("wrote cli.md; read the diff")
+    for command, shown in examples:
+        assert unmeasured(command, shown) == unmeasured(command, true[command])
