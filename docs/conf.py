@@ -27,7 +27,8 @@ extensions = [
     "myst_nb",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "README.md"]
+# myst-nb writes the second beside the first, where the next build would read it.
+exclude_patterns = ["_build", "jupyter_execute", "README.md"]
 nitpicky = True
 # What other packages document is not looked up: builds need no network.
 nitpick_ignore_regex = [("py:.*", r"(?!skforge).*")]

@@ -23,9 +23,10 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import measure
     import remote
     import report
+    import start_page
     import synthetic
 
-    modules = (export, measure, remote, report, synthetic)
+    modules = (export, measure, remote, report, start_page, synthetic)
     found = {m.__name__: m for m in modules}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
@@ -105,6 +106,29 @@ def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
     assert "| quick | 2 **2×** | 3.0e+00 † | 200 ms |" in table
     assert "8 rows, 64 B" in table
     assert "lleaves: reads LightGBM files only" in table
+
+
+def test_figures_of_the_first_page_are_those_of_the_results(benchmarks):
+    start_page = benchmarks["start_page"]
+    page = (FOLDER.parent / "docs" / "start.md").read_text(encoding="utf-8")
+    assert start_page.with_figures(page, FOLDER / "results") == page
+    for what in start_page.SHOWN.values():
+        assert f"| {what} | " in page
+    with pytest.raises(ValueError, match="the page has no <!-- figures:begin"):
+        start_page.with_figures("# A page", FOLDER / "results")
+
+
+def test_the_first_page_shows_the_faster_interface_of_the_library(benchmarks):
+    measure, start_page = benchmarks["measure"], benchmarks["start_page"]
+    result = measure.Result("m", "xgboost", {}, "uniform")
+    result.cells = [
+        measure.Cell(1, 8, "skforge", 8e-6, 5, 1.0),
+        measure.Cell(1, 8, "xgboost", 24e-6, 5, 3.0),
+        measure.Cell(1, 8, "xgboost wrapper", 20e-6, 5, 2.5),
+        measure.Cell(1, 8, "another", 9e-6, 5, 1.1),
+        measure.Cell(2, 8, "xgboost", 9e-6, 5, 1.1),
+    ]
+    assert start_page._cells(result, 8) == "20.0 µs | 8.00 µs, **2.5×**"
 
 
 def test_exports_are_compared_and_numbers_rounded(benchmarks):
