@@ -86,8 +86,8 @@ def pack(
         function returned, which is returned as it is.
     keep_estimator : bool or "auto", default="auto"
         Whether the source model goes along, in a pickle; workers then need its
-        library. "auto": only where rows cannot be taken without it, which is true of
-        XGBoost models with categories and of histogram boosting with categories.
+        library. "auto": only where the model cannot be saved without it, which is true
+        of histogram boosting with categories.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def _packed(wrapper: CompiledForest, keep_estimator: KeepEstimator) -> Artifact:
     check_is_fitted(wrapper)
     lean = copy.copy(wrapper)  # its kernels and entries stay behind
     lean.tuning_result_ = None  # what was tried does not change a prediction
-    if keep_estimator is True or (keep_estimator == "auto" and _asks_source(wrapper)):
+    if keep_estimator is True:
         return _named(pickle.dumps(lean, protocol=5), True)
     try:
         return _named(to_bytes(lean), False)
@@ -147,16 +147,6 @@ def _packed(wrapper: CompiledForest, keep_estimator: KeepEstimator) -> Artifact:
         if keep_estimator is False:
             raise
         return _named(pickle.dumps(lean, protocol=5), True)
-
-
-def _asks_source(wrapper: CompiledForest) -> bool:
-    """Tell whether frames of this model are only understood by its library."""
-    forest = wrapper.forest_
-    return (
-        "estimator_" in vars(wrapper)
-        and forest.source == "xgboost"
-        and int(forest.category_offset[-1]) > 0
-    )
 
 
 def _named(payload: bytes, pickled: bool) -> Artifact:

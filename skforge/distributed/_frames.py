@@ -10,7 +10,12 @@ import numpy as np
 from skforge.exceptions import InvalidInputError
 
 
-def rows_of_frame(frame: Any, names: Sequence[str] | None, categories: bool) -> Any:
+def rows_of_frame(
+    frame: Any,
+    names: Sequence[str] | None,
+    categories: bool,
+    category_names: Sequence[Sequence[str | int]] = (),
+) -> Any:
     """Return a frame under the model's names, its columns numbers or categories.
 
     Parameters
@@ -21,6 +26,9 @@ def rows_of_frame(frame: Any, names: Sequence[str] | None, categories: bool) -> 
         The model's names; None makes them 0, 1, and so on, which no model checks.
     categories : bool
         Whether text may stand for categories.
+    category_names : sequence of sequence of (str or int), default=()
+        For each feature, the names of its categories; a part of a table in which such
+        a column has no value does not say that it holds categories.
 
     Returns
     -------
@@ -35,6 +43,10 @@ def rows_of_frame(frame: Any, names: Sequence[str] | None, categories: bool) -> 
     """
     changed = {}
     for place, dtype in enumerate(frame.dtypes):
+        known = category_names[place] if category_names else ()
+        if len(known) and not _has_value(frame.iloc[:, place]):
+            changed[place] = _all_missing(frame.iloc[:, place], known)
+            continue
         if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
             continue
         if type(dtype).__name__ == "CategoricalDtype":
@@ -47,6 +59,18 @@ def rows_of_frame(frame: Any, names: Sequence[str] | None, categories: bool) -> 
 
     columns = [changed.get(i, frame.iloc[:, i]) for i in range(frame.shape[1])]
     return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
+
+
+def _has_value(column: Any) -> bool:
+    return column.first_valid_index() is not None
+
+
+def _all_missing(column: Any, names: Sequence[str | int]) -> Any:
+    from pandas import Categorical, Series
+
+    codes = np.full(len(column), -1, np.int8)
+    missing = Categorical.from_codes(codes, categories=list(names))
+    return Series(missing, index=column.index)
 
 
 def _column(column: Any, categories: bool) -> Any:
@@ -63,8 +87,8 @@ def _column(column: Any, categories: bool) -> Any:
         if categories:
             return column.astype("category")
         raise InvalidInputError(
-            f"The column {column.name!r} holds text, but the model has no categories; "
-            "encode it as it was encoded for training."
+            f"The column {column.name!r} holds text, but the model knows no "
+            "categories by name; encode it as it was encoded for training."
         )
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         numbers = _numbers_of_objects(column)

@@ -16,6 +16,7 @@ from skforge.distributed._worker import loaded
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
+    from skforge.compiler.forest import Forest
     from skforge.estimators import CompiledForest
 
 
@@ -37,8 +38,11 @@ class Job:
         Columns the model takes.
     feature_names : tuple of str or None
         Their names, where the model knows any.
+    category_names : tuple of tuple of (str or int)
+        For each feature, its categories' names, as ``Forest`` has them.
     categories : bool
-        Whether some features are categories, which frames may hold as text.
+        Whether some features are categories that the model knows by name: frames may
+        hold these as text.
     """
 
     artifact: Artifact
@@ -47,6 +51,7 @@ class Job:
     answer: Answer
     n_features: int
     feature_names: tuple[str, ...] | None
+    category_names: tuple[tuple[str | int, ...], ...]
     categories: bool
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
@@ -74,7 +79,11 @@ class Job:
         """Return the answer to a frame whose columns are the features, in order."""
         if not len(frame):
             return self.answer.empty()
-        return self.of_rows(rows_of_frame(frame, self.feature_names, self.categories))
+        return self.of_rows(
+            rows_of_frame(
+                frame, self.feature_names, self.categories, self.category_names
+            )
+        )
 
     def columns_of(
         self, given: Iterable[Any], wanted: Sequence[Any] | None
@@ -147,8 +156,20 @@ def job(
         described(here, method),
         forest.n_features,
         None if names is None else tuple(names),
-        int(forest.category_offset[-1]) > 0,
+        forest.category_names,
+        _by_name(forest),
     )
+
+
+def _by_name(forest: Forest) -> bool:
+    """Tell whether the model matches categories by name.
+
+    XGBoost and LightGBM that were trained on numbers take the positions in each
+    frame's own list of categories, which is another one in every part of a table.
+    """
+    if forest.source in ("xgboost", "lightgbm"):
+        return bool(forest.category_names)
+    return int(forest.category_offset[-1]) > 0
 
 
 def _listed(names: Sequence[Any]) -> str:

@@ -33,6 +33,7 @@ from skforge.distributed.spark import spark_type
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
+    SourceNeededError,
     UnsupportedModelError,
 )
 
@@ -209,8 +210,8 @@ def test_categories_missing_values_and_text(kind):
         model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1)
     fast = CompiledForest(model.fit(frame, y)).fit(frame)
     work = job(fast, "predict_proba", 1, "auto")
-    # of LightGBM the names of categories are in the forest
-    assert work.artifact.pickled == (kind != "lightgbm")
+    # of the others the names of categories are in the forest
+    assert work.artifact.pickled == (kind == "histogram")
     expected = model.predict_proba(frame)
     same_bits(work.of_frame(frame), expected)
     few = frame[20:40]
@@ -222,6 +223,65 @@ def test_categories_missing_values_and_text(kind):
         frame.x.astype(object).where(frame.x.notna(), None),
     ):
         same_bits(work.of_frame(frame.assign(x=x)), expected)
+    part = frame[:20].assign(c=pd.Categorical([None] * 20, categories=list("pqr")))
+    expected = model.predict_proba(part)
+    for nothing in (np.nan, np.array([None] * 20), pd.Categorical([None] * 20)):
+        same_bits(work.of_frame(part.assign(c=nothing)), expected)
+
+
+def coded(kind):
+    """Return a model of categories that were numbers in training, and these rows."""
+    frame, y = with_categories()
+    X = np.c_[frame.x, frame.c.cat.codes].astype(np.float32)
+    if kind == "xgboost":
+        xgboost = pytest.importorskip("xgboost")
+        model = xgboost.XGBClassifier(
+            n_estimators=4, enable_categorical=True, feature_types=["q", "c"]
+        )
+        return model.fit(X, y), X, frame
+    lightgbm = pytest.importorskip("lightgbm")
+    model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1)
+    return model.fit(X, y, categorical_feature=[1]), X, frame
+
+
+@pytest.mark.parametrize("keep", ["auto", True])
+@pytest.mark.parametrize("kind", ["xgboost", "lightgbm"])
+def test_names_of_categories_are_not_guessed(kind, keep):
+    model, X, frame = coded(kind)
+    fast = CompiledForest(model).fit(X)
+    work = job(fast, "predict_proba", 1, keep)
+    same_bits(work.of_frame(pd.DataFrame(X)), model.predict_proba(X))
+    # each part has a list of names of its own, whose positions are other ones
+    with pytest.raises(InvalidInputError) as error:
+        work.of_frame(frame[frame.c != "p"].assign(c=lambda part: part.c.astype(str)))
+    assert str(error.value) == (
+        "The column 'c' holds text, but the model knows no categories by name; "
+        "encode it as it was encoded for training."
+    )
+    if keep == "auto":
+        with pytest.raises(SourceNeededError):
+            work.of_frame(frame)
+
+
+def test_pickles_are_sent_only_where_nothing_else_can_be():
+    frame, y = with_categories()
+    histogram = HistGradientBoostingClassifier(
+        max_iter=2, categorical_features="from_dtype"
+    ).fit(frame, y)
+    models = {kind: trained(kind) for kind in KINDS}
+    models |= {f"coded {kind}": coded(kind)[:2] for kind in ("xgboost", "lightgbm")}
+    models["histogram"] = histogram, frame
+    for kind, library in (("xgboost", "XGBClassifier"), ("lightgbm", "LGBMClassifier")):
+        made = getattr(pytest.importorskip(kind), library)(n_estimators=2)
+        if kind == "xgboost":
+            made.set_params(enable_categorical=True)
+        models[f"named {kind}"] = made.fit(frame, y), frame
+    forms = {
+        kind: pack(CompiledForest(model, tuning="off").fit(X)).pickled
+        for kind, (model, X) in models.items()
+    }
+    assert len(forms) == len(KINDS) + 5
+    assert [kind for kind, pickled in forms.items() if pickled] == ["histogram"]
 
 
 def test_a_model_that_cannot_leave_its_source_behind():
@@ -236,16 +296,23 @@ def test_a_model_that_cannot_leave_its_source_behind():
     assert pack(named_model(), keep_estimator=True).pickled
 
 
-def test_another_process_needs_neither_the_source_nor_the_estimator(tmp_path):
-    pytest.importorskip("xgboost")
-    model, X = trained("xgboost")
+@pytest.mark.parametrize("categories", [False, True])
+def test_another_process_needs_neither_the_source_nor_the_estimator(
+    tmp_path, categories
+):
+    xgboost = pytest.importorskip("xgboost")
+    if categories:
+        X, y = with_categories()
+        model = xgboost.XGBClassifier(n_estimators=4, enable_categorical=True).fit(X, y)
+    else:
+        model, X = trained("xgboost")
     fast = CompiledForest(model).fit(X)
     work = job(fast, "predict_proba", 1, "auto")
     (tmp_path / "job").write_bytes(pickle.dumps((work, X)))
     code = (
-        "import pickle, sys; work, X = pickle.load(open('job', 'rb'));"
-        "sys.stdout.buffer.write(work.of_frame(X).tobytes());"
-        "assert 'xgboost' not in sys.modules"
+        "import pickle, sys; sys.modules['xgboost'] = None;"  # cannot be imported
+        "work, X = pickle.load(open('job', 'rb'));"
+        "sys.stdout.buffer.write(work.of_frame(X).tobytes())"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, cwd=tmp_path,
@@ -385,8 +452,8 @@ def test_columns_are_found_by_name():
     [
         (
             ["1", "2"],
-            "The column 'rooms' holds text, but the model has no categories; encode "
-            "it as it was encoded for training.",
+            "The column 'rooms' holds text, but the model knows no categories by name; "
+            "encode it as it was encoded for training.",
         ),
         (
             np.array(["2020-01-01", "2020-01-02"], "M8[ns]"),
