@@ -1,12 +1,18 @@
 """Predictions inside Dask, Spark and Ray: skforge against the engine's usual way.
 
     pip install -e '.[bench,distributed]'
-    python benchmarks/engines.py --output results --sizing ../docs/sizing.md
+    cd benchmarks && python engines.py --output results --sizing ../docs/sizing.md
 
 In each engine a cluster of two processes is started here, rows are put into its
 memory, and systems take turns in rounds: skforge's adapter, the library's own
-predict called the way the engine's users do, and a function that does nothing but
-read a column, which is what the engine itself costs. Answers are compared first.
+predict called the way the engine's users do (``map_blocks``, a pandas UDF,
+``map_batches``), in Dask also XGBoost's own two functions for it, and a function that
+does nothing but read a column, which is what the engine itself costs. Every answer is
+compared with the library's first.
+
+All of it takes about a quarter of an hour, ``--rounds 3`` two thirds of that, and
+``--quick`` (few rows, two rounds) five minutes; parts of it are put together with
+``--engines``, ``--models`` and ``--merge``.
 
 Times are those of the wall clock and, since machines are shared, of the CPU: the
 seconds of all processes of the cluster together. (Not called distributed.py: scripts
@@ -18,6 +24,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -97,25 +104,45 @@ def in_dask(n_rows: int, booster: Any, fast: Any) -> Iterator[dict[str, Run]]:
 
         def peer() -> Any:
             return X.map_blocks(
-                lambda b: np.asarray(own(b), np.float64), drop_axis=1, dtype="f8"
+                lambda b: np.asarray(own(b), np.float64),
+                drop_axis=1,
+                meta=np.empty(0),  # else it is called with no rows and no columns
             )
 
-        def check() -> None:
-            ours = predict(artifact, X[:5000], method="predict_raw").compute()
-            np.testing.assert_array_equal(ours, peer()[:5000].compute())
-
-        check()
-        yield {
-            "skforge": lambda: (
-                predict(artifact, X, method="predict_raw").sum(dtype="f8").compute()
-            ),
-            "own": lambda: peer().sum().compute(),
-            "nothing": lambda: (
-                X.map_blocks(lambda b: b[:, 0], drop_axis=1, dtype="f4")
-                .sum(dtype="f8")
-                .compute()
-            ),
+        answers = {
+            "skforge": lambda: predict(artifact, X, method="predict_raw"),
+            "own": peer,
+            **_of_xgboost_dask(client, booster, X),
         }
+        wanted = own(rows_of(n_rows)[:5000])
+        for answer in answers.values():
+            np.testing.assert_array_equal(answer()[:5000].compute(), wanted)
+        answers["nothing"] = lambda: X.map_blocks(
+            lambda b: b[:, 0], drop_axis=1, dtype="f4"
+        )
+        yield {name: _summed(answer) for name, answer in answers.items()}
+
+
+def _summed(answer: Callable[[], Any]) -> Run:
+    return lambda: answer().sum(dtype="f8").compute()
+
+
+def _of_xgboost_dask(client: Any, booster: Any, X: Any) -> dict[str, Any]:
+    """Return what XGBoost itself has for Dask; nothing for other libraries."""
+    if not type(booster).__module__.startswith("xgboost"):
+        return {}
+    from xgboost import dask as xgboost_dask
+
+    # sent once, as its documentation has it for calls that come again
+    sent = client.scatter(booster, broadcast=True)
+    return {
+        "xgboost.dask.predict": lambda: xgboost_dask.predict(
+            client, sent, X, output_margin=True
+        ),
+        "xgboost.dask.inplace_predict": lambda: xgboost_dask.inplace_predict(
+            client, sent, X, predict_type="margin"
+        ),
+    }
 
 
 @contextlib.contextmanager
@@ -184,6 +211,7 @@ def in_ray(n_rows: int, booster: Any, fast: Any) -> Iterator[dict[str, Run]]:
         object_store_memory=600 << 20,
     )
     ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
     data = ray.data.from_numpy(np.array_split(rows_of(n_rows), 8)).materialize()
     artifact, own = pack(fast), own_margin(booster)
 
@@ -214,6 +242,8 @@ def in_ray(n_rows: int, booster: Any, fast: Any) -> Iterator[dict[str, Run]]:
 
 
 ENGINES = {"dask": in_dask, "spark": in_spark, "ray": in_ray}
+#: By how much more rows an engine gets: Ray starts its actors anew for each run.
+LARGER = {"dask": 1, "spark": 1, "ray": 4}
 
 
 # ------------------------------------------------------------ measuring
@@ -266,11 +296,16 @@ def main() -> None:
     parser.add_argument("--models", default="XGBoost,LightGBM")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--quick", action="store_true", help="100,000 rows, two rounds: to see it works"
+    )
     parser.add_argument("--price", type=float, default=0.05, help="of a core-hour")
     parser.add_argument("--output", type=Path, default=Path("results"))
     parser.add_argument("--merge", action="store_true", help="keep what was measured")
     parser.add_argument("--sizing", type=Path, help="page whose table is written anew")
     given = parser.parse_args()
+    if given.quick:
+        given.rows, given.rounds = 100_000, 2
     file = given.output / "distributed.json"
     result: dict[str, Any] = {"rows": given.rows, "features": FEATURES, "cells": []}
     if given.merge and file.exists():
@@ -281,7 +316,8 @@ def main() -> None:
         single = alone(booster, fast, min(given.rows, 400_000))
         result.setdefault("alone", {})[label] = single
         for engine in filter(None, given.engines.split(",")):
-            with ENGINES[engine](given.rows, booster, fast) as runs:
+            n_rows = given.rows * LARGER[engine]
+            with ENGINES[engine](n_rows, booster, fast) as runs:
                 times = measured(runs, given.rounds)
             result["cells"] = [
                 cell
@@ -294,7 +330,7 @@ def main() -> None:
                         "engine": engine,
                         "model": label,
                         "system": system,
-                        "rows": given.rows,
+                        "rows": n_rows,
                         "wall": median(seconds["wall"]),
                         "cpu": median(seconds["cpu"]),
                         "samples": seconds,

@@ -19,6 +19,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     pytest.importorskip("xgboost")
     monkeypatch.syspath_prepend(str(FOLDER))
     before = set(sys.modules)
+    import engines_report
     import export
     import measure
     import remote
@@ -26,7 +27,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import start_page
     import synthetic
 
-    modules = (export, measure, remote, report, start_page, synthetic)
+    modules = (engines_report, export, measure, remote, report, start_page, synthetic)
     found = {m.__name__: m for m in modules}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
@@ -129,6 +130,40 @@ def test_the_first_page_shows_the_faster_interface_of_the_library(benchmarks):
         measure.Cell(2, 8, "xgboost", 9e-6, 5, 1.1),
     ]
     assert start_page._cells(result, 8) == "20.0 µs | 8.00 µs, **2.5×**"
+
+
+def test_engines_are_compared_with_skforge(benchmarks):
+    seconds = {"skforge": 1.0, "own": 3.0, "theirs": 2.0, "nothing": 0.5}
+    cells = [
+        {
+            "engine": "dask",
+            "model": "M",
+            "system": system,
+            "rows": 1_000_000,
+            "wall": wall,
+            "cpu": 2 * wall,
+            "samples": {"wall": [wall]},
+        }
+        for system, wall in seconds.items()
+    ]
+    facts = {"target": "t", "python": "3", "packages": {}, "load_average": 0.0}
+    result = {
+        "cells": cells,
+        "features": 20,
+        "price": 1.0,
+        "machine": {**facts, "measured": "now"},
+        "alone": {"M": {"skforge": 1e-6, "own": 4e-6}},
+    }
+    report = benchmarks["engines_report"]
+    text = report.to_markdown(result)
+    start = "| dask | M | 1,000,000 | 1 |"
+    assert f"{start} skforge | 1,000,000 | 2.00 | 1.00 |  |" in text
+    assert f"{start} own | 333,333 | 6.00 | 5.00 | wall 3.00×, CPU 3.00× |" in text
+    assert f"{start} theirs | 500,000 | 4.00 | 3.00 | wall 2.00×, CPU 2.00× |" in text
+    assert f"{start} nothing | 2,000,000 | 1.00 | – |  |" in text
+    sizes = report.sizing(result)
+    assert "| dask | M | theirs | 250,000 |" in sizes
+    assert "nothing" not in sizes
 
 
 def test_exports_are_compared_and_numbers_rounded(benchmarks):
