@@ -6,9 +6,8 @@ file, data file or schedule.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +21,7 @@ from rich.text import Text
 
 from skforge import __version__
 from skforge._cli_data import Rows, load_rows, load_schedule
+from skforge._cli_errors import MISMATCH, OneLineGroup, reported
 from skforge._cli_export import export_file
 from skforge._cli_inspect import level_text
 from skforge._cli_report import (
@@ -34,15 +34,14 @@ from skforge._cli_report import (
     speed,
 )
 from skforge._cli_sources import reference_pair, source_pair
-from skforge._cli_tune import is_own, own_text, plot_file, tune_file
-from skforge.exceptions import SkforgeError, VerificationError
+from skforge._cli_tune import is_own, own_text, plot_file, refuse_own, tune_file
+from skforge.exceptions import InvalidInputError, SkforgeError, VerificationError
 
 if TYPE_CHECKING:
     from skforge.compiler.forest import Forest
 
-MISMATCH, BAD_USAGE = 1, 2
-
 app = typer.Typer(
+    cls=OneLineGroup,
     help="Compile tree ensembles without changing one bit of a prediction.",
     no_args_is_help=True,
     add_completion=False,
@@ -84,18 +83,6 @@ def main() -> None:
     app(prog_name="skforge")
 
 
-@contextmanager
-def _reported() -> Iterator[None]:
-    """Turn the errors that users can mend into one red message and an exit code."""
-    try:
-        yield
-    except SkforgeError as error:
-        text = Text(f"error: {error}", style="red")
-        Console(stderr=True).print(text, soft_wrap=True)
-        mismatch = isinstance(error, VerificationError)
-        raise typer.Exit(MISMATCH if mismatch else BAD_USAGE) from error
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"skforge {__version__}")
@@ -120,7 +107,7 @@ def _root(
 @app.command()
 def demo(seconds: SecondsOption = 1.0) -> None:
     """Train a model, compile it, prove equal predictions and compare the speed."""
-    with _reported():
+    with reported():
         _demo(Console(), seconds)
 
 
@@ -140,7 +127,7 @@ def bench(
 ) -> None:
     """Compile a model file, prove equal predictions and compare the speed."""
     sizes = _sizes(batch_sizes)
-    with _reported():
+    with reported():
         good = _bench(
             Console(), model_file, data, columns, sizes, schedule, target, seconds
         )
@@ -172,8 +159,13 @@ def inspect(
 
     Of a file that skforge saved, "tuning" shows how its schedules were found.
     """
-    with _reported():
-        if is_own(model_file) and schedule is None:
+    with reported():
+        if is_own(model_file):
+            if schedule is not None or target != "cpu":
+                raise InvalidInputError(
+                    f"{model_file.name} has its schedules and its target; inspect the "
+                    "model it was made from with --schedule or --target."
+                )
             typer.echo(own_text(model_file, level, rows))
             return
         from skforge import Target, load_forest
@@ -214,14 +206,14 @@ def tune(
         Path | None, typer.Option(help="Where results are kept and looked up.")
     ] = None,
     n_jobs: Annotated[int, typer.Option(help="Threads of one call; -1: all.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of all chance.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of all chance.")] = 0,
     verbose: Annotated[
-        int, typer.Option(help="0: nothing, 1: progress, 2: every candidate.")
+        int, typer.Option(min=0, help="0: nothing, 1: progress, 2: every candidate.")
     ] = 1,
 ) -> None:
     """Search the fastest schedules of a model file on this machine."""
     sizes = None if batch_sizes is None else _sizes(batch_sizes)
-    with _reported():
+    with reported():
         tune_file(
             Console(),
             model_file,
@@ -266,7 +258,7 @@ def export(
 ) -> None:
     """Write a model file as a C library that needs no Python."""
     sizes = None if batch_sizes is None else _sizes(batch_sizes)
-    with _reported():
+    with reported():
         export_file(
             Console(),
             model_file,
@@ -292,7 +284,7 @@ def plot(
     ] = "distribution",
 ) -> None:
     """Draw how the schedules of a tuned .skforge file were found."""
-    with _reported():
+    with reported():
         plot_file(model_file, kind, output)
 
 
@@ -323,9 +315,15 @@ def _bench(
 
     Target.host()  # loads LLVM, which is not compile time
     start = perf_counter()
+    refuse_own(model_file)
     forest = load_forest(model_file)
     read = perf_counter() - start
+    _check_memory(max(sizes), forest)
     rows = _drawn_rows(forest)
+    if data is None and columns is not None:
+        raise InvalidInputError(
+            "--columns chooses columns of --data, which is missing."
+        )
     if data is not None:
         rows = {f"of {data.name}": load_rows(data, forest, columns), **rows}
     module = compile_forest(forest, schedule=load_schedule(schedule), target=target)
@@ -342,6 +340,17 @@ def _bench(
     good = check(console, [reference_pair(module)], rows)
     own_speed(console, "predict_raw", module.predict_raw, X, sizes, seconds=seconds)
     return good
+
+
+def _check_memory(n_rows: int, forest: Forest) -> None:
+    """Refuse a batch that this machine cannot hold twice."""
+    needed = 2 * n_rows * forest.n_features * forest.input_dtype.itemsize
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise InvalidInputError(
+            f"A batch of {n_rows:,} rows needs about {needed / 1e9:,.0f} GB of memory, "
+            f"and this machine has {there / 1e9:,.0f} GB; use a smaller batch size."
+        )
 
 
 def _demo(console: Console, seconds: float) -> None:

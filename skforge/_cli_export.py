@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from skforge._cli_tune import is_own
+from skforge.exceptions import InvalidInputError
 
 
 def export_file(
@@ -28,7 +29,15 @@ def export_file(
 
     own = is_own(model_file)
     model = skforge.load(model_file) if own else skforge.load_forest(model_file)
-    folder = skforge.export(model, output, kind, targets, **options)
+    try:
+        folder = skforge.export(model, output, kind, targets, **options)
+    except InvalidInputError as error:
+        text = str(error).replace("overwrite=True", "--overwrite")
+        raise InvalidInputError(text) from error
+    except OSError as error:
+        raise InvalidInputError(
+            f"{output} cannot be written: {error.strerror}."
+        ) from error
     for file in sorted(folder.iterdir()):
         line = f"{output / file.name}  {file.stat().st_size:,} bytes"
         console.print(line, soft_wrap=True)

@@ -58,6 +58,8 @@ def level_text(
         known = ", ".join([*LEVELS, *passes])
         raise ValueError(f"{level!r} is no level; use one of {known}.")
     texts: tuple[str, ...] = ("cuda", "ptx") if target.is_gpu else ("llvm", "asm")
+    if target.kind == "hip":
+        texts = ("cuda",)  # as HIP has it; PTX is NVIDIA's
     if target.kind == "emulated":
         texts = ("llvm", "asm", "cuda", "ptx")
     if level in LEVELS[5:] and level not in texts:

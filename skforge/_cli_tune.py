@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from skforge._cli_data import load_rows
+from skforge._cli_errors import check_output
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -38,6 +39,17 @@ def tune_file(
     from skforge.compiler.reference import draw_rows
     from skforge.tuning import Tuner
 
+    refuse_own(model_file)
+    if output is not None:
+        check_output(output, ".skforge")
+    if records is not None:
+        check_output(records)
+    if n_jobs == 0:
+        raise InvalidInputError("--n-jobs is a number of threads, or -1; not 0.")
+    if data is None and columns is not None:
+        raise InvalidInputError(
+            "--columns chooses columns of --data, which is missing."
+        )
     forest = load_forest(model_file)
     if data is None:
         rows: Any = draw_rows(forest, 1024, seed)
@@ -64,6 +76,15 @@ def tune_file(
 def is_own(path: Path) -> bool:
     """Tell whether a file is one that ``skforge.save`` wrote, by its name."""
     return path.suffix.lower() == ".skforge"
+
+
+def refuse_own(path: Path) -> None:
+    """Refuse a file that ``skforge.save`` wrote, where a source's is needed."""
+    if is_own(path):
+        raise InvalidInputError(
+            f"{path.name} is a file of skforge's own; name the model file it was made "
+            "from."
+        )
 
 
 def own_text(path: Path, level: str, n_rows: int | None) -> str:
@@ -93,6 +114,13 @@ def result_of(path: Path) -> TuningResult:
 
 def plot_file(path: Path, kind: str, output: Path) -> None:
     """Draw the tuning result of a saved model to an image file."""
+    if not is_own(path):
+        raise InvalidInputError(
+            f"{path.name} is no .skforge file; python -m skforge tune makes one."
+        )
+    if not output.suffix:
+        raise InvalidInputError(f"{output} does not end in .png, .svg or .pdf.")
+    check_output(output)
     axes = result_of(path).plot(kind)
     try:
         axes.figure.savefig(output)

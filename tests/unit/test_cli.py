@@ -140,6 +140,49 @@ def test_csv_columns_are_found_by_name(tmp_path, two_columns):
     assert load_rows(path, two_columns).tolist() == [[2, 1]]
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_words_are_refused_in_columns_of_the_model_alone(tmp_path, two_columns, ending):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    path = tmp_path / f"x.{ending}"
+
+    def write(**columns):
+        frame = pandas.DataFrame(columns)
+        if ending == "csv":
+            frame.to_csv(path, index=False)
+        else:
+            frame.to_parquet(path)
+
+    write(who=["Ann", None], size=[1.5, None], age=[3, 4])
+    X = load_rows(path, two_columns)
+    np.testing.assert_array_equal(X, [[3, 1.5], [4, np.nan]])
+    write(who=["Ann", "Bo"], size=[1.5, 2.5], age=[None, "old"])
+    where = "line 3" if ending == "csv" else "column 'age'"
+    assert refusal(path, two_columns) == (
+        f"x.{ending} cannot be read as a table of numbers: {where} has 'old', which is "
+        "no number; encode it as it was encoded for training."
+    )
+
+
+def test_cells_of_a_csv_file(tmp_path, two_columns):
+    path = tmp_path / "x.csv"
+    path.write_text('\ufeffage,"size"\r\n NA ,"1e3"\r\n\r\nnull,-inf\r\n', "utf-8")
+    X = load_rows(path, two_columns)
+    np.testing.assert_array_equal(X, [[np.nan, 1000], [np.nan, -np.inf]])
+
+
+def test_names_that_lightgbm_made_up_are_not_looked_for(tmp_path, two_columns):
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n")
+    two_columns.feature_names = ("Column_0", "Column_1")
+    assert load_rows(path, two_columns).tolist() == [[1, 2]]
+    two_columns.feature_names = ("a", "c")
+    assert refusal(path, two_columns) == (
+        "x.csv lacks columns of the model: 'c'. To take columns by their place, give "
+        "--columns 0:2."
+    )
+
+
 def test_parquet_rows(tmp_path, two_columns):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow", exc_type=ImportError)
