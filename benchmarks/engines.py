@@ -10,9 +10,10 @@ predict called the way the engine's users do (``map_blocks``, a pandas UDF,
 does nothing but read a column, which is what the engine itself costs. Every answer is
 compared with the library's first.
 
-All of it takes about a quarter of an hour, ``--rounds 3`` two thirds of that, and
-``--quick`` (few rows, two rounds) five minutes; parts of it are put together with
-``--engines``, ``--models`` and ``--merge``.
+By small runs, all of it takes 15 to 20 minutes on a quiet machine of two cores,
+``--rounds 3`` two thirds of that, and ``--quick`` (few rows, two rounds) five, most of
+them the start of clusters; parts of it are put together with ``--engines``,
+``--models`` and ``--merge``.
 
 Times are those of the wall clock and, since machines are shared, of the CPU: the
 seconds of all processes of the cluster together. (Not called distributed.py: scripts
