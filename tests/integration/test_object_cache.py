@@ -71,6 +71,22 @@ def objects(folder):
     return sorted(folder.iterdir())
 
 
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="has no entries")
+def test_entries_of_other_forests_share_an_object(compiled):
+    """No address of a process, a table or labels is in the code of an entry."""
+    X, y = make_classification(n_samples=60, n_features=4, random_state=0)
+    names = np.array(["no", "yes"])
+    for seed in (0, 1):
+        forest = RandomForestClassifier(3, max_depth=4, random_state=seed).fit(X, y)
+        module = compile_forest(load_forest(forest), Schedule())
+        module.compile_all()
+        entry = module.entry("labels", classes=names)
+        assert entry is not None
+        assert (entry(X.astype(np.float32)) == names[forest.predict(X)]).all()
+    texts = [text for (text,) in compiled]
+    assert sum("@skf_entry" in text for text in texts) == 1
+
+
 def test_an_object_is_compiled_once(folder, compiled):
     assert [added(1), added(1), added(2), added(1)] == [101, 101, 102, 101]
     assert len(compiled) == 2

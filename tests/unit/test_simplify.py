@@ -171,3 +171,46 @@ def test_branches_switches_and_loops_of_known_course_are_inlined(
     b.for_(b.const(3), b.const(3), b.const(1), lambda i, _: b.store(OUT, i, i))
     b.store(OUT, b.const(2), total)
     golden(print_lir(simplified(b, N, OUT)), "inlined")
+
+
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [
+        (lambda b: b.const(77), ["Const"]),
+        (lambda b: b.mul(N, N), ["mul"]),  # no constant: takes a second walk
+    ],
+)
+def test_what_leaves_a_loop_is_not_made_again_in_its_branches(
+    made: Callable[[Builder], Value], kept: list[str]
+) -> None:
+    b = Builder()
+    zero, cond = b.const(0), b.compare("lt", N, b.const(3))
+
+    def body(var: Value, _: tuple[Value, ...]) -> None:
+        b.if_(cond, lambda: b.store(OUT, var, made(b)))
+        b.for_(zero, N, b.const(1), lambda i, _: b.store(OUT, i, made(b)))
+        b.store(OUT, zero, made(b))
+
+    b.for_(zero, N, b.const(1), body)
+    function = simplified(b, N, OUT)
+    others = ["Const", "Const", "Compare", "Const"]
+    assert sorted(ops(function)) == sorted(others + kept)
+    lets = [stmt for stmt in function.body if isinstance(stmt, lir.Let)]
+    assert len(lets) == len(ops(function))  # all before the loop
+
+
+def test_a_hoisted_operation_serves_the_loops_after_it() -> None:
+    b = Builder()
+    for _ in range(2):
+        b.for_(
+            b.const(0), N, b.const(1), lambda i, _: b.store(OUT, i, b.mul(N, N)), ()
+        )
+    assert ops(simplified(b, N, OUT)).count("mul") == 1
+
+
+def test_bounds_of_loops_that_vanish_vanish() -> None:
+    b = Builder()
+    hi = b.mul(N, N)
+    b.for_(b.const(0), hi, b.const(1), lambda i, _: None)
+    b.if_(b.compare("lt", hi, N), lambda: None)
+    assert simplified(b, N).body == ()

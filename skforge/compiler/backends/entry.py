@@ -206,21 +206,24 @@ def build_entry(
     assert api is not None
     symbols = dict(_python_symbols())
     symbols["skf_empty"], symbols["skf_descr"] = api.empty, api.descr_from_type
+    symbols["skf_ndarray"], symbols["skf_none"] = api.array_type, id(None)
     holder = _Holder(table)
-    words = ctypes.addressof(holder.words)
+    symbols["skf_table"] = table.address
+    symbols["skf_owner"] = ctypes.addressof(holder.words)
+    symbols["skf_take"] = id(None)
     if classes is not None:
-        kind = replace(kind, **_labels(classes, holder.kept))
-    text = write(kind, table.address, api.array_type, words)
-    holder.jit = compile_functions([text], target, symbols)
+        kind = replace(kind, **_labels(classes))
+        if kind.takes:
+            holder.kept.append(classes.take)
+            symbols["skf_take"] = id(holder.kept[-1])
+    holder.jit = compile_functions([write(kind)], target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 
 
-def _labels(classes: Any, kept: list[object]) -> dict[str, Any]:
+def _labels(classes: Any) -> dict[str, Any]:
     """Return how places of classes become labels: by a table, or by NumPy's take."""
     if classes.dtype != np.int64 or len(classes) > MAX_LABELS:
-        take = classes.take
-        kept.append(take)
-        return {"take": id(take)}
+        return {"takes": True}
     if np.array_equal(classes, np.arange(len(classes))):
         return {}  # a label is its place
     return {"labels": tuple(classes.tolist())}

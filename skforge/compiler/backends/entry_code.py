@@ -22,37 +22,31 @@ DTYPE_CODES = {
 }
 
 
-def write(kind: EntryKind, table: int, array_type: int, method: int) -> str:
-    """Return the module of an entry point.
+def write(kind: EntryKind) -> str:
+    """Return the module of an entry point; no address of this process is in it.
 
     Parameters
     ----------
     kind : EntryKind
         What it computes.
-    table : int
-        Address of the kernels' table.
-    array_type : int
-        Address of ``numpy.ndarray``.
-    method : int
-        Address of two words: the object whose method it is, and the function behind
-        the method, called where the entry declines; 0 and 0 where it is no method.
 
     Returns
     -------
     str
-        It declares ``skf_*`` functions of CPython, NumPy and the C library.
+        It declares ``skf_*`` functions of CPython, NumPy and the C library, and
+
+        - ``skf_table``, the kernels' table, and ``skf_none``, ``skf_ndarray`` and
+          ``skf_take``, Python's None, NumPy's class of arrays, and a function that
+          makes labels of places;
+        - ``skf_method``'s two words ``skf_owner``: the object whose method it is, and
+          the function behind the method, called where the entry declines; 0 and 0
+          where it is no method.
     """
-    return _Writer(kind, table, array_type, method).text()
+    return _Writer(kind).text()
 
 
 class _Writer(ResultWriter):
     """Writes the LLVM text of one entry point."""
-
-    def __init__(
-        self, kind: EntryKind, table: int, array_type: int, method: int
-    ) -> None:
-        super().__init__(kind)
-        self.table, self.array_type, self.method = table, array_type, method
 
     def text(self) -> str:
         """Return the module."""
@@ -66,6 +60,11 @@ class _Writer(ResultWriter):
         if not self.in_place:
             most = min(most, MAX_SCRATCH // k.n_outputs)
         return f"""
+@skf_table = external global i64
+@skf_owner = external global [2 x i64]
+@skf_ndarray = external global i8
+@skf_none = external global i8
+@skf_take = external global i8
 declare ptr @skf_vectorcall(ptr, ptr, i64, ptr)
 declare ptr @skf_call(ptr, ...)
 declare void @skf_decref(ptr)
@@ -89,7 +88,7 @@ entry:
   %dims = alloca [2 x i64], align 16
   %slots = alloca [{MAX_SLOTS + 4} x i64], align 16
 {_field("type", "arg", OB_TYPE, "i64")}
-  %is.array = icmp eq i64 %type, {self.array_type}
+  %is.array = icmp eq i64 %type, ptrtoint (ptr @skf_ndarray to i64)
   br i1 %is.array, label %look, label %decline
 look:
 {_field("ndim", "arg", ARRAY_NDIM, "i32")}
@@ -129,7 +128,7 @@ matrix:
   br i1 %fits, label %range, label %decline
 range:
 {self._pick_range()}
-  %kernel.at = getelementptr i64, ptr inttoptr (i64 {self.table} to ptr), i64 %base
+  %kernel.at = getelementptr i64, ptr @skf_table, i64 %base
   %kernel.int = load atomic i64, ptr %kernel.at acquire, align 8
   %ready = icmp ne i64 %kernel.int, 0
   br i1 %ready, label %precision, label %decline
@@ -202,13 +201,12 @@ decline:
 return:
   ret ptr %found
 none:
-  %nothing = inttoptr i64 {id(None)} to ptr
-  call void @skf_incref(ptr %nothing)
-  ret ptr %nothing
+  call void @skf_incref(ptr @skf_none)
+  ret ptr @skf_none
 }}
 
 define ptr @skf_method(ptr %self, ptr %args, i64 %nargs, ptr %names) {{
-  %owner = load i64, ptr inttoptr (i64 {self.method} to ptr)
+  %owner = load i64, ptr @skf_owner
   %is.two = icmp eq i64 %nargs, 2
   %is.plain = icmp eq ptr %names, null
   %is.call = and i1 %is.two, %is.plain
@@ -226,7 +224,8 @@ try:
 return:
   ret ptr %found
 ask:
-  %function = load ptr, ptr inttoptr (i64 {self.method + 8} to ptr)
+  %function.at = getelementptr i64, ptr @skf_owner, i64 1
+  %function = load ptr, ptr %function.at
   %answer = call ptr @skf_vectorcall(ptr %function, ptr %args, i64 %nargs, ptr %names)
   ret ptr %answer
 }}

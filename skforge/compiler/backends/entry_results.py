@@ -302,11 +302,10 @@ score:
         )
 
     def _return(self) -> str:
-        if not self.k.take:
+        if not self.k.takes:
             return "return:\n  ret ptr %out"
-        return f"""return:
-  %take = inttoptr i64 {self.k.take} to ptr
-  %taken = call ptr (ptr, ...) @skf_call(ptr %take, ptr %out, ptr null)
+        return """return:
+  %taken = call ptr (ptr, ...) @skf_call(ptr @skf_take, ptr %out, ptr null)
   call void @skf_decref(ptr %out)
   %is.taken = icmp ne ptr %taken, null
   br i1 %is.taken, label %give, label %forget

@@ -105,7 +105,7 @@ class EntryKind:
     gil_rows: int  # from this many the GIL is released
     method_rows: int  # more are left to the function behind a method
     labels: tuple[int, ...] = ()  # int64 values in place of numbers of classes
-    take: int = 0  # a Python function of those numbers, whose result is the answer
+    takes: bool = False  # a Python function makes the answer of those numbers
 
 
 def steps(forest: Forest, output: Output) -> Steps | None:

@@ -289,20 +289,18 @@ def compile_functions(
     target : Target
         The host, or any CPU whose features the host has.
     symbols : mapping of str to int, optional
-        Addresses of functions that the text declares; others are looked up in this
-        process.
+        Addresses of what the text declares; others are looked up in this process. A
+        text with addresses in it would be of no use to the next process, which is to
+        find its object in the cache.
     """
     target.check_runs_here()
     texts, names = _texts(sources, target)
     with _llvm() as binding:
-        if symbols is None:
-            key = _object_key(texts, target)
-            binary = object_cache.find(key)
-            if binary is None:
-                binary = _object(texts, target)
-                object_cache.store(key, binary)
-        else:  # addresses of this process: no other has a use for it
+        key = _object_key(texts, target)
+        binary = object_cache.find(key)
+        if binary is None:
             binary = _object(texts, target)
+            object_cache.store(key, binary)
         return _load(binding, target, names, texts, binary, symbols or {})
 
 

@@ -43,21 +43,28 @@ _FLOAT: dict[lir.BinaryOp, str] = {
 def emit_let(w: Writer, stmt: lir.Let) -> None:
     """Write one operation and bind its result."""
     value, op = stmt.value, stmt.op
-    match op:
-        case lir.Const(value=number):
-            w.bind_constant(value, number)
-        case lir.Unary():
-            _unary(w, value, op)
+    match op:  # the most frequent ones first
         case lir.Binary():
             _binary(w, value, op)
             _note_multiple(w, value, op)
+        case lir.Load(buffer=buffer, index=index):
+            _load(w, value, buffer, index)
+        case lir.Const(value=number):
+            w.bind_constant(value, number)
+        case lir.LoadPlane(table=table, index=index):
+            planes.load_plane(w, value, table, index)
+        case lir.PlaneMux(select=select, a=a, b=b):
+            mixed = planes.mux(w, value.type, w.use(select), w.use(a), w.use(b))
+            w.bind(value.name, mixed)
+        case lir.Convert(a=a):
+            _convert(w, value, a)
+        case lir.Unary():
+            _unary(w, value, op)
         case lir.Compare(op=name, a=a, b=b, unordered=unordered):
             code = compare_code(name, element_of(a.type), unordered)
             w.bind_value(value, f"{code} {w.typed(a)}, {w.use(b)}")
         case lir.Select(cond=cond, a=a, b=b):
             w.bind_value(value, f"select {w.typed(cond)}, {w.typed(a)}, {w.typed(b)}")
-        case lir.Convert(a=a):
-            _convert(w, value, a)
         case lir.Bitcast(a=a):
             if type_text(a.type) == type_text(value.type):
                 w.bind(value.name, w.use(a))
@@ -97,8 +104,6 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             whole = int_of_width(a.type)
             bits = w.let(f"bitcast {w.typed(a)} to {whole}")
             w.bind_value(value, f"icmp ne {whole} {bits}, 0")
-        case lir.Load(buffer=buffer, index=index):
-            _load(w, value, buffer, index)
         case lir.Gather():
             _gather(w, value, op)
         case lir.CompareToPlane():
@@ -107,11 +112,6 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             planes.plane_binary(w, value, name, a, b)
         case lir.PlaneNot(a=a):
             w.bind_value(value, f"xor {w.typed(a)}, {planes.all_ones(value.type)}")
-        case lir.PlaneMux(select=select, a=a, b=b):
-            mixed = planes.mux(w, value.type, w.use(select), w.use(a), w.use(b))
-            w.bind(value.name, mixed)
-        case lir.LoadPlane(table=table, index=index):
-            planes.load_plane(w, value, table, index)
         case lir.FoldTree():
             planes.fold_tree(w, value, op)
         case lir.PlanesToIndex(planes=bits):

@@ -122,7 +122,9 @@ class Writer:
 
     def bind_value(self, value: lir.Value, text: str) -> None:
         """Append an instruction whose result is ``value``."""
-        self.bind(value.name, self.let(text, own_name(value)))
+        name = own_name(value)
+        self.bind(value.name, name)
+        self.lines.append(f"  {name} = {text}")
 
     def bind_constant(self, value: lir.Value, number: int | float | bool) -> None:
         """Let ``value`` be a constant, which costs no instruction."""
@@ -147,6 +149,9 @@ class Writer:
 
     def use(self, value: lir.Value) -> str:
         """Return the operand of a value, without its type."""
+        found = self._operands.get(value.name)
+        if found is not None:
+            return found
         text = type_text(value.type)
         memory = text
         if element_of(value.type) == lir.BOOL:

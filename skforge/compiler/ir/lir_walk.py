@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from skforge.compiler.ir import lir
@@ -16,6 +17,8 @@ _BINDS = {"var", "params", "results"}
 VALUE_TYPES = ("Value", "Value | None", "tuple[Value, ...]")
 _operand_fields: dict[type[Any], tuple[str, ...]] = {}
 _buffer_fields: dict[type[Any], tuple[str, ...]] = {}
+_readers: dict[type[Any], Callable[[Any], tuple[Value, ...]]] = {}
+_scalar_readers: dict[type[Any], Callable[[Any], Any]] = {}
 
 
 def _operand_names(node: Any) -> tuple[str, ...]:
@@ -32,16 +35,49 @@ def _operand_names(node: Any) -> tuple[str, ...]:
     return found
 
 
-def operands(op: Op) -> list[Value]:
+def operands(op: Op) -> tuple[Value, ...]:
     """Return the values an operation reads."""
+    reader = _readers.get(type(op))
+    if reader is None:
+        reader = _readers[type(op)] = _reader_of(type(op), _operand_names(op))
+    return reader(op)
+
+
+def _reader_of(
+    kind: type[Any], names: tuple[str, ...]
+) -> Callable[[Any], tuple[Value, ...]]:
+    """Return the function that reads a class's operands, the fastest there is."""
+    if not names:
+        return lambda op: ()
+    if any(f.type != "Value" for f in fields(kind) if f.name in names):
+        return lambda op: _listed(op, names)
+    read: Callable[[Any], Any] = attrgetter(*names)
+    if len(names) == 1:
+        return lambda op: (read(op),)
+    return read
+
+
+def _listed(op: Any, names: tuple[str, ...]) -> tuple[Value, ...]:
     found: list[Value] = []
-    for name in _operand_names(op):
+    for name in names:
         part = getattr(op, name)
         if isinstance(part, Value):
             found.append(part)
         elif part is not None:
             found.extend(part)
-    return found
+    return tuple(found)
+
+
+def scalars_of(op: Op) -> Any:
+    """Return the fields of an operation that hold no values: kinds, lanes, flags."""
+    kind = type(op)
+    reader = _scalar_readers.get(kind)
+    if reader is None:
+        operand_names = _operand_names(op)
+        names = [f.name for f in fields(kind) if f.name not in operand_names]
+        reader = attrgetter(*names) if names else lambda op: None
+        _scalar_readers[kind] = reader
+    return reader(op)
 
 
 def buffers_of(op: Op) -> list[Buffer]:
@@ -78,7 +114,7 @@ def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
     return replace(node, **changes) if changes else node  # type: ignore[type-var]
 
 
-def operands_of_stmt(stmt: Stmt) -> list[Value]:
+def operands_of_stmt(stmt: Stmt) -> Sequence[Value]:
     """Return the values a statement reads: operands, conditions and yields."""
     found: list[Value] = []
 

@@ -278,13 +278,12 @@ class Lowering:
 
     def _loop(self, loop: mir.Loop) -> None:
         k = self._k
-        lo, step = k.size(loop.start), k.size(loop.step)
-        hi = k.bound(loop.bounds)
         match loop.kind:
-            case "serial" | "vector":
-                self._grouped(loop, lo, hi, step)
-            case "parallel":
-                self._parallel(loop, lo, hi, step)
+            case "serial" | "vector" | "parallel":
+                lo, step = k.size(loop.start), k.size(loop.step)
+                hi = k.bound(loop.bounds)
+                lower = self._parallel if loop.kind == "parallel" else self._grouped
+                lower(loop, lo, hi, step)
             case "block" if loop.root == "tree":
                 self._all_trees(loop)
             case "block":

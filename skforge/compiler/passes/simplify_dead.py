@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from skforge.compiler.ir import lir
 from skforge.compiler.ir.lir import Body, Stmt
-from skforge.compiler.ir.lir_walk import operands_of_stmt
+from skforge.compiler.ir.lir_walk import operands, operands_of_stmt
 
 
 def drop_dead(body: Body, live: set[str] | None = None) -> Body:
@@ -20,26 +20,29 @@ def drop_dead(body: Body, live: set[str] | None = None) -> Body:
                 # Every thread of a warp must reach its reduction.
                 if value.name not in live and not isinstance(op, lir.WarpReduce):
                     continue
-                live.update(v.name for v in operands_of_stmt(stmt))
+                for operand in operands(op):
+                    live.add(operand.name)
                 kept.append(stmt)
                 continue
             case lir.While(before=before, body=inner):
-                live.update(v.name for v in operands_of_stmt(stmt))
+                _read(stmt, live)
                 inner = drop_dead(inner, live)
                 stmt = replace(stmt, before=drop_dead(before, live), body=inner)
-            case lir.If(then=then, orelse=orelse):
-                live.update(v.name for v in operands_of_stmt(stmt))
+            case lir.If(then=then, orelse=orelse, results=results):
+                if results:
+                    _read(stmt, live)
                 then, orelse = drop_dead(then, live), drop_dead(orelse, live)
-                if not (then or orelse or stmt.results):
+                if not (then or orelse or results):
                     continue
                 stmt = replace(stmt, then=then, orelse=orelse)
             case lir.Switch(cases=cases):
-                live.update(v.name for v in operands_of_stmt(stmt))
+                _read(stmt, live)
                 stmt = replace(stmt, cases=tuple(drop_dead(c, live) for c in cases))
-            case lir.For(body=inner):
-                live.update(v.name for v in operands_of_stmt(stmt))
+            case lir.For(body=inner, results=results):
+                if results:
+                    _read(stmt, live)
                 inner = drop_dead(inner, live)
-                if not (inner or stmt.results):
+                if not (inner or results):
                     continue
                 stmt = replace(stmt, body=inner)
             case lir.ParallelFor(body=inner):
@@ -51,6 +54,10 @@ def drop_dead(body: Body, live: set[str] | None = None) -> Body:
                 stmt = replace(stmt, body=drop_dead(inner, live))
             case _:
                 pass
-        live.update(v.name for v in operands_of_stmt(stmt))
+        _read(stmt, live)
         kept.append(stmt)
     return tuple(reversed(kept))
+
+
+def _read(stmt: Stmt, live: set[str]) -> None:
+    live.update(v.name for v in operands_of_stmt(stmt))

@@ -22,27 +22,30 @@ from skforge.compiler.ir.lir import Const, Op, Scalar, Type, Value
 from skforge.compiler.ir.lir_walk import map_operands, operands
 
 Constants = Mapping[str, Const]
-_FOLDED = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert, lir.Bitcast)
 _COMMUTES = ("add", "mul", "and", "or", "xor", "min", "max")
 
 
 def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
     """Return the constant or the operand that ``op`` always equals, if any."""
     match op:
+        case lir.Binary(op=kind, a=a, b=b):
+            # Most operands are no constants, and then this is all there is to ask.
+            if a.name in constants or b.name in constants or a.name == b.name:
+                found = _identity(kind, a, b, type_, constants)
+                return _fold(op, type_, constants) if found is None else found
+            return None
         case lir.Splat(a=a):
             return constants.get(a.name)
         case lir.Select(cond=cond, a=a, b=b):
-            if a == b:
+            if a.name == b.name:
                 return a
             if cond.name in constants and cond.type == lir.BOOL:
                 return a if constants[cond.name].value else b
-        case lir.Binary(op=kind, a=a, b=b):
-            found = _identity(kind, a, b, type_, constants)
-            if found is not None:
-                return found
+            return _fold(op, type_, constants)
+        case lir.Compare() | lir.Convert() | lir.Unary() | lir.Bitcast():
+            return _fold(op, type_, constants)
         case _:
-            pass
-    return _fold(op, type_, constants)
+            return None
 
 
 def _identity(
@@ -73,14 +76,15 @@ def _identity(
     return None
 
 
-def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
-    if not isinstance(op, _FOLDED) or not isinstance(type_, Scalar):
+def _fold(op: PureOp, type_: Type, constants: Constants) -> Const | None:
+    values = operands(op)
+    for value in values:
+        if value.name not in constants or not isinstance(value.type, Scalar):
+            return None
+    if not isinstance(type_, Scalar):
         return None
     if isinstance(op, lir.Unary) and op.op == "exp":
         return None  # left to the machine that runs it
-    values = operands(op)
-    if not all(v.name in constants and isinstance(v.type, Scalar) for v in values):
-        return None
     if isinstance(op, lir.Convert) and op.a.type.is_float and not type_.is_float:  # type: ignore[union-attr]
         return None  # may be out of range, where any value is right
     args = [constant(constants[v.name].value, v.type) for v in values]
