@@ -116,6 +116,19 @@ def test_code_does_not_grow_with_the_predicates(level: str) -> None:
     assert abs(lines(2, 155, 248, 155) - lines(9, 248, 155, 496, 248, 3, 7)) <= 4
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("sums", ["float32", "float64"])
+def test_code_does_not_grow_with_the_outputs_of_a_leaf(level: str, sums: str) -> None:
+    """A random forest of 400 classes took a minute and a half to compile."""
+    target = Target.x86_64(level)
+
+    def lines(outputs: int) -> int:
+        made = drawn(3, 8, n_outputs=outputs, vector=True, sums=sums)
+        return len(emitted(made, sliced(), target)[0].splitlines())
+
+    assert abs(lines(24) - lines(400)) <= 20
+
+
 def test_code_of_a_list_does_not_grow_with_its_operations() -> None:
     random = np.random.default_rng(2)
 

@@ -15,6 +15,7 @@ same for every tree, which the last step undoes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,9 @@ GROUP = 64
 #: Groups of a block up to which all are looked up, real or padding.
 FEW_GROUPS = 4
 
+#: Outputs of a vector leaf that a turn of a loop adds, where there are more than twice
+#: as many: code does not grow with them.
+OUTPUTS_A_TURN = 8
 
 #: Parts of a block that are folded together where planes are shorter than blocks.
 PARTS_TOGETHER = 2
@@ -287,7 +291,7 @@ class BitslicedLowering:
         b = self.b
         groups = self.block // GROUP
         tables = (
-            [self._registers(depth, leaves, k) for k in range(self.width)]
+            [self._registers(depth, leaves, 0)]
             if self.byte_lookup and self.width == 1
             else []
         )
@@ -304,14 +308,38 @@ class BitslicedLowering:
             index = self._leaf_number(planes, leaves)
             first = b.binary("add", output, b.mul(g, GROUP))
             if self.byte_lookup:
-                for k in range(self.width):
-                    own = tables[k] if tables else self._registers(depth, leaves, k)
-                    self._add_bytes(own, index, b.add(first, k * self.block), sums)
+
+                def one(k: int | Value) -> None:
+                    own = tables[0] if tables else self._registers(depth, leaves, k)
+                    to = b.add(first, self._times(k, self.block))
+                    self._add_bytes(own, index, to, sums)
+
+                self._each_output(one)
             else:
                 b.store(self.numbers, b.const(0), index)
                 self._add_loads(depth, leaves, first, sums)
 
         b.for_(b.const(0), self.groups, b.const(1), group, hint="group")
+
+    def _each_output(self, body: Callable[[int | Value], None]) -> None:
+        """Write the body for every output of a leaf: many in a loop, a few a turn."""
+        b = self.b
+        looped = 0
+        if self.width > 2 * OUTPUTS_A_TURN:
+            looped = self.width // OUTPUTS_A_TURN * OUTPUTS_A_TURN
+
+        def turn(first: Value, _: tuple[Value, ...]) -> None:
+            for k in range(OUTPUTS_A_TURN):
+                body(b.add(first, k))
+
+        if looped:
+            step = b.const(OUTPUTS_A_TURN)
+            b.for_(b.const(0), b.const(looped), step, turn, hint="output")
+        for k in range(looped, self.width):
+            body(k)
+
+    def _times(self, k: int | Value, size: int) -> int | Value:
+        return k * size if isinstance(k, int) else self.b.mul(k, size)
 
     def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
         """Return the places of 64 rows in the value table, from the bits of codes."""
@@ -333,15 +361,18 @@ class BitslicedLowering:
 
     # ------------------------------------------------------------ look-ups
 
-    def _registers(self, depth: int, leaves: Value, k: int) -> list[list[Value]]:
+    def _registers(
+        self, depth: int, leaves: Value, k: int | Value
+    ) -> list[list[Value]]:
         """Load one output's value table: for each byte, its registers."""
         b, entries = self.b, self._entries(depth)
-        first = self._remap(depth) + k * self.sum.bytes * entries
+        table = b.add(leaves, self._times(k, self.sum.bytes * entries))
+        first = self._remap(depth)
         return [
             [
                 b.load(
                     self.values,
-                    b.add(leaves, first + byte * entries + part * GROUP),
+                    b.add(table, first + byte * entries + part * GROUP),
                     Vec(U8, GROUP),
                 )
                 for part in range(entries // GROUP)
@@ -384,11 +415,15 @@ class BitslicedLowering:
             for i in range(LOADED_ROWS):
                 number = b.load(self.numbers, b.add(r, i))
                 places.append(b.binary("add", leaves, b.convert(number, I64)))
-            for k in range(self.width):
-                values = [b.load(self.values, b.add(at, k << depth)) for at in places]
-                to = b.binary("add", first, b.add(r, k * self.block))
+
+            def one(k: int | Value) -> None:
+                own = self._times(k, 1 << depth)
+                values = [b.load(self.values, b.add(at, own)) for at in places]
+                to = b.binary("add", first, b.add(r, self._times(k, self.block)))
                 total = b.binary("add", b.load(sums, to, vec), b.pack(values))
                 b.store(sums, to, total)
+
+            self._each_output(one)
 
         step = b.const(LOADED_ROWS)
         b.for_(b.const(0), b.const(GROUP), step, rows, hint="row")
