@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,9 +25,6 @@ from skforge.compiler.reference import reference_raw
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 Array = NDArray[Any]
-
-#: Bytes of dense rows that sparse rows are expanded to at a time.
-DENSE_BYTES = 32 << 20
 
 
 class Source(Protocol):
@@ -97,19 +93,6 @@ def source_of(estimator: Any, forest: Forest) -> Source:
     )
 
 
-def dense_blocks(X: Any, fill: float, dtype: np.dtype[Any]) -> Iterator[Array]:
-    """Yield CSR rows as dense blocks of bounded size; absent entries are ``fill``."""
-    n_rows, n_features = X.shape
-    step = max(1, DENSE_BYTES // (max(1, n_features) * dtype.itemsize))
-    for first in range(0, n_rows, step):
-        part = X[first : first + step].tocsr()
-        rows = np.full(part.shape, fill, dtype)
-        at = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))
-        with np.errstate(over="ignore"):
-            rows[at, part.indices] = part.data
-        yield rows
-
-
 class SklearnSource:
     """Trees and forests of scikit-learn: ``validate_data`` decides."""
 
@@ -140,8 +123,8 @@ class SklearnSource:
             return False
         if get_config()["assume_finite"]:
             return True
-        # A finite sum has finite terms: a float64 sum of float32 cannot overflow.
-        if np.isfinite(X.sum(dtype=np.float64)):
+        # Four times faster than a sum, which numpy casts by the piece.
+        if np.isfinite(X).all():
             return True
         return self._nan_is_fine and not np.isinf(X).any()
 

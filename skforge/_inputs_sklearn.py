@@ -64,9 +64,6 @@ class EnsembleSource(ABC):
             return False
         if (self._nan_is_fine and self._infinity_is_fine) or self._unchecked():
             return True
-        # A finite sum has finite terms: a float64 sum of float32 cannot overflow.
-        if X.dtype == np.float32 and np.isfinite(X.sum(dtype=np.float64)):
-            return True
         return self._takes(X)
 
     def _unchecked(self) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from threading import RLock
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge._entries import Entry, build_entry
-from skforge._inputs import Source, dense_blocks, source_of
+from skforge._inputs import Source, source_of
+from skforge._inputs_sparse import Narrow, dense_blocks, narrowed
 from skforge.compiler import transforms_onnx
 from skforge.compiler.backends.device_cupy import is_device_array
 from skforge.compiler.backends.entry import as_method, retire
@@ -59,6 +60,7 @@ class Predictor:
         "_classes",
         "_dtype",
         "_methods",
+        "_narrow",
         "_retired",
         "_width",
         "fast_decision_function",
@@ -76,6 +78,7 @@ class Predictor:
     def __init__(self, module: CompiledModule | AutoModule, estimator: Any) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
+        self._narrow: Narrow | Literal[False] | None = False  # not asked for yet
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest)
@@ -290,10 +293,14 @@ class Predictor:
 
     def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
         """Call the module; sparse rows go through it in dense blocks."""
-        call = getattr(self.module, method)
+        call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs))
-        blocks = dense_blocks(rows, self.source.fill, self._dtype)
+        if self._narrow is False:
+            self._narrow = narrowed(self.module)
+        if self._narrow:
+            call, place = getattr(self._narrow.module, method), self._narrow.place
+        blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs) for block in blocks]
         if not parts:
             return np.asarray(call(np.empty(rows.shape, self._dtype)))

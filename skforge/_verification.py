@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from skforge._inputs import dense_blocks
+from skforge._inputs_sparse import dense_blocks
 from skforge._predictor import Predictor
 from skforge.compiler.backends.device_cupy import is_device_array, rows_on_host
 from skforge.compiler.module import CompiledModule

@@ -19,6 +19,7 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeClassifier
 
 from skforge import CompiledForest
+from skforge.compiler.module import CompiledModule
 from skforge.exceptions import InvalidInputError, SourceNeededError
 
 pd = pytest.importorskip("pandas")
@@ -247,9 +248,41 @@ def test_sparse_rows_are_expanded_in_blocks(monkeypatch):
     rows = sp.csr_matrix(with_absent())
     for model in ("rf", "xgb"):
         source, compiled = fitted(model)
-        monkeypatch.setattr("skforge._inputs.DENSE_BYTES", 7 * 6 * 4)
+        monkeypatch.setattr("skforge._inputs_sparse.DENSE_BYTES", 7 * 6 * 4)
         assert np.array_equal(compiled.predict_proba(rows), source.predict_proba(rows))
         assert np.array_equal(compiled.apply(rows), source.apply(rows))
+
+
+@pytest.mark.parametrize("family", ["rf", "xgb", "lgb"])
+def test_columns_that_no_tree_reads_are_left_out_of_sparse_rows(family, monkeypatch):
+    random = np.random.default_rng(0)
+    rows = sp.random(120, 3000, density=0.05, format="csr", rng=random)
+    y = np.asarray(rows[:, ::9].sum(axis=1)).ravel() > 8
+    source = {
+        "rf": RandomForestClassifier(9, max_depth=4, random_state=0),
+        "xgb": xgb.XGBClassifier(n_estimators=9, max_depth=3),
+        "lgb": lgb.LGBMClassifier(n_estimators=9, min_child_samples=2, verbose=-1),
+    }[family].fit(rows, y)
+    compiled = CompiledForest(source, tuning="off").fit(rows)
+    asked = []
+    plain = CompiledModule.predict_raw
+
+    def noted(module, X, **given):
+        asked.append(X.shape)
+        return plain(module, X, **given)
+
+    monkeypatch.setattr(CompiledModule, "predict_raw", noted)
+    read = len(np.unique(compiled.forest_.feature))
+    assert read < 300
+    for form in (rows, rows.tocsc(), rows.tocoo(), rows[:1]):
+        asked.clear()
+        expected = source.predict_proba(form)
+        np.testing.assert_array_equal(compiled.predict_proba(form), expected)
+        # LightGBM itself answers where rows are no CSR
+        own = family == "lgb" and form.format != "csr"
+        assert asked == ([] if own else [(form.shape[0], read)])
+    if family != "lgb":  # whose wrappers have no such method
+        np.testing.assert_array_equal(compiled.apply(rows), source.apply(rows))
 
 
 def scores_of(booster, rows, **kind):
