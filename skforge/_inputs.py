@@ -97,6 +97,8 @@ class SklearnSource:
     """Trees and forests of scikit-learn: ``validate_data`` decides."""
 
     fill, labels, leaf_dtype = 0.0, True, np.intp
+    #: See ``EnsembleSource``.
+    casts = True
 
     def __init__(self, estimator: Any, forest: Forest) -> None:
         self.estimator = estimator

@@ -270,17 +270,14 @@ class Predictor:
 
     def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
         """Return raw scores, or None where the source has to be asked."""
-        if (
-            type(X) is np.ndarray
-            and X.ndim == 2
-            and X.shape[1] == self._width
-            and X.flags.c_contiguous
-        ):
+        if type(X) is np.ndarray and X.ndim == 2 and X.shape[1] == self._width:
             plain = X
             if X.dtype == np.float64 and getattr(self.source, "casts", False):
                 # Values too large for float32 are the source's to warn of or refuse.
                 with np.errstate(over="raise"), suppress(FloatingPointError):
-                    plain = X.astype(np.float32)
+                    plain = X.astype(np.float32, order="C")
+            if plain.dtype == self._dtype:
+                plain = np.ascontiguousarray(plain)
             if plain.dtype == self._dtype and self.source.plain(plain):
                 raw: Array = self.module.predict_raw(plain, n_jobs=n_jobs)
                 return raw
