@@ -57,8 +57,11 @@ def with_figures(page: str, folder: Path) -> str:
     if not pattern.search(page):
         raise ValueError(f"the page has no {BEGIN} ... {END}")
     document = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    machine = document["machine"]
-    text = f"{table(read(folder))}\n{machine['target']}; {machine['measured']}.\n"
+    results = read(folder)
+    # Of the models shown: others may have been measured since.
+    times = sorted(r.measured for r in results if r.model in SHOWN)
+    target = document["machine"]["target"]
+    text = f"{table(results)}\n{target}; {times[0]} to {times[-1]}.\n"
     return pattern.sub(lambda _: f"{BEGIN}\n{text}{END}", page)
 
 

@@ -278,9 +278,9 @@ class Predictor:
                     plain = X.astype(np.float32, order="C")
             if plain.dtype == self._dtype:
                 plain = np.ascontiguousarray(plain)
-            if plain.dtype == self._dtype and self.source.plain(plain):
-                raw: Array = self.module.predict_raw(plain, n_jobs=n_jobs)
-                return raw
+                if self.source.plain(plain):
+                    raw: Array = self.module.predict_raw(plain, n_jobs=n_jobs)
+                    return raw
         rows = self.source.rows(X, method)
         if rows is not None:
             return self._run("predict_raw", rows, n_jobs)
@@ -300,7 +300,8 @@ class Predictor:
         blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs) for block in blocks]
         if not parts:
-            return np.asarray(call(np.empty(rows.shape, self._dtype)))
+            none = np.empty(rows.shape, self._dtype)
+            return np.asarray(getattr(self.module, method)(none))
         return np.concatenate(parts)
 
     def _labels(self, index: Array) -> Array:
