@@ -510,10 +510,10 @@ def _count(forest: Forest | int) -> int:
     )
 
 
-def _whole(value: int) -> int:
+def _whole(value: Any) -> int:
     """Return a NumPy integer as an int; anything else is left for the check."""
-    numpy_integer = isinstance(value, Integral) and type(value) not in (int, bool)
-    return int(value) if numpy_integer else value
+    plain = type(value) in (int, bool)
+    return int(value) if isinstance(value, Integral) and not plain else value
 
 
 # Directives are applied one by one while a schedule is written, so each prefix of it

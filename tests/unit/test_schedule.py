@@ -94,6 +94,8 @@ LEGAL = {
     "vectorize": blocks().vectorize("b1"),
     "vectorize-tree": Schedule().quantize("batch").vectorize("tree"),
     "quantize": blocks().quantize("b0"),
+    "quantize-interleave-one": blocks().quantize("b1").interleave("b1", 1),
+    "cache-interleave": blocks().cache("b1").interleave("b1", 2),
 }  # fmt: skip
 
 # Legal where they are written, but no target takes them yet.
@@ -231,6 +233,14 @@ AT_THE_CALL = {
     "vectorize-interleave": lambda: blocks().interleave("b1", 4).vectorize("b1"),
     "cache_predicates-tree": lambda: Schedule().cache_predicates("tree"),
     "quantize-tree": lambda: Schedule().quantize("tree"),
+    "quantize-interleave": lambda: blocks().quantize("b1").interleave("b1", 2),
+    "interleave-quantize": lambda: (
+        Schedule().reorder("tree", "batch").interleave("batch").quantize("batch")
+    ),
+    "quantize-vectorize": lambda: (
+        Schedule().reorder("tree", "batch").quantize("batch").vectorize("batch")
+    ),
+    "vectorize-cache": lambda: blocks().vectorize("b1").cache("b1"),
     "no-directive": lambda: Schedule(("parallel",)),
 }
 
@@ -294,6 +304,10 @@ AT_BIND = {
         Schedule().quantize("batch").vectorize("tree").peel_walk("tree", 2),
         None,
     ),
+    "vectorize-tree-cache": (
+        Schedule().quantize("batch").cache("tree").vectorize("tree"),
+        None,
+    ),
     "quantize-open-rows": (
         Schedule().tile("batch", "b0", "b1", -4).quantize("b0"),
         None,
@@ -352,7 +366,7 @@ AT_BIND = {
         None,
     ),
     "cache_predicates-unroll_walk": (predicates().unroll_walk("tree", 4), None),
-    "cache_predicates-quantize": (predicates().quantize("b1"), None),
+    "cache_predicates-quantize": (predicates().quantize("b0"), None),
 }
 
 
