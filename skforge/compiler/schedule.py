@@ -129,8 +129,9 @@ class Schedule:
             Names of the new loops, not used before in this schedule.
         at : int
             Where ``second`` starts, counted from the start of ``index`` in rows or
-            trees; a multiple of its step. Nothing is left for ``second`` where the
-            loop is shorter.
+            trees; a multiple of its step. The loop must be longer, which is judged
+            once its length is known; a batch may be shorter, and leaves ``second``
+            without rows.
 
         Notes
         -----

@@ -67,7 +67,6 @@ LEGAL = {
     "tile-twice": rows().tile("b0", "b00", "b01", 4).tile("b1", "b10", "b11", -16),
     "split": Schedule().split("tree", "t0", "t1", 4).split("batch", "b0", "b1", 10),
     "split-copies": blocks().split("b0", "c0", "c1", 128).interleave("b1", 8),
-    "split-empty": Schedule().split("tree", "t0", "t1", 10).parallel("t1"),
     "reorder": blocks(),
     "gpu_dimension": gpu(),
     "unroll": trees().unroll("t1"),
@@ -147,6 +146,10 @@ AT_THE_CALL = {
         Schedule().split("batch", "b0", "b1", 64).tile("b1", "b2", "b3", -4)
     ),
     "split-zero": lambda: Schedule().split("tree", "t0", "t1", 0),
+    "split-past-tile": lambda: blocks().split("b1", "b2", "b3", 64),
+    "split-past-part": lambda: (
+        rows().split("b1", "b2", "b3", 48).split("b3", "b4", "b5", 16)
+    ),
     "split-float": lambda: Schedule().split("tree", "t0", "t1", 1.5),
     "split-inside-iteration": lambda: trees().split("t0", "t2", "t3", 12),
     "split-open-step": lambda: (
@@ -293,6 +296,15 @@ AT_BIND = {
     ),
     "split-inside-iteration": (
         Schedule().tile("tree", "t0", "t1", -2).split("t0", "t2", "t3", 4),
+        None,
+    ),
+    "split-past-trees": (Schedule().split("tree", "t0", "t1", 9), None),
+    "split-past-blocks": (
+        Schedule().tile("tree", "t0", "t1", 4).split("t0", "t2", "t3", 12),
+        None,
+    ),
+    "split-past-short-tile": (
+        Schedule().tile("tree", "t0", "t1", 64).split("t1", "t2", "t3", 32),
         None,
     ),
     "vectorize-tree-alone": (Schedule().vectorize("tree"), None),
