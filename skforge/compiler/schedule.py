@@ -419,8 +419,8 @@ class Schedule:
         --------
         >>> print(Schedule().tile("batch", "b0", "b1", 64).loop_nest(10))
         # 10 trees, sparse
-        for b0 in 0 to batch step 64:
-          for b1 in 0 to min(64, batch - b0):
+        for b0 in 0 to n_rows step 64:
+          for b1 in 0 to min(64, n_rows - b0):
             for tree in 0 to 10:
               result[b0 + b1] += walk(trees[tree], rows[b0 + b1])
         """

@@ -182,8 +182,8 @@ def test_a_count_of_blocks_follows_the_batch():
         Bound(size, ("b10",)),
         Bound(Rows(), ("b00", "b01", "b10")),
     )
-    assert str(b11.bounds[0]) == "ceil(ceil(batch / 4) / 3)"
-    assert str(b00.step) == "ceil(batch / 4) * 2"
+    assert str(b11.bounds[0]) == "ceil(ceil(n_rows / 4) / 3)"
+    assert str(b00.step) == "ceil(n_rows / 4) * 2"
     assert [size_value(b00.step, n) for n in (0, 1, 9)] == [2, 2, 6]
 
 
@@ -338,7 +338,7 @@ def test_trees_in_order(schedule, in_order):
 def test_names_of_an_unknown_number_of_trees():
     directives = Schedule().tile("tree", "a", "b", -3).split("b", "c", "d", 4)
     assert draw(apply_all(directives.directives)) == (
-        "for batch in 0 to batch:\n"
+        "for batch in 0 to n_rows:\n"
         "  for a in 0 to n_trees step ceil(n_trees / 3):\n"
         "    for c in 0 to 4:\n"
         "    for d in 4 to ceil(n_trees / 3):"
