@@ -29,6 +29,14 @@ CPU_DIRECTIVES = (
     "reorder_trees",
     "represent",
     "vectorize",
+    "quantize",
+)
+# What keeps something for an iteration, and what runs iterations or copies of them.
+ROW_BLOCK_DIRECTIVES = (
+    *("cache", "quantize", "cache_predicates"),
+    *("interleave", "vectorize", "unroll", "parallel", "specialize"),
+    *("unroll_walk", "peel_walk", "atomic_reduce", "vector_reduce"),
+    *("tile", "tile_nodes", "pad_trees", "reorder_trees", "represent"),
 )
 TREES = (1, 7, 100)
 
@@ -45,14 +53,61 @@ def legal_schedules(
     ``allow`` names the directives to draw from; a draw that is not legal where it
     would stand is left out.
     """
-    schedule = Schedule()
+    size = draw(st.integers(0, max_directives))
+    return _extended(draw, Schedule(), size, allow, n_trees)
+
+
+@st.composite
+def row_block_schedules(
+    draw: st.DrawFn, n_trees: int, max_directives: int = 6
+) -> Schedule:
+    """Draw a schedule whose directives meet on the loops of a block of rows.
+
+    It binds to a number of trees on a CPU.
+    """
+    rows = draw(st.sampled_from([1, 2, 4, 8, 64, 128, 512, -3]))
+    start = Schedule().tile("batch", "b0", "b1", rows)
+    orders = [("b0", "tree", "b1"), ("tree", "b0", "b1"), ("b0", "b1", "tree")]
+    start = start.reorder(*draw(st.sampled_from(orders)))
+    if draw(st.booleans()):  # what blocks of rows as one take
+        marked = st.sampled_from(["b0", "b1", "tree"])
+        start = draw(
+            st.sampled_from(
+                [
+                    start,
+                    start.represent("bitsliced"),
+                    start.represent("tiles"),
+                    start.tile_nodes(7, "complete").represent("packed"),
+                    start.tile_nodes(15, "complete").represent("tiles"),
+                ]
+            )
+        )
+        for op in ("vectorize", draw(st.sampled_from(["quantize", "cache_predicates"]))):
+            with suppress(ScheduleError):
+                made = getattr(start, op)(draw(marked))
+                made.loop_nest(n_trees)
+                start = made
+    size = draw(st.integers(1, max_directives))
+    return _extended(draw, start, size, ROW_BLOCK_DIRECTIVES, (n_trees,))
+
+
+def _extended(
+    draw: st.DrawFn,
+    schedule: Schedule,
+    size: int,
+    allow: tuple[str, ...],
+    n_trees: tuple[int, ...],
+) -> Schedule:
+    """Add up to ``size`` directives, often to the loop of the one before."""
     fresh = (f"i{n}" for n in count())
-    for _ in range(draw(st.integers(0, max_directives))):
+    for _ in range(size):
         op = draw(st.sampled_from(allow))
         loops = sorted(
             {loop.name for loop in all_loops(schedule.loop_nest(max(n_trees)))}
         )
-        index = st.sampled_from(loops)
+        last = getattr(schedule.directives[-1], "index", "") if schedule.directives else ""
+        again = [last] * len(loops) if last in loops else []
+        index = st.sampled_from([*loops, *again])
         try:
             candidate = _add(draw, schedule, op, index, fresh, max(n_trees))
             for n in n_trees:

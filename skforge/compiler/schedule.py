@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from skforge.compiler.directives import (
+    BY_NAME,
     AtomicReduce,
     Cache,
     CachePredicates,
@@ -88,6 +91,16 @@ class Schedule:
     def __repr__(self) -> str:
         """Return the calls that make this schedule."""
         return "Schedule()" + "".join(f".{d}" for d in self.directives)
+
+    if not TYPE_CHECKING:  # mypy names a wrong method itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say which method is meant, for a name as the papers write it."""
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+            near = [] if name.startswith("_") else get_close_matches(words, BY_NAME, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            # Without an object Python adds no guess of its own.
+            raise AttributeError(f"A Schedule has no {name!r}{hint}", name=name)
 
     # --- loops -----------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 
 import numpy as np
 import pytest
@@ -434,6 +435,41 @@ def test_repr_leaves_defaults_out():
     assert repr(schedule) == (
         'Schedule().interleave("tree").tile_nodes(8).tile("batch", "a", "b", 2)'
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gpuDimension", "gpu_dimension"),
+        ("unrollWalk", "unroll_walk"),
+        ("peelWalk", "peel_walk"),
+        ("atomicReduce", "atomic_reduce"),
+        ("sharedReduce", "shared_reduce"),
+        ("vectorReduce", "vector_reduce"),
+        ("cachePredicates", "cache_predicates"),
+        ("Tile", "tile"),
+        ("quantise", "quantize"),
+    ],
+)
+def test_other_spellings_are_told_the_method(name, meant):
+    schedule = rows()
+    with pytest.raises(AttributeError) as error:
+        getattr(schedule, name)
+    told = f"A Schedule has no '{name}'; did you mean {meant}?"
+    assert str(error.value) == told
+    lines = traceback.format_exception_only(error.type, error.value)
+    assert lines == [f"AttributeError: {told}\n"]
+    assert callable(getattr(schedule, meant))
+    assert not hasattr(schedule, name)
+    check_value(schedule)
+
+
+@pytest.mark.parametrize("name", ["something", "_repr_html_", "__array__", "_quantise"])
+def test_other_attributes_are_just_missing(name):
+    with pytest.raises(AttributeError) as error:
+        getattr(rows(), name)
+    assert str(error.value) == f"A Schedule has no '{name}'"
+    assert not hasattr(object.__new__(Schedule), "directives")  # as pickle makes it
 
 
 def test_methods_leave_the_schedule_alone():
