@@ -8,7 +8,8 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from skforge.compiler.loop_nest import BoundLoop, BoundNest, size_value
+from skforge.compiler.loop_nest import BoundLoop, BoundNest, paths, size_value
+from skforge.compiler.loop_nest_apply import apply_all
 from skforge.compiler.schedule import Schedule
 from skforge.exceptions import ScheduleError
 
@@ -82,7 +83,10 @@ def row_block_schedules(
                 ]
             )
         )
-        for op in ("vectorize", draw(st.sampled_from(["quantize", "cache_predicates"]))):
+        for op in (
+            "vectorize",
+            draw(st.sampled_from(["quantize", "cache_predicates"])),
+        ):
             with suppress(ScheduleError):
                 made = getattr(start, op)(draw(marked))
                 made.loop_nest(n_trees)
@@ -105,7 +109,9 @@ def _extended(
         loops = sorted(
             {loop.name for loop in all_loops(schedule.loop_nest(max(n_trees)))}
         )
-        last = getattr(schedule.directives[-1], "index", "") if schedule.directives else ""
+        last = (
+            getattr(schedule.directives[-1], "index", "") if schedule.directives else ""
+        )
         again = [last] * len(loops) if last in loops else []
         index = st.sampled_from([*loops, *again])
         try:
@@ -136,7 +142,6 @@ def legal_gpu_schedules(
     """
     shaped = legal_schedules(max_directives=5, allow=SHAPING, n_trees=(n_trees,))
     schedule = draw(st.one_of(shaped, _two_level_nests(n_trees)))
-    fresh = (f"k{n}" for n in count())
     loops = sorted({loop.name for loop in all_loops(schedule.loop_nest(n_trees))})
     for dimension in draw(st.permutations(DIMENSIONS)):
         index = draw(st.sampled_from([None, *loops]))
@@ -151,17 +156,8 @@ def legal_gpu_schedules(
     if not mapped:
         sizes = [draw(st.sampled_from([1, 2, 4, 8, 32])) for _ in range(2)]
         schedule = draw(st.sampled_from(_skeletons(*sizes)))
-    for _ in range(draw(st.integers(0, max_directives))):
-        op = draw(st.sampled_from(GPU_DIRECTIVES))
-        loops = sorted({loop.name for loop in all_loops(schedule.loop_nest(n_trees))})
-        index_of = st.sampled_from(loops)
-        try:
-            candidate = _add(draw, schedule, op, index_of, fresh, n_trees)
-            candidate.loop_nest(n_trees)
-        except ScheduleError:
-            continue
-        schedule = candidate
-    return schedule
+    size = draw(st.integers(0, max_directives))
+    return _extended(draw, schedule, size, GPU_DIRECTIVES, (n_trees,))
 
 
 @st.composite
@@ -244,7 +240,22 @@ def _add(
         return schedule.cache(draw(index), draw(st.sampled_from(layouts)))
     if op in ("pad_trees", "reorder_trees"):
         return getattr(schedule, op)()
+    if op == "quantize":
+        return _quantized(schedule, draw(index), most_trees)
     return getattr(schedule, op)(draw(index))
+
+
+def _quantized(schedule: Schedule, index: str, most_trees: int) -> Schedule:
+    """Quantise a loop and, of other parts of the batch, the outermost loop."""
+    schedule = schedule.quantize(index)
+    marked = {index}
+    nest = apply_all(schedule.directives, most_trees)
+    for path in paths(nest.loops):
+        rows = [name for name in path if nest.variable(name).root == "batch"]
+        if not marked.intersection(rows):
+            schedule = schedule.quantize(rows[0])
+            marked.add(rows[0])
+    return schedule
 
 
 def all_loops(nest: BoundNest | BoundLoop) -> Iterator[BoundLoop]:

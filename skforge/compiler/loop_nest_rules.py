@@ -400,6 +400,13 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
             "tile the batch with a positive size."
         )
     for path in paths(nest.loops):
+        # The trees hold codes or thresholds, not both.
+        rows = [name for name in path if nest.variable(name).root == "batch"]
+        if not any(mark_of(nest.variable(name), Quantize) for name in rows):
+            return (
+                f'{mark} is for all rows or none, and "{rows[0]}" takes some without; '
+                "mark a loop of every part of the batch."
+            )
         if mark.index not in path:
             continue
         for name in path:

@@ -325,6 +325,7 @@ AT_BIND = {
         Schedule().tile("batch", "b0", "b1", -4).quantize("b0"),
         None,
     ),
+    "quantize-part": (Schedule().split("batch", "b0", "b1", 8).quantize("b1"), None),
     "quantize-twice": (blocks().quantize("b0").quantize("b1"), None),
     "quantize-in-threads": (gpu().quantize("b1"), None),
     "cache-in-threads": (gpu().cache("b1"), None),
