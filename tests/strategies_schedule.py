@@ -167,8 +167,9 @@ def _two_level_nests(draw: st.DrawFn, n_trees: int) -> Schedule:
     schedule = Schedule().tile("batch", "b0", "b1", draw(size))
     names, trees = ["b0", "b1"], ["tree"]
     with suppress(ScheduleError):
-        if draw(st.booleans()):
-            cut = draw(st.sampled_from([2, 3, 5]))
+        cuts = [cut for cut in (2, 3, 5) if cut < n_trees]
+        if cuts and draw(st.booleans()):
+            cut = draw(st.sampled_from(cuts))
             schedule = schedule.split("tree", "front", "back", cut)
             trees = ["front", "back"]
         for name in trees:
