@@ -8,7 +8,8 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from skforge.compiler.loop_nest import BoundLoop, BoundNest, size_value
+from skforge.compiler.loop_nest import BoundLoop, BoundNest, paths, size_value
+from skforge.compiler.loop_nest_apply import apply_all
 from skforge.compiler.schedule import Schedule
 from skforge.exceptions import ScheduleError
 
@@ -29,6 +30,14 @@ CPU_DIRECTIVES = (
     "reorder_trees",
     "represent",
     "vectorize",
+    "quantize",
+)
+# What keeps something for an iteration, and what runs iterations or copies of them.
+ROW_BLOCK_DIRECTIVES = (
+    *("cache", "quantize", "cache_predicates"),
+    *("interleave", "vectorize", "unroll", "parallel", "specialize"),
+    *("unroll_walk", "peel_walk", "atomic_reduce", "vector_reduce"),
+    *("tile", "tile_nodes", "pad_trees", "reorder_trees", "represent"),
 )
 TREES = (1, 7, 100)
 
@@ -45,14 +54,66 @@ def legal_schedules(
     ``allow`` names the directives to draw from; a draw that is not legal where it
     would stand is left out.
     """
-    schedule = Schedule()
+    size = draw(st.integers(0, max_directives))
+    return _extended(draw, Schedule(), size, allow, n_trees)
+
+
+@st.composite
+def row_block_schedules(
+    draw: st.DrawFn, n_trees: int, max_directives: int = 6
+) -> Schedule:
+    """Draw a schedule whose directives meet on the loops of a block of rows.
+
+    It binds to a number of trees on a CPU.
+    """
+    rows = draw(st.sampled_from([1, 2, 4, 8, 64, 128, 512, -3]))
+    start = Schedule().tile("batch", "b0", "b1", rows)
+    orders = [("b0", "tree", "b1"), ("tree", "b0", "b1"), ("b0", "b1", "tree")]
+    start = start.reorder(*draw(st.sampled_from(orders)))
+    if draw(st.booleans()):  # what blocks of rows as one take
+        marked = st.sampled_from(["b0", "b1", "tree"])
+        start = draw(
+            st.sampled_from(
+                [
+                    start,
+                    start.represent("bitsliced"),
+                    start.represent("tiles"),
+                    start.tile_nodes(7, "complete").represent("packed"),
+                    start.tile_nodes(15, "complete").represent("tiles"),
+                ]
+            )
+        )
+        for op in (
+            "vectorize",
+            draw(st.sampled_from(["quantize", "cache_predicates"])),
+        ):
+            with suppress(ScheduleError):
+                made = getattr(start, op)(draw(marked))
+                made.loop_nest(n_trees)
+                start = made
+    size = draw(st.integers(1, max_directives))
+    return _extended(draw, start, size, ROW_BLOCK_DIRECTIVES, (n_trees,))
+
+
+def _extended(
+    draw: st.DrawFn,
+    schedule: Schedule,
+    size: int,
+    allow: tuple[str, ...],
+    n_trees: tuple[int, ...],
+) -> Schedule:
+    """Add up to ``size`` directives, often to the loop of the one before."""
     fresh = (f"i{n}" for n in count())
-    for _ in range(draw(st.integers(0, max_directives))):
+    for _ in range(size):
         op = draw(st.sampled_from(allow))
         loops = sorted(
             {loop.name for loop in all_loops(schedule.loop_nest(max(n_trees)))}
         )
-        index = st.sampled_from(loops)
+        last = (
+            getattr(schedule.directives[-1], "index", "") if schedule.directives else ""
+        )
+        again = [last] * len(loops) if last in loops else []
+        index = st.sampled_from([*loops, *again])
         try:
             candidate = _add(draw, schedule, op, index, fresh, max(n_trees))
             for n in n_trees:
@@ -81,7 +142,6 @@ def legal_gpu_schedules(
     """
     shaped = legal_schedules(max_directives=5, allow=SHAPING, n_trees=(n_trees,))
     schedule = draw(st.one_of(shaped, _two_level_nests(n_trees)))
-    fresh = (f"k{n}" for n in count())
     loops = sorted({loop.name for loop in all_loops(schedule.loop_nest(n_trees))})
     for dimension in draw(st.permutations(DIMENSIONS)):
         index = draw(st.sampled_from([None, *loops]))
@@ -96,17 +156,8 @@ def legal_gpu_schedules(
     if not mapped:
         sizes = [draw(st.sampled_from([1, 2, 4, 8, 32])) for _ in range(2)]
         schedule = draw(st.sampled_from(_skeletons(*sizes)))
-    for _ in range(draw(st.integers(0, max_directives))):
-        op = draw(st.sampled_from(GPU_DIRECTIVES))
-        loops = sorted({loop.name for loop in all_loops(schedule.loop_nest(n_trees))})
-        index_of = st.sampled_from(loops)
-        try:
-            candidate = _add(draw, schedule, op, index_of, fresh, n_trees)
-            candidate.loop_nest(n_trees)
-        except ScheduleError:
-            continue
-        schedule = candidate
-    return schedule
+    size = draw(st.integers(0, max_directives))
+    return _extended(draw, schedule, size, GPU_DIRECTIVES, (n_trees,))
 
 
 @st.composite
@@ -116,8 +167,9 @@ def _two_level_nests(draw: st.DrawFn, n_trees: int) -> Schedule:
     schedule = Schedule().tile("batch", "b0", "b1", draw(size))
     names, trees = ["b0", "b1"], ["tree"]
     with suppress(ScheduleError):
-        if draw(st.booleans()):
-            cut = draw(st.sampled_from([2, 3, 5]))
+        cuts = [cut for cut in (2, 3, 5) if cut < n_trees]
+        if cuts and draw(st.booleans()):
+            cut = draw(st.sampled_from(cuts))
             schedule = schedule.split("tree", "front", "back", cut)
             trees = ["front", "back"]
         for name in trees:
@@ -189,7 +241,22 @@ def _add(
         return schedule.cache(draw(index), draw(st.sampled_from(layouts)))
     if op in ("pad_trees", "reorder_trees"):
         return getattr(schedule, op)()
+    if op == "quantize":
+        return _quantized(schedule, draw(index), most_trees)
     return getattr(schedule, op)(draw(index))
+
+
+def _quantized(schedule: Schedule, index: str, most_trees: int) -> Schedule:
+    """Quantise a loop and, of other parts of the batch, the outermost loop."""
+    schedule = schedule.quantize(index)
+    marked = {index}
+    nest = apply_all(schedule.directives, most_trees)
+    for path in paths(nest.loops):
+        rows = [name for name in path if nest.variable(name).root == "batch"]
+        if not marked.intersection(rows):
+            schedule = schedule.quantize(rows[0])
+            marked.add(rows[0])
+    return schedule
 
 
 def all_loops(nest: BoundNest | BoundLoop) -> Iterator[BoundLoop]:

@@ -365,7 +365,7 @@ def _name_problem(directive: Directive, one: object, other: object) -> str | Non
     return None
 
 
-def _reorder_problem(directive: Reorder, indices: tuple[str, ...]) -> str | None:
+def _reorder_problem(directive: Reorder, indices: tuple[object, ...]) -> str | None:
     for place, index in enumerate(indices):
         if not isinstance(index, str):
             return f"{directive} needs names of loops, not {index!r}."

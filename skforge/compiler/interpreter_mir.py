@@ -143,7 +143,8 @@ class _Run:
         self._walks = Walks(hir, X)
         self._legal = any(_is_start(s) for s in _statements(function.body))
         self._ordered = _Ordered()
-        self._coded: dict[str, range] = {}
+        # Of codes and predicates: the rows and trees they were made of last.
+        self._made: dict[str, tuple[range, range]] = {}
 
     def result(self) -> NDArray[Any]:
         """Run, and return what is in the result."""
@@ -226,13 +227,14 @@ class _Run:
                 sums = self._memory.read(source, (slice(last - first), slice(None)))
                 part = (slice(first, last), slice(None))
                 self._memory.write(mir.RESULT, part, sums)
-            case mir.EvaluatePredicates() | mir.QuantizeRows():
-                pass  # a walk that uses them means the same as one that does not
+            # A walk that uses these means the same as one that does not.
+            case mir.EvaluatePredicates(name=name, trees=trees, rows=rows):
+                self._made[name] = range(*self._range(rows)), range(*self._range(trees))
             case mir.QuantizeRows(name=name, rows=rows, size=size):
                 first, last = self._range(rows)
                 if last - first > size:
                     raise Fault(f"{last - first} rows do not fit {size}")
-                self._coded[name] = range(first, last)
+                self._made[name] = range(first, last), range(self._hir.tiles.n_trees)
             case _:
                 assert_never(stmt)
 
@@ -339,7 +341,7 @@ class _Run:
         hops = max(walk.unroll, walk.peel)
         for tree, row in zip(walk.trees, walk.rows, strict=True):
             position, at = self._names[tree], self._affine(row)
-            self._has_codes(walk.using, at)
+            self._is_made(walk.using, at, position)
             item = int(self._hir.tiles.item_offset[position])
             for _ in range(hops):
                 item = self._step(position, item, at, False)
@@ -350,14 +352,19 @@ class _Run:
             made.append(self._leaf(position, item))
         return made
 
-    def _has_codes(self, using: str | None, row: int) -> None:
-        """Check that the block of codes a walk reads holds its row."""
-        if row not in self._coded.get(using or "", range(len(self._rows))):
-            raise Fault(f"there are no codes of row {row}")
+    def _is_made(self, using: str | None, row: int, position: int) -> None:
+        """Check that the codes or predicates a walk reads are of its row and tree."""
+        if using is None:
+            return
+        rows, trees = self._made.get(using, (range(0), range(0)))
+        if row not in rows:
+            raise Fault(f"there is no row {row} in {using}")
+        if position not in trees:
+            raise Fault(f"there is no tree {position} in {using}")
 
     def _hop(self, hop: mir.TraverseTreeTile, nodes: list[int]) -> list[int]:
-        for row in hop.rows:
-            self._has_codes(hop.using, self._affine(row))
+        for tree, row in zip(hop.trees, hop.rows, strict=True):
+            self._is_made(hop.using, self._affine(row), self._names[tree])
         return [
             self._step(self._names[tree], node, self._affine(row), hop.checked)
             for tree, node, row in zip(hop.trees, nodes, hop.rows, strict=True)

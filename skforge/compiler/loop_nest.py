@@ -1,8 +1,8 @@
 """Loop nests: the abstract one that directives modify, and the bound one to compile.
 
 A loop variable counts in units of its root. After ``tile("batch", "b0", "b1", 64)``
-the loops are ``for b0 in 0 to batch step 64`` and ``for b1 in 0 to 64``, and the row is
-``b0 + b1``: the index of a root is always the sum of the enclosing variables of that
+the loops are ``for b0 in 0 to n_rows step 64`` and ``for b1 in 0 to 64``, and the row
+is ``b0 + b1``: the index of a root is always the sum of the enclosing variables of that
 root. Ranges follow from lineage: when a variable is tiled, each limit on it becomes a
 limit on the sum of its two parts.
 
@@ -36,7 +36,7 @@ class Rows:
 
     def __str__(self) -> str:
         """Return the text that loop nests are drawn with."""
-        return "batch"
+        return "n_rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class Nest:
 def root_nest(n_trees: int | None = None) -> Nest:
     """Return the default nest, batch outside tree."""
     trees = Extent(None, "n_trees") if n_trees is None else known(n_trees)
-    rows = Extent(Rows(), "batch")
+    rows = Extent(Rows(), "n_rows")
     return Nest(
         loops=(Loop("batch", (Loop("tree"),)),),
         variables=(

@@ -209,9 +209,18 @@ def _split(nest: Nest, split: Split) -> Nest:
         )
     else:
         before = Extent(None, f"{split.at} / {old.step.text}")
+    extent = _extent(nest, split.index)
+    if extent is not None and split.at >= extent:
+        unit = "row" if old.root == "batch" else "tree"
+        units = unit if extent == 1 else f"{unit}s"
+        refuse(
+            nest,
+            f'{split} leaves nothing for "{split.second}": "{split.index}" goes over '
+            f"{extent} {units}; split at less than that, or leave it out.",
+            split.index,
+        )
     if isinstance(old.count.size, int) and isinstance(before.size, int):
-        before = known(min(before.size, old.count.size))
-        after = known(old.count.size - _number(before))
+        after = known(old.count.size - before.size)
     else:
         after = Extent(None, f"{old.count.text} - {before.text}")
     middle = old.start + split.at
@@ -238,9 +247,21 @@ def _split(nest: Nest, split: Split) -> Nest:
     )
 
 
-def _number(extent: Extent) -> int:
-    assert isinstance(extent.size, int)
-    return extent.size
+def _extent(nest: Nest, name: str) -> int | None:
+    """Return the most rows or trees that any copy of a loop goes over, if known."""
+    extents = []
+    for path in paths(nest.loops):
+        if name in path:
+            limits = [
+                limit.limit.size - sum(nest.variable(n).start for n in limit.names)
+                for limit in nest.limits
+                if name in limit.names and limit.names.issubset(path)
+                if isinstance(limit.limit.size, int)
+            ]
+            if not limits:
+                return None
+            extents.append(min(limits))
+    return max(extents, default=None)
 
 
 def _exchange(

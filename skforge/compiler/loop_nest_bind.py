@@ -126,8 +126,8 @@ def _bind_loops(
     ranges: dict[str, _Range],
 ) -> tuple[BoundLoop, ...]:
     bound = [_bind_loop(nest, loop, outside, ranges) for loop in loops]
-    # A part of a split that no forest of this size reaches is left out, but a body
-    # is never emptied: an empty body is the statement.
+    # A copy of a split's part that no tree of this loop reaches is left out, but a
+    # body is never emptied: an empty body is the statement.
     used = [loop for loop in bound if loop.trip_count != 0]
     return tuple(used or bound[:1])
 

@@ -9,7 +9,6 @@ from skforge.compiler.directives import (
     Directive,
     GpuDimension,
     Interleave,
-    Mark,
     PadTrees,
     Parallel,
     PeelWalk,
@@ -51,9 +50,7 @@ def explain(directives: tuple[Directive, ...], bound: BoundNest) -> list[str]:
     nest = root_nest(bound.n_trees)
     for directive in directives:
         nest = apply(nest, directive)
-        if isinstance(directive, Mark) and directive.index not in loops:
-            what = f'"{directive.index}" never runs here'
-        elif isinstance(directive, Interleave):
+        if isinstance(directive, Interleave):
             what = _interleave(directive, loops[directive.index])
         else:
             what = _what(nest, directive)

@@ -20,6 +20,7 @@ from skforge.compiler.directives import (
     UnrollWalk,
     Vectorize,
     VectorReduce,
+    name_of,
 )
 from skforge.compiler.loop_nest import (
     BoundLoop,
@@ -48,6 +49,10 @@ def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
             return f'{mark} comes after {old}, which already marks "{name}".'
         if _exclude(old, mark):
             return f'{mark} excludes {old}, which already marks "{name}".'
+        if variable.root == "batch":
+            why = _shared_by_copies(old, mark) or _shared_by_copies(mark, old)
+            if why is not None:
+                return why
     needed: Root | None = None
     if isinstance(mark, _TREE_ONLY):
         needed = "tree"
@@ -75,6 +80,26 @@ def _exclude(one: Mark, two: Mark) -> bool:
         return True
     # Atomics add straight to the result: there are no partial sums to vectorise.
     return kinds == {AtomicReduce, VectorReduce}
+
+
+def _shared_by_copies(keeper: Mark, runner: Mark) -> str | None:
+    """Refuse a buffer that iterations which run at once would share.
+
+    A CPU prefetches rows and trees, which has no buffer: interleaved iterations may.
+    """
+    lanes = isinstance(runner, Vectorize) and isinstance(keeper, (Cache, Quantize))
+    if lanes or (isinstance(runner, Interleave) and isinstance(keeper, Quantize)):
+        return _one_at_a_time(keeper, runner)
+    return None
+
+
+def _one_at_a_time(keeper: Mark, runner: Mark) -> str | None:
+    if isinstance(runner, Interleave) and runner.factor == 1:
+        return None
+    return (
+        f"{keeper} fetches what one iteration uses, and {runner} runs several at once; "
+        f"put {name_of(keeper)} on a loop outside."
+    )
 
 
 def broken_rule(nest: Nest, directive: Directive) -> tuple[str, str] | None:
@@ -375,6 +400,13 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
             "tile the batch with a positive size."
         )
     for path in paths(nest.loops):
+        # The trees hold codes or thresholds, not both.
+        rows = [name for name in path if nest.variable(name).root == "batch"]
+        if not any(mark_of(nest.variable(name), Quantize) for name in rows):
+            return (
+                f'{mark} is for all rows or none, and "{rows[0]}" takes some without; '
+                "mark a loop of every part of the batch."
+            )
         if mark.index not in path:
             continue
         for name in path:
@@ -421,12 +453,9 @@ def _shared_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None
         if cache is None:
             continue
         together = mark_of(variable, Interleave)
-        if together is not None and together.factor != 1:
-            return (
-                f"{cache} fetches what one iteration uses, and {together} runs several "
-                "at once; put it on a loop outside.",
-                name,
-            )
+        why = together and _one_at_a_time(cache, together)
+        if why:
+            return why, name
         if threads is not None:
             return (
                 f'{cache} is inside "{threads}", whose iterations are threads; all '

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from skforge.compiler.directives import (
+    BY_NAME,
     AtomicReduce,
     Cache,
     CachePredicates,
@@ -89,6 +92,16 @@ class Schedule:
         """Return the calls that make this schedule."""
         return "Schedule()" + "".join(f".{d}" for d in self.directives)
 
+    if not TYPE_CHECKING:  # mypy names a wrong method itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say which method is meant, for a name as the papers write it."""
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+            near = [] if name.startswith("_") else get_close_matches(words, BY_NAME, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            # Without an object Python adds no guess of its own.
+            raise AttributeError(f"A Schedule has no {name!r}{hint}", name=name)
+
     # --- loops -----------------------------------------------------------------------
 
     def tile(self, index: str, outer: str, inner: str, size: int) -> Schedule:
@@ -129,8 +142,9 @@ class Schedule:
             Names of the new loops, not used before in this schedule.
         at : int
             Where ``second`` starts, counted from the start of ``index`` in rows or
-            trees; a multiple of its step. Nothing is left for ``second`` where the
-            loop is shorter.
+            trees; a multiple of its step. The loop must be longer, which is judged
+            once its length is known; a batch may be shorter, and leaves ``second``
+            without rows.
 
         Notes
         -----
@@ -418,8 +432,8 @@ class Schedule:
         --------
         >>> print(Schedule().tile("batch", "b0", "b1", 64).loop_nest(10))
         # 10 trees, sparse
-        for b0 in 0 to batch step 64:
-          for b1 in 0 to min(64, batch - b0):
+        for b0 in 0 to n_rows step 64:
+          for b1 in 0 to min(64, n_rows - b0):
             for tree in 0 to 10:
               result[b0 + b1] += walk(trees[tree], rows[b0 + b1])
         """
@@ -510,10 +524,10 @@ def _count(forest: Forest | int) -> int:
     )
 
 
-def _whole(value: int) -> int:
+def _whole(value: Any) -> int:
     """Return a NumPy integer as an int; anything else is left for the check."""
-    numpy_integer = isinstance(value, Integral) and type(value) not in (int, bool)
-    return int(value) if numpy_integer else value
+    plain = type(value) in (int, bool)
+    return int(value) if isinstance(value, Integral) and not plain else value
 
 
 # Directives are applied one by one while a schedule is written, so each prefix of it

@@ -130,7 +130,8 @@ def _split(
         name = rest
         if i < len(groups) - 1:
             name, following = f"group{i}", f"rest{i}"
-            schedule = schedule.split(rest, name, following, group.stop)
+            size = group.stop - group.start  # a split counts from the start of its loop
+            schedule = schedule.split(rest, name, following, size)
             rest = following
         if hops == "unroll" and group.max_depth:
             schedule = schedule.unroll_walk(name, min(MAX_WALK_DEPTH, group.max_depth))

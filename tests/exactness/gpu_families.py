@@ -10,7 +10,6 @@ REFUSALS = (
     "represent(",
     "shared memory",
     "a fixed number of rows",
-    "quantize is for all",
     "specialize",
 )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.module import compile_forest
@@ -17,7 +19,7 @@ from tests.exactness.checks import (
     rounding_bound,
 )
 from tests.strategies_forest import edge_rows, random_forest
-from tests.strategies_schedule import legal_schedules
+from tests.strategies_schedule import legal_schedules, row_block_schedules
 
 # the monkeypatched settings of conftest hold for all examples alike
 quick = settings(
@@ -29,18 +31,34 @@ quick = settings(
     ],
 )
 thorough = settings(quick, max_examples=1500)
+many = settings(quick, max_examples=5000)
 
 
-def check_compiled(data: st.DataObject) -> None:
+# What compiling refuses: complete trees of deep chains, node tiles.
+REFUSED = r"represent\("
+# What only blocks of rows meet.
+BLOCKS_REFUSED = (
+    REFUSED + r"|(cache_predicates|quantize)(\(\"\w+\"\))? (needs|takes|is for) "
+    r"|^the forest (mixes|tests)|cache prefetches the nodes of walks"
+    r"|A vectorised loop over trees needs|vectorize\(\"\w+\"\) takes one row at a time"
+)
+
+
+def check_compiled(data: st.DataObject, blocks: bool = False) -> None:
     made = data.draw(random_forest(max_trees=7))
-    schedule = data.draw(legal_schedules(n_trees=(made.n_trees,)))
+    if blocks:
+        schedule = data.draw(row_block_schedules(made.n_trees))
+    else:
+        schedule = data.draw(legal_schedules(n_trees=(made.n_trees,)))
     n = data.draw(st.integers(0, 70))
     reduction = data.draw(st.sampled_from(["exact", "exact", "fast", "reproducible"]))
     try:
         module = compile_forest(made, schedule, reduction=reduction)
     except ScheduleError as error:
-        assert "represent(" in str(error)  # complete trees of deep chains, node tiles
+        event("refused")
+        assert re.search(BLOCKS_REFUSED if blocks else REFUSED, str(error)), error
         return
+    event("compiled and compared")
     rows = edge_rows(made, n, seed=1)
     raw = reference_raw(made, rows)
     for n_jobs in (1, 3):
@@ -63,7 +81,7 @@ def check_interpreted(data: st.DataObject) -> None:
     try:
         module = compile_forest(made, schedule, reduction=reduction)
     except ScheduleError as error:
-        assert "represent(" in str(error)
+        assert re.search(REFUSED, str(error)), error
         return
     got = interpreted(made, schedule, rows, reduction=reduction, shuffle=None)
     assert_same_bits(got, raw_of(module, rows), "interpreter and LLVM")
@@ -82,6 +100,12 @@ def test_compiled_code_is_the_reference(data: st.DataObject) -> None:
 
 @quick
 @given(st.data())
+def test_directives_that_meet_on_a_block_of_rows(data: st.DataObject) -> None:
+    check_compiled(data, blocks=True)
+
+
+@quick
+@given(st.data())
 def test_the_interpreter_is_compiled_code(data: st.DataObject) -> None:
     check_interpreted(data)
 
@@ -91,6 +115,13 @@ def test_the_interpreter_is_compiled_code(data: st.DataObject) -> None:
 @given(st.data())
 def test_compiled_code_is_the_reference_often(data: st.DataObject) -> None:
     check_compiled(data)
+
+
+@pytest.mark.slow
+@many
+@given(st.data())
+def test_directives_that_meet_on_a_block_of_rows_often(data: st.DataObject) -> None:
+    check_compiled(data, blocks=True)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
@@ -25,6 +25,7 @@ from skforge.compiler.ir.lir_walk import bodies, statements
 from skforge.compiler.module_kernels import _aligned
 from skforge.compiler.passes.specialize_depths import MAX_CLASSES
 from skforge.compiler.pipeline import Lowered
+from skforge.compiler.representations import base as representations
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from tests import toy_representation
@@ -303,6 +304,57 @@ def test_nothing_is_prefetched_unasked(schedule: Schedule) -> None:
     assert of_type(found, lir.Prefetch) == []
     jit = compile_functions([found], Target.host())
     assert "prefetch" not in jit.assembly()
+
+
+class Eager:
+    """A builder that computes at once, and notes what is prefetched."""
+
+    def __init__(self) -> None:
+        self.elements: list[int] = []
+
+    def const(self, value: int) -> int:
+        return value
+
+    def mul(self, one: int, two: int) -> int:
+        return one * two
+
+    def binary(self, op: str, one: int, two: int) -> int:
+        assert op == "add"
+        return one + two
+
+    def for_(self, lo: int, hi: int, step: int, body: Callable, hint: str = "") -> None:
+        for i in range(lo, hi, step):
+            body(i, ())
+
+    def prefetch(self, buffer: lir.Buffer, element: int) -> None:
+        assert buffer.name == "nodes"
+        self.elements.append(element)
+
+
+@pytest.mark.parametrize("depth", [7, 8, 11])
+@pytest.mark.parametrize("representation", ["array", "reorg"])
+def test_cache_prefetches_the_levels_next_to_the_roots(
+    representation: str, depth: int
+) -> None:
+    """Heaps grow with 2^depth, and a walk meets a node a level."""
+    made, words = drawn(5, depth, shape="chain"), 2
+    schedule = Schedule().represent(representation)
+    hir = pipeline.build_hir(made, schedule, "exact")
+    eager = Eager()
+    layout = representations.get(representation).lay_out(hir)
+    layout.cache_trees(eager, 1, 3)
+    heap, line = 2 ** (depth + 1) - 1, 16
+    near = min(heap, 255)
+    spans = [((1 + tree) * heap, near) for tree in range(3)]
+    if near == heap:
+        spans = [(heap, 3 * heap)]
+    if representation == "reorg":
+        spans = [(place * 5 + 1, 3) for place in range(near)]
+    assert eager.elements == [
+        element
+        for first, n in spans
+        for element in range(first * words, (first + n) * words, line)
+    ]
 
 
 # -------------------------------------------------------------------------- parallel

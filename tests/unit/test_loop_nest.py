@@ -20,6 +20,7 @@ from skforge.compiler.loop_nest_apply import apply, apply_all
 from skforge.compiler.loop_nest_bind import bind
 from skforge.compiler.loop_nest_draw import draw
 from skforge.compiler.schedule import Schedule
+from skforge.exceptions import ScheduleError
 from tests.strategies_schedule import (
     SHAPING,
     all_loops,
@@ -31,6 +32,8 @@ from tests.unit.test_schedule import LEGAL
 
 ROWS = (0, 1, 2, 3, 63, 64, 65, 1000)
 TREES = (1, 7, 100)
+# A split needs more trees than it puts into its first part.
+LEAST_TREES = {"split": 5}
 
 # The papers' examples: (schedule, number of trees)
 PAPERS = {
@@ -114,31 +117,36 @@ def visited(nest, n_rows):
 @pytest.mark.parametrize("n_trees", TREES)
 @pytest.mark.parametrize("name", LEGAL)
 def test_legal_schedules_visit_every_pair_once(name, n_trees):
+    if n_trees < LEAST_TREES.get(name, 0):
+        with pytest.raises(ScheduleError, match=f"goes over {n_trees} tree"):
+            LEGAL[name].loop_nest(n_trees)
+        return
     nest = LEGAL[name].loop_nest(n_trees)
     for n_rows in ROWS if n_trees < 100 else ROWS[:-1]:
         visited(nest, n_rows)
 
 
-@given(
-    schedule=legal_schedules(8, SHAPING),
-    n_rows=st.sampled_from(ROWS[:-1]),
-    n_trees=st.sampled_from(TREES),
-)
+# Few trees leave few places to split at.
+SIZES = st.sampled_from([TREES, TREES[1:], TREES[2:]])
+
+
+@given(data=st.data(), n_rows=st.sampled_from(ROWS[:-1]), sizes=SIZES)
 @settings(max_examples=120)
-def test_any_loops_visit_every_pair_once(schedule, n_rows, n_trees):
-    visited(schedule.loop_nest(n_trees), n_rows)
+def test_any_loops_visit_every_pair_once(data, n_rows, sizes):
+    schedule = data.draw(legal_schedules(8, SHAPING, sizes))
+    visited(schedule.loop_nest(data.draw(st.sampled_from(sizes))), n_rows)
 
 
-@given(schedule=legal_schedules(10), n_rows=st.sampled_from([0, 1, 65]))
+@given(data=st.data(), n_rows=st.sampled_from([0, 1, 65]), sizes=SIZES)
 @settings(max_examples=60)
-def test_marks_do_not_change_what_is_visited(schedule, n_rows):
-    for n_trees in TREES[:2]:
-        visited(schedule.loop_nest(n_trees), n_rows)
+def test_marks_do_not_change_what_is_visited(data, n_rows, sizes):
+    schedule = data.draw(legal_schedules(10, n_trees=sizes))
+    visited(schedule.loop_nest(sizes[0]), n_rows)
 
 
 def test_no_trees():
-    for name, schedule in LEGAL.items():
-        assert list(iterate(schedule.loop_nest(0), 3)) == [], name
+    for name in LEGAL.keys() - LEAST_TREES.keys():
+        assert list(iterate(LEGAL[name].loop_nest(0), 3)) == [], name
 
 
 def test_index_is_a_sum_in_units_of_the_root():
@@ -174,8 +182,8 @@ def test_a_count_of_blocks_follows_the_batch():
         Bound(size, ("b10",)),
         Bound(Rows(), ("b00", "b01", "b10")),
     )
-    assert str(b11.bounds[0]) == "ceil(ceil(batch / 4) / 3)"
-    assert str(b00.step) == "ceil(batch / 4) * 2"
+    assert str(b11.bounds[0]) == "ceil(ceil(n_rows / 4) / 3)"
+    assert str(b00.step) == "ceil(n_rows / 4) * 2"
     assert [size_value(b00.step, n) for n in (0, 1, 9)] == [2, 2, 6]
 
 
@@ -213,8 +221,16 @@ def test_a_count_of_blocks_follows_the_batch():
             ["0 8 1", "0 17-b 8"],
         ),
         (Schedule().split("tree", "a", "b", 4), 10, ["0 4 1", "4 10 1"]),
-        (Schedule().split("tree", "a", "b", 4), 4, ["0 4 1"]),
-        (Schedule().split("tree", "a", "b", 4), 3, ["0 3 1"]),
+        (Schedule().split("tree", "a", "b", 4), 5, ["0 4 1", "4 5 1"]),
+        # The copy of a part that the last block does not reach is left out.
+        (
+            Schedule()
+            .tile("tree", "a", "b", 8)
+            .split("b", "c", "d", 4)
+            .split("a", "e", "f", 8),
+            10,
+            ["0 8 8", "0 4 1", "4 8 1", "8 10 8", "0 2 1"],
+        ),
         # The place of a second split counts from the start of its loop.
         (
             Schedule().split("tree", "a", "b", 4).split("b", "c", "d", 4),
@@ -322,7 +338,7 @@ def test_trees_in_order(schedule, in_order):
 def test_names_of_an_unknown_number_of_trees():
     directives = Schedule().tile("tree", "a", "b", -3).split("b", "c", "d", 4)
     assert draw(apply_all(directives.directives)) == (
-        "for batch in 0 to batch:\n"
+        "for batch in 0 to n_rows:\n"
         "  for a in 0 to n_trees step ceil(n_trees / 3):\n"
         "    for c in 0 to 4:\n"
         "    for d in 4 to ceil(n_trees / 3):"

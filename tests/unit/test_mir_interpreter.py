@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from skforge.compiler.ir import mir
 from skforge.compiler.ir.mir_tools import map_loops, map_statements
 from skforge.compiler.ir.verifier_mir import verify_mir
 from skforge.compiler.loop_nest import Rows
+from skforge.compiler.passes import interleave_walks
 from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.schedule import Schedule
 from skforge.exceptions import CompilerError, ScheduleError
@@ -273,6 +275,71 @@ def test_rows_must_be_in_the_cache_around_them() -> None:
         "  %p.end = while any not is_leaf([%t], [%p.at]) from [%p.n0]:\n"
         "    %p.at = traverse_tree_tile([%t], [%p.at], [rows[b0 + b1]]) <checked>\n"
         "at b0 = 0, b1 = 1, tree = 0"
+    )
+
+
+CODES = Schedule().tile("batch", "b0", "b1", 2).reorder("b0", "tree", "b1")
+CODES = CODES.quantize("b0")
+TESTS = Schedule().tile("batch", "b0", "b1", 2).reorder("b0", "tree", "b1")
+TESTS = TESTS.vectorize("b1").cache_predicates("b0").represent("bitsliced")
+
+
+def without_tables(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
+    made = isinstance(stmt, (mir.QuantizeRows, mir.EvaluatePredicates))
+    return () if made else stmt
+
+
+def one_row(stmt: mir.Stmt) -> mir.Stmt:
+    if isinstance(stmt, (mir.QuantizeRows, mir.EvaluatePredicates)):
+        one = replace(stmt.rows, bounds=(mir.Bound(1),))
+        return replace(stmt, rows=one)
+    return stmt
+
+
+def one_tree(stmt: mir.Stmt) -> mir.Stmt:
+    if isinstance(stmt, mir.EvaluatePredicates):
+        return replace(stmt, trees=mir.Range(mir.Affine(), (mir.Bound(1),)))
+    return stmt
+
+
+@pytest.mark.parametrize(
+    ("schedule", "change", "why"),
+    [
+        (CODES, without_tables, "there is no row 0 in %codes"),
+        (CODES, one_row, "there is no row 1 in %codes"),
+        (TESTS, without_tables, "there is no row 0 in %tests"),
+        (TESTS, one_row, "there is no row 1 in %tests"),
+        (TESTS, one_tree, "there is no tree 1 in %tests"),
+    ],
+)
+def test_codes_and_predicates_must_be_those_of_the_walk(
+    schedule: Schedule,
+    change: Callable[[mir.Stmt], mir.Stmt | mir.Body],
+    why: str,
+) -> None:
+    function = final(schedule)
+    hir = hir_of(FOREST, schedule, "fast")
+    interpret_mir(function, hir, draw_values(FOREST, 3))
+    body = map_statements(function.body, change)
+    assert refusal(replace(function, body=body), schedule).startswith(f"{why} in:\n")
+
+
+def test_codes_of_another_copy_are_refused() -> None:
+    """Interleaved by hand: the second copy's codes replace the first's."""
+    schedule = Schedule().reorder("tree", "batch").quantize("batch")
+    function = stages_of(hir_of(FOREST, schedule, "fast"))["unroll-loops"]
+
+    def interleaved(loop: mir.Loop) -> mir.Loop:
+        asked = replace(loop.directives, interleave=2)
+        return replace(loop, directives=asked) if loop.var == "batch" else loop
+
+    made = replace(function, body=map_loops(function.body, interleaved))
+    made = interleave_walks.run(made, 2)
+    assert refusal(made, schedule).startswith("there is no row 0 in %codes in:\n")
+    with pytest.raises(CompilerError) as caught:
+        verify_mir(made, legal=True)
+    assert str(caught.value).startswith(
+        'iterations of "batch" that run as one share %codes in:\n'
     )
 
 

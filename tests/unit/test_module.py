@@ -270,7 +270,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ScheduleError,
         'gpu_dimension("batch", "grid.x") maps a loop to a GPU, but the target is a '
         "CPU.\n"
-        "  for batch in 0 to batch:   grid.x        <-- here\n"
+        "  for batch in 0 to n_rows:   grid.x        <-- here\n"
         "    for tree in 0 to 7:",
     ),
 }
@@ -454,7 +454,7 @@ def test_every_level_can_be_read() -> None:
     module = compile_forest(FOREST, S.tile("batch", "b0", "b1", 8))
     starts = {
         "schedule": 'Schedule().tile("batch", "b0", "b1", 8)',
-        "loops": "# 7 trees, sparse\nfor b0 in 0 to batch step 8:",
+        "loops": "# 7 trees, sparse\nfor b0 in 0 to n_rows step 8:",
         "hir": "predict_ensemble",
         "lower-to-mir": "predict(rows) -> result[rows, outputs], 7 trees:\n",
         "mir": "predict(rows) -> result[rows, outputs], 7 trees:\n",

@@ -121,6 +121,6 @@ def test_bad_size():
     assert str(error.value) == (
         'tile("batch", "b0", "b1", 0) needs a size other than 0; a negative size is '
         "the number of outer iterations.\n"
-        "  for batch in 0 to batch:        <-- here\n"
+        "  for batch in 0 to n_rows:        <-- here\n"
         "    for tree in 0 to n_trees:"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 
 import numpy as np
 import pytest
@@ -67,7 +68,6 @@ LEGAL = {
     "tile-twice": rows().tile("b0", "b00", "b01", 4).tile("b1", "b10", "b11", -16),
     "split": Schedule().split("tree", "t0", "t1", 4).split("batch", "b0", "b1", 10),
     "split-copies": blocks().split("b0", "c0", "c1", 128).interleave("b1", 8),
-    "split-empty": Schedule().split("tree", "t0", "t1", 10).parallel("t1"),
     "reorder": blocks(),
     "gpu_dimension": gpu(),
     "unroll": trees().unroll("t1"),
@@ -94,6 +94,8 @@ LEGAL = {
     "vectorize": blocks().vectorize("b1"),
     "vectorize-tree": Schedule().quantize("batch").vectorize("tree"),
     "quantize": blocks().quantize("b0"),
+    "quantize-interleave-one": blocks().quantize("b1").interleave("b1", 1),
+    "cache-interleave": blocks().cache("b1").interleave("b1", 2),
 }  # fmt: skip
 
 # Legal where they are written, but no target takes them yet.
@@ -145,6 +147,10 @@ AT_THE_CALL = {
         Schedule().split("batch", "b0", "b1", 64).tile("b1", "b2", "b3", -4)
     ),
     "split-zero": lambda: Schedule().split("tree", "t0", "t1", 0),
+    "split-past-tile": lambda: blocks().split("b1", "b2", "b3", 64),
+    "split-past-part": lambda: (
+        rows().split("b1", "b2", "b3", 48).split("b3", "b4", "b5", 16)
+    ),
     "split-float": lambda: Schedule().split("tree", "t0", "t1", 1.5),
     "split-inside-iteration": lambda: trees().split("t0", "t2", "t3", 12),
     "split-open-step": lambda: (
@@ -231,6 +237,14 @@ AT_THE_CALL = {
     "vectorize-interleave": lambda: blocks().interleave("b1", 4).vectorize("b1"),
     "cache_predicates-tree": lambda: Schedule().cache_predicates("tree"),
     "quantize-tree": lambda: Schedule().quantize("tree"),
+    "quantize-interleave": lambda: blocks().quantize("b1").interleave("b1", 2),
+    "interleave-quantize": lambda: (
+        Schedule().reorder("tree", "batch").interleave("batch").quantize("batch")
+    ),
+    "quantize-vectorize": lambda: (
+        Schedule().reorder("tree", "batch").quantize("batch").vectorize("batch")
+    ),
+    "vectorize-cache": lambda: blocks().vectorize("b1").cache("b1"),
     "no-directive": lambda: Schedule(("parallel",)),
 }
 
@@ -285,6 +299,15 @@ AT_BIND = {
         Schedule().tile("tree", "t0", "t1", -2).split("t0", "t2", "t3", 4),
         None,
     ),
+    "split-past-trees": (Schedule().split("tree", "t0", "t1", 9), None),
+    "split-past-blocks": (
+        Schedule().tile("tree", "t0", "t1", 4).split("t0", "t2", "t3", 12),
+        None,
+    ),
+    "split-past-short-tile": (
+        Schedule().tile("tree", "t0", "t1", 64).split("t1", "t2", "t3", 32),
+        None,
+    ),
     "vectorize-tree-alone": (Schedule().vectorize("tree"), None),
     "vectorize-tree-tile": (
         Schedule().tile("tree", "t0", "t1", 3).quantize("batch").vectorize("t1"),
@@ -294,10 +317,15 @@ AT_BIND = {
         Schedule().quantize("batch").vectorize("tree").peel_walk("tree", 2),
         None,
     ),
+    "vectorize-tree-cache": (
+        Schedule().quantize("batch").cache("tree").vectorize("tree"),
+        None,
+    ),
     "quantize-open-rows": (
         Schedule().tile("batch", "b0", "b1", -4).quantize("b0"),
         None,
     ),
+    "quantize-part": (Schedule().split("batch", "b0", "b1", 8).quantize("b1"), None),
     "quantize-twice": (blocks().quantize("b0").quantize("b1"), None),
     "quantize-in-threads": (gpu().quantize("b1"), None),
     "cache-in-threads": (gpu().cache("b1"), None),
@@ -352,7 +380,7 @@ AT_BIND = {
         None,
     ),
     "cache_predicates-unroll_walk": (predicates().unroll_walk("tree", 4), None),
-    "cache_predicates-quantize": (predicates().quantize("b1"), None),
+    "cache_predicates-quantize": (predicates().quantize("b0"), None),
 }
 
 
@@ -408,6 +436,41 @@ def test_repr_leaves_defaults_out():
     assert repr(schedule) == (
         'Schedule().interleave("tree").tile_nodes(8).tile("batch", "a", "b", 2)'
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gpuDimension", "gpu_dimension"),
+        ("unrollWalk", "unroll_walk"),
+        ("peelWalk", "peel_walk"),
+        ("atomicReduce", "atomic_reduce"),
+        ("sharedReduce", "shared_reduce"),
+        ("vectorReduce", "vector_reduce"),
+        ("cachePredicates", "cache_predicates"),
+        ("Tile", "tile"),
+        ("quantise", "quantize"),
+    ],
+)
+def test_other_spellings_are_told_the_method(name, meant):
+    schedule = rows()
+    with pytest.raises(AttributeError) as error:
+        getattr(schedule, name)
+    told = f"A Schedule has no '{name}'; did you mean {meant}?"
+    assert str(error.value) == told
+    lines = traceback.format_exception_only(error.type, error.value)
+    assert lines == [f"AttributeError: {told}\n"]
+    assert callable(getattr(schedule, meant))
+    assert not hasattr(schedule, name)
+    check_value(schedule)
+
+
+@pytest.mark.parametrize("name", ["something", "_repr_html_", "__array__", "_quantise"])
+def test_other_attributes_are_just_missing(name):
+    with pytest.raises(AttributeError) as error:
+        getattr(rows(), name)
+    assert str(error.value) == f"A Schedule has no '{name}'"
+    assert not hasattr(object.__new__(Schedule), "directives")  # as pickle makes it
 
 
 def test_methods_leave_the_schedule_alone():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -314,6 +315,13 @@ def test_groups_with_hops_of_their_own_predict_the_same():
     assert point in space
     assert {**point, "hops": "peel"} not in space
     schedule = space.schedule(point, forest)
+    loops = schedule.loop_nest(forest)
+    while loops.loops[0].root == "batch":
+        (around,) = loops.loops
+        loops = replace(loops, loops=around.body)
+    assert [loop.trip_count for loop in loops.loops] == [
+        group.stop - group.start for group in groups
+    ]
     rows = np.random.default_rng(0).standard_normal((33, forest.n_features))
     rows = rows.astype(forest.input_dtype)
     found = compile_forest(forest, schedule, "cpu").predict_raw(rows)

@@ -161,7 +161,7 @@ class SourceDevice:
         self.close()
 
 
-def order_number(order: Order) -> int:
+def order_number(order: Order | str) -> int:
     """Return an order as the shim numbers it."""
     if order == "forward":
         return 0

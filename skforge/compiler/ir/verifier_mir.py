@@ -10,7 +10,7 @@ its array is outside of.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NoReturn, TypeAlias
 
 from skforge.compiler._compat import assert_never
@@ -62,6 +62,7 @@ class _Scope:
     loops: tuple[mir.Loop, ...]
     names: dict[str, _Kind]
     arrays: dict[str, _Known]
+    blocks: dict[str, mir.Affine] = field(default_factory=dict)  # first rows of tables
 
     def bind(self, names: Iterable[str], kind: _Kind) -> _Scope:
         return replace(self, names={**self.names, **dict.fromkeys(names, kind)})
@@ -126,14 +127,18 @@ class _Verifier:
                 self._array(stmt, scope, stmt.source)
                 self._rows_of(stmt, scope, mir.RESULT, stmt.rows.start)
             case mir.EvaluatePredicates(name=name):
+                self._alone(stmt, scope, name)
                 self._range(stmt, scope, stmt.trees, "tree")
                 self._range(stmt, scope, stmt.rows, "batch")
-                return self._bind(stmt, scope, (name,), "predicates")
+                scope = self._bind(stmt, scope, (name,), "predicates")
+                return replace(scope, blocks={**scope.blocks, name: stmt.rows.start})
             case mir.QuantizeRows(name=name):
                 if stmt.size < 1:
                     _fail(stmt, "a block of codes has at least one row")
+                self._alone(stmt, scope, name)
                 self._range(stmt, scope, stmt.rows, "batch")
-                return self._bind(stmt, scope, (name,), "codes")
+                scope = self._bind(stmt, scope, (name,), "codes")
+                return replace(scope, blocks={**scope.blocks, name: stmt.rows.start})
             case _:
                 assert_never(stmt)
         return scope
@@ -218,7 +223,7 @@ class _Verifier:
 
     def _walk(self, stmt: mir.Let, walk: mir.WalkDecisionTree, scope: _Scope) -> None:
         if walk.using is not None:
-            self._table(stmt, scope, walk.using, walk.block)
+            self._table(stmt, scope, walk.using, walk.rows, walk.block)
         if self._final and not walk.block:
             _fail(stmt, "a walk was not expanded")
         self._names(stmt, scope, "tree", walk.trees)
@@ -233,15 +238,26 @@ class _Verifier:
         self._is_element(stmt, walk.element)
 
     def _table(
-        self, stmt: mir.Stmt, scope: _Scope, name: str, block: bool = False
+        self,
+        stmt: mir.Stmt,
+        scope: _Scope,
+        name: str,
+        rows: Sequence[mir.Affine],
+        block: bool = False,
     ) -> None:
-        """Check what a walk compares: codes, or in a block predicates as well."""
+        """Check what a walk compares: codes, or in a block predicates as well.
+
+        Its rows are of the iteration that made them.
+        """
         if not (block and scope.names.get(name) == "predicates"):
             self._names(stmt, scope, "codes", (name,))
+        for row in rows:
+            if not set(scope.blocks[name].terms) <= set(row.terms):
+                _fail(stmt, f"{name} is of other rows")
 
     def _hop(self, stmt: mir.Stmt, hop: mir.TraverseTreeTile, scope: _Scope) -> None:
         if hop.using is not None:
-            self._table(stmt, scope, hop.using)
+            self._table(stmt, scope, hop.using, hop.rows)
         self._names(stmt, scope, "tree", hop.trees)
         self._names(stmt, scope, "node", hop.nodes)
         for row in hop.rows:
@@ -308,6 +324,8 @@ class _Verifier:
         name = stmt.array.name
         if name in scope.arrays:
             _fail(stmt, f'the array "{name}" is taken')
+        if not stmt.array.lanes:
+            self._alone(stmt, scope, name)
         if not stmt.array.dims:
             _fail(stmt, "an array has at least one dimension")
         known = _Known(stmt.array, len(scope.loops))
@@ -362,6 +380,12 @@ class _Verifier:
                     f'iterations of the parallel loop "{loop.var}" share elements of '
                     f"{known.array.name}",
                 )
+
+    def _alone(self, stmt: mir.Stmt, scope: _Scope, name: str) -> None:
+        """Check that no iterations that run as one make a buffer of one name."""
+        for loop in scope.loops:
+            if loop.group > 1 or loop.kind in ("vector", "block"):
+                _fail(stmt, f'iterations of "{loop.var}" that run as one share {name}')
 
     # ------------------------------------------------------------ uses
 

@@ -34,11 +34,10 @@ from skforge.compiler.ir.mir import (
     Stmt,
     WalkDecisionTree,
 )
-from skforge.compiler.ir.mir_tools import loops_in, map_statements
+from skforge.compiler.ir.mir_tools import map_statements
 from skforge.compiler.passes.evaluate_predicates import in_block
 from skforge.compiler.passes.insert_caches import working_set
 from skforge.compiler.representations import base as representations
-from skforge.exceptions import ScheduleError
 
 CODES = "%codes"
 
@@ -49,17 +48,7 @@ def run(function: Function, hir: PredictEnsemble) -> Function:
         return function
     by_blocks = representations.get(hir.nest.representation).by_blocks
     rewrite = _Rewrite(by_blocks, function.n_trees)
-    made = replace(function, body=rewrite.body(function.body, ()))
-    for stmt in _statements(made):
-        match stmt:
-            case Let(op=WalkDecisionTree(using=None)):
-                raise ScheduleError(
-                    "quantize is for all rows or none; mark a loop around every part "
-                    "of the batch."
-                )
-            case _:
-                pass
-    return made
+    return replace(function, body=rewrite.body(function.body, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +87,3 @@ def _use_codes(stmt: Stmt) -> Stmt:
             return replace(stmt, op=replace(walk, using=CODES))
         case _:
             return stmt
-
-
-def _statements(function: Function) -> list[Stmt]:
-    found = list(function.body)
-    for loop in loops_in(function.body):
-        found += [*loop.body, *loop.remainder]
-    return found

@@ -37,6 +37,11 @@ from skforge.exceptions import ScheduleError
 
 Order = Literal["array", "reorg"]
 
+#: Places of a heap that ``cache`` prefetches on a CPU: eight levels of single nodes.
+#: Measured on 40 trees of depth 18: whole heaps take 65,000 us a row (reorg) and 5,700
+#: (array), these 22 and 11, no cache 23 and 13.
+MOST_PREFETCHED = 255
+
 
 def _heap_size(tiles: TiledForest) -> int:
     """Nodes of a complete tree as deep as the deepest."""
@@ -129,21 +134,27 @@ class HeapLayout(RecordLayout):
         return self._heap * self._n_trees
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch whole heaps (array) or the same trees' records of every level."""
-        words = self.shape.words
-        if self._order == "array":
-            size = self._heap * words
-            lo = b.mul(first, size)
-            prefetch_lines(b, self.nodes, lo, b.binary("add", lo, b.mul(count, size)))
-            return
+        """Prefetch the heaps, or of deep trees the levels next to the roots."""
+        words, zero, one = self.shape.words, b.const(0), b.const(1)
+        near = min(self._heap, MOST_PREFETCHED)
 
-        def level(i: Value, _: tuple[Value, ...]) -> None:
-            record = b.binary("add", b.mul(i, self._n_trees), first)
+        def lines(record: Value, length: Value) -> None:
             lo = b.mul(record, words)
-            prefetch_lines(b, self.nodes, lo, b.binary("add", lo, b.mul(count, words)))
+            hi = b.binary("add", lo, b.mul(length, words))
+            prefetch_lines(b, self.nodes, lo, hi)
 
-        zero, one = b.const(0), b.const(1)
-        b.for_(zero, b.const(self._heap), one, level, hint="heap")
+        def place(i: Value, _: tuple[Value, ...]) -> None:
+            lines(b.binary("add", b.mul(i, self._n_trees), first), count)
+
+        def tree(i: Value, _: tuple[Value, ...]) -> None:
+            lines(b.mul(b.binary("add", first, i), self._heap), b.const(near))
+
+        if self._order == "reorg":
+            b.for_(zero, b.const(near), one, place, hint="heap")
+        elif near < self._heap:
+            b.for_(zero, count, one, tree, hint="tree")
+        else:
+            lines(b.mul(first, self._heap), b.mul(count, self._heap))
 
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
