@@ -22,6 +22,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
+from skforge.compiler.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 Array = NDArray[Any]
@@ -178,31 +179,21 @@ class ForestSource:
             self.fill = 0.0
 
     def rows(self, X: Any, method: str) -> Any:
-        """Check the names of data frames; the kernels check the rest."""
-        # Of the sources that have files, XGBoost alone asks for names.
-        own = self._forest.source == "xgboost"
-        names = self._forest.feature_names if own else None
-        if hasattr(X, "tocsr"):
-            X = X.tocsr()
-            if X.shape[1] != self._forest.n_features:
-                raise InvalidInputError(
-                    f"the forest was trained on {self._forest.n_features} features, "
-                    f"but the rows have {X.shape[1]} columns."
-                )
-            return X
-        frame = hasattr(X, "iloc") and hasattr(X, "columns")
-        if frame and self._forest.source == "lightgbm":
-            from skforge._inputs_lightgbm import numbers_of_frame
-
-            return numbers_of_frame(X, self._forest)
-        if frame and names is not None:
-            given = [str(name) for name in X.columns]
-            if given != list(names):
-                raise InvalidInputError(
-                    f"the columns are {given}, but the model was trained on "
-                    f"{list(names)}; pass X[names] with the columns in that order."
-                )
-        return X
+        """Check names, widths and values, as ``compile_forest`` does."""
+        if not hasattr(X, "tocsr"):
+            return prepare_rows(self._forest, X)
+        if X.shape[1] != self._forest.n_features:
+            raise InvalidInputError(
+                f"the forest was trained on {self._forest.n_features} features, "
+                f"but the rows have {X.shape[1]} columns."
+            )
+        floats = X.dtype in (np.float32, np.float64)
+        if self._forest.source == "lightgbm" and not floats:
+            raise InvalidInputError(
+                "LightGBM takes sparse rows of float32 or float64. Got "
+                f"{X.dtype} instead; use X.astype('float64')."
+            )
+        return X.tocsr()
 
     declines = "nothing"
 

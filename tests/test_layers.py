@@ -28,7 +28,7 @@ LAYERS = (
         "skforge.compiler.reference",
         "skforge.compiler.code_table",
         "skforge.compiler.transforms*",
-        "skforge.compiler.rows",
+        "skforge.compiler.rows*",
         "skforge.compiler.backends.libm",
     ),
     ("skforge.compiler.schedule",),
