@@ -69,7 +69,7 @@ class LightGBMBoosterSource:
         if dtype.itemsize > 8:
             return None
         with suppress(InvalidInputError):
-            return self._columns.numbers(X, dtype, unseen=np.nan)
+            return self._columns.numbers(X, dtype, unseen=np.nan, strict=True)
         return None
 
     @property

@@ -415,7 +415,7 @@ class _LightGBMBoosterRows(LightGBMBoosterSource):
         if (is_pandas(X) and any(self._forest.category_names)) or is_table(X):
             return prepare_rows(self._forest, X)
         if isinstance(X, list):
-            X = np.array(X, np.float64)
+            X = np.array(X)
         return super().rows(X, method)
 
 

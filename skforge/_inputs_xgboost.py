@@ -80,7 +80,7 @@ class _XGBoostRows:
         if len(given) != self._booster.num_features():
             return None
         with suppress(InvalidInputError):
-            return self._columns.numbers(X, np.float32, unseen=None)
+            return self._columns.numbers(X, np.float32, unseen=None, strict=True)
         return None
 
 

@@ -66,11 +66,12 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
             f"the forest was trained on {forest.n_features} features, but the rows "
             f"have {rows.shape[1]} columns."
         )
-    if rows.dtype.kind not in "fiub":
+    kind = rows.dtype
+    if kind.kind not in "fiub":
         rows = _numbers(rows)
     with np.errstate(over="ignore"):
         # LightGBM knows two kinds of numbers: all else loses what float32 cannot hold.
-        if forest.source == "lightgbm" and rows.dtype not in (np.float32, np.float64):
+        if forest.source == "lightgbm" and kind not in (np.float32, np.float64):
             rows = np.asarray(rows, np.float32)
         rows = np.asarray(rows, forest.input_dtype)
     width = rows.dtype.itemsize
@@ -122,6 +123,8 @@ def _as_array(X: Any) -> NDArray[Any]:
             "rows are a sparse matrix, whose absent entries mean 0 to some models and "
             "missing to others; pass X.toarray(), with NaN where values are missing."
         )
+    if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
+        raise InvalidInputError("rows are a lazy frame; pass X.collect().")
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:

@@ -73,7 +73,9 @@ class FrameColumns:
     def __init__(self, category_names: tuple[tuple[str | int, ...], ...]) -> None:
         self._names = {i: names for i, names in enumerate(category_names) if names}
 
-    def numbers(self, X: Any, dtype: Any, *, unseen: float | None) -> Array:
+    def numbers(
+        self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
+    ) -> Array:
         """Return a frame's numbers.
 
         Parameters
@@ -83,8 +85,12 @@ class FrameColumns:
         dtype : dtype
             Of the result.
         unseen : float or None
-            What a category is that the training frame did not have; with None, there
-            must be none.
+            What a category is that the training frame did not have; with None, no
+            row may have one.
+        strict : bool, default=False
+            Whether to leave to the source what it answers in its own way: columns of
+            other libraries in a pandas frame, and with ``unseen=None`` categories that
+            the training frame did not have and no row has.
 
         Returns
         -------
@@ -97,7 +103,7 @@ class FrameColumns:
             If a column holds neither numbers nor the categories that are known of it.
         """
         if is_table(X):
-            return self._of_table(X, dtype, unseen)
+            return self._of_table(X, dtype, unseen, strict)
         dtypes = list(X.dtypes)
         self._check([i for i, one in enumerate(dtypes) if is_category(one)], X)
         plain = [i for i, one in enumerate(dtypes) if is_plain(one)]
@@ -108,15 +114,22 @@ class FrameColumns:
             if plain:
                 numbers[:, plain] = X.iloc[:, plain].to_numpy(dtype)
             for i in sorted({*range(len(dtypes))} - {*plain, *self._names}):
+                column = X.iloc[:, i]
                 if number_dtype(dtypes[i]) is None:
-                    raise _no_numbers(X.columns[i], dtypes[i])
-                numbers[:, i] = X.iloc[:, i].to_numpy(dtype, na_value=np.nan)
+                    values = None if strict else _foreign_numbers(column)
+                    if values is None:
+                        raise _no_numbers(X.columns[i], dtypes[i])
+                    numbers[:, i] = values
+                else:
+                    numbers[:, i] = column.to_numpy(dtype, na_value=np.nan)
         for i in self._names:
             column = X.iloc[:, i].array
-            numbers[:, i] = self._codes(column, i, X.columns[i], unseen)
+            numbers[:, i] = self._codes(column, i, X.columns[i], unseen, strict)
         return numbers
 
-    def _of_table(self, X: Any, dtype: Any, unseen: float | None) -> Array:
+    def _of_table(
+        self, X: Any, dtype: Any, unseen: float | None, strict: bool
+    ) -> Array:
         """Return the numbers of a frame of polars or a table of pyarrow."""
         read = _polars_column if hasattr(X, "get_columns") else _arrow_column
         labels = column_names(X)
@@ -125,7 +138,8 @@ class FrameColumns:
         numbers = np.empty(X.shape, dtype)
         for i, (values, names, gaps, kind) in enumerate(columns):
             if names is not None:
-                values = self._positions(names, i, labels[i], values, gaps, unseen)
+                at = (i, labels[i], unseen, strict)
+                values = self._positions(names, values, gaps, *at)
             elif values is None or not is_plain(values.dtype):
                 raise _no_numbers(labels[i], kind)
             with np.errstate(over="ignore"):
@@ -171,24 +185,27 @@ class FrameColumns:
 
         return {i: pd.Index(list(names)) for i, names in self._names.items()}
 
-    def _codes(self, column: Any, i: int, label: Any, unseen: float | None) -> Array:
+    def _codes(
+        self, column: Any, i: int, label: Any, unseen: float | None, strict: bool
+    ) -> Array:
         """Return a pandas column's categories by their numbers in training."""
         trained, given = self._indexes[i], column.categories
         codes: Array = column.codes
         # As a rule: much cheaper than a search. True equals 1 there.
         if given.inferred_type in ("string", "integer") and trained.equals(given):
             return np.append(np.arange(len(given), dtype=np.float64), np.nan)[codes]
-        gaps = codes < 0
-        return self._positions(given.tolist(), i, label, codes, gaps, unseen)
+        at = (i, label, unseen, strict)
+        return self._positions(given.tolist(), codes, codes < 0, *at)
 
     def _positions(
         self,
         given: Sequence[Any],
-        i: int,
-        label: Any,
         codes: Array,
         gaps: Array,
+        i: int,
+        label: Any,
         unseen: float | None,
+        strict: bool,
     ) -> Array:
         """Return the numbers in training of codes that count a column's own names."""
         names = self._names[i]
@@ -205,9 +222,8 @@ class FrameColumns:
         numbers = np.array([place.get(name, -1) for name in given], np.float64)
         new = np.flatnonzero(numbers < 0)
         if len(new) and unseen is None:
-            # XGBoost takes some that rows hold for others, and refuses integers even
-            # where no row holds them.
-            if kind is str:
+            # XGBoost takes some for others and refuses the rest, held by rows or not
+            if not strict:
                 new = np.intersect1d(new, codes[~gaps])
             if len(new):
                 raise InvalidInputError(
@@ -235,6 +251,17 @@ def _kind(names: Sequence[Any]) -> type | None:
     return kinds.pop() if kinds in ({str}, {int}) else None
 
 
+def _foreign_numbers(column: Any) -> Array | None:
+    """Return a pandas column's numbers that pyarrow or a sparse array holds."""
+    if type(column.dtype).__name__ == "ArrowDtype":
+        found = column.array.__arrow_array__().to_numpy(zero_copy_only=False)
+    elif type(column.dtype).__name__ == "SparseDtype":
+        found = np.asarray(column)
+    else:
+        return None
+    return found if is_plain(found.dtype) else None
+
+
 #: Of a column: its numbers or the codes of its categories (None if it has neither),
 #: the names of these, where values are missing, and what it holds.
 _Column = tuple[Any, list[Any] | None, Array, Any]
@@ -245,8 +272,16 @@ def _polars_column(X: Any, i: int) -> _Column:
     gaps = column.is_null().to_numpy()
     kind = column.dtype
     if str(kind).startswith(("Categorical", "Enum")):
-        codes = column.to_physical().fill_null(0).to_numpy().astype(np.int64)
-        return codes, column.cat.get_categories().to_list(), gaps, kind
+        held = column.unique().drop_nulls()  # of lists that all frames may share
+        codes = held.to_physical().to_numpy()
+        order = np.argsort(codes)
+        found = column.to_physical().fill_null(codes[0] if len(codes) else 0)
+        return (
+            np.searchsorted(codes[order], found.to_numpy()),
+            [str(name) for name in held.gather(order).to_list()],
+            gaps,
+            kind,
+        )
     if kind.is_numeric() and not kind.is_decimal():
         return column.fill_null(0).to_numpy(), None, gaps, kind
     if str(kind) == "Boolean":
