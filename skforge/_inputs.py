@@ -8,6 +8,7 @@ value, the warning or the exception is then the source's by construction.
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from typing import Any, Protocol
 
@@ -20,10 +21,15 @@ from skforge._inputs_sklearn import ensemble_source
 from skforge._stored import StoredModel
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends._content import is_saved
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
 from skforge.compiler.rows import prepare_rows
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
 
 Array = NDArray[Any]
 
@@ -222,4 +228,9 @@ def read_model(model: Any) -> Forest:
     """Return the forest of whatever ``CompiledForest`` accepts."""
     if isinstance(model, StoredModel):
         return model.forest
+    if isinstance(model, (str, os.PathLike)) and is_saved(model):
+        raise InvalidModelError(
+            f"{os.fspath(model)} was saved by skforge.save; skforge.load(path) returns "
+            "the compiled model, and load_forest(path) its forest alone."
+        )
     return model if isinstance(model, Forest) else load_forest(model)
