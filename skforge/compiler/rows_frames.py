@@ -259,6 +259,8 @@ def _foreign_numbers(column: Any) -> Array | None:
         found = np.asarray(column)
     else:
         return None
+    if found.dtype == np.object_ and column.dtype.kind == "b":  # with gaps
+        found = column.to_numpy(np.float64, na_value=np.nan)
     return found if is_plain(found.dtype) else None
 
 

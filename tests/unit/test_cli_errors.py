@@ -77,7 +77,7 @@ CASES = {
     "bench text.txt": "text.txt: The text does not begin with the line 'tree'",
     "bench text.onnx": "text.onnx is no ONNX model",
     "bench text.xyz": "text.xyz is no model that is known by its content",
-    "bench file": "file is no model that is known by its content",
+    "bench file": "file is empty; save the model again.",
     "inspect text.skforge": "text.skforge cannot be loaded: it is damaged",
     "bench plain.skforge": (
         "plain.skforge is a file of skforge's own; name the model file it was made "

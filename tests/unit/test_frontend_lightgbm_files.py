@@ -391,8 +391,10 @@ def _edited():
             4,
         ),
         "sizes of lines that end in two": (
-            built(trees, [int(s) + t.count("\n") for s, t in zip(sizes, trees, strict=True)])
-            .replace("\n", "\r\n"),
+            built(
+                trees,
+                [int(s) + t.count("\n") for s, t in zip(sizes, trees, strict=True)],
+            ).replace("\n", "\r\n"),
             4,
         ),
     }

@@ -394,7 +394,7 @@ def test_leaf_weights_must_fit_the_leaves():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "m.json is not JSON (Expecting value: line 1 column 1 (char 0)); "),
+        (b"\n", "m.json is not JSON (Expecting value: line 2 column 1 (char 1)); "),
         (b"\xff\xfe\x00", "m.json is not JSON ('utf-16-le' codec can't decode"),
         (b"{", "m.json is not JSON (Expecting property name enclosed in double"),
         (b"[1, 2]", "m.json: The document has no learner, so it is no XGBoost model; "),
@@ -506,7 +506,8 @@ def test_a_small_file_cannot_ask_for_huge_category_sets():
     trees = model_of(doc)["trees"]
     tree = tree_of(doc)
     tree["categories"] = [2**24 - 1] * len(tree["categories"])
-    model_of(doc)["trees"] = trees[:1] * 200
+    model_of(doc)["trees"] = [{**trees[0], "id": number} for number in range(200)]
+    model_of(doc)["iteration_indptr"] = [*range(201)]
     model_of(doc)["tree_info"] = [0] * 200
     model_of(doc)["gbtree_model_param"]["num_trees"] = "200"
     with pytest.raises(UnsupportedModelError) as error:

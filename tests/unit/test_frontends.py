@@ -119,7 +119,9 @@ def _files(folder):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 3))
     gbm = lgb.train(
-        {"verbose": -1, "num_threads": 1}, lgb.Dataset(X, X[:, 0], free_raw_data=False), 3
+        {"verbose": -1, "num_threads": 1},
+        lgb.Dataset(X, X[:, 0], free_raw_data=False),
+        3,
     )
     gbt = xgb.train({"nthread": 1}, xgb.DMatrix(X, X[:, 0]), 3)
     tree = DecisionTreeRegressor().fit(X, X[:, 0])
@@ -181,7 +183,7 @@ def test_saved_models_as_sources(tmp_path):
 
 
 def test_files_that_are_no_models_say_what_they_are(tmp_path):
-    held, X, gbm, gbt, tree = _files(tmp_path)
+    _, _, gbm, gbt, tree = _files(tmp_path)
     joblib = pytest.importorskip("joblib")
     joblib.dump(tree, tmp_path / "zipped", compress=3)
     gbt.dump_model(tmp_path / "text dump")

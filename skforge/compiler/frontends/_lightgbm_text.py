@@ -141,10 +141,10 @@ def _by_size(text: str, sizes: Sequence[int]) -> list[str]:
     blocks, start = [], 0
     for number, size in enumerate(sizes):
         if not data.startswith(b"Tree=", start):
+            found = data[start : start + 20].decode(errors="replace")
             damaged(
                 f"tree_sizes says that tree {number} starts at character {start} of "
-                f"the trees, where {data[start : start + 20].decode(errors='replace')!r}"
-                " stands"
+                f"the trees, where {found!r} stands"
             )
         # short of the next tree as a rule, but whatever the size is
         ends = (data.find(gap, start) for gap in (b"\n\n", b"\n\r\n"))
@@ -159,7 +159,9 @@ def _one_by_one(text: str) -> list[str]:
     blocks = []
     while text:
         if not text.startswith("Tree="):
-            damaged(f"{text.partition(chr(10))[0][:40]!r} stands where a tree must start")
+            damaged(
+                f"{text.partition(chr(10))[0][:40]!r} stands where a tree must start"
+            )
         block, _, text = text.partition("\n\n")
         blocks.append(block.partition("\n")[2])
         text = text.lstrip("\n")

@@ -447,7 +447,7 @@ def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
     document: Any
     # XGBoost's objects of UBJSON begin with the length of a name, those of JSON do not
     binary = re.match(rb"\{[^\s\"}]", data) is not None
-    if binary or (path.suffix.lower() == ".ubj" and data[:1] != b"{"):
+    if binary or (path.suffix.lower() == ".ubj" and data.lstrip()[:1] != b"{"):
         document = _ubjson.loads(data)
     else:
         collecting = gc.isenabled()
