@@ -212,6 +212,7 @@ class FrameColumns:
         kind = _kind(names)
         known = kind is not None and _kind(given) is kind
         if not known and (len(given) or unseen is None):
+            what: dict[type | None, str]
             what = {str: "texts", int: "integers", None: "of several kinds"}
             raise InvalidInputError(
                 f"the categories of column {label!r} were {what[kind]} in the training "

@@ -64,9 +64,9 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     vector = _vector_leaves(trees, n_outputs)
     if not vector:
         for name in _UNREAD:
-            for i, (tree, size) in enumerate(zip(trees, sizes.tolist(), strict=True)):
-                if name in tree:
-                    _check_array(name, i, tree[name], size)
+            for i, one in enumerate(trees):
+                if name in one:
+                    _check_array(name, i, one[name], int(sizes[i]))
     if vector:
         leaf_value = _vector_values(trees, nodes, offset, is_leaf, n_outputs)
     else:
