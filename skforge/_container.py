@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from skforge.exceptions import (
     InvalidModelError,
+    ModelNotFoundError,
     UnsupportedModelError,
     shortened,
 )
@@ -197,7 +198,8 @@ def read_container(
         with open(path, "rb") as file:
             return _read_file(file, os.fspath(path))
     except OSError as error:
-        raise InvalidModelError(
+        lost = isinstance(error, FileNotFoundError)
+        raise (ModelNotFoundError if lost else InvalidModelError)(
             f"{os.fspath(path)} cannot be read: {error.strerror or error}."
         ) from error
 

@@ -8,6 +8,7 @@ value, the warning or the exception is then the source's by construction.
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from typing import Any, Protocol
 
@@ -20,9 +21,15 @@ from skforge._inputs_sklearn import ensemble_source
 from skforge._stored import StoredModel
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends._content import is_saved
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.compiler.rows import prepare_rows
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
 
 Array = NDArray[Any]
 
@@ -178,31 +185,21 @@ class ForestSource:
             self.fill = 0.0
 
     def rows(self, X: Any, method: str) -> Any:
-        """Check the names of data frames; the kernels check the rest."""
-        # Of the sources that have files, XGBoost alone asks for names.
-        own = self._forest.source == "xgboost"
-        names = self._forest.feature_names if own else None
-        if hasattr(X, "tocsr"):
-            X = X.tocsr()
-            if X.shape[1] != self._forest.n_features:
-                raise InvalidInputError(
-                    f"the forest was trained on {self._forest.n_features} features, "
-                    f"but the rows have {X.shape[1]} columns."
-                )
-            return X
-        frame = hasattr(X, "iloc") and hasattr(X, "columns")
-        if frame and self._forest.source == "lightgbm":
-            from skforge._inputs_lightgbm import numbers_of_frame
-
-            return numbers_of_frame(X, self._forest)
-        if frame and names is not None:
-            given = [str(name) for name in X.columns]
-            if given != list(names):
-                raise InvalidInputError(
-                    f"the columns are {given}, but the model was trained on "
-                    f"{list(names)}; pass X[names] with the columns in that order."
-                )
-        return X
+        """Check names, widths and values, as ``compile_forest`` does."""
+        if not hasattr(X, "tocsr"):
+            return prepare_rows(self._forest, X)
+        if X.shape[1] != self._forest.n_features:
+            raise InvalidInputError(
+                f"the forest was trained on {self._forest.n_features} features, "
+                f"but the rows have {X.shape[1]} columns."
+            )
+        floats = X.dtype in (np.float32, np.float64)
+        if self._forest.source == "lightgbm" and not floats:
+            raise InvalidInputError(
+                "LightGBM takes sparse rows of float32 or float64. Got "
+                f"{X.dtype} instead; use X.astype('float64')."
+            )
+        return X.tocsr()
 
     declines = "nothing"
 
@@ -231,4 +228,9 @@ def read_model(model: Any) -> Forest:
     """Return the forest of whatever ``CompiledForest`` accepts."""
     if isinstance(model, StoredModel):
         return model.forest
+    if isinstance(model, (str, os.PathLike)) and is_saved(model):
+        raise InvalidModelError(
+            f"{os.fspath(model)} was saved by skforge.save; skforge.load(path) returns "
+            "the compiled model, and load_forest(path) its forest alone."
+        )
     return model if isinstance(model, Forest) else load_forest(model)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._inputs_frames import FrameColumns, is_category, is_plain, number_dtype
 from skforge.compiler.forest import Forest
+from skforge.compiler.rows_frames import (
+    FrameColumns,
+    is_category,
+    is_plain,
+    number_dtype,
+)
 from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
@@ -62,7 +68,9 @@ class LightGBMBoosterSource:
         dtype = np.result_type(*kept, np.float32)
         if dtype.itemsize > 8:
             return None
-        return self._columns.numbers(X, dtype, unseen=np.nan)
+        with suppress(InvalidInputError):
+            return self._columns.numbers(X, dtype, unseen=np.nan, strict=True)
+        return None
 
     @property
     def declines(self) -> str | None:
@@ -116,49 +124,6 @@ class LightGBMSource(LightGBMBoosterSource):
         """Return labels or values, and probabilities."""
         names = [n for n in ("predict", "predict_proba") if hasattr(self._model, n)]
         return {name: getattr(self._model, name)(X) for name in names}
-
-
-def numbers_of_frame(X: Any, forest: Forest) -> Array:
-    """Return a data frame's numbers for a model file, categories by their names.
-
-    Parameters
-    ----------
-    X : pandas.DataFrame
-        Columns count by position, as LightGBM has it.
-    forest : Forest
-        Of a LightGBM file.
-
-    Returns
-    -------
-    ndarray of float64
-
-    Raises
-    ------
-    InvalidInputError
-        The columns of category dtype are not those of the training frame.
-    """
-    named = [i for i, names in enumerate(forest.category_names) if names]
-    given = [i for i, dtype in enumerate(X.dtypes) if is_category(dtype)]
-    if given != named:
-        raise InvalidInputError(
-            f"the columns at {given} have category dtype, but those of the training "
-            f"frame known by the model are at {named}; give these the dtype, or "
-            "pass an array of category numbers."
-        )
-    for name, dtype in zip(X.columns, X.dtypes, strict=True):
-        if not is_category(dtype) and number_dtype(dtype) is None:
-            raise InvalidInputError(
-                f"column {name!r} has the dtype {dtype}, which holds no plain "
-                "numbers; convert it to float64."
-            )
-    columns = FrameColumns(forest.category_names)
-    numbers = columns.numbers(X, np.float64, unseen=np.nan)
-    if numbers is None:
-        raise InvalidInputError(
-            "categories were texts in some columns of the training frame and integers "
-            "in others; those of the frame are of another kind. Make them the same."
-        )
-    return numbers
 
 
 #: How ``predict`` is asked for what is no method of its own.

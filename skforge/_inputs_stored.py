@@ -19,12 +19,7 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import validate_data
 
 from skforge._inputs import ForestSource, SklearnSource, Source, source_of
-from skforge._inputs_frames import FrameColumns
-from skforge._inputs_lightgbm import (
-    LightGBMBoosterSource,
-    LightGBMSource,
-    numbers_of_frame,
-)
+from skforge._inputs_lightgbm import LightGBMBoosterSource, LightGBMSource
 from skforge._inputs_sklearn import (
     AdaBoostSource,
     BaggingSource,
@@ -37,6 +32,8 @@ from skforge._stored import METHODS, StoredModel, kept_attributes, plain_tags
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
+from skforge.compiler.rows import prepare_rows
+from skforge.compiler.rows_frames import FrameColumns, is_pandas, is_table
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
@@ -189,6 +186,10 @@ class StoredSource:
 
     def rows(self, X: Any, method: str) -> Any:
         """Return rows for the kernels; None only where the answer is kept."""
+        if type(X).__name__ == "RecordBatch" and is_table(X):
+            from pyarrow import Table
+
+            X = Table.from_batches([X])  # the same rows, of which more is known
         rows = self._inner.rows(X, method)
         if rows is not None:
             return rows
@@ -388,7 +389,7 @@ class _LightGBMRows(LightGBMSource):
 
     def rows(self, X: Any, method: str) -> Any:
         """Check as the wrapper does, then take numbers."""
-        if not hasattr(X, "iloc"):
+        if not is_pandas(X) and not is_table(X):
             X = validate_data(
                 self._stand_in,
                 X,
@@ -397,8 +398,8 @@ class _LightGBMRows(LightGBMSource):
                 ensure_all_finite=False,
                 ensure_min_samples=1,
             )
-        elif any(self._forest.category_names):
-            return numbers_of_frame(X, self._forest)
+        elif any(self._forest.category_names) or is_table(X):
+            return prepare_rows(self._forest, X)
         return LightGBMBoosterSource.rows(_silent(self), X, method)
 
 
@@ -411,10 +412,10 @@ class _LightGBMBoosterRows(LightGBMBoosterSource):
 
     def rows(self, X: Any, method: str) -> Any:
         """Take numbers, and the categories of frames."""
-        if hasattr(X, "iloc") and any(self._forest.category_names):
-            return numbers_of_frame(X, self._forest)
+        if (is_pandas(X) and any(self._forest.category_names)) or is_table(X):
+            return prepare_rows(self._forest, X)
         if isinstance(X, list):
-            X = np.array(X, np.float64)
+            X = np.array(X)
         return super().rows(X, method)
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._inputs_frames import FrameColumns, is_plain
 from skforge.compiler.forest import Forest
+from skforge.compiler.rows_frames import (
+    FrameColumns,
+    column_names,
+    is_pandas,
+    is_plain,
+    is_table,
+)
+from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
 
@@ -37,7 +45,7 @@ class _XGBoostRows:
         if type(X) is np.ndarray:
             if X.ndim != 2 or not is_plain(X.dtype) or (strict and names):
                 return None
-        elif hasattr(X, "iloc") and hasattr(X, "columns"):
+        elif is_pandas(X) or (is_table(X) and type(X).__name__ != "RecordBatch"):
             X = self._frame(X)
         elif hasattr(X, "tocsr"):
             # other sparse forms have no names, and XGBoost makes a DMatrix of them
@@ -62,14 +70,18 @@ class _XGBoostRows:
         return X
 
     def _frame(self, X: Any) -> Array | None:
-        """Return a data frame's numbers, if its columns are the model's."""
+        """Return a frame's numbers, if its columns are the model's."""
         names = self._booster.feature_names
-        if X.columns.nlevels != 1 or not X.columns.is_unique:
+        given = column_names(X)
+        if getattr(X.columns, "nlevels", 1) != 1 or len({*given}) < len(given):
             return None
-        if names is not None and [str(name) for name in X.columns] != list(names):
+        if names is not None and given != list(names):
             return None
-        # XGBoost takes some categories it has not seen for others, and refuses the rest
-        return self._columns.numbers(X, np.float32, unseen=None)
+        if len(given) != self._booster.num_features():
+            return None
+        with suppress(InvalidInputError):
+            return self._columns.numbers(X, np.float32, unseen=None, strict=True)
+        return None
 
 
 def rounds_in_place(booster: Any) -> bool:

@@ -11,6 +11,10 @@ class InvalidModelError(SkforgeError, ValueError):
     """The model file or object is damaged, malicious or not a model at all."""
 
 
+class ModelNotFoundError(InvalidModelError, FileNotFoundError):
+    """There is no file at the path that was given for a model."""
+
+
 class UnsupportedModelError(SkforgeError, ValueError):
     """The model uses a feature that cannot be reproduced exactly; names it."""
 

@@ -28,7 +28,7 @@ LAYERS = (
         "skforge.compiler.reference",
         "skforge.compiler.code_table",
         "skforge.compiler.transforms*",
-        "skforge.compiler.rows",
+        "skforge.compiler.rows*",
         "skforge.compiler.backends.libm",
     ),
     ("skforge.compiler.schedule",),
@@ -71,6 +71,8 @@ LAYERS = (
 
 # (importer, imported) that point up all the same, each inside a function.
 EXCEPTIONS = {
+    # Files that `skforge.save` wrote are models, too.
+    ("skforge.compiler.frontends", "skforge._persistence"),
     # `Schedule.preset(name)` is a method, and presets are written with `Schedule`.
     ("skforge.compiler.schedule", "skforge.compiler.presets"),
     # Pickles carry the version, which the build reads from the package's own file.

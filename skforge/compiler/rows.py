@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isnan
 from typing import Any
 
@@ -9,6 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import Forest
+from skforge.compiler.rows_frames import (
+    FrameColumns,
+    column_names,
+    is_pandas,
+    is_table,
+)
 from skforge.exceptions import InvalidInputError
 
 
@@ -20,7 +27,8 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     forest : Forest
         Says how many columns and which dtype; rows are cast to it as its source does.
     X : array-like of shape (n_rows, n_features)
-        Numbers or booleans.
+        Numbers or booleans; a frame of pandas or polars or a table of pyarrow, too,
+        whose names of columns and categories must be the model's where it has any.
 
     Returns
     -------
@@ -42,7 +50,12 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
         and isnan(forest.missing_value)
     ):
         return X  # nothing to do; the rest costs more than walking one row
-    rows = X if isinstance(X, np.ndarray) else _as_array(X)
+    if isinstance(X, np.ndarray):
+        rows = X
+    elif is_pandas(X) or is_table(X):
+        rows = _of_frame(forest, X)
+    else:
+        rows = _as_array(X)
     if rows.ndim != 2:
         raise InvalidInputError(
             f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
@@ -53,9 +66,13 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
             f"the forest was trained on {forest.n_features} features, but the rows "
             f"have {rows.shape[1]} columns."
         )
-    if rows.dtype.kind not in "fiub":
+    kind = rows.dtype
+    if kind.kind not in "fiub":
         rows = _numbers(rows)
     with np.errstate(over="ignore"):
+        # LightGBM knows two kinds of numbers: all else loses what float32 cannot hold.
+        if forest.source == "lightgbm" and kind not in (np.float32, np.float64):
+            rows = np.asarray(rows, np.float32)
         rows = np.asarray(rows, forest.input_dtype)
     width = rows.dtype.itemsize
     if rows.strides[1] != width or rows.strides[0] % width or not rows.flags.aligned:
@@ -66,12 +83,48 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     return rows
 
 
+def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
+    """Return a frame's numbers after a look at its names, as the source has it."""
+    given = column_names(X)
+    if len(given) != forest.n_features:
+        raise InvalidInputError(
+            f"the forest was trained on {forest.n_features} features, but the rows "
+            f"have {len(given)} columns."
+        )
+    names = forest.feature_names
+    if names is not None and given != list(names) and _names_count(forest, X):
+        raise InvalidInputError(
+            f"the columns are {given}, but the model was trained on {list(names)}; "
+            "pass X[names] with the columns in that order."
+        )
+    if forest.source not in ("xgboost", "lightgbm") and not any(forest.category_names):
+        return _as_array(X)  # categories are what they are called
+    columns = _columns(forest.category_names)
+    unseen = None if forest.source == "xgboost" else np.nan
+    return columns.numbers(X, forest.input_dtype, unseen=unseen)
+
+
+def _names_count(forest: Forest, X: Any) -> bool:
+    """Tell whether the source asks for the names that a frame has."""
+    if forest.source == "sklearn":  # not if there are any that are no text
+        labels = X.columns if is_pandas(X) else column_names(X)
+        return all(isinstance(name, str) for name in labels)
+    return forest.source == "xgboost"
+
+
+@lru_cache(8)
+def _columns(category_names: tuple[tuple[str | int, ...], ...]) -> FrameColumns:
+    return FrameColumns(category_names)
+
+
 def _as_array(X: Any) -> NDArray[Any]:
     if hasattr(X, "tocsr"):
         raise InvalidInputError(
             "rows are a sparse matrix, whose absent entries mean 0 to some models and "
             "missing to others; pass X.toarray(), with NaN where values are missing."
         )
+    if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
+        raise InvalidInputError("rows are a lazy frame; pass X.collect().")
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:

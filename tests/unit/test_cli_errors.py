@@ -76,8 +76,8 @@ CASES = {
     "bench text.ubj": "text.ubj: Byte 1 ",
     "bench text.txt": "text.txt: The text does not begin with the line 'tree'",
     "bench text.onnx": "text.onnx is no ONNX model",
-    "bench text.xyz": "text.xyz: files ending in '.xyz' are not read",
-    "bench file": "file: names without an ending are not read",
+    "bench text.xyz": "text.xyz is no model that is known by its content",
+    "bench file": "file is empty; save the model again.",
     "inspect text.skforge": "text.skforge cannot be loaded: it is damaged",
     "bench plain.skforge": (
         "plain.skforge is a file of skforge's own; name the model file it was made "

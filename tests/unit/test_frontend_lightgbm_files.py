@@ -173,7 +173,6 @@ def test_covers_are_training_rows():
             ("^objective=.*", "objective=multiclass num_class:4"),
             f"The objective 'multiclass' is for 4 outputs, not 1{DAMAGED}",
         ),
-        (("^Tree=2", "Tree=7"), f"Tree=7 stands where Tree=2 was expected{DAMAGED}"),
         (("^num_cat=.*", "num_cat=0\nnum_cat=0"), f"num_cat stands twice in tree 0"
          f"{DAMAGED}"),
         (("^shrinkage=.*", "shrinkage"), f"shrinkage has no value in tree 0{DAMAGED}"),
@@ -336,18 +335,91 @@ def test_an_inserted_or_a_lost_character_is_noticed():
     text = read()
     at = text.index("leaf_value=") + len("leaf_value=")
     size = int(re.search(r"tree_sizes=(\d+)", text)[1])
-    for changed, found in (
-        (text[:at] + "1" + text[at:], size + 1),
-        (text[:at] + text[at + 1 :], size - 1),
+    after = text.index("Tree=1")
+    for changed, stands in (
+        (text[:at] + "1" + text[at:], text[after - 1 : after + 19]),
+        (text[:at] + text[at + 1 :], text[after + 1 : after + 21]),
     ):
         with pytest.raises(InvalidModelError) as info:
             load_forest(changed)
         assert str(info.value) == (
-            f"Tree 0 has {found} characters, tree_sizes says {size}{DAMAGED}"
+            f"tree_sizes says that tree 1 starts at character {size} of the trees, "
+            f"where {stands!r} stands{DAMAGED}"
         )
+    for wrong in ("-1", "0", "1e3", "a"):
+        with pytest.raises(InvalidModelError) as info:
+            load_forest(re.sub("tree_sizes=[0-9]+", f"tree_sizes={wrong}", text))
+        assert str(info.value) == (
+            f"tree_sizes holds {wrong!r}, which is no size{DAMAGED}"
+        )
+    for sizes in ("1 ", "999999999999999999 "):
+        with pytest.raises(InvalidModelError, match="says that tree 1 starts"):
+            load_forest(text.replace("tree_sizes=", f"tree_sizes={sizes}"))
+
+
+def _edited():
+    """Return texts edited by hand that LightGBM takes, and how many trees it reads."""
+    text = read()
+    head, *trees = re.split(
+        "(?=^Tree=)", text.partition("end of trees")[0], flags=re.MULTILINE
+    )
+    tail = "end of trees" + text.partition("end of trees")[2]
+    line = re.search("tree_sizes=(.*)\n", text)
+    sizes = line[1].split()
+
+    def built(chosen, sizes):
+        announced = f"tree_sizes={' '.join(map(str, sizes))}\n"
+        return head.replace(line[0], announced) + "".join(chosen) + tail
+
+    skipping = [int(sizes[0]) + int(sizes[1]), *sizes[2:]]
+    shorter = trees[-1].replace("shrinkage", "\nshrinkage")
+    longer = re.sub("leaf_value=([^ ]+)", r"leaf_value=\g<1>0000", trees[0])
+    assert longer != trees[0]
+    without = head.replace(line[0], "")
+    return {
+        "one less announced": (built(trees, sizes[:-1]), 3),
+        "none announced": (built(trees, []), 0),
+        "one passed over": (built(trees, skipping), 3),
+        "one taken out": (built(trees[1:], sizes[1:]), 3),
+        "the last one longer": (built([*trees[1:], longer], [*sizes[1:], 1]), 4),
+        "an empty line within": (built([*trees[:-1], shorter], sizes), 4),
+        "other spaces": (built(trees, ["", *sizes, ""]), 4),
+        "no sizes": (without + "".join(trees) + tail, 4),
+        "no sizes, one taken out": (without + "".join(trees[:1] + trees[2:]) + tail, 3),
+        "no sizes, lines end in two": (
+            (without + "".join(trees) + tail).replace("\n", "\r\n"),
+            4,
+        ),
+        "sizes of lines that end in two": (
+            built(
+                trees,
+                [int(s) + t.count("\n") for s, t in zip(sizes, trees, strict=True)],
+            ).replace("\n", "\r\n"),
+            4,
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", _edited())
+def test_sizes_of_trees_mean_what_they_mean_to_lightgbm(case, tmp_path):
+    lgb = pytest.importorskip("lightgbm")
+    text, n_trees = _edited()[case]
+    path = tmp_path / "edited.txt"
+    path.write_bytes(text.encode())
+    booster = lgb.Booster(model_file=path)
+    forest = load_forest(path)
+    assert booster.num_trees() == forest.n_trees == n_trees
+    rows = draw_rows(load_forest(read()), 300, seed=5, missing=0.1)
+    score = booster.predict(rows, raw_score=True, num_threads=1)
+    raw = reference_raw(forest, rows)
+    same_bits(raw, score.reshape(raw.shape))
+
+
+def test_what_stands_between_trees_of_unknown_size_is_refused():
+    text = re.sub("tree_sizes=.*\n", "", read())
     with pytest.raises(InvalidModelError) as info:
-        load_forest(text.replace("tree_sizes=", "tree_sizes=1 "))
-    assert str(info.value) == f"tree_sizes is for 5 trees, the text has 4{DAMAGED}"
+        load_forest(text.replace("Tree=2\n", "a note\n\nTree=2\n"))
+    assert str(info.value) == f"'a note' stands where a tree must start{DAMAGED}"
 
 
 def test_a_file_that_is_no_model(tmp_path):

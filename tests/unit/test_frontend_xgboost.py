@@ -484,18 +484,6 @@ def fitted(model):
             "sklearn IsolationForest, xgboost.",
         ),
         (
-            lambda: "model.bin",
-            UnsupportedModelError,
-            "model.bin: files ending in '.bin' are not read; "
-            "save the model in a file ending in .json or .onnx or .txt or .ubj.",
-        ),
-        (
-            lambda: "models",
-            UnsupportedModelError,
-            "models: names without an ending are not read; "
-            "save the model in a file ending in .json or .onnx or .txt or .ubj.",
-        ),
-        (
             lambda: "absent.json",
             InvalidModelError,
             "absent.json is not a file; give the path of a saved model.",

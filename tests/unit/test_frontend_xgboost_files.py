@@ -394,7 +394,7 @@ def test_leaf_weights_must_fit_the_leaves():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "m.json is not JSON (Expecting value: line 1 column 1 (char 0)); "),
+        (b"\n", "m.json is not JSON (Expecting value: line 2 column 1 (char 1)); "),
         (b"\xff\xfe\x00", "m.json is not JSON ('utf-16-le' codec can't decode"),
         (b"{", "m.json is not JSON (Expecting property name enclosed in double"),
         (b"[1, 2]", "m.json: The document has no learner, so it is no XGBoost model; "),
@@ -506,7 +506,8 @@ def test_a_small_file_cannot_ask_for_huge_category_sets():
     trees = model_of(doc)["trees"]
     tree = tree_of(doc)
     tree["categories"] = [2**24 - 1] * len(tree["categories"])
-    model_of(doc)["trees"] = trees[:1] * 200
+    model_of(doc)["trees"] = [{**trees[0], "id": number} for number in range(200)]
+    model_of(doc)["iteration_indptr"] = [*range(201)]
     model_of(doc)["tree_info"] = [0] * 200
     model_of(doc)["gbtree_model_param"]["num_trees"] = "200"
     with pytest.raises(UnsupportedModelError) as error:
@@ -580,3 +581,156 @@ def test_random_bytes_are_read_or_refused(name, seed):
         except SkforgeError:
             outcomes.add("refused")
     assert outcomes == {"read", "refused"}
+
+
+def _document():
+    """Return a document of XGBoost's, and rows with gaps."""
+    xgb = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)).astype(np.float32)
+    X[rng.random(X.shape) < 0.3] = np.nan
+    y = np.nan_to_num(X[:, 0]) + np.nan_to_num(X[:, 1]) ** 2
+    booster = xgb.train({"max_depth": 3, "nthread": 1}, xgb.DMatrix(X, y), 4)
+    return json.loads(bytes(booster.save_raw("json"))), X
+
+
+def _trees_of(document):
+    return document["learner"]["gradient_booster"]["model"]["trees"]
+
+
+def _other_places(document):
+    trees = _trees_of(document)
+    trees[0]["id"], trees[3]["id"] = 3, 0
+
+
+def _fewer_rounds(steps):
+    def change(document):
+        model = document["learner"]["gradient_booster"]["model"]
+        model["iteration_indptr"] = steps
+
+    return change
+
+
+def _default_left(value):
+    def change(document):
+        for tree in _trees_of(document):
+            tree["default_left"] = [value for _ in tree["default_left"]]
+
+    return change
+
+
+READ_AS_XGBOOST_READS_THEM = {
+    "as they are": lambda document: None,
+    "trees in other places": _other_places,
+    "rounds that begin late": _fewer_rounds([1, 2, 3, 4]),
+    "rounds of several trees": _fewer_rounds([0, 2, 4]),
+    "rounds of no trees": _fewer_rounds([0, 0, 4, 4]),
+    "no rounds told": lambda document: document["learner"]["gradient_booster"][
+        "model"
+    ].pop("iteration_indptr"),
+    "no kinds of splits": lambda document: _trees_of(document)[1].pop("split_type"),
+    **{f"default_left {v}": _default_left(v) for v in (0, 1, 2, -1, 128, 256, 257)},
+    "default_left true": _default_left(True),
+    "default_left false": _default_left(False),
+}
+
+
+@pytest.mark.parametrize("case", READ_AS_XGBOOST_READS_THEM)
+def test_documents_are_read_as_xgboost_reads_them(case, tmp_path):
+    xgb = pytest.importorskip("xgboost")
+    document, X = _document()
+    READ_AS_XGBOOST_READS_THEM[case](document)
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(document))
+    booster = xgb.Booster({"nthread": 1})
+    booster.load_model(path)
+    expected = booster.predict(xgb.DMatrix(X, nthread=1), output_margin=True)
+    for number in range(2):
+        if number:  # the same as UBJSON, which XGBoost writes with types of its own
+            path = tmp_path / "model.ubj"
+            booster.save_model(path)
+        found = reference_raw(load_forest(path), X)[:, 0]
+        np.testing.assert_array_equal(found, expected)
+
+
+ROUNDS = (
+    "model.json: iteration_indptr has to rise from round to round and to end at 4, the "
+    "number of trees, but is {}; the model is damaged, export it again."
+)
+ID = (
+    "model.json: id of trees[{}] is {}, which is no number from 0 to 3 or another "
+    "tree's; the model is damaged, export it again."
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        *[
+            (steps, ROUNDS.format(steps))
+            for steps in (
+                [0, 1, 2, 3],
+                [0, 1, 2, 3, 5],
+                [0, 3, 2, 1, 4],
+                [0, -1, 2, 3, 4],
+                [],
+            )
+        ],
+        *[
+            (
+                steps,
+                "model.json: iteration_indptr is no list of integers; the model is "
+                "damaged, export it again.",
+            )
+            for steps in (None, "abc", [0, 1.0, 2, 3, 4], [[0, 4]])
+        ],
+    ],
+)
+def test_rounds_that_make_no_sense_are_refused(steps, said, tmp_path):
+    document, _ = _document()
+    _fewer_rounds(steps)(document)
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(document))
+    for rounds in (None, (0, 1), (0, 0)):
+        with pytest.raises(InvalidModelError) as info:
+            load_forest(path, iteration_range=rounds)
+        assert str(info.value) == said
+
+
+@pytest.mark.parametrize("value", [3, -1, 4, "0", None, 1.5, True])
+def test_numbers_of_trees_that_make_no_sense_are_refused(value, tmp_path):
+    document, _ = _document()
+    _trees_of(document)[0]["id"] = value
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InvalidModelError) as info:
+        load_forest(path)
+    assert str(info.value) == ID.format(3 if value == 3 else 0, repr(value))
+
+
+@pytest.mark.parametrize(
+    "name", ["base_weights", "loss_changes", "parents", "sum_hessian"]
+)
+def test_arrays_that_no_prediction_reads_have_their_length(name, tmp_path):
+    document, _ = _document()
+    tree = _trees_of(document)[2]
+    n_nodes = len(tree[name])
+    tree[name] = tree[name][:-1]
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InvalidModelError) as info:
+        load_forest(path)
+    assert str(info.value) == (
+        f"model.json: {name} of tree 2 has length {n_nodes - 1} for {n_nodes} nodes; "
+        "the model is damaged, export it again."
+    )
+
+
+@pytest.mark.parametrize("name", ["left_children", "split_indices", "split_conditions"])
+def test_booleans_among_numbers_are_refused(name, tmp_path):
+    document, _ = _document()
+    _trees_of(document)[2][name][0] = True
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InvalidModelError, match=f"{name} holds something that is no"):
+        load_forest(path)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
+import skforge
 from skforge.compiler.frontends import Frontend, base, load_forest, register
 from skforge.compiler.frontends.sklearn import load as load_sklearn
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidModelError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
 
 
 class Stump:
@@ -100,3 +106,148 @@ def test_a_long_quotation_of_a_file_is_cut_short(tmp_path):
     assert text.startswith("model.json: The objective 'yyy")
     assert text.endswith("so its predictions cannot be reproduced.")
     assert len(text) < 1000
+
+
+# ------------------------------------------------------------ kinds by content
+
+ANY_NAME = ["model.model", "model.lgb", "model.bin", "model", "model.json", "model.txt"]
+
+
+def _files(folder):
+    """Return files of every kind, and the forests that they hold."""
+    lgb, xgb = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    gbm = lgb.train(
+        {"verbose": -1, "num_threads": 1},
+        lgb.Dataset(X, X[:, 0], free_raw_data=False),
+        3,
+    )
+    gbt = xgb.train({"nthread": 1}, xgb.DMatrix(X, X[:, 0]), 3)
+    tree = DecisionTreeRegressor().fit(X, X[:, 0])
+    skforge.save(load_forest(tree), folder / "forest")
+    skforge.save(skforge.compile_forest(load_forest(tree)), folder / "module")
+    skforge.save(skforge.CompiledForest(tree, tuning="off").fit(X), folder / "fitted")
+    held = {
+        "lightgbm": (gbm.model_to_string().encode(), gbm),
+        "json": (bytes(gbt.save_raw("json")), gbt),
+        "spaced json": (b"\n " + bytes(gbt.save_raw("json")), gbt),
+        "ubj": (bytes(gbt.save_raw("ubj")), gbt),
+    }
+    for kind in ("forest", "module", "fitted"):
+        held[kind] = ((folder / kind).read_bytes(), tree)
+    return held, X, gbm, gbt, tree
+
+
+def test_files_are_known_by_their_content(tmp_path):
+    for data, model in _files(tmp_path)[0].values():
+        expected = load_forest(model).content_hash()
+        for name in [*ANY_NAME, "model.ubj", "model.onnx", "model.skforge"]:
+            path = tmp_path / name
+            path.write_bytes(data)
+            assert load_forest(path).content_hash() == expected
+            assert load_forest(str(path)).content_hash() == expected
+
+
+def test_onnx_files_are_known_by_their_content(tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    X = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    tree = DecisionTreeRegressor().fit(X, X[:, 0])
+    proto = skl2onnx.to_onnx(tree, X[:1])
+    expected = load_forest(proto).content_hash()
+    for name in ANY_NAME:
+        (tmp_path / name).write_bytes(proto.SerializeToString())
+        assert load_forest(tmp_path / name).content_hash() == expected
+
+
+def test_saved_models_as_sources(tmp_path):
+    held, X, *_, tree = _files(tmp_path)
+    path = tmp_path / "x.skforge"
+    for kind in ("forest", "module", "fitted"):
+        path.write_bytes(held[kind][0])
+        assert (
+            skforge.compile_forest(load_forest(path)).predict(X) == tree.predict(X)
+        ).all()
+        with pytest.raises(InvalidModelError) as error:
+            skforge.CompiledForest(path).fit(X)
+        assert str(error.value) == (
+            f"{path} was saved by skforge.save; skforge.load(path) returns the "
+            "compiled model, and load_forest(path) its forest alone."
+        )
+        with pytest.raises(UnsupportedModelError) as error:
+            load_forest(path, iteration_range=(0, 1))
+        assert str(error.value) == (
+            "x.skforge was saved by skforge.save with the rounds it has; give "
+            "iteration_range when the model is read."
+        )
+
+
+def test_files_that_are_no_models_say_what_they_are(tmp_path):
+    _, _, gbm, gbt, tree = _files(tmp_path)
+    joblib = pytest.importorskip("joblib")
+    joblib.dump(tree, tmp_path / "zipped", compress=3)
+    gbt.dump_model(tmp_path / "text dump")
+    gbt.dump_model(tmp_path / "json dump", dump_format="json")
+    binary = np.float32(0.5).tobytes() + bytes(132)
+    binary += (14).to_bytes(8, "little") + b"binary:logistic"[:14]
+    binary += (6).to_bytes(8, "little") + b"gbtree" + bytes(200)
+    dump = (
+        "holds JSON of LightGBM's Booster.dump_model, which LightGBM itself cannot "
+        "read; save the model with Booster.save_model."
+    )
+    trees = (
+        "holds a dump of XGBoost's trees, which XGBoost itself cannot read; save the "
+        "model with Booster.save_model."
+    )
+    old = (
+        "is in XGBoost's old binary format; load it with the XGBoost that wrote it and "
+        "save it as .json or .ubj."
+    )
+    pickled = (
+        "is pickled or compressed, as by joblib.dump, and is not opened, because that "
+        "could run any code; load it yourself and give the model."
+    )
+    unknown = (
+        "is no model that is known by its content; save it with Booster.save_model of "
+        "XGBoost or LightGBM, as ONNX, or with skforge.save."
+    )
+    cases = [
+        (json.dumps(gbm.dump_model()).encode(), dump),
+        (json.dumps(gbm.dump_model(), indent=2).encode(), dump),
+        ((tmp_path / "text dump").read_bytes(), trees),
+        ((tmp_path / "json dump").read_bytes(), trees),
+        (binary, old),
+        (b"binf" + binary, old),
+        (pickle.dumps(tree), pickled),
+        (pickle.dumps(tree, 2), pickled),
+        ((tmp_path / "zipped").read_bytes(), pickled),
+        (b"a,b\n1,2\n", unknown),
+        (bytes(range(256)), unknown),
+    ]
+    for number, (data, sentence) in enumerate(cases):
+        names = ANY_NAME[:4] if sentence is unknown else ANY_NAME
+        for name in names:
+            path = tmp_path / name
+            path.write_bytes(data)
+            with pytest.raises(UnsupportedModelError) as error:
+                load_forest(path)
+            assert str(error.value) == f"{name} {sentence}", number
+
+
+def test_paths_without_a_file(tmp_path):
+    (tmp_path / "empty.json").touch()
+    for path, what in (
+        (tmp_path / "empty.json", "is empty; save the model again."),
+        (tmp_path, "is a folder; give the path of a saved model in it."),
+        (tmp_path / "no", "is not a file; give the path of a saved model."),
+        (tmp_path / "no.json", "is not a file; give the path of a saved model."),
+    ):
+        kind = ModelNotFoundError if path.name.startswith("no") else InvalidModelError
+        for call in (load_forest, lambda p: skforge.CompiledForest(p).fit([[0.0]])):
+            with pytest.raises(kind) as error:
+                call(path)
+            assert type(error.value) is kind
+            assert str(error.value) == f"{path} {what}"
+    assert issubclass(ModelNotFoundError, FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        skforge.load(tmp_path / "no.skforge")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest, load_forest
-from skforge._inputs_lightgbm import numbers_of_frame
+from skforge.compiler.rows import prepare_rows
 from skforge.exceptions import InvalidInputError
 
 lgb = pytest.importorskip("lightgbm")
@@ -63,11 +63,10 @@ def test_other_columns_of_category_dtype_are_refused(file):
     frame = make_frame()
     numbers = frame.assign(code=frame["code"].astype(int))
     with pytest.raises(InvalidInputError) as info:
-        numbers_of_frame(numbers, forest)
+        prepare_rows(forest, numbers)
     assert str(info.value) == (
-        "the columns at [0] have category dtype, but those of the training frame "
-        "known by the model are at [0, 3]; give these the dtype, or pass an array of "
-        "category numbers."
+        "column 'code' held categories in the training frame, but holds none here; "
+        "convert it to categories, or pass an array of their numbers."
     )
 
 
@@ -75,7 +74,7 @@ def test_columns_without_numbers_are_refused(file):
     frame = make_frame()
     frame["n"] = frame["n"].astype(str).astype(object)
     with pytest.raises(InvalidInputError) as info:
-        numbers_of_frame(frame, load_forest(file))
+        prepare_rows(load_forest(file), frame)
     assert str(info.value) == (
         "column 'n' has the dtype object, which holds no plain numbers; convert it "
         "to float64."

@@ -12,6 +12,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from skforge.compiler.forest import Forest
+from skforge.compiler.frontends._content import CONTENTS, frontend_name
 from skforge.compiler.frontends.base import (
     Frontend,
     class_names,
@@ -20,6 +21,7 @@ from skforge.compiler.frontends.base import (
 )
 from skforge.exceptions import (
     InvalidModelError,
+    ModelNotFoundError,
     UnsupportedModelError,
     shortened,
 )
@@ -35,10 +37,11 @@ def load_forest(
     Parameters
     ----------
     model : path, Booster, ModelProto or estimator
-        A ``.json`` or ``.ubj`` file saved by XGBoost or a ``.txt`` file or string by
-        LightGBM (neither library is needed), a ``Booster`` or wrapper of theirs, a
-        ``.onnx`` file (which needs onnx) or ``ModelProto`` of a tree ensemble, or a
-        fitted scikit-learn forest or tree.
+        A JSON or UBJSON file saved by XGBoost or a text file or string by LightGBM
+        (neither library is needed), a ``Booster`` or wrapper of theirs, an ONNX file
+        (which needs onnx) or ``ModelProto`` of a tree ensemble, a fitted scikit-learn
+        forest or tree, or a file that :func:`skforge.save` wrote. Files are known by
+        their content, whatever their names end in.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as XGBoost's ``predict`` takes them.
         By default what the source itself would use: every round for a ``Booster`` of
@@ -51,6 +54,8 @@ def load_forest(
 
     Raises
     ------
+    ModelNotFoundError
+        There is no such file; a ``FileNotFoundError`` and an ``InvalidModelError``.
     InvalidModelError
         The file cannot be read, is damaged, or the estimator is not fitted.
     UnsupportedModelError
@@ -89,27 +94,54 @@ def _discover() -> None:
 
 
 def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
+    try:
+        name = frontend_name(path)
+    except FileNotFoundError as error:
+        raise ModelNotFoundError(
+            f"{path} is not a file; give the path of a saved model."
+        ) from error
+    except OSError as error:
+        raise InvalidModelError(
+            f"{path} cannot be read: {error.strerror or error}."
+        ) from error
+    if name == "skforge":
+        return _saved(path, iteration_range)
     suffix = path.suffix.lower()
-    for frontend in registered():
-        if suffix in frontend.suffixes and frontend.load_file is not None:
-            if not path.is_file():
-                raise InvalidModelError(
-                    f"{path} is not a file; give the path of a saved model."
-                )
-            try:
-                return frontend.load_file(path, iteration_range).validate()
-            except OSError as error:
-                raise InvalidModelError(
-                    f"{path} cannot be read: {error.strerror or error}."
-                ) from error
-            except (InvalidModelError, UnsupportedModelError) as error:
-                text = str(error)
-                if path.name not in text:
-                    text = f"{path.name}: {text}"
-                raise type(error)(shortened(text)) from error
-    known = sorted(s for f in registered() for s in f.suffixes)
-    what = f"files ending in {suffix!r}" if suffix else "names without an ending"
+    # What somebody registers under a suffix is theirs, whatever it looks like.
+    readers = [f for f in registered() if f.load_file is not None]
+    by_suffix = [f for f in readers if suffix in f.suffixes]
+    by_content = [f for f in readers if f.name == name]
+    ours = not by_suffix or by_suffix[0].name in CONTENTS
+    for frontend in (by_content or by_suffix) if ours else by_suffix:
+        assert frontend.load_file is not None
+        try:
+            return frontend.load_file(path, iteration_range).validate()
+        except OSError as error:
+            raise InvalidModelError(
+                f"{path} cannot be read: {error.strerror or error}."
+            ) from error
+        except (InvalidModelError, UnsupportedModelError) as error:
+            text = str(error)
+            if path.name not in text:
+                text = f"{path.name}: {text}"
+            raise type(error)(shortened(text)) from error
     raise UnsupportedModelError(
-        f"{path.name or path}: {what} are not read; "
-        f"save the model in a file ending in {' or '.join(known)}."
+        f"{path.name or path} is no model that is known by its content; save it with "
+        "Booster.save_model of XGBoost or LightGBM, as ONNX, or with skforge.save."
     )
+
+
+def _saved(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
+    """Return the forest of what ``skforge.save`` wrote."""
+    from skforge._persistence import load
+
+    if iteration_range is not None:
+        raise UnsupportedModelError(
+            f"{path.name} was saved by skforge.save with the rounds it has; give "
+            "iteration_range when the model is read."
+        )
+    model = load(path)
+    if isinstance(model, Forest):
+        return model
+    forest: Forest = model.forest_ if hasattr(model, "forest_") else model.forest
+    return forest

@@ -90,43 +90,82 @@ def parse(text: str) -> ModelText:
     -------
     ModelText
     """
-    text = text.replace("\r\n", "\n")
-    if not text.startswith("tree\n"):
+    unix = text.replace("\r\n", "\n")
+    if not unix.startswith("tree\n"):
         raise InvalidModelError(
             "The text does not begin with the line 'tree', so it is no LightGBM "
             "model; save it with Booster.save_model."
         )
-    body, end, tail = text.partition("\nend of trees\n")
+    body, end, tail = unix.partition("\nend of trees\n")
     if not end:
         damaged("The text ends before the line 'end of trees'")
-    head, *blocks = re.split(r"^Tree=", f"{body}\n", flags=re.MULTILINE)
+    head, first, trees = f"{body}\n".partition("\nTree=")
     header = _pairs(head[len("tree\n") :], "the header", _HEADER_KEYS)
     if header.get("version") not in _VERSIONS:
         raise UnsupportedModelError(
             f"The model's version is {header.get('version')!r}; "
             f"{', '.join(_VERSIONS)} are known."
         )
-    _check_sizes(header, blocks)
-    trees = []
-    for number, block in enumerate(blocks):
-        label, _, content = block.partition("\n")
-        if label != str(number):
-            damaged(f"Tree={label} stands where Tree={number} was expected")
-        trees.append(_pairs(content, f"tree {number}", _TREE_KEYS))
-    return ModelText(header, trees, _parameters(tail), _pandas_categorical(tail))
+    trees = f"Tree={trees}" if first else ""
+    sizes = header.get("tree_sizes")
+    if sizes is None:
+        blocks = _one_by_one(trees)
+    else:
+        announced = _sizes(sizes)
+        try:
+            blocks = _by_size(trees, announced)
+        except InvalidModelError:
+            # Sizes may have been counted in a file whose lines end in two characters.
+            if unix == text:
+                raise
+            blocks = _by_size(trees.replace("\n", "\r\n"), announced)
+    parts = [_pairs(one, f"tree {i}", _TREE_KEYS) for i, one in enumerate(blocks)]
+    return ModelText(header, parts, _parameters(tail), _pandas_categorical(tail))
 
 
-def _check_sizes(header: dict[str, str], blocks: list[str]) -> None:
-    """Compare the trees' lengths with those announced; LightGBM seeks by them."""
-    if "tree_sizes" not in header:
-        return
-    sizes = header["tree_sizes"].split()
-    if len(sizes) != len(blocks):
-        damaged(f"tree_sizes is for {len(sizes)} trees, the text has {len(blocks)}")
-    for number, (size, block) in enumerate(zip(sizes, blocks, strict=True)):
-        found = len(block) + len("Tree=")
-        if size != str(found) or not block.isascii():
-            damaged(f"Tree {number} has {found} characters, tree_sizes says {size}")
+def _sizes(text: str) -> list[int]:
+    words = text.split()
+    for word in words:
+        if not re.fullmatch(r"0*[1-9][0-9]{0,17}", word, flags=re.ASCII):
+            damaged(f"tree_sizes holds {word[:40]!r}, which is no size")
+    return [int(word) for word in words]
+
+
+def _by_size(text: str, sizes: Sequence[int]) -> list[str]:
+    """Return as many trees as there are sizes, which say where the next one starts.
+
+    LightGBM seeks by them, too: it reads no tree that they leave out, and it looks at
+    neither the trees' numbers nor what follows a tree's first empty line.
+    """
+    data = text.encode()
+    blocks, start = [], 0
+    for number, size in enumerate(sizes):
+        if not data.startswith(b"Tree=", start):
+            found = data[start : start + 20].decode(errors="replace")
+            damaged(
+                f"tree_sizes says that tree {number} starts at character {start} of "
+                f"the trees, where {found!r} stands"
+            )
+        # short of the next tree as a rule, but whatever the size is
+        ends = (data.find(gap, start) for gap in (b"\n\n", b"\n\r\n"))
+        end = min((at for at in ends if at >= 0), default=len(data))
+        blocks.append(data[start:end].decode().replace("\r\n", "\n").partition("\n")[2])
+        start += size
+    return blocks
+
+
+def _one_by_one(text: str) -> list[str]:
+    """Return the trees of a text that does not say how long they are."""
+    blocks = []
+    while text:
+        if not text.startswith("Tree="):
+            damaged(
+                f"{text.partition(chr(10))[0][:40]!r} stands where a tree must start"
+            )
+        block, _, text = text.partition("\n\n")
+        blocks.append(block.partition("\n")[2])
+        text = text.lstrip("\n")
+    return blocks
 
 
 def _pairs(text: str, where: str, known: frozenset[str]) -> dict[str, str]:

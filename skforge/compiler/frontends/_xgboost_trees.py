@@ -29,6 +29,8 @@ _OPTIONAL = frozenset(
         *("id", "parents", "split_type", "sum_hessian", "tree_param"),
     )
 )
+#: What no prediction reads, but has to have a number for each node.
+_UNREAD = ("base_weights", "loss_changes", "parents", "sum_hessian")
 _MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
 _MAX_WORDS = 1 << 26  # of all category sets; a small file could ask for terabytes
 
@@ -48,7 +50,6 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     dict
         Arguments of :class:`Forest`, all but ``tree_output``.
     """
-    _check_keys(trees)
     sizes = np.array([_size(tree, i) for i, tree in enumerate(trees)], dtype=np.int64)
     offset = np.concatenate(([0], np.cumsum(sizes)))
     column = {
@@ -56,11 +57,16 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
         "right_children": np.int64,
         "split_indices": np.int64,
         "split_conditions": np.float32,
-        "default_left": np.bool_,
+        "default_left": np.int64,
     }
     nodes = {k: _join(trees, k, sizes, dtype) for k, dtype in column.items()}
     is_leaf = nodes["left_children"] == -1
     vector = _vector_leaves(trees, n_outputs)
+    if not vector:
+        for name in _UNREAD:
+            for i, one in enumerate(trees):
+                if name in one:
+                    _check_array(name, i, one[name], int(sizes[i]))
     if vector:
         leaf_value = _vector_values(trees, nodes, offset, is_leaf, n_outputs)
     else:
@@ -86,7 +92,7 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
         np.where(is_category[inner], int(Comparison.NOT_IN), int(Comparison.LT)),
         np.where(is_category[inner], np.float32(0), threshold),
         int(Missing.NAN),
-        nodes["default_left"][inner],
+        nodes["default_left"][inner] == 1,  # XGBoost takes all else for right
         categories,
     )
     predicate = np.full(len(left), -1, dtype=np.int32)
@@ -111,6 +117,23 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
         arrays, kept = _drop_deleted(arrays)
         leaf_value = leaf_value[kept]
     return {**arrays, **predicates, "leaf_value": leaf_value}
+
+
+def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the trees by their ``id``, which is where XGBoost puts each of them."""
+    _check_keys(trees)
+    numbers = [tree.get("id") for tree in trees]
+    if numbers == [*range(len(trees))]:
+        return trees
+    for i, number in enumerate(numbers):
+        known = type(number) is int and 0 <= number < len(trees)  # True equals 1
+        if not known or numbers.index(number) != i:
+            raise InvalidModelError(
+                f"id of trees[{i}] is {number!r:.60}, which is no number from 0 to "
+                f"{len(trees) - 1} or another tree's; the model is damaged, export it "
+                "again."
+            )
+    return sorted(trees, key=lambda tree: tree["id"])
 
 
 def _check_keys(trees: list[dict[str, Any]]) -> None:
@@ -151,22 +174,26 @@ def _size(tree: dict[str, Any], i: int) -> int:
     return length
 
 
+def _check_array(name: str, i: int, values: Any, size: int | None) -> None:
+    if not isinstance(values, (list, np.ndarray)):
+        raise InvalidModelError(
+            f"{name} of tree {i} is missing or no array; "
+            "the model is damaged, export it again."
+        )
+    if size is not None and len(values) != size:
+        raise InvalidModelError(
+            f"{name} of tree {i} has length {len(values)} for {size} nodes; "
+            "the model is damaged, export it again."
+        )
+
+
 def _join(
     trees: list[dict[str, Any]], name: str, sizes: NDArray[np.int64] | None, dtype: Any
 ) -> NDArray[Any]:
     """Join one array of every tree, checking its length and that it holds numbers."""
     parts = [tree.get(name) for tree in trees]
     for i, part in enumerate(parts):
-        if not isinstance(part, (list, np.ndarray)):
-            raise InvalidModelError(
-                f"{name} of tree {i} is missing or no array; "
-                "the model is damaged, export it again."
-            )
-        if sizes is not None and len(part) != sizes[i]:
-            raise InvalidModelError(
-                f"{name} of tree {i} has length {len(part)} for {sizes[i]} nodes; "
-                "the model is damaged, export it again."
-            )
+        _check_array(name, i, part, None if sizes is None else int(sizes[i]))
     if not parts:
         return np.zeros(0, dtype)
     flat: NDArray[Any]
@@ -179,11 +206,17 @@ def _join(
             flat = np.array(["not numbers"])
         if not flat.size:
             flat = flat.astype(dtype)
-    kinds = "biu" if np.dtype(dtype).kind in "bi" else "iuf"
-    if flat.ndim != 1 or flat.dtype.kind not in kinds:
+    kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
+    # XGBoost 1.0 wrote booleans there; among other numbers NumPy takes them for one.
+    if name == "default_left":
+        kinds, mixed = "biu", False
+    else:
+        lists = (part for part in parts if isinstance(part, list))
+        mixed = any(bool in {*map(type, part)} for part in lists)
+    if flat.ndim != 1 or flat.dtype.kind not in kinds or mixed:
         raise InvalidModelError(
             f"{name} holds something that is no "
-            f"{'integer' if 'b' in kinds else 'number'}; "
+            f"{'number' if 'f' in kinds else 'integer'}; "
             "the model is damaged, export it again."
         )
     with np.errstate(over="ignore", invalid="ignore"):
@@ -191,7 +224,7 @@ def _join(
 
 
 def _vector_leaves(trees: list[dict[str, Any]], n_outputs: int) -> bool:
-    widths = {max(_number(tree, "size_leaf_vector", 0), 1) for tree in trees}
+    widths = {_number(tree, "size_leaf_vector", 0) or 1 for tree in trees}
     if widths <= {1}:
         return False
     if widths != {n_outputs}:
@@ -262,7 +295,12 @@ def _categories(
     sets: dict[int, NDArray[np.uint32]] = {}
     if not any("split_type" in tree for tree in trees):
         return is_category, sets
-    kinds = _join(trees, "split_type", sizes, np.int64)
+    # XGBoost takes the nodes of a tree without the field for numeric ones
+    typed = [
+        tree if "split_type" in tree else {"split_type": [0] * int(size)}
+        for tree, size in zip(trees, sizes, strict=True)
+    ]
+    kinds = _join(typed, "split_type", sizes, np.int64)
     if ((kinds != 0) & (kinds != 1)).any():
         kind = kinds[((kinds != 0) & (kinds != 1)).argmax()]
         raise UnsupportedModelError(

@@ -10,6 +10,7 @@ import ctypes
 import gc
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest import Forest, PostTransform
 from skforge.compiler.frontends import _ubjson
-from skforge.compiler.frontends._xgboost_trees import tree_arrays
+from skforge.compiler.frontends._xgboost_trees import in_order, tree_arrays
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
@@ -178,6 +179,7 @@ def forest_from_document(
             raise InvalidModelError(
                 f"{name} is for {length} trees, the model has {len(trees)}; {_DAMAGED}"
             )
+    trees = in_order(trees)
     keep = _tree_range(model, iteration_range, n_outputs, len(trees))
     with np.errstate(invalid="ignore"):  # NaNs are reported by validate()
         arrays = tree_arrays(trees[keep], n_outputs)
@@ -308,17 +310,23 @@ def _tree_range(
     model: dict[str, Any], rounds: Range | None, n_outputs: int, n_trees: int
 ) -> slice:
     """Return the trees of boosting rounds ``[begin, end)``."""
-    if rounds is None or tuple(rounds) == (0, 0):
-        return slice(0, n_trees)
-    indptr = model.get("iteration_indptr")
-    if indptr is not None:
-        steps = _integers(indptr, "iteration_indptr")
-        if not len(steps) or steps[-1] != n_trees or (np.diff(steps) < 0).any():
-            raise InvalidModelError(f"iteration_indptr does not add up; {_DAMAGED}")
+    if "iteration_indptr" in model:
+        steps = _integers(model["iteration_indptr"], "iteration_indptr")
+        last = steps[-1] if len(steps) else 0
+        if last != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
+            raise InvalidModelError(
+                "iteration_indptr has to rise from round to round and to end at "
+                f"{n_trees}, the number of trees, but is {steps.tolist()!s:.60}; "
+                f"{_DAMAGED}"
+            )
+        steps = steps if len(steps) else np.zeros(1, np.int64)
     else:
         param = model["gbtree_model_param"]
         layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
         steps = np.arange(0, n_trees + 1, layer)
+    if rounds is None or tuple(rounds) == (0, 0):
+        # XGBoost never reads trees before the first round
+        return slice(int(steps[0]), n_trees)
     begin, end = int(rounds[0]), int(rounds[1]) or len(steps) - 1
     if not 0 <= begin < end <= len(steps) - 1:
         raise InvalidModelError(
@@ -430,14 +438,16 @@ def _best_rounds(attributes: dict[str, Any]) -> Range | None:
 
 
 def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
-    """Read a ``.json`` or ``.ubj`` file.
+    """Read a file of JSON or UBJSON.
 
     A file that a wrapper saved (it carries the attribute ``scikit_learn``) predicts
     as the wrapper does, with the rounds up to ``best_iteration``.
     """
     data = path.read_bytes()
     document: Any
-    if path.suffix.lower() == ".ubj":
+    # XGBoost's objects of UBJSON begin with the length of a name, those of JSON do not
+    binary = re.match(rb"\{[^\s\"}]", data) is not None
+    if binary or (path.suffix.lower() == ".ubj" and data.lstrip()[:1] != b"{"):
         document = _ubjson.loads(data)
     else:
         collecting = gc.isenabled()
