@@ -22,6 +22,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
+from skforge.compiler.rows import read_columns
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 Array = NDArray[Any]
@@ -183,7 +184,7 @@ class ForestSource:
         own = self._forest.source == "xgboost"
         names = self._forest.feature_names if own else None
         if hasattr(X, "tocsr"):
-            X = X.tocsr()
+            X = read_columns(self._forest, X.tocsr())
             if X.shape[1] != self._forest.n_features:
                 raise InvalidInputError(
                     f"the forest was trained on {self._forest.n_features} features, "

@@ -48,6 +48,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
             f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
             f"dimension(s) with shape {rows.shape}. Use X.reshape(1, -1) for one row."
         )
+    rows = read_columns(forest, rows)
     if rows.shape[1] != forest.n_features:
         raise InvalidInputError(
             f"the forest was trained on {forest.n_features} features, but the rows "
@@ -63,6 +64,13 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     if not isnan(forest.missing_value):
         marker = rows.dtype.type(forest.missing_value)
         rows = np.where(rows == marker, rows.dtype.type(np.nan), rows)
+    return rows
+
+
+def read_columns(forest: Forest, rows: Any) -> Any:
+    """Return the columns that a forest has, of rows that may have more of them."""
+    if forest.wider_rows and rows.shape[1] > forest.n_features:
+        return rows[:, : forest.n_features]
     return rows
 
 
