@@ -60,14 +60,13 @@ def scores_of_leaves(forest: Forest, leaves: NDArray[Any]) -> NDArray[Any]:
     Returns
     -------
     ndarray of shape (n, n_outputs)
-        The first of equal values (zeros have signs), and 0 where no leaf has one.
+        0 where no leaf has a value; zeros are positive, as sums that start from 0 are.
     """
     absent = ABSENT[forest.aggregate]
-    better = np.less if forest.aggregate == "min" else np.greater
+    better = np.minimum if forest.aggregate == "min" else np.maximum
     scores = np.full((len(leaves), forest.n_outputs), absent, forest.leaf_value.dtype)
     for tree, output in enumerate(forest.tree_output):
-        values = forest.leaf_value[leaves[:, tree]]
         part = scores if output < 0 else scores[:, output : output + 1]
-        np.copyto(part, values, where=better(values, part))
-    scores[scores == absent] = 0
+        better(part, forest.leaf_value[leaves[:, tree]], out=part)
+    scores[(scores == absent) | (scores == 0)] = 0
     return scores

@@ -102,8 +102,7 @@ def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         rows = np.array(X, dtype=forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)
-    if rows.ndim == 2:
-        rows = read_columns(forest, rows)
+    rows = read_columns(forest, rows)
     if rows.ndim != 2 or rows.shape[1] != forest.n_features:
         raise InvalidInputError(
             f"X has the shape {rows.shape}; the model takes (n, {forest.n_features})."

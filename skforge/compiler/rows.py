@@ -69,9 +69,9 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
 
 def read_columns(forest: Forest, rows: Any) -> Any:
     """Return the columns that a forest has, of rows that may have more of them."""
-    if forest.wider_rows and rows.shape[1] > forest.n_features:
-        return rows[:, : forest.n_features]
-    return rows
+    width = forest.n_features
+    wide = forest.wider_rows and rows.ndim == 2 and rows.shape[1] > width
+    return rows[:, :width] if wide else rows
 
 
 def _as_array(X: Any) -> NDArray[Any]:

@@ -222,11 +222,6 @@ def test_an_attribute_given_twice():
     ("changes", "text"),
     [
         (
-            {"aggregate_function": "MIN"},
-            "The aggregate function MIN is not supported, only SUM and AVERAGE (and "
-            "any for a single tree).",
-        ),
-        (
             {"aggregate_function": "MEDIAN"},
             "aggregate_function is the unknown 'MEDIAN'; known are AVERAGE, SUM, MIN, "
             "MAX.",
@@ -249,11 +244,6 @@ def test_an_attribute_given_twice():
             {"n_targets": 2, "target_ids": [0, 0, 0, 1], "base_values": [0.0, 1.0]},
             "Target 1 has a base value and leaves for some rows only, to which alone "
             "onnxruntime adds it.",
-        ),
-        (
-            {"n_targets": 2, "target_nodeids": [1, 1, 1, 2]},
-            "A leaf has several weights for one target or class, which onnxruntime "
-            "adds one by one; add them up when exporting the model.",
         ),
     ],
     ids=by_number,

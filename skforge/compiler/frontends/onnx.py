@@ -60,10 +60,11 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         )
     n_trees = len(ensemble.graph.roots)
     average = ensemble.aggregate == "AVERAGE"
-    # of one tree all are the same
-    aggregate = ensemble.aggregate.lower() if n_trees > 1 and not average else "sum"
     trees = build_trees(ensemble.graph, place.input_dtype)
     copies = copies_of_trees(trees, ensemble.weights, ensemble.n_outputs)
+    aggregate = "sum" if average else ensemble.aggregate.lower()
+    if copies.sum() == 1:
+        aggregate = "sum"  # of one leaf all are the same
     if copies.max() > 1:
         trees = build_trees(ensemble.graph, place.input_dtype, copies)
     leaves = leaf_values(
