@@ -305,7 +305,8 @@ def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]
             raise UnsupportedModelError(
                 f"node {graph.number[test[position]]} tests membership of a set with "
                 f"{values[~fits][0]}; only whole numbers from 0 to {_MAX_MEMBER - 1} "
-                "are supported in sets."
+                "are supported in sets with numbers above 30, below 0, or more than "
+                "30 of them."
             )
         codes = values.astype(np.int64)
         n_words = int(codes.max()) // 32 + 1
