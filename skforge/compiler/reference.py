@@ -100,7 +100,7 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
 def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     """Return rows in the input dtype with the source's missing marker as NaN."""
     with np.errstate(over="ignore"):
-        rows = np.array(X, dtype=forest.input_dtype)
+        rows: NDArray[Any] = np.array(X, dtype=forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)
     rows = read_columns(forest, rows)
     if rows.ndim != 2 or rows.shape[1] != forest.n_features:

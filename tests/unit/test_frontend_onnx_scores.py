@@ -195,7 +195,9 @@ def test_damaged_aggregates(changes, text):
 # ------------------------------------------------------------------ several weights
 
 
-def with_more_weights(trees: RandomTrees, attributes: dict[str, Any], kind: str) -> None:
+def with_more_weights(
+    trees: RandomTrees, attributes: dict[str, Any], kind: str
+) -> None:
     """Give a third of the leaves further weights, some of them for the same output."""
     names = [f"{kind}_{name}" for name in ("treeids", "nodeids", "ids", "weights")]
     size = len(attributes[names[0]])
