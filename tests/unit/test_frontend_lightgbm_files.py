@@ -454,7 +454,9 @@ NAMES = (
 @pytest.mark.parametrize("name", NAMES)
 def test_other_names_of_objectives(name):
     lgb = pytest.importorskip("lightgbm")
-    text = (DATA / next(p.name for p in FILES if p.name.startswith("4.7.0"))).read_text()
+    text = (
+        DATA / next(p.name for p in FILES if p.name.startswith("4.7.0"))
+    ).read_text()
     text = re.sub(r"(?m)^objective=.*$", f"objective={name}", text)
     forest = load_forest(lgb.Booster(model_str=text))
     X = draw_rows(forest, 300, 0)

@@ -12,6 +12,7 @@ import scipy.sparse
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
+from skforge._persistence import _forest_in, _forest_out
 from skforge.compiler.reference import reference_leaves, reference_raw
 from skforge.exceptions import (
     InvalidInputError,
@@ -398,3 +399,15 @@ def test_a_forest_that_reads_nothing_takes_wide_rows():
     forest = check(model, rows, compiled=True)
     assert forest.n_features == 1
     assert_same_bits(reference_raw(forest, rows), reference_raw(forest, rows[:, :1]))
+
+
+def test_records_of_forests_from_before_these_fields():
+    forest = load_forest(one_set([1, 2], 0, False, "float32"))
+    arrays: dict[str, Any] = {}
+    record = _forest_out(forest, arrays)
+    for name in ("aggregate", "wider_rows"):
+        del record[name]
+    assert _forest_in(record, arrays).content_hash() == forest.content_hash()
+    del record["divisor"]
+    with pytest.raises(InvalidModelError, match="'forest' of its manifest"):
+        _forest_in(record, arrays)
