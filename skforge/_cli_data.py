@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.rows import read_columns
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
             f"{path.name} cannot be read as a table of numbers: {found[0]}, which is "
             "no number; encode it as it was encoded for training."
         )
-    rows = rows[:, places]
+    rows = read_columns(forest, rows[:, places])
     if rows.shape[1] != forest.n_features:
         raise InvalidInputError(
             f"{path.name} has {rows.shape[1]} columns, but the model takes "

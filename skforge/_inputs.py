@@ -24,7 +24,7 @@ from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends._content import is_saved
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
-from skforge.compiler.rows import prepare_rows
+from skforge.compiler.rows import prepare_rows, read_columns
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -188,6 +188,7 @@ class ForestSource:
         """Check names, widths and values, as ``compile_forest`` does."""
         if not hasattr(X, "tocsr"):
             return prepare_rows(self._forest, X)
+        X = read_columns(self._forest, X.tocsr())
         if X.shape[1] != self._forest.n_features:
             raise InvalidInputError(
                 f"the forest was trained on {self._forest.n_features} features, "
@@ -199,7 +200,7 @@ class ForestSource:
                 "LightGBM takes sparse rows of float32 or float64. Got "
                 f"{X.dtype} instead; use X.astype('float64')."
             )
-        return X.tocsr()
+        return X
 
     declines = "nothing"
 

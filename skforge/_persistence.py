@@ -227,7 +227,7 @@ def _forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
             if not _CHECKS[field.name](value):
                 raise _refuse(field.name)
             values[field.name] = value
-    if not record.keys() <= _CHECKS.keys() or not _CHECKS.keys() <= record.keys():
+    if not _CHECKS.keys() - _LATER <= record.keys() <= _CHECKS.keys():
         raise _refuse("forest")
     return Forest(**values)
 
@@ -299,7 +299,11 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     ),
     "truncate_categories": _is(bool),
     "class_labels": _all(str, int, float, bool),
+    "aggregate": _is(str),
+    "wider_rows": _is(bool),
 }
+#: What the first artifacts did not have; the defaults are theirs.
+_LATER = {"aggregate", "wider_rows"}
 
 
 # ------------------------------------------------------------ modules

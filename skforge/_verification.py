@@ -16,6 +16,7 @@ from skforge._predictor import Predictor
 from skforge.compiler.backends.device_cupy import is_device_array, rows_on_host
 from skforge.compiler.module import CompiledModule
 from skforge.compiler.reference import draw_rows, reference_leaves, sum_limits
+from skforge.compiler.rows import read_columns
 from skforge.exceptions import VerificationError
 
 Array = NDArray[Any]
@@ -150,7 +151,7 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
     if hasattr(rows, "tocsr"):
         return np.concatenate(list(dense_blocks(rows, predictor.source.fill, dtype)))
     with np.errstate(over="ignore"):
-        return np.asarray(rows, dtype)
+        return np.asarray(read_columns(predictor.forest, np.asarray(rows)), dtype)
 
 
 def _batch_sizes(predictor: Predictor) -> list[tuple[CompiledModule, int]]:

@@ -7,6 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+
+from skforge import Schedule, compile_forest, load_forest
+from skforge.compiler.reference import reference_raw
+from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.transforms_onnx import labels
 
 onnx = pytest.importorskip("onnx")
 TensorProto, helper = onnx.TensorProto, onnx.helper
@@ -19,6 +25,14 @@ DTYPES = {
     "int64": TensorProto.INT64,
     "int32": TensorProto.INT32,
 }
+
+BLOCKED = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
+SCHEDULES = (
+    None,
+    BLOCKED,
+    BLOCKED.vectorize("b1"),
+    BLOCKED.tile_nodes(4, "uniform").interleave("b1", 4),
+)
 
 
 def runtime_version() -> tuple[int, int]:
@@ -38,6 +52,34 @@ def run(model: Any, rows: np.ndarray, threads: int = 1) -> list[Any]:
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     return session.run(None, {session.get_inputs()[0].name: rows})
+
+
+def assert_same_bits(found: Any, expected: Any) -> None:
+    """Equal values, signs of zeros included, in the same dtype and shape."""
+    assert found.dtype == expected.dtype
+    assert_array_equal(found, expected)
+    zero = found == 0
+    assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
+
+
+def check(model: Any, rows: np.ndarray, compiled: bool = False) -> Any:
+    """Compare the forest with onnxruntime: outputs, labels, and each row alone."""
+    forest = load_forest(model)
+    outputs = run(model, rows)
+    scores = outputs[-1]
+    if isinstance(scores, list):  # ZipMap
+        scores = np.array([list(row.values()) for row in scores], np.float32)
+    raw = reference_raw(forest, rows)
+    if forest.task == "regression":
+        flat = scores[:, 0] if scores.shape[1] == 1 else scores
+        assert_same_bits(apply_transform(forest, raw), flat)
+    else:
+        assert_same_bits(predict_proba(forest, raw), scores)
+        assert_array_equal(labels(forest, decide(forest, raw)), outputs[0])
+    for schedule in SCHEDULES if compiled else ():
+        module = compile_forest(forest, schedule=schedule)
+        assert_same_bits(module.predict_raw(rows).reshape(raw.shape), raw)
+    return forest
 
 
 def make_model(

@@ -132,6 +132,13 @@ class Forest:
         0 then. Otherwise every negative value is in no set.
     class_labels : tuple of (str or int)
         Labels that a classifier's model holds (ONNX); empty means 0, 1 and so on.
+    aggregate : {"sum", "min", "max"}, default="sum"
+        How one score is made of a row's leaves (ONNX has all three). Of "min" and
+        "max", a leaf value that is infinite (+inf for "min", -inf for "max") is none,
+        and an output that got none is 0.
+    wider_rows : bool, default=False
+        Whether rows may have more columns than ``n_features``, which nobody reads: an
+        ONNX graph need not declare a width.
     """
 
     # trees
@@ -167,6 +174,8 @@ class Forest:
     category_names: tuple[tuple[str | int, ...], ...] = ()
     truncate_categories: bool = False
     class_labels: tuple[str | int, ...] = ()
+    aggregate: str = "sum"
+    wider_rows: bool = False
 
     def __post_init__(self) -> None:
         """Freeze the arrays: contiguous, of the declared dtype, read-only."""

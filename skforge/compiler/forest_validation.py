@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _OF_ONE = ("gb_logistic", "gb_exponential", "hist_logistic", "hist_exp", "path_length")
 _OF_SEVERAL = ("gb_softmax", "hist_softmax")
 
+#: By ``aggregate``: the value of a leaf that says nothing about an output.
+ABSENT = {"min": np.inf, "max": -np.inf}
+
 _LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
 
 
@@ -142,6 +145,11 @@ def _check_sizes(forest: Forest) -> None:
         _fail(f"the transform {kind!r} is not for {n_outputs} outputs")
     if forest.divisor < 1:
         _fail(f"divisor = {forest.divisor} is not positive")
+    if forest.aggregate != "sum":
+        if forest.aggregate not in ABSENT:
+            _fail(f"aggregate = {forest.aggregate!r} is not 'sum', 'min' or 'max'")
+        if forest.divisor != 1 or forest.base.any():
+            _fail(f"a divisor or a base does not go with {forest.aggregate!r}")
     if np.isnan(forest.base).any():
         _fail(f"base[{_first(np.isnan(forest.base))}] is not a number")
     names_given = forest.feature_names
@@ -254,8 +262,12 @@ def _check_leaves(forest: Forest) -> None:
     if at >= 0:
         wanted = "-1 (vector leaves)" if vector else f"in 0..{n_outputs - 1}"
         _fail(f"tree_output[{at}] = {forest.tree_output[at]} is not {wanted}")
-    if not np.isfinite(forest.leaf_value).all():
-        row = _first(~np.isfinite(forest.leaf_value).all(axis=1))
+    absent = ABSENT.get(forest.aggregate)
+    given = np.isfinite(forest.leaf_value)
+    if absent is not None:
+        given |= forest.leaf_value == absent
+    if not given.all():
+        row = _first(~given.all(axis=1))
         node = _first(forest.leaf == row)
         tree = -1 if node < 0 else _tree_of(forest, node)
         _fail(f"leaf_value[{row}] in tree {tree} is not finite")

@@ -21,6 +21,11 @@ from skforge.compiler.backends.device_cupy import is_device_array
 from skforge.compiler.backends.runtime import resolve_n_jobs
 from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
+from skforge.compiler.forest_leaves import (
+    leaf_finder,
+    numbers_of_leaves,
+    scores_of_leaves,
+)
 from skforge.compiler.gpu_kernels import GpuKernel
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.ir.mir import Element
@@ -91,7 +96,8 @@ class CompiledModule:
         self._raw_entry: Any = None
         self._small_calls = 0
         self._most_entry_rows: int | None = None
-        self._compiler = KernelCache(forest, target, reduction)
+        self._compiler = KernelCache(leaf_finder(forest), target, reduction)
+        self._adds = forest.aggregate == "sum"
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
         )
@@ -144,6 +150,9 @@ class CompiledModule:
             return made
         rows = prepare_rows(self.forest, X)
         forest = self.forest
+        if not self._adds:
+            raw = scores_of_leaves(forest, self._leaves(rows, n_jobs))
+            return raw[:, 0] if forest.n_outputs == 1 else raw
         raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
         if len(rows):
             kernel = self._kernel(len(rows), "accumulator")
@@ -196,7 +205,10 @@ class CompiledModule:
             found: NDArray[np.int32]
             found = there.leaves_there(self.forest, self.target, self._kernel, X)
             return found
-        rows = prepare_rows(self.forest, X)
+        leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
+        return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
+
+    def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
             kernel = self._kernel(len(rows), "leaf_number")
@@ -213,6 +225,11 @@ class CompiledModule:
                 " instead."
             )
         return self._ranges[self._range_of(n_rows)][1]
+
+    @property
+    def _element(self) -> Element:
+        """What kernels write: scores, or leaves where scores are no sums."""
+        return "accumulator" if self._adds else "leaf_number"
 
     def _range_of(self, n_rows: int) -> int:
         return max(0, bisect_right(self._first_rows, n_rows) - 1)
@@ -247,7 +264,7 @@ class CompiledModule:
         """Compile every schedule's kernel now; return the seconds it took."""
         start = time.perf_counter()
         for first in self._first_rows:
-            kernel = self._kernel(first, "accumulator")
+            kernel = self._kernel(first, self._element)
             if isinstance(kernel, GpuKernel):
                 kernel.load()
         return time.perf_counter() - start
@@ -409,9 +426,9 @@ class CompiledModule:
             return str(schedule.loop_nest(self.forest))
         code = code_levels(self.target)
         if level in code:
-            kernel = self._compiler.kernel(schedule, "accumulator")
+            kernel = self._compiler.kernel(schedule, self._element)
             return code_text(kernel, level)
-        lowered = self._compiler.lowered(schedule, "accumulator")
+        lowered = self._compiler.lowered(schedule, self._element)
         known = ("hir", "mir", "lir", *lowered.stages)
         if level not in known:
             names = ", ".join(("schedule", "loops", *known, *code))

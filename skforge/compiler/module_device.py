@@ -19,6 +19,7 @@ from skforge.compiler.backends.gpu_runtime import MOST_ELEMENTS
 from skforge.compiler.forest import Forest
 from skforge.compiler.gpu_kernels import GpuKernel
 from skforge.compiler.ir.mir import Element
+from skforge.compiler.rows import read_columns
 from skforge.compiler.target import Target
 from skforge.compiler.transforms_device import (
     apply_transform,
@@ -150,12 +151,18 @@ def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> 
 
 def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
     """Return rows as kernels read them, as ``prepare_rows`` does on the host."""
+    if forest.aggregate != "sum":
+        raise UnsupportedModelError(
+            f"The aggregate function {forest.aggregate.upper()} of several trees is "
+            "computed on the host: pass the rows as a NumPy array."
+        )
     device, rows = device_cupy.as_cupy(X, _kind(target))
     if rows.ndim != 2:
         raise InvalidInputError(
             f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
             f"dimension(s) with shape {rows.shape}. Use X.reshape(1, -1) for one row."
         )
+    rows = read_columns(forest, rows)
     if rows.shape[1] != forest.n_features:
         raise InvalidInputError(
             f"the forest was trained on {forest.n_features} features, but the rows "

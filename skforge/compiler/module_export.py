@@ -37,7 +37,7 @@ from skforge.compiler.passes import place_scratch
 from skforge.compiler.pipeline import HirCache, build_hir, lower
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import TargetError
+from skforge.exceptions import TargetError, UnsupportedModelError
 
 #: What the functions of a library return.
 ERROR_TEXTS = (
@@ -103,6 +103,7 @@ def export_object(
         If a target is no CPU that code can be exported for.
     """
     check_targets(targets)
+    outputs, left_out = outputs_of(forest)
     texts: list[str] = []
     variants = []
     chosen = []
@@ -115,7 +116,6 @@ def export_object(
                 forest, target, table, reduction, f"{name}_k{number}", apply, texts
             )
         )
-    outputs, left_out = outputs_of(forest)
     library = _library(forest, name, outputs, tuple(variants))
     binary = emit_object([code.library_text(library), *texts], _oldest(targets))
     results = results_of(library, apply)
@@ -270,6 +270,11 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
     classifiers have ``predict_proba`` and ``predict_class``, a position in
     ``classes_``.
     """
+    if forest.aggregate != "sum":
+        raise UnsupportedModelError(
+            f"The aggregate function {forest.aggregate.upper()} of several trees "
+            "cannot be exported, for libraries add leaf values; predict in Python."
+        )
     wanted: dict[str, Output] = {"predict_raw": "raw", "predict": "transformed"}
     if forest.task in ("binary", "multiclass", "multilabel"):
         wanted |= {"predict_proba": _proba(forest), "predict_class": "labels"}

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
+from skforge.compiler.forest_leaves import scores_of_leaves
+from skforge.compiler.rows import read_columns
 from skforge.exceptions import InvalidInputError
 
 _CELLS = 1 << 20  # row-tree pairs walked at a time, which bounds memory
@@ -43,7 +45,8 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     """Return the raw scores (margins, averages) of each row.
 
     Sums start from ``base`` and add one tree at a time, in tree order and in the
-    accumulator's dtype; averages divide once at the end.
+    accumulator's dtype; averages divide once at the end. Forests of another
+    ``aggregate`` take the least or the greatest value.
 
     Parameters
     ----------
@@ -58,6 +61,8 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
         In the accumulator's dtype.
     """
     leaf = forest.leaf[reference_leaves(forest, X)]
+    if forest.aggregate != "sum":
+        return scores_of_leaves(forest, leaf)
     total = np.tile(forest.base, (len(leaf), 1))
     for tree, output in enumerate(forest.tree_output):
         values = forest.leaf_value[leaf[:, tree]]
@@ -84,6 +89,8 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
     -------
     ndarray of float64, shape (n,)
     """
+    if forest.aggregate != "sum":
+        return np.zeros(len(leaves))
     leaf = forest.leaf[leaves]
     size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
     size += np.abs(forest.base).max(initial=0.0)
@@ -93,8 +100,9 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
 def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     """Return rows in the input dtype with the source's missing marker as NaN."""
     with np.errstate(over="ignore"):
-        rows = np.array(X, dtype=forest.input_dtype)
+        rows: NDArray[Any] = np.array(X, dtype=forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)
+    rows = read_columns(forest, rows)
     if rows.ndim != 2 or rows.shape[1] != forest.n_features:
         raise InvalidInputError(
             f"X has the shape {rows.shape}; the model takes (n, {forest.n_features})."

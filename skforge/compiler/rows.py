@@ -61,6 +61,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
             f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
             f"dimension(s) with shape {rows.shape}. Use X.reshape(1, -1) for one row."
         )
+    rows = read_columns(forest, rows)
     if rows.shape[1] != forest.n_features:
         raise InvalidInputError(
             f"the forest was trained on {forest.n_features} features, but the rows "
@@ -86,7 +87,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
 def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
     """Return a frame's numbers after a look at its names, as the source has it."""
     given = column_names(X)
-    if len(given) != forest.n_features:
+    if len(given) != forest.n_features and not forest.wider_rows:
         raise InvalidInputError(
             f"the forest was trained on {forest.n_features} features, but the rows "
             f"have {len(given)} columns."
@@ -115,6 +116,13 @@ def _names_count(forest: Forest, X: Any) -> bool:
 @lru_cache(8)
 def _columns(category_names: tuple[tuple[str | int, ...], ...]) -> FrameColumns:
     return FrameColumns(category_names)
+
+
+def read_columns(forest: Forest, rows: Any) -> Any:
+    """Return the columns that a forest has, of rows that may have more of them."""
+    width = forest.n_features
+    wide = forest.wider_rows and rows.ndim == 2 and rows.shape[1] > width
+    return rows[:, :width] if wide else rows
 
 
 def _as_array(X: Any) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from skforge._config import tuning_seconds
 from skforge.compiler.backends.runtime import resolve_n_jobs
 from skforge.compiler.default_schedule import BatchRange, ForestShape
 from skforge.compiler.forest import Forest
+from skforge.compiler.forest_leaves import leaf_finder
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.module_targets import default_table
 from skforge.compiler.schedule import Schedule
@@ -127,6 +128,7 @@ class Tuner:
             a budget that was given ended before anything was measured.
         """
         begin = time.perf_counter()
+        forest = leaf_finder(forest)  # what is walked, though scores are no sums
         machine = Target.parse(target)
         strategy = strategy_of(self.strategy)
         threads = resolve_n_jobs(n_jobs)

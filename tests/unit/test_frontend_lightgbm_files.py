@@ -513,3 +513,32 @@ def test_a_category_beyond_every_set_is_in_none():
     rows[:, tested] = [1e9, -1, np.nan, np.inf]
     leaves = reference_leaves(forest, rows)
     assert (leaves == leaves[0]).all()
+
+
+NAMES = (
+    *("regression_l2", "l2", "mean_squared_error", "mse", "l2_root", "rmse"),
+    *("root_mean_squared_error", "l1", "mean_absolute_error", "mae", "xentropy"),
+    *("mean_absolute_percentage_error", "xentlambda", "xendcg", "xe_ndcg"),
+    *("xe_ndcg_mart", "xendcg_mart", "none", "null", "na"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_names_of_objectives(name):
+    lgb = pytest.importorskip("lightgbm")
+    text = (
+        DATA / next(p.name for p in FILES if p.name.startswith("4.7.0"))
+    ).read_text()
+    text = re.sub(r"(?m)^objective=.*$", f"objective={name}", text)
+    forest = load_forest(lgb.Booster(model_str=text))
+    X = draw_rows(forest, 300, 0)
+    expected = lgb.Booster(model_str=text).predict(X)
+    same_bits(apply_transform(forest, reference_raw(forest, X)), expected)
+
+
+def test_other_names_of_objectives_take_no_options(tmp_path):
+    text = next(p for p in FILES if p.name.startswith("4.7.0")).read_text()
+    path = tmp_path / "model.txt"
+    path.write_text(re.sub(r"(?m)^objective=.*$", "objective=rmse sqrt", text))
+    with pytest.raises(UnsupportedModelError, match="objective 'rmse' is unknown"):
+        load_forest(path)

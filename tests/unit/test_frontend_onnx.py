@@ -7,18 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
-from skforge import Schedule, compile_forest, load_forest
+from skforge import compile_forest, load_forest
 from skforge.compiler.forest import Comparison
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.transforms import apply_transform, decide, predict_proba
-from skforge.compiler.transforms_onnx import labels
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.onnx_models import (
     MODES,
     POSTS,
     RandomTrees,
+    assert_same_bits,
+    check,
     make_model,
     onnx,
     run,
@@ -27,41 +25,6 @@ from tests.onnx_models import (
 )
 
 CONVERTED = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
-BLOCKED = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
-SCHEDULES = (
-    None,
-    BLOCKED,
-    BLOCKED.vectorize("b1"),
-    BLOCKED.tile_nodes(4, "uniform").interleave("b1", 4),
-)
-
-
-def assert_same_bits(found: Any, expected: Any) -> None:
-    """Equal values, signs of zeros included, in the same dtype and shape."""
-    assert found.dtype == expected.dtype
-    assert_array_equal(found, expected)
-    zero = found == 0
-    assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
-
-
-def check(model: Any, rows: np.ndarray, compiled: bool = False) -> Any:
-    """Compare the forest with onnxruntime: outputs, labels, and each row alone."""
-    forest = load_forest(model)
-    outputs = run(model, rows)
-    scores = outputs[-1]
-    if isinstance(scores, list):  # ZipMap
-        scores = np.array([list(row.values()) for row in scores], np.float32)
-    raw = reference_raw(forest, rows)
-    if forest.task == "regression":
-        flat = scores[:, 0] if scores.shape[1] == 1 else scores
-        assert_same_bits(apply_transform(forest, raw), flat)
-    else:
-        assert_same_bits(predict_proba(forest, raw), scores)
-        assert_array_equal(labels(forest, decide(forest, raw)), outputs[0])
-    for schedule in SCHEDULES if compiled else ():
-        module = compile_forest(forest, schedule=schedule)
-        assert_same_bits(module.predict_raw(rows).reshape(raw.shape), raw)
-    return forest
 
 
 # ------------------------------------------------------------------ whole files

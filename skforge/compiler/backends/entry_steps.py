@@ -125,6 +125,8 @@ def steps(forest: Forest, output: Output) -> Steps | None:
     -------
     Steps or None
     """
+    if forest.aggregate != "sum":
+        return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
     kind, classifies = forest.transform.kind, forest.task in _CLASSIFICATION
     if output == "raw":

@@ -27,6 +27,7 @@ FloatArray = NDArray[np.floating[Any]]
 
 _MAX_WORDS = 1 << 24  # of all sets; a small file could ask for terabytes
 _MAX_MEMBER = 1 << 31
+_MAX_NODES = 1 << 25  # of trees that are written out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +62,12 @@ class Trees:
     arrays: dict[str, Any]
     leaf_of: IntArray
     tree_of: IntArray
+    copy: IntArray  # of each tree: how many copies of it come before
 
 
-def build_trees(graph: Graph, input_dtype: np.dtype[Any]) -> Trees:
+def build_trees(
+    graph: Graph, input_dtype: np.dtype[Any], copies: IntArray | None = None
+) -> Trees:
     """Follow the trees from their roots and return the arrays of a Forest.
 
     Parameters
@@ -72,12 +76,22 @@ def build_trees(graph: Graph, input_dtype: np.dtype[Any]) -> Trees:
         References are in range.
     input_dtype : dtype
         Type of the rows; thresholds are rounded to it so that no test changes.
+    copies : ndarray of int, shape (n_trees,), optional
+        How often each tree is there, one copy next to the other.
 
     Returns
     -------
     Trees
     """
-    tree, reference, left, right = _follow(graph)
+    followed = _follow(graph)
+    whole = _without_fractions(graph)
+    copy = np.zeros(len(graph.roots), np.int64)
+    if copies is not None:
+        whole = replace(whole, roots=np.repeat(graph.roots, copies))
+        copy = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
+    if whole is not graph:
+        graph, followed = whole, _follow(whole, shared=True)
+    tree, reference, left, right = followed
     # stable: within a tree the order of levels stays, so its root is first
     order = np.argsort(tree, kind="stable")
     rank = np.empty_like(order)
@@ -103,11 +117,16 @@ def build_trees(graph: Graph, input_dtype: np.dtype[Any]) -> Trees:
         "cover": np.zeros(0),
         **predicates,
     }
-    return Trees(arrays, leaf_of, tree[~inner])
+    return Trees(arrays, leaf_of, tree[~inner], copy)
 
 
-def _follow(graph: Graph) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return tree, reference and children (positions) of every node, level by level."""
+def _follow(
+    graph: Graph, shared: bool = False
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return tree, reference and children (positions) of every node, level by level.
+
+    Nodes that are reached in several ways are refused, or (``shared``) become as many.
+    """
     seen = np.zeros(len(graph.true), np.bool_)
     tree = np.arange(len(graph.roots))
     front = graph.roots
@@ -118,7 +137,14 @@ def _follow(graph: Graph) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         test = front[inner]
         values, counts = np.unique(test, return_counts=True)
         twice = (counts > 1) | seen[values]
-        if twice.any():
+        if shared:
+            if start + len(front) > _MAX_NODES:
+                raise UnsupportedModelError(
+                    "The trees take more than "
+                    f"{_MAX_NODES} nodes once each weight of a leaf for one target, or "
+                    "each fraction of a set, has its own; export a smaller model."
+                )
+        elif twice.any():
             at = int(graph.number[values[twice][0]])
             raise InvalidModelError(
                 f"node {at} is reached in more than one way, so its tree is none; "
@@ -166,8 +192,6 @@ def merge_equal_chains(graph: Graph) -> Graph:
             f"node {graph.number[at]} starts a chain of equality tests with different "
             "nodes_missing_value_tracks_true; onnxruntime treats it as one test."
         )
-    whole = _can_be_member(graph.value)
-    linked &= whole & whole[following]
     if not linked.any():
         return graph
     inner_chain = np.zeros(len(linked), np.bool_)
@@ -182,6 +206,54 @@ def merge_equal_chains(graph: Graph) -> Graph:
         members[head] = graph.value[chain]
         false[head] = graph.false[chain[-1]]
     return replace(graph, comparison=comparison, false=false, members=members)
+
+
+def _without_fractions(graph: Graph) -> Graph:
+    """Test members that no set of bits holds by ``==``, before the rest of their set.
+
+    onnxruntime makes such chains of small sets, and refuses models with others.
+    """
+    apart = {
+        test: values
+        for test, values in graph.members.items()
+        if graph.comparison[test] == Comparison.MEMBER
+        and not _can_be_member(values).all()
+    }
+    if not apart:
+        return graph
+    comparison, false = graph.comparison.copy(), graph.false.copy()
+    value, members = graph.value.copy(), dict(graph.members)
+    source = [np.arange(len(graph.true))]
+    n_tests = len(graph.true)
+    for test, values in apart.items():
+        fits = _can_be_member(values)
+        odd = np.unique(values[~fits])
+        n_more = len(odd) - (not fits.any())
+        chain = np.array([test, *range(n_tests, n_tests + n_more)])
+        comparison = np.append(comparison, np.full(n_more, Comparison.EQ))
+        value = np.append(value, np.zeros(n_more, value.dtype))
+        false = np.append(false, np.full(n_more, false[test]))
+        false[chain[:-1]] = chain[1:]
+        comparison[test] = Comparison.EQ
+        value[chain[: len(odd)]] = odd
+        del members[test]
+        if fits.any():
+            comparison[chain[-1]] = Comparison.MEMBER
+            members[int(chain[-1])] = values[fits]
+        source.append(np.full(n_more, test))
+        n_tests += n_more
+    of = np.concatenate(source)
+    return replace(
+        graph,
+        feature=graph.feature[of],
+        comparison=comparison,
+        value=value,
+        tracks=graph.tracks[of],
+        true=graph.true[of],
+        false=false,
+        number=graph.number[of],
+        members=members,
+    )
 
 
 def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
@@ -233,7 +305,8 @@ def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]
             raise UnsupportedModelError(
                 f"node {graph.number[test[position]]} tests membership of a set with "
                 f"{values[~fits][0]}; only whole numbers from 0 to {_MAX_MEMBER - 1} "
-                "are supported in sets."
+                "are supported in sets with numbers above 30, below 0, or more than "
+                "30 of them."
             )
         codes = values.astype(np.int64)
         n_words = int(codes.max()) // 32 + 1
@@ -260,8 +333,32 @@ class Leaves:
     never: NDArray[np.bool_]  # (n_outputs,) no row does
 
 
+def copies_of_trees(trees: Trees, weights: Weights, n_outputs: int) -> IntArray:
+    """Return how many weights for one output the leaves of each tree have at most."""
+    copies = np.ones(len(trees.copy), np.int64)
+    if n_outputs > 1 and len(weights.leaf):
+        most = np.ones(int(max(weights.leaf.max(), trees.leaf_of.max())) + 1, np.int64)
+        np.maximum.at(most, weights.leaf, _turns(weights, n_outputs) + 1)
+        np.maximum.at(copies, trees.tree_of, most[trees.leaf_of])
+    return copies
+
+
+def _turns(weights: Weights, n_outputs: int) -> IntArray:
+    """Return how many weights of the same leaf and output come before each."""
+    pair = weights.leaf * n_outputs + weights.output
+    order = np.argsort(pair, kind="stable")
+    ranked = pair[order]
+    turns = np.empty_like(order)
+    turns[order] = np.arange(len(pair)) - np.searchsorted(ranked, ranked)
+    return turns
+
+
 def leaf_values(
-    trees: Trees, weights: Weights, n_outputs: int, unweighted: FloatArray
+    trees: Trees,
+    weights: Weights,
+    n_outputs: int,
+    unweighted: FloatArray,
+    absent: float = 0.0,
 ) -> Leaves:
     """Return what leaves hold: a number, or a vector if trees have several outputs.
 
@@ -275,6 +372,8 @@ def leaf_values(
         Targets or classes.
     unweighted : ndarray
         For each leaf of the graph, what it adds without weights, with one output.
+    absent : float
+        What a leaf without a weight for an output holds.
 
     Returns
     -------
@@ -283,8 +382,12 @@ def leaf_values(
     dtype = weights.value.dtype
     n_trees = len(trees.arrays["tree_offset"]) - 1
     order = np.argsort(weights.leaf, kind="stable")
-    leaf, output, value = (
-        a[order] for a in (weights.leaf, weights.output, weights.value)
+    leaf, output, value, turn = (
+        a[order]
+        for a in (
+            *(weights.leaf, weights.output, weights.value),
+            _turns(weights, n_outputs),
+        )
     )
     first = np.searchsorted(leaf, trees.leaf_of)
     count = np.searchsorted(leaf, trees.leaf_of, side="right") - first
@@ -300,13 +403,9 @@ def leaf_values(
     row = np.repeat(np.arange(len(first)), count)
     at = np.repeat(first, count) + np.arange(len(row))
     at -= np.repeat(np.cumsum(count) - count, count)
+    own = turn[at] == trees.copy[trees.tree_of[row]]
+    row, at = row[own], at[own]
     output, value = output[at], value[at]
-    pair = np.sort(row * n_outputs + output)
-    if (pair[1:] == pair[:-1]).any():
-        raise UnsupportedModelError(
-            "A leaf has several weights for one target or class, which onnxruntime "
-            "adds one by one; add them up when exporting the model."
-        )
     tree = trees.tree_of[row]
     key, hits = np.unique(tree * n_outputs + output, return_counts=True)
     size = np.bincount(trees.tree_of, minlength=n_trees)
@@ -314,7 +413,7 @@ def leaf_values(
     always = np.bincount(key[full] % n_outputs, minlength=n_outputs) > 0
     never = np.bincount(key % n_outputs, minlength=n_outputs) == 0
     if (np.bincount(key // n_outputs, minlength=n_trees) <= 1).all():
-        single = np.zeros((len(first), 1), dtype)
+        single = np.full((len(first), 1), absent, dtype)
         single[row, 0] = value
         tree_output = np.zeros(n_trees, np.int32)
         tree_output[key // n_outputs] = key % n_outputs
@@ -324,6 +423,6 @@ def leaf_values(
         raise UnsupportedModelError(
             f"{len(first)} leaves with {n_outputs} numbers each do not fit in memory."
         )
-    vector = np.zeros((len(first), n_outputs), dtype)
+    vector = np.full((len(first), n_outputs), absent, dtype)
     vector[row, output] = value
     return Leaves(vector, np.full(n_trees, -1, np.int32), always, never)

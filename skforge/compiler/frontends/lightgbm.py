@@ -70,6 +70,24 @@ _OBJECTIVES: dict[str, _Objective] = {
     "rank_xendcg": _RANKING,
     "custom": _PLAIN,  # as no objective at all: predict returns raw scores
 }
+#: Other names that LightGBM reads where no option follows; it writes none of them.
+_ALIASES = {
+    **dict.fromkeys(
+        (
+            *("regression_l2", "l2", "mean_squared_error", "mse"),
+            *("l2_root", "root_mean_squared_error", "rmse"),
+        ),
+        "regression",
+    ),
+    **dict.fromkeys(("l1", "mean_absolute_error", "mae"), "regression_l1"),
+    "mean_absolute_percentage_error": "mape",
+    "xentropy": "cross_entropy",
+    "xentlambda": "cross_entropy_lambda",
+    **dict.fromkeys(
+        ("xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "rank_xendcg"
+    ),
+    **dict.fromkeys(("none", "null", "na"), "custom"),
+}
 
 
 def forest_from_text(
@@ -143,7 +161,8 @@ def _transform(
     header: dict[str, str], n_outputs: int, sigmoid: float | None
 ) -> tuple[PostTransform, str]:
     """Return the output function and the task of ``objective=name option ...``."""
-    name, *words = header.get("objective", "custom").split(" ")
+    text = header.get("objective", "custom")
+    name, *words = _ALIASES.get(text, text).split(" ")
     objective = _OBJECTIVES.get(name)
     if objective is None:
         raise UnsupportedModelError(

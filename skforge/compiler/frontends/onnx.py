@@ -4,7 +4,9 @@ Numbers follow onnxruntime's CPU kernels on one thread: rows, thresholds and sum
 float64 where the node's input is double and float32 otherwise; sums start from 0 and
 go in tree order, are divided by the number of trees for averages, and base values come
 last. Raw scores are these sums, before base values; the rest is
-:mod:`skforge.compiler.transforms_onnx`.
+:mod:`skforge.compiler.transforms_onnx`. MIN and MAX of several trees are no sums:
+:mod:`skforge.compiler.forest_leaves`. A tree whose leaves have several weights for one
+output is there as often: the copies hold one weight each, and add it at its place.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest import Comparison, Forest, PostTransform
+from skforge.compiler.forest_validation import ABSENT
 from skforge.compiler.frontends._onnx_attributes import DAMAGED, read_attributes
 from skforge.compiler.frontends._onnx_ensembles import (
     Ensemble,
@@ -27,6 +30,7 @@ from skforge.compiler.frontends._onnx_trees import (
     Graph,
     Leaves,
     build_trees,
+    copies_of_trees,
     leaf_values,
 )
 from skforge.compiler.frontends.base import Frontend, class_names, register
@@ -54,28 +58,33 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
             f"{place.node.op_type} of integer rows has no kernel in onnxruntime; "
             "export the model with float input."
         )
-    trees = build_trees(ensemble.graph, place.input_dtype)
-    leaves = leaf_values(
-        trees, ensemble.weights, ensemble.n_outputs, ensemble.unweighted
-    )
     n_trees = len(ensemble.graph.roots)
-    divisor = 1
-    if ensemble.aggregate == "AVERAGE":
-        divisor = n_trees
-    elif ensemble.aggregate != "SUM" and n_trees > 1:
-        raise UnsupportedModelError(
-            f"The aggregate function {ensemble.aggregate} is not supported, only SUM "
-            "and AVERAGE (and any for a single tree)."
-        )
+    average = ensemble.aggregate == "AVERAGE"
+    trees = build_trees(ensemble.graph, place.input_dtype)
+    copies = copies_of_trees(trees, ensemble.weights, ensemble.n_outputs)
+    aggregate = "sum" if average else ensemble.aggregate.lower()
+    if copies.sum() == 1:
+        aggregate = "sum"  # of one leaf all are the same
+    if copies.max() > 1:
+        trees = build_trees(ensemble.graph, place.input_dtype, copies)
+    leaves = leaf_values(
+        trees,
+        ensemble.weights,
+        ensemble.n_outputs,
+        ensemble.unweighted,
+        ABSENT.get(aggregate, 0.0),
+    )
     forest = Forest(
         **trees.arrays,
         leaf_value=leaves.leaf_value,
         tree_output=leaves.tree_output,
         n_features=_n_features(place, ensemble.graph),
         base=np.zeros(ensemble.n_outputs, dtype),
-        divisor=divisor,
+        divisor=n_trees if average else 1,
         source="onnx",
         truncate_categories=bool((trees.arrays["comparison"] == Comparison.IN).any()),
+        aggregate=aggregate,
+        wider_rows=place.n_features is None,
     )
     if ensemble.labels:
         return _as_classifier(forest, ensemble, leaves)
