@@ -57,10 +57,13 @@ def no_attribute(wrapper: Any, name: str) -> str:
     """Return the text of an AttributeError; it says where the model's own are."""
     text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
     model = wrapper.__dict__.get("estimator_")
-    if model is None or name.startswith("_") or hasattr(type(wrapper), name):
+    if model is None or isinstance(model, (str, os.PathLike)):
+        return text
+    if name.startswith("_") or hasattr(type(wrapper), name):
         return text
     # not hasattr(model, name): properties compute, and raise what they like
-    if name in vars(model) or callable(getattr(type(model), name, None)):
+    own = getattr(model, "__dict__", {})  # a ModelProto has none
+    if name in own or callable(getattr(type(model), name, None)):
         return f"{text}; the model's own is estimator_.{name}"
     return text
 
