@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from threading import RLock
@@ -16,6 +17,7 @@ from skforge._inputs_sparse import Narrow, dense_blocks, narrowed
 from skforge.compiler import transforms_onnx
 from skforge.compiler.backends.device_cupy import is_device_array
 from skforge.compiler.backends.entry import as_method, retire
+from skforge.compiler.backends.runtime import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule
 from skforge.compiler.module_auto import AutoModule
@@ -231,6 +233,19 @@ class Predictor:
             setattr(self, f"fast_{method}", entry)
             self.offered.clear()  # the methods found so far are slower
 
+    def warm_up(
+        self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
+    ) -> None:
+        """Compile what calls of these methods would compile when they first need it."""
+        self.module.warm_up(batch_sizes)
+        narrow = self._narrowed()
+        if narrow is not None:
+            narrow.module.warm_up()  # sparse rows go through it in blocks
+        for method in methods:
+            self._seek_entry(method, n_jobs)
+        if n_jobs not in (None, 1):
+            parallel_for_pointer(resolve_n_jobs(n_jobs))
+
     def _names(self) -> Any:
         """Return the labels that ``predict`` returns; None for 0, 1, and so on."""
         if transforms_onnx.is_onnx(self.forest) and self.forest.class_labels:
@@ -293,16 +308,21 @@ class Predictor:
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs))
-        if self._narrow is False:
-            self._narrow = narrowed(self.module)
-        if self._narrow:
-            call, place = getattr(self._narrow.module, method), self._narrow.place
+        narrow = self._narrowed()
+        if narrow is not None:
+            call, place = getattr(narrow.module, method), narrow.place
         blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs) for block in blocks]
         if not parts:
             none = np.empty(rows.shape, self._dtype)
             return np.asarray(getattr(self.module, method)(none))
         return np.concatenate(parts)
+
+    def _narrowed(self) -> Narrow | None:
+        """Return the module for sparse rows, if they have one of their own."""
+        if self._narrow is False:
+            self._narrow = narrowed(self.module)
+        return self._narrow or None
 
     def _labels(self, index: Array) -> Array:
         """Turn positions in ``classes_`` into labels."""

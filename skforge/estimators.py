@@ -47,7 +47,7 @@ from skforge._dispatch import (
     size_ranges,
 )
 from skforge._inputs import read_model
-from skforge._predictor import Predictor
+from skforge._predictor import METHODS, Predictor
 from skforge._stored import StoredModel
 from skforge._tuned import searched
 from skforge._verification import sample_rows, verify
@@ -495,6 +495,40 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
         return str(predictor.module.inspect(level, n_rows=n_rows))
+
+    def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledForest:
+        """Compile now all that calls would compile when they first need it.
+
+        For a service: no request then waits for the compiler. ``fit`` has compiled
+        the sums for every batch size, but not ``apply``, nor the calls of few rows;
+        what was loaded or unpickled has nothing.
+
+        Parameters
+        ----------
+        batch_sizes : array-like of int, default=None
+            Numbers of rows of the calls to come; None means any.
+
+        Returns
+        -------
+        CompiledForest
+            Itself. No call with these numbers of rows compiles from now on.
+
+        Raises
+        ------
+        InvalidInputError
+            If a size is no number of rows.
+
+        Examples
+        --------
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+        >>> CompiledForest(tree).fit([[0.0]]).warm_up([1]).predict([[1.0]])
+        array([4.])
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        methods = [name for name in METHODS if hasattr(self, name)]
+        predictor.warm_up(methods, batch_sizes, self.n_jobs)
+        return self
 
     def drop_estimator(self) -> CompiledForest:
         """Return a copy that keeps the forest and not the model it was read from.

@@ -402,10 +402,9 @@ def test_batch_sizes_make_the_ranges():
         ),
         (
             {"schedule": {64: BLOCKS}},
-            InvalidInputError,
-            lambda: (
-                "The keys of a schedule table are (first, last) numbers of rows, last "
-                "being None in the range that is open. Got 64 instead."
+            ScheduleError,
+            lambda: message(
+                lambda: compile_forest(FITTED, {64: BLOCKS}), ScheduleError
             ),
         ),
         (
