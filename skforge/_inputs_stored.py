@@ -384,6 +384,8 @@ class _LightGBMRows(LightGBMSource):
     def __init__(self, model: StoredModel, forest: Forest) -> None:
         self._forest, self._stand_in = forest, _stand_in(model)
         self._stand_in.booster_ = _Names(model)
+        if "predict_proba" in model.methods:
+            self._stand_in.predict_proba = None
         super().__init__(self._stand_in, forest)
 
     def rows(self, X: Any, method: str) -> Any:
@@ -398,8 +400,8 @@ class _LightGBMRows(LightGBMSource):
                 ensure_min_samples=1,
             )
         elif any(self._forest.category_names):
-            return numbers_of_frame(X, self._forest)
-        return LightGBMBoosterSource.rows(_silent(self), X, method)
+            return self._taken(numbers_of_frame(X, self._forest), method)
+        return self._taken(LightGBMBoosterSource.rows(_silent(self), X, method), method)
 
 
 class _LightGBMBoosterRows(LightGBMBoosterSource):

@@ -166,6 +166,8 @@ class Predictor:
         raw = self._raw(X, "predict_proba", n_jobs)
         if raw is None:
             return self.source.call("predict_proba", X)
+        if self.forest.task not in CLASSIFICATION:  # of an objective of one's own
+            return apply_transform(self.forest, raw)
         return predict_proba(self.forest, raw)
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:

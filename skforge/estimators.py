@@ -35,7 +35,6 @@ from skforge._delegation import (
     no_attribute,
     offered,
     tags_of,
-    unwrap,
     validated,
     visual_block,
 )
@@ -53,6 +52,7 @@ from skforge._tuned import searched
 from skforge._verification import sample_rows, verify
 from skforge.compiler.backends.runtime import resolve_n_jobs
 from skforge.compiler.forest import Forest
+from skforge.compiler.frontends.base import is_search, unwrap
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.module_auto import AutoModule
 from skforge.compiler.module_targets import resolve_target, stored_target
@@ -77,9 +77,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
-        A forest of scikit-learn, XGBoost or LightGBM, fitted or not; a Booster; an
-        ONNX model; or the path of a saved model. What cannot be trained is taken as
-        it is.
+        A forest of scikit-learn, XGBoost or LightGBM, fitted or not, or a search for
+        one, such as ``GridSearchCV``, whose ``best_estimator_`` is taken; a Booster;
+        an ONNX model; or the path of a saved model. What cannot be trained is taken
+        as it is.
     prefit : {"auto", True, False}, default="auto"
         Whether ``estimator`` is used as it is fitted. "auto": if it is fitted, and
         else a clone is trained. A fitted one is never changed. ``clone`` (and so
@@ -124,6 +125,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
     estimator_ : object
         The fitted model: ``estimator`` itself, or the clone that was trained. Its
         fitted attributes (``classes_``, ``feature_importances_``, ...) are also ours.
+    search_ : object
+        The fitted search whose ``best_estimator_`` is ``estimator_``; only there if
+        ``estimator`` is a search, such as ``GridSearchCV``.
     forest_ : Forest
         The forest as it was read.
     schedule_ : dict of (int, int or None) -> Schedule
@@ -237,7 +241,8 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             If a compiled prediction differs from the source's.
         """
         resolve_n_jobs(self.n_jobs)  # before a model is trained
-        model = fitted_model(self, X, y, sample_weight, fit_params)
+        given = fitted_model(self, X, y, sample_weight, fit_params)
+        model = unwrap(given)
         start = time.perf_counter()
         forest = read_model(model)
         asked = (self.target, self.reduction)
@@ -268,6 +273,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         else:
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
+        self.__dict__.pop("search_", None)
+        if is_search(given):
+            self.search_ = given
         self.forest_ = forest
         self.schedule_ = dict(module.schedules)
         self.target_ = self.fitted_target_ = module.target
@@ -556,7 +564,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
         kept = dict(self.__dict__)
-        for name in (*params, "estimator_", "_predictor"):
+        for name in (*params, "estimator_", "search_", "_predictor"):
             kept.pop(name, None)
         copy.__dict__.update(kept, _stored=model)
         return copy
