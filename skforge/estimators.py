@@ -50,6 +50,7 @@ from skforge._predictor import METHODS, Predictor
 from skforge._stored import StoredModel
 from skforge._tuned import searched
 from skforge._verification import sample_rows, verify
+from skforge._witness import Witness
 from skforge.compiler.backends.runtime import resolve_n_jobs
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends.base import is_search, unwrap
@@ -284,6 +285,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         self.tuning_result_ = found
         self.compile_time_ = seconds
         self._asked = asked
+        self._witness = predictor.witness
         before = self.__dict__.get("_predictor")
         self._predictor = predictor
         if before is not None:
@@ -354,7 +356,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
-            return predictor.source.call("predict", X, **params)
+            return predictor.ask("predict", X, **params)
         return predictor.predict(X, self.n_jobs)
 
     @offered("predict_proba", entry=True)
@@ -375,7 +377,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
-            return predictor.source.call("predict_proba", X, **params)
+            return predictor.ask("predict_proba", X, **params)
         return predictor.predict_proba(X, self.n_jobs)
 
     @offered("predict_log_proba")
@@ -484,6 +486,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         if own is None or own.__module__ == "sklearn.base":
             measure = {True: accuracy_score, False: r2_score}[is_classifier(self)]
             return float(measure(y, self.predict(X), sample_weight=sample_weight))
+        self._check_model()
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         return float(model.score(X, y, **weights))
 
@@ -560,11 +563,12 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         from skforge._inputs_stored import store
 
         check_is_fitted(self)
+        self._check_model()
         model = store(self, model_of(self), self.__sklearn_tags__())
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
         kept = dict(self.__dict__)
-        for name in (*params, "estimator_", "search_", "_predictor"):
+        for name in (*params, "estimator_", "search_", "_predictor", "_witness"):
             kept.pop(name, None)
         copy.__dict__.update(kept, _stored=model)
         return copy
@@ -586,6 +590,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         if fitted and "forest_" in state:
             model = model_of(self)
             if hasattr(model, name):
+                self._check_model()
                 return getattr(model, name)
             if not hasattr(model, "n_features_in_"):  # no estimator, nor kept from one
                 found = _forest_attribute(state["forest_"], name)
@@ -626,6 +631,8 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         """Return the state without machine code: that is made again where needed."""
         state = dict(super().__getstate__())
         state.pop("_predictor", None)
+        if state.pop("_witness", None) is not None:
+            self._check_model()
         state["_skforge_version"] = _version()
         return state
 
@@ -665,13 +672,22 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         if before is not None:  # a state for an object that had one
             before.retire()
         super().__setstate__(state)
+        if "forest_" in state:
+            self._witness = Witness(model_of(self))
         here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
         if here and not self.target_.is_gpu:
             self.target_ = Target.host()
 
+    def _check_model(self) -> None:
+        """Raise if the model is no longer the one that was compiled."""
+        witness = self.__dict__.get("_witness")  # none of a model kept as data
+        if witness is not None:
+            witness.check()
+
     def _revive(self) -> Predictor:
         """Compile what was unpickled; complain about what was never fitted."""
         check_is_fitted(self)
+        self._check_model()
         forest, reduction = self.forest_.validate(), self._asked[1]
         if self._tables is not None:
             choice = rechosen(self._tables, forest, reduction)

@@ -64,6 +64,7 @@ LAYERS = (
         "skforge._persistence",
         "skforge._predictor",
         "skforge._verification",
+        "skforge._witness",
     ),
     ("skforge.tuning", "skforge.tuning.schedule_search"),
     ("skforge", "skforge.__main__", "skforge._cli*", "skforge.distributed*"),

@@ -7,12 +7,14 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn import ensemble as e
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge import CompiledForest, load_forest
+from skforge import CompiledForest, InvalidModelError, load_forest
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -112,3 +114,171 @@ def test_what_a_file_lacks_is_named(tmp_path):
                 f"'CompiledForest' object has no attribute {name!r}"
             )
         assert compiled.n_features_in_ == 6
+
+
+# ---------------------------------------------------- a model that has changed
+
+CHANGED = (
+    "The {} has changed since it was compiled: it was fitted again, trained further "
+    "or edited. Its attributes and answers no longer fit the compiled predictions; "
+    "call fit of the CompiledForest again."
+)
+OTHER = np.flip(X, axis=1).copy(), 1 - Y
+
+
+def refit(model):
+    model.fit(*OTHER)
+
+
+def grow(model):
+    name = "max_iter" if hasattr(model, "max_iter") else "n_estimators"
+    model.set_params(warm_start=True, **{name: 5}).fit(X, Y)
+
+
+def cut(model):
+    del model.estimators_[1:]
+
+
+def swap(model):
+    model.estimators_[0] = clone(model.estimators_[1]).fit(X, Y)
+
+
+def refit_tree(model):
+    np.ravel(model.estimators_)[0].fit(X, Y)
+
+
+def move_offset(model):
+    model.offset_ -= 0.01
+
+
+def other_missing(model):
+    model.set_params(missing=0.0)
+
+
+def more_rounds(model):
+    getattr(model, "_Booster", model).update(xgb.DMatrix(X, Y), 3)
+
+
+def stop_early(model):
+    model.set_attr(best_iteration="1")
+
+
+def edit_leaf(model):
+    getattr(model, "_Booster", model).set_leaf_output(0, 0, 77.0)
+
+
+def sources():
+    """Return models by name, each with the ways in which it may change."""
+    many = {"n_estimators": 3, "random_state": 0}
+    forest = RandomForestClassifier(max_depth=3, **many)
+    boosting = e.GradientBoostingClassifier(**many)
+    light = lgb.LGBMClassifier(n_estimators=3, num_leaves=4, verbose=-1)
+    wrapper = xgb.XGBClassifier(n_estimators=3, max_depth=3, n_jobs=1)
+    return {
+        "forest": (forest, (refit, grow, cut, swap, refit_tree)),
+        "extra": (e.ExtraTreesRegressor(**many), (refit, grow)),
+        "tree": (DecisionTreeClassifier(random_state=0), (refit,)),
+        "boosting": (boosting, (refit, grow, refit_tree)),
+        "histogram": (e.HistGradientBoostingClassifier(max_iter=3), (refit, grow)),
+        "isolation": (e.IsolationForest(**many), (refit, grow, move_offset)),
+        "bagging": (e.BaggingClassifier(**many), (refit, grow, swap)),
+        "adaboost": (e.AdaBoostClassifier(**many), (refit, swap)),
+        "xgb": (wrapper, (refit, more_rounds, other_missing)),
+        "xgb-booster": (wrapper, (more_rounds, stop_early)),
+        "lgbm": (light, (refit, edit_leaf)),
+        "lgbm-booster": (light, (edit_leaf,)),
+    }
+
+
+def fresh(kind):
+    model = clone(sources()[kind][0]).fit(X, Y)
+    if kind.endswith("-booster"):
+        return model.get_booster() if kind == "xgb-booster" else model.booster_
+    return model
+
+
+CASES = [(kind, change) for kind, (_, ways) in sources().items() for change in ways]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"), CASES, ids=[f"{kind}-{way.__name__}" for kind, way in CASES]
+)
+def test_a_changed_model_is_noticed(kind, change, tmp_path):
+    model = fresh(kind)
+    compiled = CompiledForest(model, tuning="off").fit(X)
+    loaded = pickle.loads(pickle.dumps(compiled))
+    expected = compiled.predict(X), compiled.predict_raw(X)
+    inner = loaded.estimator_
+    change(inner)
+    asked = [
+        lambda: pickle.dumps(loaded),
+        lambda: copy.deepcopy(loaded),
+        lambda: skforge.save(loaded, tmp_path / "a.skforge"),
+        lambda: loaded.drop_estimator(),
+        lambda: loaded.predict(X, nonsense=1),
+        lambda: loaded.predict(X),  # nothing is compiled of it yet
+    ]
+    if hasattr(model, "n_features_in_"):
+        asked += [lambda: loaded.n_features_in_, lambda: hasattr(loaded, "classes_")]
+        if not hasattr(model, "classes_"):
+            asked.pop()
+    for ask in asked:
+        with pytest.raises(InvalidModelError) as error:
+            ask()
+        assert str(error.value) == CHANGED.format(type(inner).__name__)
+    assert not hasattr(loaded, "nonsense_")
+    # the other has a model of its own, and is what it was
+    assert compiled.predict(X).tobytes() == expected[0].tobytes()
+    # what is compiled goes on, of the forest that it says it is
+    change(model)
+    assert compiled.predict(X).tobytes() == expected[0].tobytes()
+    assert compiled.predict_raw(X).tobytes() == expected[1].tobytes()
+    with pytest.raises(InvalidModelError):
+        pickle.dumps(compiled)
+    # and fit makes all of it new
+    again = compiled.fit(OTHER[0] if change is refit else X)
+    assert again.forest_ == load_forest(model) or again.forest_.n_trees == (
+        load_forest(model).n_trees
+    )
+    pickle.loads(pickle.dumps(again))
+
+
+@pytest.mark.parametrize("way", ["update", "rollback_one_iter"])
+def test_rounds_of_lightgbm_are_counted(way):
+    data = lgb.Dataset(X, Y)
+    booster = lgb.train({"verbose": -1}, data, 3, keep_training_booster=True)
+    compiled = CompiledForest(booster, tuning="off").fit(X)
+    getattr(booster, way)()
+    with pytest.raises(InvalidModelError) as error:
+        pickle.dumps(compiled)
+    assert str(error.value) == CHANGED.format("Booster")
+
+
+def test_what_the_model_alone_answers_is_not_mixed():
+    model = fresh("xgb")
+    compiled = CompiledForest(model, tuning="off").fit(X)
+    compiled.predict(X, iteration_range=(0, 2))
+    refit(model)
+    for ask in (
+        lambda: compiled.predict(X, iteration_range=(0, 2)),
+        lambda: compiled.predict(X[:0]),  # rows that XGBoost answers for itself
+        lambda: compiled.feature_importances_,
+    ):
+        with pytest.raises(InvalidModelError) as error:
+            ask()
+        assert str(error.value) == CHANGED.format("XGBClassifier")
+
+
+@pytest.mark.parametrize("kind", sources())
+def test_use_is_no_change(kind, tmp_path):
+    model = fresh(kind)
+    compiled = CompiledForest(model, tuning="off").fit(X)
+    for _ in range(2):
+        model.predict(xgb.DMatrix(X) if kind == "xgb-booster" else X)
+        for name in NAMES:
+            hasattr(compiled, name)
+            hasattr(model, name)
+        if hasattr(model, "set_params"):
+            model.set_params(n_jobs=1) if hasattr(model, "n_jobs") else None
+        skforge.save(compiled, tmp_path / "a.skforge")
+        compiled = pickle.loads(pickle.dumps(compiled))
