@@ -492,7 +492,7 @@ def test_parameters_are_checked_in_fit(params, text):
     assert words(str(error.value)) == words(text)
 
 
-class TakesNoWeight(DummyClassifier):
+class TakesNoWeight(RandomForestClassifier):
     def fit(self, X, y):
         return super().fit(X, y)
 
