@@ -129,6 +129,17 @@ def classes_of(forest: Forest) -> Any:
     return np.arange(max(2, forest.n_outputs))
 
 
+def attribute_of(forest: Forest, name: str) -> Any:
+    """Return what a Booster or a file has under no such name."""
+    if name == "classes_":
+        return classes_of(forest)
+    if name == "n_features_in_":
+        return forest.n_features
+    if name == "feature_names_in_" and forest.feature_names is not None:
+        return np.array(forest.feature_names, dtype=object)
+    return None
+
+
 def tags_of(model: Any, forest: Forest | None) -> Tags:
     """Return tags like the model's own."""
     if isinstance(model, StoredModel):

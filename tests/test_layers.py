@@ -58,6 +58,7 @@ LAYERS = (
         "skforge._entries",
         "skforge._export*",
         "skforge._linker",
+        "skforge._state",
         "skforge._stored",
         "skforge._tuned",
         "skforge._container",
@@ -75,7 +76,7 @@ EXCEPTIONS = {
     # `Schedule.preset(name)` is a method, and presets are written with `Schedule`.
     ("skforge.compiler.schedule", "skforge.compiler.presets"),
     # Pickles carry the version, which the build reads from the package's own file.
-    ("skforge.estimators", "skforge"),
+    ("skforge._state", "skforge"),
     ("skforge._persistence", "skforge"),
     # A library's version function, too.
     ("skforge.compiler.module_export", "skforge"),

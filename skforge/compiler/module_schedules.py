@@ -81,4 +81,4 @@ def _range(key: object) -> BatchRange:
 
 def _is_number(rows: object) -> bool:
     whole = isinstance(rows, Integral) and not isinstance(rows, bool)
-    return whole and int(rows) >= 0  # type: ignore[call-overload, no-any-return]
+    return whole and int(rows) >= 0  # type: ignore[call-overload]
