@@ -24,8 +24,13 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from skforge._stored import StoredModel
 from skforge.compiler import transforms_onnx
 from skforge.compiler.forest import Forest
-from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.base import class_names
+from skforge.compiler.frontends import load_forest, refuse_untrained
+from skforge.compiler.frontends.base import (
+    class_names,
+    is_frozen,
+    is_search,
+    unwrap,
+)
 from skforge.compiler.transforms_sklearn import has_method
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
@@ -33,18 +38,6 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError
 FITTED = frozenset({"best_iteration", "best_score"})
 
 _CLASSIFICATION = ("binary", "multiclass", "multilabel")
-
-
-def unwrap(estimator: Any) -> Any:
-    """Return the model inside any ``FrozenEstimator``."""
-    while is_frozen(estimator):
-        estimator = estimator.estimator
-    return estimator
-
-
-def is_frozen(estimator: Any) -> bool:
-    """Tell whether it is scikit-learn's ``FrozenEstimator``."""
-    return "sklearn.frozen._frozen.FrozenEstimator" in class_names(estimator)
 
 
 def model_of(wrapper: Any) -> Any:
@@ -57,10 +50,13 @@ def no_attribute(wrapper: Any, name: str) -> str:
     """Return the text of an AttributeError; it says where the model's own are."""
     text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
     model = wrapper.__dict__.get("estimator_")
-    if model is None or name.startswith("_") or hasattr(type(wrapper), name):
+    if model is None or isinstance(model, (str, os.PathLike)):
+        return text
+    if name.startswith("_") or hasattr(type(wrapper), name):
         return text
     # not hasattr(model, name): properties compute, and raise what they like
-    if name in vars(model) or callable(getattr(type(model), name, None)):
+    own = getattr(model, "__dict__", {})  # a ModelProto has none
+    if name in own or callable(getattr(type(model), name, None)):
         return f"{text}; the model's own is estimator_.{name}"
     return text
 
@@ -131,6 +127,17 @@ def classes_of(forest: Forest) -> Any:
     if transforms_onnx.is_onnx(forest):
         return transforms_onnx.labels(forest, np.arange(len(forest.class_labels)))
     return np.arange(max(2, forest.n_outputs))
+
+
+def attribute_of(forest: Forest, name: str) -> Any:
+    """Return what a Booster or a file has under no such name."""
+    if name == "classes_":
+        return classes_of(forest)
+    if name == "n_features_in_":
+        return forest.n_features
+    if name == "feature_names_in_" and forest.feature_names is not None:
+        return np.array(forest.feature_names, dtype=object)
+    return None
 
 
 def tags_of(model: Any, forest: Forest | None) -> Tags:
@@ -251,10 +258,18 @@ def fitted_model(
     Returns
     -------
     object
-        The estimator itself where it is taken as it is, else a clone.
+        The estimator itself where it is taken as it is, else a clone; of a search,
+        not yet its best estimator.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it is to be trained, and could not be compiled then.
     """
-    model = unwrap(wrapper.estimator)
-    frozen = is_frozen(wrapper.estimator) or not is_estimator(model)
+    model = wrapper.estimator
+    while is_frozen(model):
+        model = model.estimator
+    frozen = model is not wrapper.estimator or not is_estimator(model)
     if frozen and wrapper.prefit is False:
         raise InvalidInputError(
             "prefit=False asks for training, but the estimator is "
@@ -268,14 +283,22 @@ def fitted_model(
     if wrapper.prefit == "auto" and is_fitted(model):
         _warn_unused(type(model).__name__, y, weight, fit_params)
         return model
+    refuse_untrained(model)
     params = dict(fit_params)
     if weight is not None:
         params["sample_weight"] = weight
     if _routing_enabled():
         params = process_routing(wrapper, "fit", **params).estimator.fit
-    elif weight is not None and not has_fit_parameter(model, "sample_weight"):
+    elif weight is not None and not _takes_weights(model):
         raise TypeError(f"The fit of {type(model).__name__} takes no sample_weight.")
     return clone(model).fit(X, y, **params)
+
+
+def _takes_weights(model: Any) -> bool:
+    """Tell whether ``fit`` takes weights; a search passes them to its estimator."""
+    if is_search(model):
+        return _takes_weights(model.estimator)
+    return bool(has_fit_parameter(model, "sample_weight"))
 
 
 def _warn_unused(name: str, y: Any, weight: Any, fit_params: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.loop_nest_bind import kind_of
 from skforge.compiler.module import CompiledModule, compile_forest
 from skforge.compiler.module_auto import AutoModule
+from skforge.compiler.module_schedules import schedule_table
 from skforge.compiler.module_targets import default_table, gpu_here, resolve_target
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
@@ -159,20 +159,21 @@ def dispatch_table(
     Raises
     ------
     InvalidInputError
-        If the sizes or the keys of a table are no numbers of rows.
+        If the sizes are no numbers of rows.
     ScheduleError
-        If there is no such preset.
+        If there is no such preset, or the keys of a table are no ranges of rows.
     """
     ranges = size_ranges(batch_sizes)
-    if isinstance(schedule, Mapping):
-        if ranges is not None:
+    given = schedule_table(schedule)
+    if given is not None and ranges is not None:
+        if isinstance(schedule, Mapping):
             raise InvalidInputError(
                 "batch_sizes and the ranges of a schedule table contradict each "
                 "other; leave one of them out."
             )
-        return {_range(key): _schedule(value) for key, value in schedule.items()}
-    if isinstance(schedule, Schedule) or schedule != "auto":
-        return dict.fromkeys(ranges or [(1, None)], _schedule(schedule))
+        return dict.fromkeys(ranges, given[1, None])
+    if given is not None:
+        return given
     defaults = default_table(forest, target, reduction)
     if ranges is None:
         return defaults
@@ -198,22 +199,3 @@ def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
     starts = [1, *(size + 1 for size in sizes[:-1])]
     ranges = zip(starts, [*sizes[:-1], None], strict=True)
     return dict(zip(ranges, sizes, strict=True))
-
-
-def _schedule(value: Any) -> Schedule:
-    return value if isinstance(value, Schedule) else Schedule.preset(value)
-
-
-def _range(key: Any) -> BatchRange:
-    if (
-        isinstance(key, tuple)
-        and len(key) == 2
-        and isinstance(key[0], Integral)
-        and isinstance(key[1], (Integral, type(None)))
-        and 1 <= int(key[0]) <= int(key[0] if key[1] is None else key[1])
-    ):
-        return int(key[0]), None if key[1] is None else int(key[1])
-    raise InvalidInputError(
-        "The keys of a schedule table are (first, last) numbers of rows, last being "
-        f"None in the range that is open. Got {key!r} instead."
-    )

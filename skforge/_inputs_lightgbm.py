@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import Forest
+from skforge.compiler.module_device import CLASSIFICATION
 from skforge.compiler.rows_frames import (
     FrameColumns,
     is_category,
@@ -26,6 +28,7 @@ class LightGBMBoosterSource:
 
     fill, labels, leaf_dtype, flat_leaves = 0.0, False, np.int32, False
     _warns = False  # whether rows without names make it warn
+    _has_no_labels = False  # whether it predicts raw scores, with a warning
 
     def __init__(self, booster: Any, forest: Forest) -> None:
         self._model = self._booster = booster
@@ -74,12 +77,12 @@ class LightGBMBoosterSource:
 
     @property
     def declines(self) -> str | None:
-        """Return "nothing", or None where it warns that names are missing."""
-        return None if self._warns else "nothing"
+        """Return "nothing", or None where it warns."""
+        return None if self._warns or self._has_no_labels else "nothing"
 
     def plain(self, X: Array) -> bool:
-        """Accept all but 0 rows, and rows whose lack of names makes it warn."""
-        return len(X) > 0 and not self._warns
+        """Accept all but 0 rows, and rows for which it warns."""
+        return len(X) > 0 and self.declines is not None
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
         """Ask the Booster; labels are made from its scores by the caller."""
@@ -105,14 +108,24 @@ class LightGBMSource(LightGBMBoosterSource):
         super().__init__(estimator.booster_, forest)
         self._model = estimator
         self._names = self._warns = hasattr(estimator, "feature_names_in_")
+        classifies = forest.task in CLASSIFICATION
+        self._has_no_labels = hasattr(estimator, "predict_proba") and not classifies
 
     def rows(self, X: Any, method: str) -> Any:
         """Take numbers; data frames are never asked for their names."""
         self._warns = self._names and not hasattr(X, "iloc")
         try:
-            return super().rows(X, method)
+            return self._taken(super().rows(X, method), method)
         finally:
             self._warns = self._names
+
+    def _taken(self, rows: Any, method: str) -> Any:
+        """Return rows; where no labels can be made of their scores, warn of that."""
+        asked = method in ("predict", "predict_proba")
+        if self._has_no_labels and asked and rows is not None:
+            basic = sys.modules.get("lightgbm.basic")  # users may have set its logger
+            getattr(basic, "_log_warning", warnings.warn)(_NO_LABELS)
+        return rows
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
         """Ask the wrapper."""
@@ -125,6 +138,12 @@ class LightGBMSource(LightGBMBoosterSource):
         names = [n for n in ("predict", "predict_proba") if hasattr(self._model, n)]
         return {name: getattr(self._model, name)(X) for name in names}
 
+
+#: What LGBMClassifier says where its objective is a function of the user's own.
+_NO_LABELS = (
+    "Cannot compute class probabilities or labels due to the usage of customized "
+    "objective function.\nReturning raw scores instead."
+)
 
 #: How ``predict`` is asked for what is no method of its own.
 _ASKING = {"predict_raw": {"raw_score": True}, "apply": {"pred_leaf": True}}

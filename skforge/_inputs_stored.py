@@ -385,6 +385,8 @@ class _LightGBMRows(LightGBMSource):
     def __init__(self, model: StoredModel, forest: Forest) -> None:
         self._forest, self._stand_in = forest, _stand_in(model)
         self._stand_in.booster_ = _Names(model)
+        if "predict_proba" in model.methods:
+            self._stand_in.predict_proba = None
         super().__init__(self._stand_in, forest)
 
     def rows(self, X: Any, method: str) -> Any:
@@ -399,8 +401,8 @@ class _LightGBMRows(LightGBMSource):
                 ensure_min_samples=1,
             )
         elif any(self._forest.category_names) or is_table(X):
-            return prepare_rows(self._forest, X)
-        return LightGBMBoosterSource.rows(_silent(self), X, method)
+            return self._taken(prepare_rows(self._forest, X), method)
+        return self._taken(LightGBMBoosterSource.rows(_silent(self), X, method), method)
 
 
 class _LightGBMBoosterRows(LightGBMBoosterSource):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from threading import RLock
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 from skforge._entries import Entry, build_entry
 from skforge._inputs import Source, source_of
 from skforge._inputs_sparse import Narrow, dense_blocks, narrowed
+from skforge._witness import Witness
 from skforge.compiler import transforms_onnx
 from skforge.compiler.backends.device_cupy import is_device_array
 from skforge.compiler.backends.entry import as_method, retire
+from skforge.compiler.backends.runtime import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule
 from skforge.compiler.module_auto import AutoModule
@@ -73,6 +76,7 @@ class Predictor:
         "module",
         "offered",
         "source",
+        "witness",
     )
 
     def __init__(self, module: CompiledModule | AutoModule, estimator: Any) -> None:
@@ -82,6 +86,7 @@ class Predictor:
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest)
+        self.witness = Witness(estimator)
         self._dtype = module.forest.input_dtype
         self._width = module.forest.n_features
         # XGBoost's wrappers have no labels but 0, 1, and so on.
@@ -144,6 +149,11 @@ class Predictor:
             behind, made = self._methods[entry]
         return made if behind is function else function
 
+    def ask(self, method: str, X: Any, **params: Any) -> Any:
+        """Return what the source's own method returns, if it is still the same."""
+        self.witness.check()
+        return self.source.call(method, X, **params)
+
     def predict(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return labels, targets or scores, as the source's ``predict`` does."""
         return self._answer("predict", X, n_jobs)
@@ -151,7 +161,7 @@ class Predictor:
     def _predict(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict", n_jobs)
         if raw is None:
-            return self.source.call("predict", X)
+            return self.ask("predict", X)
         if self.forest.task not in CLASSIFICATION:
             return apply_transform(self.forest, raw)
         return self._labels(decide(self.forest, raw))
@@ -163,7 +173,9 @@ class Predictor:
     def _predict_proba(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict_proba", n_jobs)
         if raw is None:
-            return self.source.call("predict_proba", X)
+            return self.ask("predict_proba", X)
+        if self.forest.task not in CLASSIFICATION:  # of an objective of one's own
+            return apply_transform(self.forest, raw)
         return predict_proba(self.forest, raw)
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
@@ -173,7 +185,7 @@ class Predictor:
     def _decision_function(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "decision_function", n_jobs)
         if raw is None:
-            return self.source.call("decision_function", X)
+            return self.ask("decision_function", X)
         if self.forest.source == "lightgbm":
             return raw
         return decision_function(self.forest, raw)
@@ -185,7 +197,7 @@ class Predictor:
     def _score_samples(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "score_samples", n_jobs)
         if raw is None:
-            return self.source.call("score_samples", X)
+            return self.ask("score_samples", X)
         return score_samples(self.forest, raw)
 
     def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
@@ -194,7 +206,7 @@ class Predictor:
 
     def _predict_raw(self, X: Any, n_jobs: int | None) -> Any:
         raw = self._raw(X, "predict_raw", n_jobs)
-        return self.source.call("predict_raw", X) if raw is None else raw
+        return self.ask("predict_raw", X) if raw is None else raw
 
     def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer by the method's entry, which is compiled now if it has one to be."""
@@ -231,6 +243,19 @@ class Predictor:
             setattr(self, f"fast_{method}", entry)
             self.offered.clear()  # the methods found so far are slower
 
+    def warm_up(
+        self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
+    ) -> None:
+        """Compile what calls of these methods would compile when they first need it."""
+        self.module.warm_up(batch_sizes)
+        narrow = self._narrowed()
+        if narrow is not None:
+            narrow.module.warm_up()  # sparse rows go through it in blocks
+        for method in methods:
+            self._seek_entry(method, n_jobs)
+        if n_jobs not in (None, 1):
+            parallel_for_pointer(resolve_n_jobs(n_jobs))
+
     def _names(self) -> Any:
         """Return the labels that ``predict`` returns; None for 0, 1, and so on."""
         if transforms_onnx.is_onnx(self.forest) and self.forest.class_labels:
@@ -241,7 +266,7 @@ class Predictor:
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""
         if getattr(self.source, "own_log_proba", False):
-            return self.source.call("predict_log_proba", X)
+            return self.ask("predict_log_proba", X)
         probability = self.predict_proba(X, n_jobs)
         if isinstance(probability, list):
             return [np.log(target) for target in probability]
@@ -259,7 +284,7 @@ class Predictor:
         else:
             rows = self.source.rows(X, "apply")
             if rows is None:
-                return self.source.call("apply", X)
+                return self.ask("apply", X)
             leaves = self._run("apply", rows, n_jobs)
         shape = getattr(self.source, "leaf_shape", None)
         if shape is not None:
@@ -286,23 +311,28 @@ class Predictor:
             return self._run("predict_raw", rows, n_jobs)
         if self.source.labels:
             return None
-        return np.asarray(self.source.call("predict_raw", X))
+        return np.asarray(self.ask("predict_raw", X))
 
     def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
         """Call the module; sparse rows go through it in dense blocks."""
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs))
-        if self._narrow is False:
-            self._narrow = narrowed(self.module)
-        if self._narrow:
-            call, place = getattr(self._narrow.module, method), self._narrow.place
+        narrow = self._narrowed()
+        if narrow is not None:
+            call, place = getattr(narrow.module, method), narrow.place
         blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs) for block in blocks]
         if not parts:
             none = np.empty(rows.shape, self._dtype)
             return np.asarray(getattr(self.module, method)(none))
         return np.concatenate(parts)
+
+    def _narrowed(self) -> Narrow | None:
+        """Return the module for sparse rows, if they have one of their own."""
+        if self._narrow is False:
+            self._narrow = narrowed(self.module)
+        return self._narrow or None
 
     def _labels(self, index: Array) -> Array:
         """Turn positions in ``classes_`` into labels."""

@@ -14,9 +14,11 @@ from sklearn.utils.validation import _num_samples
 from skforge._inputs_sparse import dense_blocks
 from skforge._predictor import Predictor
 from skforge.compiler.backends.device_cupy import is_device_array, rows_on_host
+from skforge.compiler.loop_nest import BoundLoop
 from skforge.compiler.module import CompiledModule
 from skforge.compiler.reference import draw_rows, reference_leaves, sum_limits
 from skforge.compiler.rows import read_columns
+from skforge.compiler.transforms import apply_transform
 from skforge.exceptions import VerificationError
 
 Array = NDArray[Any]
@@ -30,8 +32,11 @@ _ADVICE = (
     "meanwhile."
 )
 
-#: Calls of one kernel: a batch of one row is not tried on every row.
+#: Calls with one number of rows: a batch of one row is not tried on every row.
 CALLS = 16
+
+#: Values of a batch that is tried beside a range's smallest: 16 MB of float32.
+MOST_VALUES = 1 << 22
 
 
 def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
@@ -75,14 +80,27 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
                     f"{size} and the schedule {schedule!r}. {_ADVICE}"
                 )
     if n_rows and predictor.module.reduction == "exact":
-        _verify_outputs(predictor, take_rows(X, at), at)
+        X = take_rows(X, at)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the source's warnings were given before
+            outputs = predictor.source.outputs(X)
+        if not outputs and sample is not None:  # a file: nobody else knows them
+            raw = expected[: len(sample)]
+            outputs = {"predict_raw": raw}
+            outputs["transformed"] = apply_transform(forest, raw)
+        _verify_outputs(predictor, X, at, outputs)
 
 
-def _verify_outputs(predictor: Predictor, X: Any, numbers: NDArray[np.intp]) -> None:
+def _verify_outputs(
+    predictor: Predictor,
+    X: Any,
+    numbers: NDArray[np.intp],
+    outputs: dict[str, Any],
+) -> None:
     """Compare what users see: after input conversion, transforms and labels."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source's warnings were given before
-        for method, expected in predictor.source.outputs(X).items():
+        warnings.simplefilter("ignore")
+        for method, expected in outputs.items():
             found = getattr(predictor, method)(X)
             for one, other in zip(_parts(found), _parts(expected), strict=True):
                 wrong = _unequal(one, other)
@@ -154,17 +172,42 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
         return np.asarray(read_columns(predictor.forest, np.asarray(rows)), dtype)
 
 
-def _batch_sizes(predictor: Predictor) -> list[tuple[CompiledModule, int]]:
-    """Return the smallest batch size that reaches each distinct schedule."""
-    sizes: list[tuple[CompiledModule, int]] = []
+def _batch_sizes(predictor: Predictor) -> Iterator[tuple[CompiledModule, int]]:
+    """Yield every range's first number of rows, its last, and one between."""
     parts: tuple[CompiledModule, ...]
     parts = getattr(predictor.module, "parts", (predictor.module,))
+    most = MOST_VALUES // max(1, predictor.forest.n_features)
     for module in parts:
-        first: dict[Any, int] = {}
-        for (low, _), schedule in sorted(module.schedules.items()):
-            first.setdefault(schedule, max(1, low))
-        sizes += [(module, size) for size in first.values()]
-    return sizes
+        for (low, high), schedule in sorted(module.schedules.items()):
+            first = max(1, low)
+            if high is not None and high <= most:
+                sizes = {first, (first + high) // 2, high}
+            else:
+                step = _rows_of_a_block(schedule.loop_nest(predictor.forest).loops)
+                sizes = {first, *_open_sizes(first, step)}
+            for size in sorted(sizes):
+                if size == first or first < size <= most:
+                    yield module, size
+
+
+def _open_sizes(first: int, step: int) -> tuple[int, int]:
+    """Return two sizes above the first: blocks and half of one, blocks less one row.
+
+    >>> _open_sizes(1, 64), _open_sizes(2049, 512)
+    ((97, 191), (2817, 3583))
+    """
+    blocks = -(-first // step)
+    return blocks * step + step // 2 + 1, (blocks + 2) * step - 1
+
+
+def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
+    """Return the rows of the largest block whose size is known."""
+    steps = [16]  # without blocks, loops are repeated or vectorised by up to as many
+    for loop in loops:
+        if loop.root == "batch" and isinstance(loop.step, int):
+            steps.append(loop.step)
+        steps.append(_rows_of_a_block(loop.body))
+    return max(steps)
 
 
 def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:

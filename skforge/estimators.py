@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import (
-    BaseEstimator,
     MetaEstimatorMixin,
     is_classifier,
 )
@@ -28,14 +26,13 @@ from sklearn.utils.validation import check_is_fitted
 from skforge._config import tuning_seconds
 from skforge._delegation import (
     FITTED,
-    classes_of,
+    attribute_of,
     fitted_model,
     is_estimator,
     model_of,
     no_attribute,
     offered,
     tags_of,
-    unwrap,
     validated,
     visual_block,
 )
@@ -43,22 +40,20 @@ from skforge._dispatch import (
     Choice,
     choose,
     compiled,
-    rechosen,
     size_ranges,
 )
 from skforge._inputs import read_model
-from skforge._predictor import Predictor
+from skforge._predictor import METHODS, Predictor
+from skforge._state import CompiledState
 from skforge._stored import StoredModel
 from skforge._tuned import searched
 from skforge._verification import sample_rows, verify
 from skforge.compiler.backends.runtime import resolve_n_jobs
-from skforge.compiler.forest import Forest
+from skforge.compiler.frontends.base import is_search, unwrap
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.module_auto import AutoModule
-from skforge.compiler.module_targets import resolve_target, stored_target
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InconsistentVersionWarning
 from skforge.tuning.result import TuningResult
 from skforge.tuning.strategies import STRATEGIES
 
@@ -71,15 +66,16 @@ __all__ = ["CompiledForest"]
 TUNING_ROWS = 4096
 
 
-class CompiledForest(MetaEstimatorMixin, BaseEstimator):
+class CompiledForest(MetaEstimatorMixin, CompiledState):
     """A tree ensemble whose predictions are compiled, and equal bit for bit.
 
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
-        A forest of scikit-learn, XGBoost or LightGBM, fitted or not; a Booster; an
-        ONNX model; or the path of a saved model. What cannot be trained is taken as
-        it is.
+        A forest of scikit-learn, XGBoost or LightGBM, fitted or not, or a search for
+        one, such as ``GridSearchCV``, whose ``best_estimator_`` is taken; a Booster;
+        an ONNX model; or the path of a saved model. What cannot be trained is taken
+        as it is.
     prefit : {"auto", True, False}, default="auto"
         Whether ``estimator`` is used as it is fitted. "auto": if it is fitted, and
         else a clone is trained. A fitted one is never changed. ``clone`` (and so
@@ -124,6 +120,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
     estimator_ : object
         The fitted model: ``estimator`` itself, or the clone that was trained. Its
         fitted attributes (``classes_``, ``feature_importances_``, ...) are also ours.
+    search_ : object
+        The fitted search whose ``best_estimator_`` is ``estimator_``; only there if
+        ``estimator`` is a search, such as ``GridSearchCV``.
     forest_ : Forest
         The forest as it was read.
     schedule_ : dict of (int, int or None) -> Schedule
@@ -237,7 +236,8 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
             If a compiled prediction differs from the source's.
         """
         resolve_n_jobs(self.n_jobs)  # before a model is trained
-        model = fitted_model(self, X, y, sample_weight, fit_params)
+        given = fitted_model(self, X, y, sample_weight, fit_params)
+        model = unwrap(given)
         start = time.perf_counter()
         forest = read_model(model)
         asked = (self.target, self.reduction)
@@ -268,6 +268,9 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         else:
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
+        self.__dict__.pop("search_", None)
+        if is_search(given):
+            self.search_ = given
         self.forest_ = forest
         self.schedule_ = dict(module.schedules)
         self.target_ = self.fitted_target_ = module.target
@@ -276,6 +279,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         self.tuning_result_ = found
         self.compile_time_ = seconds
         self._asked = asked
+        self._witness = predictor.witness
         before = self.__dict__.get("_predictor")
         self._predictor = predictor
         if before is not None:
@@ -346,7 +350,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
-            return predictor.source.call("predict", X, **params)
+            return predictor.ask("predict", X, **params)
         return predictor.predict(X, self.n_jobs)
 
     @offered("predict_proba", entry=True)
@@ -367,7 +371,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
-            return predictor.source.call("predict_proba", X, **params)
+            return predictor.ask("predict_proba", X, **params)
         return predictor.predict_proba(X, self.n_jobs)
 
     @offered("predict_log_proba")
@@ -476,6 +480,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         if own is None or own.__module__ == "sklearn.base":
             measure = {True: accuracy_score, False: r2_score}[is_classifier(self)]
             return float(measure(y, self.predict(X), sample_weight=sample_weight))
+        self._check_model()
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         return float(model.score(X, y, **weights))
 
@@ -495,6 +500,40 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         """
         predictor = self.__dict__.get("_predictor") or self._revive()
         return str(predictor.module.inspect(level, n_rows=n_rows))
+
+    def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledForest:
+        """Compile now all that calls would compile when they first need it.
+
+        For a service: no request then waits for the compiler. ``fit`` has compiled
+        the sums for every batch size, but not ``apply``, nor the calls of few rows;
+        what was loaded or unpickled has nothing.
+
+        Parameters
+        ----------
+        batch_sizes : array-like of int, default=None
+            Numbers of rows of the calls to come; None means any.
+
+        Returns
+        -------
+        CompiledForest
+            Itself. No call with these numbers of rows compiles from now on.
+
+        Raises
+        ------
+        InvalidInputError
+            If a size is no number of rows.
+
+        Examples
+        --------
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+        >>> CompiledForest(tree).fit([[0.0]]).warm_up([1]).predict([[1.0]])
+        array([4.])
+        """
+        predictor = self.__dict__.get("_predictor") or self._revive()
+        methods = [name for name in METHODS if hasattr(self, name)]
+        predictor.warm_up(methods, batch_sizes, self.n_jobs)
+        return self
 
     def drop_estimator(self) -> CompiledForest:
         """Return a copy that keeps the forest and not the model it was read from.
@@ -518,11 +557,12 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         from skforge._inputs_stored import store
 
         check_is_fitted(self)
+        self._check_model()
         model = store(self, model_of(self), self.__sklearn_tags__())
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
         kept = dict(self.__dict__)
-        for name in (*params, "estimator_", "_predictor"):
+        for name in (*params, "estimator_", "search_", "_predictor", "_witness"):
             kept.pop(name, None)
         copy.__dict__.update(kept, _stored=model)
         return copy
@@ -544,9 +584,10 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         if fitted and "forest_" in state:
             model = model_of(self)
             if hasattr(model, name):
+                self._check_model()
                 return getattr(model, name)
             if not hasattr(model, "n_features_in_"):  # no estimator, nor kept from one
-                found = _forest_attribute(state["forest_"], name)
+                found = attribute_of(state["forest_"], name)
                 if found is not None:
                     return found
         if "_stored" in state:
@@ -579,83 +620,3 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         if is_estimator(self.estimator):
             router.add(estimator=self.estimator, method_mapping=mapping)
         return router
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without machine code: that is made again where needed."""
-        state = dict(super().__getstate__())
-        state.pop("_predictor", None)
-        state["_skforge_version"] = _version()
-        return state
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; another number of threads makes other compiled calls."""
-        super().__setattr__(name, value)
-        predictor = self.__dict__.get("_predictor")
-        if name == "n_jobs" and predictor is not None:
-            predictor.threads_change()
-        if name == "gpu_min_rows" and "forest_" in self.__dict__:
-            self._move_crossover(value)
-
-    def _move_crossover(self, rows: int | None) -> None:
-        """Send batches of other sizes to the GPU from now on."""
-        predictor = self.__dict__.get("_predictor")
-        if rows is None or self.gpu_min_rows_ is None:
-            return
-        self.gpu_min_rows_ = rows
-        if predictor is not None and isinstance(predictor.module, AutoModule):
-            predictor.module.gpu_min_rows = rows
-            predictor.threads_change()
-            self.schedule_ = predictor.module.schedules
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a state; kernels compile on the first call, for the CPU found here."""
-        state = dict(state)
-        written = state.pop("_skforge_version", "unknown")
-        if written != _version():
-            warnings.warn(
-                f"This CompiledForest was saved by skforge {written} and is loaded by "
-                f"{_version()}; predictions are only promised for the same version. "
-                "Fit it again.",
-                InconsistentVersionWarning,
-                stacklevel=2,
-            )
-        before = self.__dict__.pop("_predictor", None)
-        if before is not None:  # a state for an object that had one
-            before.retire()
-        super().__setstate__(state)
-        here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
-        if here and not self.target_.is_gpu:
-            self.target_ = Target.host()
-
-    def _revive(self) -> Predictor:
-        """Compile what was unpickled; complain about what was never fitted."""
-        check_is_fitted(self)
-        forest, reduction = self.forest_.validate(), self._asked[1]
-        if self._tables is not None:
-            choice = rechosen(self._tables, forest, reduction)
-        else:
-            target = resolve_target(stored_target(self.target_))
-            choice = Choice(target, self.schedule_)
-        module = compiled(forest, choice, reduction, self.gpu_min_rows_)
-        self.target_, self.schedule_ = module.target, dict(module.schedules)
-        made = Predictor(module, model_of(self))
-        # of several threads that come here at once, all go on with the same one
-        predictor: Predictor = self.__dict__.setdefault("_predictor", made)
-        return predictor
-
-
-def _forest_attribute(forest: Forest, name: str) -> Any:
-    """Return what a Booster or a file has under no such name."""
-    if name == "classes_":
-        return classes_of(forest)
-    if name == "n_features_in_":
-        return forest.n_features
-    if name == "feature_names_in_" and forest.feature_names is not None:
-        return np.array(forest.feature_names, dtype=object)
-    return None
-
-
-def _version() -> str:
-    from skforge import __version__
-
-    return __version__

@@ -58,12 +58,14 @@ LAYERS = (
         "skforge._entries",
         "skforge._export*",
         "skforge._linker",
+        "skforge._state",
         "skforge._stored",
         "skforge._tuned",
         "skforge._container",
         "skforge._persistence",
         "skforge._predictor",
         "skforge._verification",
+        "skforge._witness",
     ),
     ("skforge.tuning", "skforge.tuning.schedule_search"),
     ("skforge", "skforge.__main__", "skforge._cli*", "skforge.distributed*"),
@@ -76,7 +78,7 @@ EXCEPTIONS = {
     # `Schedule.preset(name)` is a method, and presets are written with `Schedule`.
     ("skforge.compiler.schedule", "skforge.compiler.presets"),
     # Pickles carry the version, which the build reads from the package's own file.
-    ("skforge.estimators", "skforge"),
+    ("skforge._state", "skforge"),
     ("skforge._persistence", "skforge"),
     # A library's version function, too.
     ("skforge.compiler.module_export", "skforge"),

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler import module_device as there
 from skforge.compiler.backends import entry as entries
 from skforge.compiler.backends.device_cupy import is_device_array
-from skforge.compiler.backends.runtime import resolve_n_jobs
+from skforge.compiler.backends.runtime import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
 from skforge.compiler.forest_leaves import (
@@ -26,12 +24,14 @@ from skforge.compiler.forest_leaves import (
     numbers_of_leaves,
     scores_of_leaves,
 )
+from skforge.compiler.frontends import load_forest
 from skforge.compiler.gpu_kernels import GpuKernel
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.ir.mir import Element
 from skforge.compiler.ir.numpy_types import dtype_of
 from skforge.compiler.module_code import code_levels, code_text
 from skforge.compiler.module_kernels import Kernel, KernelCache
+from skforge.compiler.module_schedules import Schedules, schedule_table
 from skforge.compiler.module_targets import (
     default_table,
     resolve_target,
@@ -43,10 +43,9 @@ from skforge.compiler.rows import prepare_rows
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.compiler.transforms import apply_transform
-from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.exceptions import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
-Schedules: TypeAlias = Schedule | Mapping[BatchRange, Schedule] | None
 
 #: Work, in rows * trees * levels, below which a call stays on its own thread: about
 #: 20 us at 0.7 ns a hop, what waking another thread costs.
@@ -217,14 +216,17 @@ class CompiledModule:
 
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule of a batch size: of its range, or of the one below."""
-        given: object = n_rows  # not everybody runs mypy
-        whole = isinstance(given, Integral) and not isinstance(given, bool)
+        return self._ranges[self._range_at(n_rows)][1]
+
+    def _range_at(self, n_rows: Any) -> int:
+        """Return the range of what a user calls a number of rows."""
+        whole = type(n_rows) is not bool and isinstance(n_rows, Integral)
         if not whole or n_rows < 0:
             raise InvalidInputError(
                 f"n_rows must be a number of rows, an int of at least 0. Got {n_rows!r}"
                 " instead."
             )
-        return self._ranges[self._range_of(n_rows)][1]
+        return self._range_of(int(n_rows))
 
     @property
     def _element(self) -> Element:
@@ -268,6 +270,43 @@ class CompiledModule:
             if isinstance(kernel, GpuKernel):
                 kernel.load()
         return time.perf_counter() - start
+
+    def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledModule:
+        """Compile now all that calls would compile when they first need it.
+
+        Parameters
+        ----------
+        batch_sizes : array-like of int, default=None
+            Numbers of rows of the calls to come; None means any.
+
+        Returns
+        -------
+        CompiledModule
+            Itself. No call with these numbers of rows compiles from now on, of
+            :meth:`apply` neither.
+
+        Raises
+        ------
+        InvalidInputError
+            If a size is no number of rows.
+        """
+        if batch_sizes is None:
+            first_rows = list(self._first_rows)
+        else:
+            ranges = (self._range_at(size) for size in np.ravel(batch_sizes))
+            first_rows = [self._first_rows[number] for number in sorted(set(ranges))]
+        elements: tuple[Element, ...] = "accumulator", "leaf_number"
+        for first in first_rows:
+            for element in elements:
+                kernel = self._kernel(first, element)
+                if isinstance(kernel, GpuKernel):
+                    kernel.load()
+        if first_rows and first_rows[0] <= FEW_ROWS and self._raw_entry is None:
+            self._small_calls = SMALL_CALLS
+            self._raw_entry = self.entry("raw")
+        if self.n_jobs not in (None, 1):
+            parallel_for_pointer(resolve_n_jobs(self.n_jobs))
+        return self
 
     def threads(self, n_rows: int) -> int:
         """Return how many threads a call with that many rows runs on at most."""
@@ -439,7 +478,7 @@ class CompiledModule:
 
 
 def compile_forest(
-    forest: Forest,
+    forest: object,
     schedule: Schedules = None,
     target: str | Target = "cpu",
     reduction: Reduction = "exact",
@@ -449,11 +488,11 @@ def compile_forest(
 
     Parameters
     ----------
-    forest : Forest
-        From :func:`skforge.load_forest`.
-    schedule : Schedule, dict of (int, int or None) -> Schedule, or None
-        One schedule for every batch size, one for each range of batch sizes, or the
-        static defaults.
+    forest : Forest, path, Booster, ModelProto or fitted estimator
+        From :func:`skforge.load_forest`, or what that takes.
+    schedule : "auto", str, Schedule, dict of (int, int or None) -> these, or None
+        One schedule or a preset's name for every batch size, one of these for each
+        range of batch sizes, or the static defaults: "auto" or None.
     target : str or Target, default="cpu"
         "cpu" is the machine this runs on, "cuda" or "hip" its current GPU. "auto" is
         the GPU if the schedule maps loops to one, and else the CPU.
@@ -474,6 +513,8 @@ def compile_forest(
     ------
     InvalidInputError
         If an argument is of the wrong kind.
+    InvalidModelError, UnsupportedModelError
+        If the model cannot be read, or not be reproduced exactly.
     ScheduleError
         If a schedule does not fit the forest or the target.
     TargetError
@@ -484,7 +525,7 @@ def compile_forest(
     >>> import skforge
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
-    >>> module = skforge.compile_forest(skforge.load_forest(tree))
+    >>> module = skforge.compile_forest(tree)
     >>> module.predict_raw([[0.2], [0.9]])
     array([3., 4.])
     """
@@ -493,13 +534,10 @@ def compile_forest(
             'reduction must be "exact", "reproducible" or "fast". '
             f"Got {reduction!r} instead."
         )
-    if not isinstance(forest, Forest):
-        raise InvalidInputError(
-            f"forest must be a Forest, got {type(forest).__name__}; "
-            "skforge.load_forest(model) makes one."
-        )
     _check_n_jobs(n_jobs)
-    given = None if schedule is None else _schedules(schedule)
+    given = schedule_table(schedule)
+    if not isinstance(forest, Forest):
+        forest = load_forest(forest)
     resolved = resolve_target(target, () if given is None else given.values())
     schedules = default_table(forest, resolved, reduction) if given is None else given
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
@@ -518,49 +556,6 @@ def restored(
 ) -> CompiledModule:
     """Return the module of a file or another process, its forest checked again."""
     return compile_forest(forest.validate(), schedules, target, reduction, n_jobs)
-
-
-def _schedules(
-    schedule: Schedule | Mapping[BatchRange, Schedule],
-) -> dict[BatchRange, Schedule]:
-    if isinstance(schedule, Schedule):
-        return {(1, None): schedule}
-    if not isinstance(schedule, Mapping):
-        raise InvalidInputError(
-            "schedule must be a Schedule, a dict of batch ranges to Schedules, or "
-            f"None; got {type(schedule).__name__}. Schedule.preset(name) makes one "
-            "from a name."
-        )
-    table = dict(schedule)
-    if not table:
-        raise ScheduleError("the dispatch table has no schedule in it.")
-    for key, value in table.items():
-        if not _is_range(key):
-            raise ScheduleError(
-                f"{key!r} is no batch range; a key is (first, last), both included "
-                "and 0 or more, or (first, None) for all batches from there on."
-            )
-        if not isinstance(value, Schedule):
-            raise ScheduleError(
-                f"the batch range {key} has a {type(value).__name__} where a Schedule "
-                "should be."
-            )
-    ends: Sequence[BatchRange] = sorted(table, key=lambda key: key[0])
-    for (_, last), (first, _) in pairwise(ends):
-        if last is None or last >= first:
-            raise ScheduleError(
-                f"the batch ranges {ends} overlap; give each size one schedule."
-            )
-    return table
-
-
-def _is_range(key: object) -> bool:
-    if not isinstance(key, tuple) or len(key) != 2:
-        return False
-    first, last = key
-    if type(first) is not int or first < 0:
-        return False
-    return last is None or (type(last) is int and last >= first)
 
 
 def _check_n_jobs(n_jobs: object) -> None:

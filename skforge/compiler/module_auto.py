@@ -6,7 +6,7 @@ import time
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.backends.device_cupy import is_device_array, is_forked
 from skforge.compiler.default_gpu_schedule import GPU_MIN_ROWS
@@ -126,6 +126,19 @@ class AutoModule:
     def compile_all(self) -> float:
         """Compile every kernel now; return the seconds it took."""
         return self.cpu.compile_all() + self.gpu.compile_all()
+
+    def warm_up(self, batch_sizes: ArrayLike | None = None) -> AutoModule:
+        """Compile what calls need, as :meth:`CompiledModule.warm_up`."""
+        if batch_sizes is None:
+            self.cpu.warm_up()
+            self.gpu.warm_up()
+            return self
+        sizes = np.ravel(batch_sizes)
+        for size in sizes:
+            self.cpu.schedule_for(size)  # says what is wrong with it
+        self.cpu.warm_up(sizes[sizes < self._gpu_min_rows])
+        self.gpu.warm_up(sizes[sizes >= self._gpu_min_rows])
+        return self
 
     def entry(self, *args: Any, **options: Any) -> Any:
         """Return a compiled function for batches of the CPU's."""

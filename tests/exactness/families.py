@@ -71,9 +71,7 @@ FAMILIES: dict[str, Schedule] = {
     .reorder("b0", "b1o", "tree", "b1i")
     .quantize("b1o"),
     "quantize each row of tree tiles": TILES_FIRST.quantize("batch"),
-    "quantize parts": ROWS.split("batch", "s0", "s1", 10)
-    .quantize("s0")
-    .quantize("s1"),
+    "quantize parts": ROWS.split("batch", "s0", "s1", 10).quantize("s0").quantize("s1"),
     "quantize node tiles": BLOCKS.quantize("b0").tile_nodes(3).interleave("b1", 2),
     "quantize in parallel": BOTH.parallel("b0").quantize("b0").specialize("t1"),
     "node tiles 2": ROWS.tile_nodes(2),

@@ -88,9 +88,7 @@ EQUAL = (Comparison.EQ, Comparison.NE, Comparison.LE, Comparison.GT)
 def test_equality_and_every_rule_for_missing_values(dtype: str) -> None:
     kinds = tuple(Missing)
     _check(
-        drawn(
-            6, 5, comparisons=EQUAL, dtype=dtype, missing=kinds, thresholds=(-0.0, 0)
-        )
+        drawn(6, 5, comparisons=EQUAL, dtype=dtype, missing=kinds, thresholds=(-0.0, 0))
     )
 
 

@@ -54,9 +54,7 @@ def test_every_function_gives_the_same_bits(forest: Any, tmp_path: Path) -> None
 
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
-def test_rows_and_columns_have_strides(
-    forest: Any, tmp_path: Path, kind: str
-) -> None:
+def test_rows_and_columns_have_strides(forest: Any, tmp_path: Path, kind: str) -> None:
     folder = exported(tmp_path, kind)
     dense = draw_rows(forest, 1300, 1, 0.1)
     gaps = np.zeros((1300, 20), np.float32)
@@ -374,8 +372,6 @@ def test_aarch64_runs_emulated(make: Any, tmp_path: Path) -> None:
                 )
                 wanted = expected(forest, function, rows[:n]).reshape(found.shape)
                 np.testing.assert_array_equal(found, wanted)
-
-
 
 
 @needs_compiler

@@ -33,7 +33,6 @@ SCHEDULES = {
 }
 
 
-
 def _same(found, wanted, what="") -> None:
     same_bits(np.asarray(found), np.asarray(wanted), what)
 

@@ -29,9 +29,7 @@ def test_code_above_rank_is_the_predicate(
     X = edge_rows(normal, 40, seed)
     codes = encode_rows(table, normal, comparison, X)
     for p in range(normal.n_predicates):
-        left = evaluate_predicates(
-            normal, np.full(len(X), p), X[:, normal.feature[p]]
-        )
+        left = evaluate_predicates(normal, np.full(len(X), p), X[:, normal.feature[p]])
         right = codes[:, table.column_of[p]] > table.rank_of[p]
         np.testing.assert_array_equal(right, ~left)
 

@@ -163,8 +163,9 @@ def test_refusals():
     with pytest.raises(UnsupportedModelError) as error:
         load_forest(voting)
     assert str(error.value) == (
-        "No frontend reads sklearn.ensemble._voting.VotingClassifier; give a fitted "
-        "model, or the path of a saved one. Frontends: lightgbm, onnx, sklearn, "
+        "No frontend reads sklearn.ensemble._voting.VotingClassifier; it is made of "
+        "other models; where these are tree ensembles, put CompiledForest(model) in "
+        "their places. Frontends: lightgbm, onnx, sklearn, "
         "sklearn Bagging and AdaBoost, "
         "sklearn GradientBoosting, sklearn HistGradientBoosting, sklearn "
         "IsolationForest, xgboost."

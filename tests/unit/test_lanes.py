@@ -224,6 +224,7 @@ def test_nodes_of_one_plane_take_slots_of_one(monkeypatch) -> None:
     planes = [last - first for count, first, last in masks.parts for _ in range(count)]
     assert sorted(planes) == [1] * 30 + [2]
 
+
 def test_code_does_not_grow_with_the_number_of_trees() -> None:
     def size(n_trees: int) -> int:
         made = drawn(n_trees, 8, shape="full", n_features=12)

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from skforge import CompiledForest
 from skforge.compiler import module as module_code
 from skforge.compiler import module_kernels
 from skforge.compiler.backends import runtime
 from skforge.compiler.default_schedule import tiled_row_schedule, tiled_schedule
+from skforge.compiler.frontends import load_forest
 from skforge.compiler.module import compile_forest
 from skforge.compiler.module_kernels import KernelCache
 from skforge.compiler.pipeline import MIR_PASSES
@@ -216,11 +218,16 @@ N_JOBS = (
     "count from all cores: -1 is all. Got {} instead."
 )
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "name of a preset": (
-        {"schedule": "xgboost"},
+    "a list": (
+        {"schedule": [S]},
         InvalidInputError,
-        "schedule must be a Schedule, a dict of batch ranges to Schedules, or None; "
-        "got str. Schedule.preset(name) makes one from a name.",
+        "schedule must be a Schedule, a preset's name, a dict of batch ranges to "
+        "these, or None; got list.",
+    ),
+    "true for a number": (
+        {"schedule": {(True, 2): S}},
+        ScheduleError,
+        "(True, 2)" + RANGE,
     ),
     "empty table": (
         {"schedule": {}},
@@ -231,9 +238,10 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "empty range": ({"schedule": {(5, 2): S}}, ScheduleError, "(5, 2)" + RANGE),
     "negative range": ({"schedule": {(-1, 2): S}}, ScheduleError, "(-1, 2)" + RANGE),
     "no schedule": (
-        {"schedule": {(1, None): "x"}},
+        {"schedule": {(1, None): 2}},
         ScheduleError,
-        "the batch range (1, None) has a str where a Schedule should be.",
+        "the batch range (1, None) has a int where a Schedule or a preset's name "
+        "should be.",
     ),
     "overlap": (
         {"schedule": {(3, None): S, (1, 5): S}},
@@ -291,12 +299,37 @@ def test_wrong_n_jobs_of_a_call() -> None:
         assert str(error.value) == N_JOBS.format(repr(wrong))
 
 
-def test_only_forests_are_compiled() -> None:
-    with pytest.raises(InvalidInputError) as error:
-        compile_forest("model.json")  # type: ignore[arg-type]
-    assert str(error.value) == (
-        "forest must be a Forest, got str; skforge.load_forest(model) makes one."
-    )
+def test_models_files_and_names_are_taken_as_an_estimator_takes_them(tmp_path) -> None:
+    xgb = pytest.importorskip("xgboost")
+    X = np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32)
+    model = xgb.XGBRegressor(n_estimators=3, max_depth=3, n_jobs=1).fit(X, X[:, 0])
+    model.save_model(tmp_path / "model.json")
+    margin = model.predict(X, output_margin=True)
+    read = load_forest(model)
+    text = str(tmp_path / "model.json")
+    for source in (model, model.get_booster(), tmp_path / "model.json", text, read):
+        assert_same_bits(compile_forest(source).predict_raw(X), margin, "margins")
+    preset = Schedule.preset("xgboost")
+    for schedule, table in (
+        ("xgboost", {(1, None): preset}),
+        (preset, {(1, None): preset}),
+        ({(np.int64(1), 8): "xgboost", (9, None): S}, {(1, 8): preset, (9, None): S}),
+        ("auto", compile_forest(read).schedules),
+        (None, compile_forest(read).schedules),
+    ):
+        module = compile_forest(read, schedule)
+        compiled = CompiledForest(model, schedule=schedule or "auto", tuning="off")
+        assert module.schedules == compiled.fit(X).schedule_ == table
+        assert_same_bits(module.predict_raw(X), margin, "margins")
+
+
+def test_what_is_no_model_is_refused_as_it_is_read() -> None:
+    for wrong in ("absent.json", 3, None, Schedule()):
+        with pytest.raises((ValueError, OSError)) as read:
+            load_forest(wrong)
+        with pytest.raises(type(read.value)) as error:
+            compile_forest(wrong)
+        assert str(error.value) == str(read.value)
 
 
 # ------------------------------------------------------------------------ dispatch

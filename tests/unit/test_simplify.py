@@ -202,9 +202,7 @@ def test_what_leaves_a_loop_is_not_made_again_in_its_branches(
 def test_a_hoisted_operation_serves_the_loops_after_it() -> None:
     b = Builder()
     for _ in range(2):
-        b.for_(
-            b.const(0), N, b.const(1), lambda i, _: b.store(OUT, i, b.mul(N, N)), ()
-        )
+        b.for_(b.const(0), N, b.const(1), lambda i, _: b.store(OUT, i, b.mul(N, N)), ())
     assert ops(simplified(b, N, OUT)).count("mul") == 1
 
 

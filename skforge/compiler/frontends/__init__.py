@@ -10,14 +10,17 @@ import os
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends._content import CONTENTS, frontend_name
 from skforge.compiler.frontends.base import (
     Frontend,
     class_names,
+    is_search,
     register,
     registered,
+    unwrap,
 )
 from skforge.exceptions import (
     InvalidModelError,
@@ -40,8 +43,9 @@ def load_forest(
         A JSON or UBJSON file saved by XGBoost or a text file or string by LightGBM
         (neither library is needed), a ``Booster`` or wrapper of theirs, an ONNX file
         (which needs onnx) or ``ModelProto`` of a tree ensemble, a fitted scikit-learn
-        forest or tree, or a file that :func:`skforge.save` wrote. Files are known by
-        their content, whatever their names end in.
+        forest or tree, a fitted search with one as its ``best_estimator_``, or a file
+        that :func:`skforge.save` wrote. Files are known by their content, whatever
+        their names end in.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as XGBoost's ``predict`` takes them.
         By default what the source itself would use: every round for a ``Booster`` of
@@ -69,20 +73,68 @@ def load_forest(
 depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
     _discover()
-    while "sklearn.frozen._frozen.FrozenEstimator" in class_names(model):
-        model = model.estimator  # type: ignore[attr-defined]
+    model = unwrap(model)
     a_text = isinstance(model, str) and "\n" in model  # the model, not its path
     if isinstance(model, (str, os.PathLike)) and not a_text:
         return _load_file(Path(model), iteration_range)
     for frontend in registered():
         if frontend.detect(model):
             return frontend.load(model, iteration_range).validate()
+    raise _unknown(model)
+
+
+def refuse_untrained(estimator: Any) -> None:
+    """Refuse an estimator that could not be read once it is trained.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted or not; its type and parameters count. Of a search, the estimator's.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If no frontend reads such a model, or one does not with these parameters.
+    """
+    _discover()
+    if is_search(estimator) and hasattr(estimator, "estimator"):
+        if getattr(estimator, "refit", True) is False:
+            raise _unknown(estimator)
+        refuse_untrained(estimator.estimator)
+        return
+    for frontend in registered():
+        if frontend.detect(estimator):
+            if frontend.refuse is not None:
+                frontend.refuse(estimator)
+            return
+    raise _unknown(estimator)
+
+
+def _unknown(model: Any) -> UnsupportedModelError:
+    """Return the error for what no frontend reads, with what to do."""
+    names = class_names(model)
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
-    advice = "a fitted model, or the path of a saved one"
-    if "sklearn.pipeline.Pipeline" in class_names(model):
-        advice = "its last step, which pipelines take compiled too"
-    raise UnsupportedModelError(
-        f"No frontend reads {kind}; give {advice}. "
+    if "sklearn.pipeline.Pipeline" in names:
+        advice = "give its last step, which pipelines take compiled too"
+    elif is_search(model) and getattr(model, "refit", True) is False:
+        advice = "it has no best_estimator_, as refit=False; search with refit=True"
+    elif is_search(model):
+        advice = "fit it first, and its best_estimator_ is read"
+    elif "skforge.estimators.CompiledForest" in names:
+        advice = "it is compiled already; use it as it is"
+    elif hasattr(model, "fit") and (
+        hasattr(model, "estimator") or hasattr(model, "estimators")
+    ):
+        advice = (
+            "it is made of other models; where these are tree ensembles, put "
+            "CompiledForest(model) in their places"
+        )
+    elif hasattr(model, "fit"):
+        advice = "it is none of the tree ensembles that can be compiled"
+    else:
+        advice = "give a fitted model, or the path of a saved one"
+    return UnsupportedModelError(
+        f"No frontend reads {kind}; {advice}. "
         f"Frontends: {', '.join(sorted(f.name for f in registered()))}."
     )
 

@@ -101,17 +101,23 @@ def check_model(model: Any, fitted: str, iteration_range: object) -> None:
             f"The predict of {kind} takes no iteration_range; leave it out, or fit "
             "with fewer estimators."
         )
+    refuse_overrides(model)
+    if not hasattr(model, fitted):
+        raise InvalidModelError(
+            f"This {kind} is not fitted; call fit before load_forest."
+        )
+
+
+def refuse_overrides(model: Any) -> None:
+    """Refuse a subclass that computes predictions of its own."""
     for name in _METHODS:
         method = getattr(type(model), name, None)
         module = getattr(method, "__module__", None) or "sklearn."
         if not module.startswith("sklearn."):
             raise UnsupportedModelError(
-                f"{kind} overrides {name}, so its predictions cannot be reproduced."
+                f"{type(model).__name__} overrides {name}, so its predictions cannot "
+                "be reproduced."
             )
-    if not hasattr(model, fitted):
-        raise InvalidModelError(
-            f"This {kind} is not fitted; call fit before load_forest."
-        )
 
 
 def check_trees(model: Any, estimators: Any, wanted: str) -> None:
@@ -126,25 +132,30 @@ def check_trees(model: Any, estimators: Any, wanted: str) -> None:
     wanted : str
         ``Classifier`` or ``Regressor``.
     """
-    wanted_name = f"sklearn.tree._classes.DecisionTree{wanted}"
     for estimator in estimators:
-        names = class_names(estimator)
-        if _SINGLE_TREE not in names or wanted_name not in names:
-            raise UnsupportedModelError(
-                f"{type(model).__name__} over {type(estimator).__name__} cannot be "
-                f"compiled: its members must be DecisionTree{wanted} or "
-                f"ExtraTree{wanted}."
-            )
-        if not type(estimator).predict.__module__.startswith("sklearn."):
-            raise UnsupportedModelError(
-                f"{type(estimator).__name__} overrides predict, so its predictions "
-                "cannot be reproduced."
-            )
+        check_tree(model, estimator, wanted)
         if not hasattr(estimator.tree_, "missing_go_to_left"):
             raise UnsupportedModelError(
                 "Trees of scikit-learn before 1.3 do not say where missing values go; "
                 "fit the model again with a newer release."
             )
+
+
+def check_tree(model: Any, estimator: Any, wanted: str) -> None:
+    """Refuse a member, fitted or not, that is no single tree of the kind wanted."""
+    names = class_names(estimator)
+    wanted_name = f"sklearn.tree._classes.DecisionTree{wanted}"
+    if _SINGLE_TREE not in names or wanted_name not in names:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} over {type(estimator).__name__} cannot be "
+            f"compiled: its members must be DecisionTree{wanted} or "
+            f"ExtraTree{wanted}."
+        )
+    if not type(estimator).predict.__module__.startswith("sklearn."):
+        raise UnsupportedModelError(
+            f"{type(estimator).__name__} overrides predict, so its predictions "
+            "cannot be reproduced."
+        )
 
 
 def feature_names(model: Any) -> tuple[str, ...] | None:

@@ -27,6 +27,9 @@ class Frontend:
         ``load(model, iteration_range)`` for an object that was detected.
     load_file : callable or None
         ``load_file(path, iteration_range)`` for a file with one of the suffixes.
+    refuse : callable or None
+        ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator that could
+        not be read once it is fitted: by its type and parameters, before it is.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Frontend:
     detect: Callable[[object], bool]
     load: Callable[[Any, tuple[int, int] | None], Forest]
     load_file: Callable[[Path, tuple[int, int] | None], Forest] | None = None
+    refuse: Callable[[Any], None] | None = None
 
 
 _REGISTRY: dict[str, Frontend] = {}
@@ -53,3 +57,25 @@ def registered() -> tuple[Frontend, ...]:
 def class_names(model: object) -> set[str]:
     """Return ``module.Class`` of an object's class and all its bases."""
     return {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
+
+
+def is_frozen(model: object) -> bool:
+    """Tell whether it is scikit-learn's ``FrozenEstimator``."""
+    return "sklearn.frozen._frozen.FrozenEstimator" in class_names(model)
+
+
+def is_search(model: object) -> bool:
+    """Tell whether it is a search of parameters, such as ``GridSearchCV``."""
+    own = "sklearn.model_selection._search.BaseSearchCV" in class_names(model)
+    return own or "best_estimator_" in getattr(model, "__dict__", {})
+
+
+def unwrap(model: Any) -> Any:
+    """Return the model inside any ``FrozenEstimator`` and any fitted search."""
+    while True:
+        if is_frozen(model):
+            model = model.estimator
+        elif is_search(model) and "best_estimator_" in vars(model):
+            model = model.best_estimator_
+        else:
+            return model

@@ -363,6 +363,31 @@ def detect(model: object) -> bool:
     )
 
 
+def refuse(model: Any) -> None:
+    """Refuse a wrapper that could not be read once it is fitted."""
+    if "lightgbm.sklearn.LGBMModel" not in class_names(model):
+        return
+    _refuse_wrapper(model)
+    if linear := _switched_on(model, ("linear_tree", "linear_trees")):
+        raise UnsupportedModelError(
+            f"This {type(model).__name__} trains linear models in its leaves "
+            f"({linear}=True), which are not supported; train with {linear}=False."
+        )
+
+
+def _refuse_wrapper(model: Any) -> None:
+    kind = type(model).__name__
+    if type(model).predict.__module__ != "lightgbm.sklearn":
+        raise UnsupportedModelError(
+            f"{kind} overrides predict, so its predictions cannot be reproduced."
+        )
+    if early := _switched_on(model, ("pred_early_stop", "predict_early_stop")):
+        raise UnsupportedModelError(
+            f"This {kind} predicts with {early}=True, which skips trees; "
+            f"call set_params({early}=False)."
+        )
+
+
 def load(model: Any, iteration_range: Range | None = None) -> Forest:
     """Read a model's text, a Booster or a wrapper, up to its ``best_iteration``."""
     if isinstance(model, str):
@@ -374,15 +399,7 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
         raise InvalidModelError(
             f"This {kind} is not fitted; call fit before load_forest."
         )
-    if type(model).predict.__module__ != "lightgbm.sklearn":
-        raise UnsupportedModelError(
-            f"{kind} overrides predict, so its predictions cannot be reproduced."
-        )
-    if early := _early_stopping(model):
-        raise UnsupportedModelError(
-            f"This {kind} predicts with {early}=True, which skips trees; "
-            f"call set_params({early}=False)."
-        )
+    _refuse_wrapper(model)
     forest = _from_booster(model.booster_, iteration_range)
     return _as_wrapper(model, forest)
 
@@ -396,12 +413,8 @@ def _as_wrapper(model: Any, forest: Forest) -> Forest:
         return replace(forest, task="ranking")
     if "lightgbm.sklearn.LGBMClassifier" not in names:
         return replace(forest, task="regression")
-    if callable(model.objective_):
-        raise UnsupportedModelError(
-            f"The objective {getattr(model.objective_, '__name__', model.objective_)!r}"
-            " is a custom function, with which LGBMClassifier has no classes to "
-            "predict; give its booster_ for the raw scores."
-        )
+    if callable(model.objective_):  # its predict returns raw scores, and warns
+        return replace(forest, task="regression")
     if forest.n_outputs > 1:
         return replace(forest, task="multiclass")
     if model.n_classes_ > 2:
@@ -412,9 +425,9 @@ def _as_wrapper(model: Any, forest: Forest) -> Forest:
     return replace(forest, task="binary")
 
 
-def _early_stopping(model: Any) -> str | None:
-    """Return the name of a wrapper's parameter that makes predict skip trees."""
-    for name in ("pred_early_stop", "predict_early_stop"):
+def _switched_on(model: Any, names: tuple[str, ...]) -> str | None:
+    """Return the first of a wrapper's parameters that is neither absent nor off."""
+    for name in names:
         value = model.get_params().get(name, False)
         if str(value).lower() not in ("false", "0", "-", "none"):
             return name
@@ -434,4 +447,4 @@ def _from_booster(booster: Any, iteration_range: Range | None) -> Forest:
     return forest_from_text(text, iteration_range, sigmoid)
 
 
-register(Frontend("lightgbm", (".txt",), detect, load, load_file))
+register(Frontend("lightgbm", (".txt",), detect, load, load_file, refuse))

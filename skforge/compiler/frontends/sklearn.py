@@ -38,6 +38,19 @@ def detect(model: object) -> bool:
     )
 
 
+def refuse(model: Any) -> None:
+    """Refuse what could not be read once it is fitted."""
+    kind, names = type(model).__name__, class_names(model)
+    if "sklearn.ensemble._forest.RandomTreesEmbedding" in names or names.isdisjoint(
+        _CLASSIFIERS | _REGRESSORS
+    ):
+        raise UnsupportedModelError(f"{kind} has no predictions to compile.")
+    if not type(model).predict.__module__.startswith("sklearn."):
+        raise UnsupportedModelError(
+            f"{kind} overrides predict, so its predictions cannot be reproduced."
+        )
+
+
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted DecisionTree*, ExtraTree*, RandomForest* or ExtraTrees*."""
     kind = type(model).__name__
@@ -45,14 +58,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     classifier = not names.isdisjoint(_CLASSIFIERS)
     if iteration_range is not None:
         raise UnsupportedModelError(f"{kind} has no boosting rounds to choose from.")
-    if "sklearn.ensemble._forest.RandomTreesEmbedding" in names or (
-        not classifier and names.isdisjoint(_REGRESSORS)
-    ):
-        raise UnsupportedModelError(f"{kind} has no predictions to compile.")
-    if not type(model).predict.__module__.startswith("sklearn."):
-        raise UnsupportedModelError(
-            f"{kind} overrides predict, so its predictions cannot be reproduced."
-        )
+    refuse(model)
     single = _TREE in names
     if not hasattr(model, "tree_" if single else "estimators_"):
         raise InvalidModelError(
@@ -147,4 +153,4 @@ def _tree_arrays(trees: list[Any], class_counts: list[int] | None) -> dict[str, 
     }
 
 
-register(Frontend("sklearn", (), detect, load))
+register(Frontend("sklearn", (), detect, load, refuse=refuse))

@@ -16,6 +16,7 @@ from skforge.compiler.forest import Forest, PostTransform
 from skforge.compiler.frontends._sklearn_common import (
     check_model,
     feature_names,
+    refuse_overrides,
     view_tree,
 )
 from skforge.compiler.frontends.base import Frontend, class_names, register
@@ -79,11 +80,14 @@ def _transform(model: Any, n_outputs: int) -> PostTransform:
     )
 
 
-def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
-    """Return the raw prediction that sums start from, the same for every row."""
-    initial = model.init_
-    if isinstance(initial, str) and initial == "zero":
-        return np.zeros(n_outputs)
+def refuse(model: Any) -> None:
+    """Refuse what could not be read once it is fitted."""
+    refuse_overrides(model)
+    if model.init is not None and not isinstance(model.init, str):
+        _refuse_initial(model, model.init)
+
+
+def _refuse_initial(model: Any, initial: Any) -> None:
     name = type(initial).__name__
     if class_names(initial).isdisjoint(_DUMMIES):
         raise UnsupportedModelError(
@@ -95,6 +99,15 @@ def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
             f"{type(model).__name__} starts from {name}(strategy='stratified'), which "
             "draws at random; fit with another strategy."
         )
+
+
+def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
+    """Return the raw prediction that sums start from, the same for every row."""
+    initial = model.init_
+    if isinstance(initial, str) and initial == "zero":
+        return np.zeros(n_outputs)
+    _refuse_initial(model, initial)
+    name = type(initial).__name__
     rows = np.zeros((_PROBES, int(model.n_features_in_)), np.float32)
     scores: NDArray[np.float64] = np.asarray(
         model._raw_predict_init(rows), dtype=np.float64
@@ -108,4 +121,4 @@ def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
     return first
 
 
-register(Frontend("sklearn GradientBoosting", (), detect, load))
+register(Frontend("sklearn GradientBoosting", (), detect, load, refuse=refuse))

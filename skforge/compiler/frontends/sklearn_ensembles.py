@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from skforge.compiler.forest import Forest, PostTransform
 from skforge.compiler.frontends._sklearn_common import (
     check_model,
+    check_tree,
     check_trees,
     feature_names,
+    refuse_overrides,
     view_tree,
 )
 from skforge.compiler.frontends.base import Frontend, class_names, register
@@ -40,16 +42,35 @@ def detect(model: object) -> bool:
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted BaggingClassifier, BaggingRegressor or AdaBoostClassifier."""
+    _refuse_class(model)
+    check_model(model, "estimators_", iteration_range)
     names = class_names(model)
-    if f"{_BOOSTING}AdaBoostRegressor" in names:
+    if f"{_BOOSTING}AdaBoostClassifier" in names:
+        return _load_boosting(model)
+    return _load_bagging(model, f"{_BAGGING}BaggingClassifier" in names)
+
+
+def refuse(model: Any) -> None:
+    """Refuse what could not be read once it is fitted."""
+    _refuse_class(model)
+    refuse_overrides(model)
+    member = model.estimator
+    if member is not None:  # by default, a tree
+        classifies = any(name.endswith("Classifier") for name in class_names(model))
+        check_tree(model, member, "Classifier" if classifies else "Regressor")
+
+
+def _refuse_class(model: Any) -> None:
+    if f"{_BOOSTING}AdaBoostRegressor" in class_names(model):
         raise UnsupportedModelError(
             "AdaBoostRegressor predicts the weighted median of its trees, which is no "
             "sum of leaves, so it cannot be compiled."
         )
-    check_model(model, "estimators_", iteration_range)
-    if f"{_BOOSTING}AdaBoostClassifier" in names:
-        return _load_boosting(model)
-    return _load_bagging(model, f"{_BAGGING}BaggingClassifier" in names)
+    if getattr(model, "algorithm", "SAMME") == "SAMME.R":
+        raise UnsupportedModelError(
+            "AdaBoostClassifier with algorithm='SAMME.R' adds logarithms of "
+            "probabilities and cannot be compiled; fit with algorithm='SAMME'."
+        )
 
 
 # ---------------------------------------------------------------- bagging
@@ -115,11 +136,6 @@ def _class_columns(
 
 
 def _load_boosting(model: Any) -> Forest:
-    if getattr(model, "algorithm", "SAMME") == "SAMME.R":
-        raise UnsupportedModelError(
-            "AdaBoostClassifier with algorithm='SAMME.R' adds logarithms of "
-            "probabilities and cannot be compiled; fit with algorithm='SAMME'."
-        )
     check_trees(model, model.estimators_, "Classifier")
     n_classes = int(model.n_classes_)
     if n_classes < 2:
@@ -164,4 +180,4 @@ def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
     return votes
 
 
-register(Frontend("sklearn Bagging and AdaBoost", (), detect, load))
+register(Frontend("sklearn Bagging and AdaBoost", (), detect, load, refuse=refuse))

@@ -25,7 +25,11 @@ from skforge.compiler.forest import (
     PostTransform,
     deduplicate_predicates,
 )
-from skforge.compiler.frontends._sklearn_common import check_model, feature_names
+from skforge.compiler.frontends._sklearn_common import (
+    check_model,
+    feature_names,
+    refuse_overrides,
+)
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
@@ -266,4 +270,6 @@ def _value_words(values: list[int]) -> NDArray[np.uint32]:
     return words
 
 
-register(Frontend("sklearn HistGradientBoosting", (), detect, load))
+register(
+    Frontend("sklearn HistGradientBoosting", (), detect, load, refuse=refuse_overrides)
+)

@@ -16,6 +16,7 @@ from skforge.compiler.frontends._sklearn_common import (
     check_model,
     check_trees,
     feature_names,
+    refuse_overrides,
     view_tree,
 )
 from skforge.compiler.frontends.base import Frontend, class_names, register
@@ -87,4 +88,4 @@ def _average_path(model: Any) -> float:
     return float(length[0, 0])
 
 
-register(Frontend("sklearn IsolationForest", (), detect, load))
+register(Frontend("sklearn IsolationForest", (), detect, load, refuse=refuse_overrides))

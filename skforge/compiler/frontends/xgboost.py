@@ -126,11 +126,8 @@ def forest_from_document(
     nested = kind == "dart" and "model" not in booster  # by XGBoost up to 3.2
     if nested:
         booster = _member(booster, "gbtree", dict, "gradient_booster")
-    elif kind not in ("gbtree", "dart"):
-        raise UnsupportedModelError(
-            f"The booster {kind!r} is no tree ensemble that can be compiled; "
-            "train with booster='gbtree' or 'dart'."
-        )
+    else:
+        _refuse_booster(kind)
     model = _member(booster, "model", dict, "gradient_booster")
     dropped = model.get("weight_drop", dropped)  # from 3.4, of a gbtree too
     weights: NDArray[np.float32] | None = None
@@ -209,6 +206,14 @@ def forest_from_document(
         feature_names=_names(learner, n_features),
         category_names=_category_names(model, n_features),
     )
+
+
+def _refuse_booster(kind: str) -> None:
+    if kind not in ("gbtree", "dart"):
+        raise UnsupportedModelError(
+            f"The booster {kind!r} is no tree ensemble that can be compiled; "
+            "train with booster='gbtree' or 'dart'."
+        )
 
 
 def _check_groups(group: NDArray[np.int64], n_outputs: int) -> None:
@@ -490,6 +495,21 @@ def _task_of_wrapper(model: Any, forest: Forest) -> str:
     return "ranking" if "xgboost.sklearn.XGBRanker" in names else "regression"
 
 
+def refuse(model: Any) -> None:
+    """Refuse a wrapper that could not be read once it is fitted."""
+    if "xgboost.sklearn.XGBModel" in class_names(model):
+        _refuse_override(model)
+        _refuse_booster(model.booster or "gbtree")
+
+
+def _refuse_override(model: Any) -> None:
+    if type(model).predict.__module__ != "xgboost.sklearn":
+        raise UnsupportedModelError(
+            f"{type(model).__name__} overrides predict, "
+            "so its predictions cannot be reproduced."
+        )
+
+
 def load(model: Any, iteration_range: Range | None = None) -> Forest:
     """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
     if "xgboost.core.Booster" in class_names(model):
@@ -499,16 +519,7 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
         raise InvalidModelError(
             f"This {type(model).__name__} is not fitted; call fit before load_forest."
         )
-    if type(model).predict.__module__ != "xgboost.sklearn":
-        raise UnsupportedModelError(
-            f"{type(model).__name__} overrides predict, "
-            "so its predictions cannot be reproduced."
-        )
-    if callable(model.objective):
-        raise UnsupportedModelError(
-            f"The objective {getattr(model.objective, '__name__', model.objective)!r} "
-            "is a custom function, so its predictions cannot be reproduced."
-        )
+    _refuse_override(model)
     document = _ubjson.loads(bytes(model.get_booster().save_raw("ubj")))
     if iteration_range is None:
         iteration_range = _best_rounds(_attributes(document))
@@ -517,4 +528,4 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
     return replace(forest, task=_task_of_wrapper(model, forest))
 
 
-register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_file))
+register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_file, refuse))

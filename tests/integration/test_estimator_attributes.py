@@ -1,0 +1,284 @@
+"""Attributes that a CompiledForest has from its model, whatever the model is."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from sklearn import ensemble as e
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+import skforge
+from skforge import CompiledForest, InvalidModelError, load_forest
+
+xgb = pytest.importorskip("xgboost")
+lgb = pytest.importorskip("lightgbm")
+
+X, Y = make_classification(200, 6, n_informative=4, random_state=0)
+X = X.astype(np.float32)
+
+# ------------------------------------------------- every kind, every attribute
+
+NAMES = (
+    *("classes_", "n_features_in_", "feature_names_in_", "feature_importances_"),
+    *("n_outputs_", "n_classes_", "estimators_", "estimator_", "best_iteration"),
+    *("best_score", "best_iteration_", "coef_", "intercept_", "offset_", "steps"),
+    *("_repr_html_", "_repr_mimebundle_", "_sk_visual_block_", "_estimator_type"),
+    *("__sklearn_is_fitted__", "__sklearn_tags__", "__sklearn_clone__"),
+    *("__array__", "__array_interface__", "__cuda_array_interface__", "__len__"),
+    *("predict", "predict_proba", "predict_log_proba", "decision_function", "apply"),
+    *("score_samples", "predict_raw", "score", "transform", "fit_predict"),
+    *("nonsense", "nonsense_", "_nonsense", "title", "name", "graph", "tree_offset"),
+)
+
+
+def kinds(folder):
+    """Return a source of every kind, by name."""
+    forest = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, Y)
+    wrapper = xgb.XGBClassifier(n_estimators=3, max_depth=3, n_jobs=1).fit(X, Y)
+    wrapper.save_model(folder / "model.json")
+    wrapper.get_booster().save_model(folder / "booster.ubj")
+    light = lgb.LGBMClassifier(n_estimators=3, num_leaves=4, verbose=-1).fit(X, Y)
+    light.booster_.save_model(folder / "model.txt")
+    made = {
+        "estimator": forest,
+        "unfitted": RandomForestClassifier(3, max_depth=3, random_state=0),
+        "xgb-wrapper": wrapper,
+        "xgb-booster": wrapper.get_booster(),
+        "lgbm-wrapper": light,
+        "lgbm-booster": light.booster_,
+        "path": folder / "model.json",
+        "text": str(folder / "model.json"),
+        "ubj": folder / "booster.ubj",
+        "lgbm-file": str(folder / "model.txt"),
+        "lgbm-text": light.booster_.model_to_string(),
+        "forest": load_forest(forest),
+        "stored": CompiledForest(forest, tuning="off").fit(X).drop_estimator(),
+    }
+    onnx = pytest.importorskip("skl2onnx")
+    made["proto"] = onnx.to_onnx(forest, X[:1], options={"zipmap": False})
+    (folder / "model.onnx").write_bytes(made["proto"].SerializeToString())
+    made["onnx-file"] = folder / "model.onnx"
+    made["stored"] = made["stored"].estimator
+    return made
+
+
+def copies(compiled, folder):
+    """Return a fitted one by every way on which it travels."""
+    skforge.save(compiled, folder / "saved.skforge")
+    return {
+        "fitted": compiled,
+        "pickled": pickle.loads(pickle.dumps(compiled)),
+        "copied": copy.deepcopy(compiled),
+        "loaded": skforge.load(folder / "saved.skforge"),
+        "dropped": compiled.drop_estimator(),
+    }
+
+
+def test_hasattr_never_raises(tmp_path):
+    wrong = []
+
+    def walk(what, compiled):
+        for name in NAMES:
+            try:
+                if hasattr(compiled, name):
+                    getattr(compiled, name)
+            except Exception as error:  # noqa: BLE001 - any is the fault
+                wrong.append((what, name, repr(error)))
+
+    for kind, model in kinds(tmp_path).items():
+        compiled = CompiledForest(model, tuning="off")
+        walk((kind, "before"), compiled)
+        fitted = compiled.fit(X, Y) if kind == "unfitted" else compiled.fit(X)
+        for how, one in copies(fitted, tmp_path).items():
+            walk((kind, how), one)
+        if kind not in ("proto", "stored"):  # clone copies what is no estimator
+            walk((kind, "cloned"), clone(fitted))
+    assert wrong == []
+
+
+def test_what_a_file_lacks_is_named(tmp_path):
+    wrapper = xgb.XGBRegressor(n_estimators=3, max_depth=3, n_jobs=1).fit(X, Y)
+    wrapper.save_model(tmp_path / "model.json")
+    for path in (tmp_path / "model.json", str(tmp_path / "model.json")):
+        compiled = CompiledForest(path, tuning="off").fit(X)
+        for name in ("classes_", "title", "stem"):
+            with pytest.raises(AttributeError) as error:
+                getattr(compiled, name)
+            assert str(error.value) == (
+                f"'CompiledForest' object has no attribute {name!r}"
+            )
+        assert compiled.n_features_in_ == 6
+
+
+# ---------------------------------------------------- a model that has changed
+
+CHANGED = (
+    "The {} has changed since it was compiled: it was fitted again, trained further "
+    "or edited. Its attributes and answers no longer fit the compiled predictions; "
+    "call fit of the CompiledForest again."
+)
+OTHER = np.flip(X, axis=1).copy(), 1 - Y
+
+
+def refit(model):
+    model.fit(*OTHER)
+
+
+def grow(model):
+    name = "max_iter" if hasattr(model, "max_iter") else "n_estimators"
+    model.set_params(warm_start=True, **{name: 5}).fit(X, Y)
+
+
+def cut(model):
+    del model.estimators_[1:]
+
+
+def swap(model):
+    model.estimators_[0] = clone(model.estimators_[1]).fit(X, Y)
+
+
+def refit_tree(model):
+    np.ravel(model.estimators_)[0].fit(X, Y)
+
+
+def move_offset(model):
+    model.offset_ -= 0.01
+
+
+def other_missing(model):
+    model.set_params(missing=0.0)
+
+
+def more_rounds(model):
+    getattr(model, "_Booster", model).update(xgb.DMatrix(X, Y), 3)
+
+
+def stop_early(model):
+    model.set_attr(best_iteration="1")
+
+
+def edit_leaf(model):
+    getattr(model, "_Booster", model).set_leaf_output(0, 0, 77.0)
+
+
+def sources():
+    """Return models by name, each with the ways in which it may change."""
+    many = {"n_estimators": 3, "random_state": 0}
+    forest = RandomForestClassifier(max_depth=3, **many)
+    boosting = e.GradientBoostingClassifier(**many)
+    light = lgb.LGBMClassifier(n_estimators=3, num_leaves=4, verbose=-1)
+    wrapper = xgb.XGBClassifier(n_estimators=3, max_depth=3, n_jobs=1)
+    return {
+        "forest": (forest, (refit, grow, cut, swap, refit_tree)),
+        "extra": (e.ExtraTreesRegressor(**many), (refit, grow)),
+        "tree": (DecisionTreeClassifier(random_state=0), (refit,)),
+        "boosting": (boosting, (refit, grow, refit_tree)),
+        "histogram": (e.HistGradientBoostingClassifier(max_iter=3), (refit, grow)),
+        "isolation": (e.IsolationForest(**many), (refit, grow, move_offset)),
+        "bagging": (e.BaggingClassifier(**many), (refit, grow, swap)),
+        "adaboost": (e.AdaBoostClassifier(**many), (refit, swap)),
+        "xgb": (wrapper, (refit, more_rounds, other_missing)),
+        "xgb-booster": (wrapper, (more_rounds, stop_early)),
+        "lgbm": (light, (refit, edit_leaf)),
+        "lgbm-booster": (light, (edit_leaf,)),
+    }
+
+
+def fresh(kind):
+    model = clone(sources()[kind][0]).fit(X, Y)
+    if kind.endswith("-booster"):
+        return model.get_booster() if kind == "xgb-booster" else model.booster_
+    return model
+
+
+CASES = [(kind, change) for kind, (_, ways) in sources().items() for change in ways]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"), CASES, ids=[f"{kind}-{way.__name__}" for kind, way in CASES]
+)
+def test_a_changed_model_is_noticed(kind, change, tmp_path):
+    model = fresh(kind)
+    compiled = CompiledForest(model, tuning="off").fit(X)
+    loaded = pickle.loads(pickle.dumps(compiled))
+    expected = compiled.predict(X), compiled.predict_raw(X)
+    inner = loaded.estimator_
+    change(inner)
+    asked = [
+        lambda: pickle.dumps(loaded),
+        lambda: copy.deepcopy(loaded),
+        lambda: skforge.save(loaded, tmp_path / "a.skforge"),
+        lambda: loaded.drop_estimator(),
+        lambda: loaded.predict(X, nonsense=1),
+        lambda: loaded.predict(X),  # nothing is compiled of it yet
+    ]
+    if hasattr(model, "n_features_in_"):
+        asked += [lambda: loaded.n_features_in_, lambda: hasattr(loaded, "classes_")]
+        if not hasattr(model, "classes_"):
+            asked.pop()
+    for ask in asked:
+        with pytest.raises(InvalidModelError) as error:
+            ask()
+        assert str(error.value) == CHANGED.format(type(inner).__name__)
+    assert not hasattr(loaded, "nonsense_")
+    # the other has a model of its own, and is what it was
+    assert compiled.predict(X).tobytes() == expected[0].tobytes()
+    # what is compiled goes on, of the forest that it says it is
+    change(model)
+    assert compiled.predict(X).tobytes() == expected[0].tobytes()
+    assert compiled.predict_raw(X).tobytes() == expected[1].tobytes()
+    with pytest.raises(InvalidModelError):
+        pickle.dumps(compiled)
+    # and fit makes all of it new
+    again = compiled.fit(OTHER[0] if change is refit else X)
+    assert again.forest_ == load_forest(model) or again.forest_.n_trees == (
+        load_forest(model).n_trees
+    )
+    pickle.loads(pickle.dumps(again))
+
+
+@pytest.mark.parametrize("way", ["update", "rollback_one_iter"])
+def test_rounds_of_lightgbm_are_counted(way):
+    data = lgb.Dataset(X, Y)
+    booster = lgb.train({"verbose": -1}, data, 3, keep_training_booster=True)
+    compiled = CompiledForest(booster, tuning="off").fit(X)
+    getattr(booster, way)()
+    with pytest.raises(InvalidModelError) as error:
+        pickle.dumps(compiled)
+    assert str(error.value) == CHANGED.format("Booster")
+
+
+def test_what_the_model_alone_answers_is_not_mixed():
+    model = fresh("xgb")
+    compiled = CompiledForest(model, tuning="off").fit(X)
+    compiled.predict(X, iteration_range=(0, 2))
+    refit(model)
+    for ask in (
+        lambda: compiled.predict(X, iteration_range=(0, 2)),
+        lambda: compiled.predict(X[:0]),  # rows that XGBoost answers for itself
+        lambda: compiled.feature_importances_,
+    ):
+        with pytest.raises(InvalidModelError) as error:
+            ask()
+        assert str(error.value) == CHANGED.format("XGBClassifier")
+
+
+@pytest.mark.parametrize("kind", sources())
+def test_use_is_no_change(kind, tmp_path):
+    model = fresh(kind)
+    compiled = CompiledForest(model, tuning="off").fit(X)
+    for _ in range(2):
+        model.predict(xgb.DMatrix(X) if kind == "xgb-booster" else X)
+        for name in NAMES:
+            hasattr(compiled, name)
+            hasattr(model, name)
+        if hasattr(model, "set_params"):
+            model.set_params(n_jobs=1) if hasattr(model, "n_jobs") else None
+        skforge.save(compiled, tmp_path / "a.skforge")
+        compiled = pickle.loads(pickle.dumps(compiled))

@@ -1,0 +1,307 @@
+"""What is refused before it is trained, and what searches of parameters become."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn import dummy, linear_model, svm, tree
+from sklearn import ensemble as e
+from sklearn import model_selection as ms
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import make_classification
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.frozen import FrozenEstimator
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+
+import skforge
+from skforge import CompiledForest, UnsupportedModelError, load_forest
+
+xgb = pytest.importorskip("xgboost")
+lgb = pytest.importorskip("lightgbm")
+
+X, Y = make_classification(200, 6, n_informative=4, random_state=0)
+
+
+def message(call, kind=UnsupportedModelError):
+    with pytest.raises(kind) as error:
+        call()
+    assert type(error.value) is kind
+    return str(error.value)
+
+
+# ------------------------------------------------- refused before it is trained
+
+
+class OwnPredict(e.RandomForestClassifier):
+    def predict(self, X):
+        return np.zeros(len(X))
+
+
+class OwnProba(e.HistGradientBoostingClassifier):
+    def predict_proba(self, X):
+        return np.zeros((len(X), 2))
+
+
+class OwnXGB(xgb.XGBClassifier):
+    def predict(self, X):
+        return np.zeros(len(X))
+
+
+class OwnLGBM(lgb.LGBMClassifier):
+    def predict(self, X):
+        return np.zeros(len(X))
+
+
+def forest(**params):
+    return e.RandomForestClassifier(3, random_state=0, **params)
+
+
+MADE_OF_MODELS = (
+    "it is made of other models; where these are tree ensembles, put "
+    "CompiledForest(model) in their places. "
+)
+OTHER = "it is none of the tree ensembles that can be compiled. "
+PIPELINE = "give its last step, which pipelines take compiled too. "
+REFUSED = {
+    "svc": (svm.SVC(), OTHER),
+    "linear": (linear_model.LogisticRegression(), OTHER),
+    "dummy": (dummy.DummyClassifier(), OTHER),
+    "stacking": (e.StackingClassifier([("a", forest())]), MADE_OF_MODELS),
+    "voting": (e.VotingClassifier([("a", forest())]), MADE_OF_MODELS),
+    "calibrated": (CalibratedClassifierCV(forest(), cv=2), MADE_OF_MODELS),
+    "outputs": (MultiOutputClassifier(forest()), MADE_OF_MODELS),
+    "threshold": (ms.FixedThresholdClassifier(forest()), MADE_OF_MODELS),
+    "pipeline": (make_pipeline(StandardScaler(), forest()), PIPELINE),
+    "compiled": (
+        CompiledForest(forest()),
+        "it is compiled already; use it as it is. ",
+    ),
+    "bagging": (
+        e.BaggingClassifier(svm.SVC()),
+        "BaggingClassifier over SVC cannot be compiled: its members must be "
+        "DecisionTreeClassifier or ExtraTreeClassifier.",
+    ),
+    "bagging-kind": (
+        e.BaggingClassifier(tree.DecisionTreeRegressor()),
+        "BaggingClassifier over DecisionTreeRegressor cannot be compiled: its members "
+        "must be DecisionTreeClassifier or ExtraTreeClassifier.",
+    ),
+    "adaboost": (
+        e.AdaBoostClassifier(linear_model.LogisticRegression()),
+        "AdaBoostClassifier over LogisticRegression cannot be compiled: its members "
+        "must be DecisionTreeClassifier or ExtraTreeClassifier.",
+    ),
+    "adaboost-r": (
+        e.AdaBoostRegressor(),
+        "AdaBoostRegressor predicts the weighted median of its trees, which is no sum "
+        "of leaves, so it cannot be compiled.",
+    ),
+    "gb-init": (
+        e.GradientBoostingClassifier(init=linear_model.LogisticRegression()),
+        "GradientBoostingClassifier starts from init=LogisticRegression(), whose "
+        "prediction depends on the row; fit with init=None, init='zero' or a Dummy "
+        "estimator.",
+    ),
+    "gb-drawn": (
+        e.GradientBoostingClassifier(init=dummy.DummyClassifier(strategy="stratified")),
+        "GradientBoostingClassifier starts from "
+        "DummyClassifier(strategy='stratified'), which draws at random; fit with "
+        "another strategy.",
+    ),
+    "embedding": (
+        e.RandomTreesEmbedding(),
+        "RandomTreesEmbedding has no predictions to compile.",
+    ),
+    "own-predict": (
+        OwnPredict(),
+        "OwnPredict overrides predict, so its predictions cannot be reproduced.",
+    ),
+    "own-proba": (
+        OwnProba(),
+        "OwnProba overrides predict_proba, so its predictions cannot be reproduced.",
+    ),
+    "own-xgb": (
+        OwnXGB(),
+        "OwnXGB overrides predict, so its predictions cannot be reproduced.",
+    ),
+    "own-lgbm": (
+        OwnLGBM(),
+        "OwnLGBM overrides predict, so its predictions cannot be reproduced.",
+    ),
+    "gblinear": (
+        xgb.XGBClassifier(booster="gblinear"),
+        "The booster 'gblinear' is no tree ensemble that can be compiled; train with "
+        "booster='gbtree' or 'dart'.",
+    ),
+    "linear-tree": (
+        lgb.LGBMClassifier(linear_tree=True),
+        "This LGBMClassifier trains linear models in its leaves (linear_tree=True), "
+        "which are not supported; train with linear_tree=False.",
+    ),
+    "early-stop": (
+        lgb.LGBMClassifier(pred_early_stop=True),
+        "This LGBMClassifier predicts with pred_early_stop=True, which skips trees; "
+        "call set_params(pred_early_stop=False).",
+    ),
+}
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Note what is trained, whichever class it is of."""
+    noted = []
+    for base in {cls for model, _ in REFUSED.values() for cls in type(model).__mro__}:
+        if "fit" in vars(base) and base is not CompiledForest:
+
+            def fit(self, *args, _fit=base.fit, **params):
+                noted.append(type(self).__name__)
+                return _fit(self, *args, **params)
+
+            monkeypatch.setattr(base, "fit", fit)
+    return noted
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_it_is_refused_before_it_is_trained(kind, trained):
+    model, why = REFUSED[kind]
+    if why.endswith(". "):  # no frontend knows the class: that is said first and last
+        cls = type(model)
+        why = f"No frontend reads {cls.__module__}.{cls.__qualname__}; {why}Frontends: "
+    for one in (model, ms.GridSearchCV(model, {})):
+        compiled = CompiledForest(one)
+        text = message(lambda: compiled.fit(X, Y))  # noqa: B023
+        assert text == why or (why.endswith(": ") and text.startswith(why))
+        assert vars(compiled).keys() == CompiledForest(one).get_params(False).keys()
+    assert trained == []
+
+
+def test_nobody_with_a_fitted_model_is_told_to_fit_it():
+    for model in (svm.SVC(), e.VotingClassifier([("a", forest())])):
+        fitted = model.fit(X, Y)
+        text = message(lambda: load_forest(fitted))  # noqa: B023
+        assert "fitted" not in text
+        assert message(lambda: CompiledForest(fitted).fit(X)) == text  # noqa: B023
+
+
+def test_parameters_that_are_no_refusal():
+    for model in (
+        e.BaggingClassifier(n_estimators=2),
+        e.BaggingClassifier(tree.ExtraTreeClassifier(), n_estimators=2),
+        e.AdaBoostClassifier(n_estimators=2),
+        e.GradientBoostingClassifier(n_estimators=2, init="zero"),
+        e.GradientBoostingClassifier(n_estimators=2, init=dummy.DummyClassifier()),
+        xgb.XGBClassifier(n_estimators=2, booster="dart", n_jobs=1),
+        lgb.LGBMClassifier(n_estimators=2, linear_tree=False, verbose=-1),
+    ):
+        compiled = CompiledForest(model, tuning="off").fit(X, Y)
+        expected = compiled.estimator_.predict_proba(X)
+        assert compiled.predict_proba(X).tobytes() == expected.tobytes()
+
+
+# ---------------------------------------------------------------------- searches
+
+GRID = {"max_depth": [1, 4]}
+SEARCHES = {
+    "grid": ms.GridSearchCV(forest(), GRID, cv=2),
+    "random": ms.RandomizedSearchCV(forest(), GRID, n_iter=2, cv=2, random_state=0),
+    "halving": ms.HalvingGridSearchCV(forest(), GRID, cv=2, random_state=0),
+    "halving-random": ms.HalvingRandomSearchCV(forest(), GRID, cv=2, random_state=0),
+}
+
+
+def check_unwrapped(compiled, search):
+    best = search.best_estimator_
+    assert compiled.estimator_ is best
+    assert compiled.search_ is search
+    assert compiled.forest_.n_trees == 3
+    assert get_tags(compiled) == get_tags(best)
+    assert is_classifier(compiled)
+    assert compiled.predict(X).tobytes() == search.predict(X).tobytes()
+    assert compiled.predict_proba(X).tobytes() == search.predict_proba(X).tobytes()
+    assert compiled.apply(X).tobytes() == best.apply(X).tobytes()
+    assert compiled.score(X, Y) == best.score(X, Y)
+    assert compiled.classes_ is best.classes_
+    assert not hasattr(compiled, "decision_function")
+    assert not hasattr(compiled, "best_params_")
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_a_fitted_search_is_its_best_estimator(kind):
+    search = clone(SEARCHES[kind]).fit(X, Y)
+    before = pickle.dumps(search)
+    compiled = CompiledForest(search, tuning="off")
+    assert is_classifier(compiled)
+    assert get_tags(compiled) == get_tags(search.best_estimator_)
+    check_unwrapped(compiled.fit(X), search)
+    assert pickle.dumps(search) == before
+    read = load_forest(search)
+    assert read.leaf_value.tobytes() == compiled.forest_.leaf_value.tobytes()
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_a_search_that_is_not_fitted_is_trained(kind):
+    search = SEARCHES[kind]
+    compiled = CompiledForest(search, tuning="off")
+    assert is_classifier(compiled)
+    assert hasattr(compiled, "predict_proba")
+    compiled.fit(X, Y)
+    assert not hasattr(search, "best_estimator_")
+    assert type(compiled.search_) is type(search)
+    check_unwrapped(compiled, compiled.search_)
+
+
+def test_searches_are_cloned_saved_and_trained_again(tmp_path):
+    search = clone(SEARCHES["grid"]).fit(X, Y)
+    compiled = CompiledForest(search, tuning="off").fit(X)
+    expected = search.predict_proba(X).tobytes()
+    again = pickle.loads(pickle.dumps(compiled))
+    assert again.search_.best_estimator_ is again.estimator_
+    skforge.save(compiled, tmp_path / "a.skforge")
+    loaded = skforge.load(tmp_path / "a.skforge")
+    for one in (again, loaded, compiled.drop_estimator()):
+        assert one.predict_proba(X).tobytes() == expected
+    for one in (loaded, compiled.drop_estimator()):
+        assert not hasattr(one, "search_")
+    frozen = clone(CompiledForest(FrozenEstimator(search), tuning="off"))
+    assert frozen.fit(X).estimator_ is search.best_estimator_
+    copied = clone(compiled)
+    assert not hasattr(copied.estimator, "best_estimator_")
+    assert copied.fit(X, Y).predict_proba(X).tobytes() == expected
+    fresh = CompiledForest(search, prefit=False, tuning="off").fit(X, 1 - Y)
+    assert fresh.search_ is not search
+    assert np.mean(fresh.predict(X) == 1 - Y) > 0.8
+    copied.set_params(estimator=forest()).fit(X, Y)
+    assert not hasattr(copied, "search_")
+
+
+def test_a_search_passes_weights_on():
+    weight = np.linspace(0, 1, 200)
+    search = SEARCHES["grid"]
+    compiled = CompiledForest(search, tuning="off").fit(X, Y, sample_weight=weight)
+    expected = clone(search).fit(X, Y, sample_weight=weight)
+    found = compiled.predict_proba(X)
+    assert found.tobytes() == expected.predict_proba(X).tobytes()
+    assert found.tobytes() != clone(search).fit(X, Y).predict_proba(X).tobytes()
+
+
+def test_a_search_without_refit_says_so(trained):
+    search = ms.GridSearchCV(forest(), GRID, cv=2, refit=False)
+    why = (
+        "No frontend reads sklearn.model_selection._search.GridSearchCV; it has no "
+        "best_estimator_, as refit=False; search with refit=True. Frontends: "
+    )
+    assert message(lambda: CompiledForest(search).fit(X, Y)).startswith(why)
+    assert trained == []
+    fitted = clone(search).fit(X, Y)
+    assert message(lambda: CompiledForest(fitted).fit(X)).startswith(why)
+    assert message(lambda: load_forest(fitted)).startswith(why)
+    assert message(lambda: load_forest(clone(SEARCHES["grid"]))).startswith(
+        "No frontend reads sklearn.model_selection._search.GridSearchCV; fit it first, "
+        "and its best_estimator_ is read. "
+    )
