@@ -61,7 +61,7 @@ def main(kind: str, first: int, last: int, seeds: Path) -> None:
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     os.environ["SKFORGE_CACHE"] = "off"
-    oracle = Oracle(kind) if kind in LIBRARIES else None
+    oracle = Oracle(kind, good_file(kind, seeds)) if kind in LIBRARIES else None
     _warm(kind, seeds)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + SPARE, used + SPARE))
@@ -93,12 +93,17 @@ def attempt(
         return _ours(path, random, seeds)
     with Kept(random) as again:
         found = _judged(path, random, oracle)
-    if found[0] in ("lost", "library") and "hangs" not in found[1]:
-        # what came before may have harmed the library
+    if found[0] == "lost" or "crashes" in found[1]:
+        # once more in a fresh process: what was read before may have harmed this one
         oracle.renew()
         with again:
             found = _judged(path, random, oracle)
     return found
+
+
+def good_file(kind: str, seeds: Path) -> Path:
+    """Return a file of a kind that nobody changed."""
+    return formats.files(kind, seeds)[0]
 
 
 class Kept:
@@ -127,7 +132,7 @@ def _judged(path: Path, random: Random, oracle: Oracle) -> tuple[str, str]:
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return "lost", f"read: {_foreign(error)}"
     if library.outcome == "crashed":
-        return "library", f"crashes ({library.what}) on a file that skforge reads"
+        return "library", f"{_ends(library)} on a file that skforge reads"
     if library.outcome == "refused":
         return "differ", f"skforge reads what it refuses: {_short(library.what)}"
     try:
@@ -136,7 +141,7 @@ def _judged(path: Path, random: Random, oracle: Oracle) -> tuple[str, str]:
             return "read", "wide"
         theirs = oracle.predict(rows)
         if theirs.outcome == "crashed":
-            return "library", f"crashes ({theirs.what}) on rows"
+            return "library", f"{_ends(theirs)} on rows"
         if theirs.outcome == "refused":
             return "differ", f"skforge reads, it refuses rows: {_short(theirs.what)}"
         raw = reference_raw(forest, rows)
@@ -153,20 +158,24 @@ def _judged(path: Path, random: Random, oracle: Oracle) -> tuple[str, str]:
         return "lost", f"predict: {_foreign(error)}"
 
 
+def _ends(answer: Answer) -> str:
+    return answer.what if answer.what == "hangs" else f"crashes ({answer.what})"
+
+
 def _refused(
     error: SkforgeError, library: Answer, oracle: Oracle
 ) -> tuple[str, str]:
     """Return what it is worth that skforge refuses a file."""
     name = type(error).__name__
     if library.outcome == "crashed":
-        return "library", f"crashes ({library.what}) on a file that skforge refuses"
+        return "library", f"ends ({library.what}) on a file that skforge refuses"
     if library.outcome == "refused":
         return "refused", name
     n = library.n_features
     rows = np.zeros((2, 1 if n is None else n), library.dtype) if (n or 0) < 9999 else 0
     theirs = oracle.predict(rows)
     if theirs.outcome == "crashed":
-        return "library", f"crashes ({theirs.what}) on rows, and skforge refuses"
+        return "library", f"ends ({theirs.what}) on rows, and skforge refuses"
     if theirs.outcome == "refused":
         return "refused", f"{name}, and it refuses rows"
     return "differ", f"skforge refuses what it reads: {name}: {_short(str(error))}"
