@@ -220,7 +220,9 @@ def _onnx_pairs(
 ) -> list[tuple[str, Any, Any]]:
     scores = outputs[-1]
     if isinstance(scores, list):  # ZipMap
-        scores = np.array([list(row.values()) for row in scores], np.float32)
+        labels = forest.class_labels
+        labels = labels if {*labels} == {*scores[0]} else tuple(scores[0])
+        scores = np.array([[row[one] for one in labels] for row in scores], np.float32)
     if forest.task == "regression":
         flat = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
         return [("value", transforms.apply_transform(forest, raw), flat)]

@@ -38,9 +38,10 @@ def by_id(trees: list[Any]) -> list[Any]:
 
     Where no tree has an id, as in the oldest files, they stay as they are.
     """
-    ids = [tree.get("id") if isinstance(tree, dict) else None for tree in trees]
-    places = list(range(len(trees)))
-    if ids == places or not any(one is not None for one in ids):
+    if not all(isinstance(tree, dict) for tree in trees):
+        return trees  # refused by name later
+    ids = [tree.get("id") for tree in trees]
+    if not any(one is not None for one in ids):
         return trees
     ordered: list[Any] = [None] * len(trees)
     for at, (tree, place) in enumerate(zip(trees, ids, strict=True)):
