@@ -52,7 +52,7 @@ def mutant(kind: str, number: int, made: Path) -> bytes:
     random = Random(f"{kind} {number}")
     choices = seeds(kind, made)
     _, content = random.choice(choices)
-    if random.random() < 0.2 and kind != "tuning record":
+    if random.random() < 0.1 and kind != "tuning record":
         return mutate.raw(random, content)
     change = {
         "XGBoost JSON": _json,
@@ -156,7 +156,7 @@ def _packed(code: bytes, values: list[Any]) -> bytes:
 
 def _lightgbm(random: Random, content: bytes) -> bytes:
     lines = content.decode().split("\n")
-    softly = random.random() < 0.6
+    softly = random.random() < mutate.GENTLE
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         at = _line(random, lines)
         kind = random.randrange(7 if softly else 10)
@@ -214,7 +214,7 @@ def _onnx(random: Random, content: bytes) -> bytes:
     import onnx
 
     model = onnx.ModelProto.FromString(content)
-    softly = random.random() < 0.6
+    softly = random.random() < mutate.GENTLE
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         _change_message(random, model, softly)
     return bytes(model.SerializeToString())
@@ -356,7 +356,7 @@ def _change_array(
     member = f"arrays/{name}.npy"
     array = npy.read_array(io.BytesIO(parts[member]), allow_pickle=False)
     values = array.ravel().tolist()
-    if random.random() < 0.6:
+    if random.random() < mutate.GENTLE:
         mutate.gentle(random, values)
     else:
         mutate.numbers(random, values)

@@ -26,6 +26,8 @@ NUMBERS: tuple[int | float, ...] = (
     *(0.5, -0.0, 1e-46, 1e-35, 1e-320, 3.4028235e38, 3.5e38, -3.5e38, 1e308, -1e308),
     *(math.nan, math.inf, -math.inf),
 )
+#: The share of gentle changes.
+GENTLE = 0.7
 #: Where deep nesting is put in once the text is written: nothing can write it.
 DEEP = "@deep@"
 _TEXTS = ("", "x", "0", "-1", "NaN", "inf", "1e400", "9" * 5000, "a\nb=1", "\0", "ß")
@@ -146,7 +148,7 @@ def numbers(random: Random, values: list[Any], make: Any = number) -> None:
 def document(random: Random, root: Any) -> Any:
     """Return a changed copy of a value of JSON; numeric lists are one place."""
     root = pickle.loads(pickle.dumps(root))
-    softly = random.random() < 0.6
+    softly = random.random() < GENTLE
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         places = list(_places(root))
         if not places:

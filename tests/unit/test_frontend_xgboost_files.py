@@ -506,7 +506,7 @@ def test_a_small_file_cannot_ask_for_huge_category_sets():
     trees = model_of(doc)["trees"]
     tree = tree_of(doc)
     tree["categories"] = [2**24 - 1] * len(tree["categories"])
-    model_of(doc)["trees"] = trees[:1] * 200
+    model_of(doc)["trees"] = [{**trees[0], "id": i} for i in range(200)]
     model_of(doc)["tree_info"] = [0] * 200
     model_of(doc)["gbtree_model_param"]["num_trees"] = "200"
     with pytest.raises(UnsupportedModelError) as error:
