@@ -158,7 +158,7 @@ def _lightgbm(random: Random, content: bytes) -> bytes:
     lines = content.decode().split("\n")
     softly = random.random() < mutate.GENTLE
     for _ in range(random.choice((1, 1, 1, 2, 3))):
-        at = _line(random, lines)
+        at = _line(random, lines, softly)
         kind = random.randrange(7 if softly else 10)
         key, equals, text = lines[at].partition("=")
         if kind < 7 and equals:
@@ -182,13 +182,14 @@ def _lightgbm(random: Random, content: bytes) -> bytes:
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
-def _line(random: Random, lines: list[str]) -> int:
+def _line(random: Random, lines: list[str], of_values: bool) -> int:
     """Choose a line; most often by what it is about, for trees are many."""
-    if random.random() < 0.3:
-        return random.randrange(len(lines))
     names = [line.partition("=")[0] for line in lines]
-    name = random.choice(sorted({n for n in names if n} or {""}))
-    return random.choice([i for i, n in enumerate(names) if n == name])
+    choices = [i for i, line in enumerate(lines) if "=" in line or not of_values]
+    if random.random() < 0.3 and choices:
+        return random.choice(choices)
+    name = random.choice(sorted({names[i] for i in choices} or {""}))
+    return random.choice([i for i, n in enumerate(names) if n == name] or [0])
 
 
 def _word(random: Random, near: Any = None) -> str:
