@@ -140,10 +140,6 @@ def test_covers_are_training_rows():
             f"The text ends before the line 'end of trees'{DAMAGED}",
         ),
         (
-            ("^(tree_sizes=.*)$", r"end of trees\n\1"),
-            f"A tree stands behind the line 'end of trees'{DAMAGED}",
-        ),
-        (
             ("^end of parameters$", ""),
             f"The text ends before the line 'end of parameters'{DAMAGED}",
         ),

@@ -99,8 +99,6 @@ def parse(text: str) -> ModelText:
     body, end, tail = text.partition("\nend of trees\n")
     if not end:
         damaged("The text ends before the line 'end of trees'")
-    if re.search(r"^Tree=", tail, re.MULTILINE):  # LightGBM may read these, too
-        damaged("A tree stands behind the line 'end of trees'")
     head, *blocks = re.split(r"^Tree=", f"{body}\n", flags=re.MULTILINE)
     header = _pairs(head[len("tree\n") :], "the header", _HEADER_KEYS)
     if header.get("version") not in _VERSIONS:
