@@ -32,7 +32,9 @@ def tuning_seconds(otherwise: float) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        _warn("SKFORGE_TUNING_SECONDS", text, "a number of seconds from 0 on", "ignored")
+        _warn(
+            "SKFORGE_TUNING_SECONDS", text, "a number of seconds from 0 on", "ignored"
+        )
         return otherwise
     return seconds
 
@@ -59,7 +61,7 @@ def cache_switched_on() -> bool:
 
 
 def _switch(name: str, default: bool, otherwise: bool) -> bool:
-    """Return what a variable says: ``default`` if nothing, ``otherwise`` if nonsense."""
+    """Return what a variable says: ``default`` if nothing, ``otherwise`` if no word."""
     text = os.environ.get(name, "").strip()
     word = text.lower()
     if not word or word in _ON:

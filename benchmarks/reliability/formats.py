@@ -228,7 +228,9 @@ def _change_message(random: Random, model: Any, softly: bool) -> None:
     if softly:  # the values of attributes, not their names and types
         trees = [p for p in trees if p[1].name not in ("name", "type")]
     share = 0.9 if softly else 0.7
-    message, field = random.choice(trees if random.random() < share and trees else places)
+    message, field = random.choice(
+        trees if random.random() < share and trees else places
+    )
     repeated = _is_repeated(field)
     name = field.name
     if not softly and random.random() < 0.1:

@@ -93,9 +93,10 @@ def _row(kind: str, tally: _Tally) -> Row:
     stricter = counts["differ"] - lenient
     if kind in LIBRARIES:
         words = (
-            f"{counts['read']:,} read by both, every bit the library's, {compiled:,} of "
-            f"these compiled too; {counts['refused']:,} refused by both, {stricter:,} by "
-            f"skforge alone, {lenient:,} by the library alone, which crashed on "
+            f"{counts['read']:,} read by both, every bit the library's, {compiled:,} "
+            f"of these compiled too; {counts['refused']:,} refused by both, "
+            f"{stricter:,} by skforge alone, {lenient:,} by the library alone, which "
+            "crashed on "
             f"{counts['library']:,}"
         )
     else:

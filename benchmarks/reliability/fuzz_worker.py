@@ -162,9 +162,7 @@ def _ends(answer: Answer) -> str:
     return answer.what if answer.what == "hangs" else f"crashes ({answer.what})"
 
 
-def _refused(
-    error: SkforgeError, library: Answer, oracle: Oracle
-) -> tuple[str, str]:
+def _refused(error: SkforgeError, library: Answer, oracle: Oracle) -> tuple[str, str]:
     """Return what it is worth that skforge refuses a file."""
     name = type(error).__name__
     if library.outcome == "crashed":

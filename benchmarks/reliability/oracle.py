@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.reliability.processes import environment
 
 #: Seconds that a library may take for one small file, and files of one child.
-SECONDS, FILES = 5, 500
+SECONDS, FILES = 3, 500
 #: Address space that a child may add to what the library has taken.
 SPARE = 2 << 30
 _LENGTH = struct.Struct("<q")

@@ -280,7 +280,9 @@ class TuningRecords:
         if damaged:
             first = ", ".join(map(str, damaged[:5]))
             more = f" and {len(damaged) - 5} more" if len(damaged) > 5 else ""
-            where = f"line {first} is" if len(damaged) == 1 else f"lines {first}{more} are"
+            where = (
+                f"line {first} is" if len(damaged) == 1 else f"lines {first}{more} are"
+            )
             warnings.warn(
                 f"{self.path}: {where} no record of this version, and left out.",
                 TuningWarning,

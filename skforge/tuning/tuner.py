@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skforge._config import tuning_seconds
+from skforge.compiler import representations
 from skforge.compiler.backends.runtime import resolve_n_jobs
 from skforge.compiler.default_schedule import BatchRange, ForestShape
 from skforge.compiler.forest import Forest
@@ -296,13 +297,13 @@ def _kept(
 def _unusable(
     kept: Record, forest: Forest, ranges: Mapping[BatchRange, int] | None
 ) -> str:
-    """Return why a record's schedules cannot be had for a forest; nothing if they can."""
+    """Return why a record's schedules do not fit; nothing if they do."""
     wanted = [(1, None)] if ranges is None else sorted(ranges, key=lambda r: r[0])
     if _joined(sorted(kept.table, key=lambda r: r[0])) != _joined(wanted):
         return "its batch sizes are not those that were asked for"
     for schedule in kept.table.values():
         try:
-            schedule.loop_nest(forest)
+            representations.get(schedule.loop_nest(forest).representation)
         except ScheduleError as error:
             return error.why.rstrip(".")
     return ""

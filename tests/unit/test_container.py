@@ -256,7 +256,10 @@ def test_arrays_that_are_not_as_described(tmp_path, payload, facts, reason):
 
 FORGED = (
     *("", "{", "(" * 3000, "[" * 4000, "-" * 3000, "'" * 3, "\0", "{'a': 1}" * 9),
-    *("{'descr': '<i8', 'fortran_order': False, 'shape': (" + end for end in ("", "3,")),
+    *(
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (" + end
+        for end in ("", "3,")
+    ),
     *(
         f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
         for descr, order, shape in (

@@ -379,7 +379,7 @@ def test_files_that_are_no_model_are_refused(tmp_path):
     bad.write_bytes(b"nothing")
     with pytest.raises(InvalidModelError, match="no cost model"):
         CostModel.load(bad)
-    with pytest.raises(InvalidModelError, match="no cost model: .*No such file"):
+    with pytest.raises(InvalidModelError, match=r"no cost model: .*No such file"):
         CostModel.load(tmp_path / "none.npz")
     np.save(tmp_path / "array.npy", np.arange(3))
     with pytest.raises(InvalidModelError, match="no cost model"):

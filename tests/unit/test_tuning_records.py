@@ -151,13 +151,16 @@ def test_a_record_that_cannot_be_used_is_searched_anew(damage, tmp_path):
     search(path)
     content = json.loads(path.read_text())
     if damage == "illegal":
-        content["table"][0][2]["directives"][0]["index"] = "nothing"
-        why = "nothing"
+        unknown = Schedule().represent("nothing")
+        content["table"][0][2] = json.loads(unknown.to_json())
+        why = 'there is no representation "nothing"'
     else:
         content["table"][0][:2] = [3, 4]
         why = "its batch sizes are not those that were asked for"
     path.write_text(json.dumps(content) + "\n")
-    with pytest.warns(TuningWarning, match=r"1 record\(s\) in .* cannot be used") as said:
+    with pytest.warns(
+        TuningWarning, match=r"1 record\(s\) in .* cannot be used"
+    ) as said:
         machine, result = search(path)
     assert why in str(said[0].message)
     assert machine.built

@@ -160,9 +160,7 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
     return node
 
 
-def _passes(
-    node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any
-) -> bool:
+def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -> bool:
     """Tell whether a node passes a known value on, and name what it passes."""
     if not node.input or not node.output:
         return False
