@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skforge._config import tuning_seconds
-from skforge.compiler import representations
 from skforge.compiler.backends.runtime import resolve_n_jobs
 from skforge.compiler.default_schedule import BatchRange, ForestShape
 from skforge.compiler.forest import Forest
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.module_targets import default_table
+from skforge.compiler.representations import base as representations
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (

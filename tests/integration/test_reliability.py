@@ -97,7 +97,7 @@ def test_changed_files_are_predicted_as_their_library_does(
             found = parts["fuzz_worker"].attempt(path, Random(number), oracle, seeds)
             assert found[0] != "lost", (number, found)
             ended[found[0]] += 1
-    assert min(ended["refused"], ended["read"]) > 3
+    assert min(60 - ended["read"], ended["read"]) > 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
