@@ -33,28 +33,6 @@ _MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
 _MAX_WORDS = 1 << 26  # of all category sets; a small file could ask for terabytes
 
 
-def by_id(trees: list[Any]) -> list[Any]:
-    """Return the trees in the order of their ids: XGBoost puts each in that place.
-
-    Where no tree has an id, as in the oldest files, they stay as they are.
-    """
-    if not all(isinstance(tree, dict) for tree in trees):
-        return trees  # refused by name later
-    ids = [tree.get("id") for tree in trees]
-    if not any(one is not None for one in ids):
-        return trees
-    ordered: list[Any] = [None] * len(trees)
-    for at, (tree, place) in enumerate(zip(trees, ids, strict=True)):
-        inside = type(place) is int and 0 <= place < len(trees)
-        if not inside or ordered[place] is not None:
-            raise InvalidModelError(
-                f"The id of trees[{at}] is {place!r:.60}, where each tree has its own "
-                f"of 0..{len(trees) - 1}; the model is damaged, export it again."
-            )
-        ordered[place] = tree
-    return ordered
-
-
 def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     """Return the tree, node, leaf and predicate arrays of a Forest.
 

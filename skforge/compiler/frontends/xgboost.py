@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest import Forest, PostTransform
 from skforge.compiler.frontends import _ubjson
-from skforge.compiler.frontends._xgboost_trees import by_id, tree_arrays
+from skforge.compiler.frontends._xgboost_trees import tree_arrays
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
@@ -162,7 +162,7 @@ def forest_from_document(
         raise InvalidModelError(f"The model has {n_outputs} outputs; {_DAMAGED}")
     n_features = _integer(param, "num_feature")
 
-    trees = by_id(_member(model, "trees", list, "gradient_booster.model"))
+    trees = _member(model, "trees", list, "gradient_booster.model")
     info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
     announced = _integer(
         _member(model, "gbtree_model_param", dict, "gradient_booster.model"),
