@@ -83,8 +83,11 @@ def find(key: str) -> bytes | None:
         descriptor = os.open(path, flags)
         try:
             facts = os.fstat(descriptor)
-            if not (stat.S_ISREG(facts.st_mode) and _is_own(facts)):
-                _debug("%s is not used: no file, or others may write it", path)
+            if not stat.S_ISREG(facts.st_mode):
+                _debug("%s is not used: it is no regular file", path)
+                return None
+            if not _is_own(facts):
+                _debug("%s is not used: others may write it", path)
                 return None
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 content = file.read(_OBJECT_BYTES)
