@@ -170,8 +170,12 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -
     if node.domain == _ML and node.op_type == "ZipMap":
         tensors[node.output[0]] = _Tensor("maps", value.types, None)
         labels = _class_labels(node)
-        own = labels == _class_labels(ensemble) and len({*labels}) == len(labels)
-        return value.what == "scores" and own
+        if labels != _class_labels(ensemble) or len({*labels}) != len(labels):
+            raise UnsupportedModelError(
+                f"A ZipMap gives the scores the labels {str(labels)[:60]}, which are "
+                "not the classifier's own, each once; export the model without ZipMap."
+            )
+        return value.what == "scores"
     if node.domain not in ("", "ai.onnx"):
         return False
     if node.op_type == "Cast":
