@@ -143,10 +143,12 @@ def _packed(code: bytes, values: list[Any]) -> bytes:
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return np.array([min(v, 10**300) for v in values], dtype).tobytes()
+    if any(isinstance(v, float) for v in values):
+        return b""
     if code == b"L":
-        return b"".join((int(v) % (1 << 64)).to_bytes(8, "big") for v in values)
+        return b"".join((v % (1 << 64)).to_bytes(8, "big") for v in values)
     limits = np.iinfo(dtype)
-    if any(isinstance(v, float) or not limits.min <= v <= limits.max for v in values):
+    if not all(limits.min <= v <= limits.max for v in values):
         return b""
     return np.array(values, dtype).tobytes()
 
