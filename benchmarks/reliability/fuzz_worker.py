@@ -216,27 +216,32 @@ def differs(forest: Forest, raw: Any, outputs: dict[str, Any]) -> None:
 def _onnx_pairs(
     forest: Forest, raw: Any, outputs: list[Any]
 ) -> list[tuple[str, Any, Any]]:
-    scores = outputs[-1]
-    if isinstance(scores, list):  # ZipMap
-        labels = forest.class_labels
-        labels = labels if {*labels} == {*scores[0]} else tuple(scores[0])
-        scores = np.array([[row[one] for one in labels] for row in scores], np.float32)
-    if forest.task == "regression":
-        flat = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
-        return [("value", transforms.apply_transform(forest, raw), flat)]
-    label = transforms.decide(forest, raw)
-    if forest.class_labels:
-        label = np.array(forest.class_labels)[label]
+    """Return what each output of a graph has to be; a graph names them in any order."""
     pairs: list[tuple[str, Any, Any]] = []
-    if len(outputs) > 1:
-        theirs = np.asarray(outputs[0])
-        same_kind = label.astype(theirs.dtype if theirs.dtype.kind in "if" else object)
-        pairs.append(("label", same_kind, theirs))
-    if len(outputs) > 1 or np.asarray(scores).ndim == 2:
-        pairs.append(("value", transforms.predict_proba(forest, raw), scores))
-    else:
-        pairs.append(("label", label.astype(np.asarray(scores).dtype), scores))
+    for output in outputs:
+        theirs = _table(forest, output)
+        if forest.task == "regression":
+            flat = theirs.ndim == 2 and theirs.shape[1] == 1
+            value = transforms.apply_transform(forest, raw)
+            pairs.append(("value", value, theirs[:, 0] if flat else theirs))
+        elif theirs.dtype.kind == "f":
+            pairs.append(("value", transforms.predict_proba(forest, raw), theirs))
+        else:
+            label = transforms.decide(forest, raw)
+            if forest.class_labels:
+                label = np.array(forest.class_labels)[label]
+            kind = theirs.dtype if theirs.dtype.kind == "i" else object
+            pairs.append(("label", label.astype(kind), theirs))
     return pairs
+
+
+def _table(forest: Forest, output: Any) -> Any:
+    """Return an output as an array: ZipMap's dictionaries are rows of scores."""
+    if not isinstance(output, list) or not output or not isinstance(output[0], dict):
+        return np.asarray(output)
+    labels = forest.class_labels
+    labels = labels if {*labels} == {*output[0]} else tuple(output[0])
+    return np.array([[row[one] for one in labels] for row in output], np.float32)
 
 
 def compare(
