@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
+
+_ON = ("on", "1", "yes", "true", "enabled")
+_OFF = ("off", "0", "no", "false", "disabled", "none")
 
 
 def dump_levels() -> frozenset[str]:
@@ -19,11 +24,19 @@ def tuning_seconds(otherwise: float) -> float:
 
     0 switches them off: where a fit has to be quick, or the same on every run.
     """
-    try:
-        seconds = float(os.environ.get("SKFORGE_TUNING_SECONDS", ""))
-    except ValueError:
+    text = os.environ.get("SKFORGE_TUNING_SECONDS", "").strip()
+    if not text:
         return otherwise
-    return max(0.0, seconds)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        _warn(
+            "SKFORGE_TUNING_SECONDS", text, "a number of seconds from 0 on", "ignored"
+        )
+        return otherwise
+    return seconds
 
 
 def verify_every_pass() -> bool:
@@ -31,9 +44,44 @@ def verify_every_pass() -> bool:
 
     Tests and debugging switch it on; it costs more than the passes themselves.
     """
-    return os.environ.get("SKFORGE_VERIFY", "") not in ("", "0")
+    return _switch("SKFORGE_VERIFY", False, True)
 
 
 def gpu_graphs() -> bool:
     """Return whether calls of few rows become CUDA graphs (SKFORGE_GRAPHS=0: no)."""
-    return os.environ.get("SKFORGE_GRAPHS", "").lower() not in ("0", "off")
+    return _switch("SKFORGE_GRAPHS", True, True)
+
+
+def cache_switched_on() -> bool:
+    """Return whether machine code is kept (``SKFORGE_CACHE=off``: it is not).
+
+    What is neither on nor off is taken for off: somebody wanted another cache.
+    """
+    return _switch("SKFORGE_CACHE", True, False)
+
+
+def _switch(name: str, default: bool, otherwise: bool) -> bool:
+    """Return what a variable says: ``default`` if nothing, ``otherwise`` if no word."""
+    text = os.environ.get(name, "").strip()
+    word = text.lower()
+    if not word or word in _ON:
+        return bool(word) or default
+    if word not in _OFF:
+        _warn(name, text, "on or off", f"taken for {'on' if otherwise else 'off'}")
+        return otherwise
+    return False
+
+
+def _warn(name: str, text: str, known: str, taken: str) -> None:
+    """Warn of a value once for each value, however often it is read."""
+    if (name, text) not in _WARNED:
+        _WARNED.add((name, text))
+        more = "; SKFORGE_CACHE_DIR moves the cache" if name == "SKFORGE_CACHE" else ""
+        warnings.warn(
+            f"{name} is {text!r:.60}, which is not {known}; it is {taken}{more}.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+_WARNED: set[tuple[str, str]] = set()

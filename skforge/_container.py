@@ -35,6 +35,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from skforge._npy import plain_array, plain_dtype
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,
@@ -297,7 +298,7 @@ def _no_constant(name: str) -> Any:
 def _bytes_of(name: str, facts: Any) -> int:
     """Return the bytes of an array's data, after checking its description."""
     if isinstance(facts, dict) and facts.keys() == {"dtype", "shape", "sha256"}:
-        dtype, shape = _dtype(facts["dtype"]), facts["shape"]
+        dtype, shape = plain_dtype(facts["dtype"]), facts["shape"]
         whole = (
             isinstance(shape, list)
             and len(shape) <= 8
@@ -306,18 +307,6 @@ def _bytes_of(name: str, facts: Any) -> int:
         if dtype is not None and whole and isinstance(facts["sha256"], str):
             return prod(shape) * dtype.itemsize
     raise InvalidModelError(f"its array {name!r} is described wrongly")
-
-
-def _dtype(text: Any) -> np.dtype[Any] | None:
-    """Return a dtype of plain values, None for every other text."""
-    if not isinstance(text, str) or len(text) > 12:
-        return None
-    try:
-        dtype = np.dtype(text)
-    except (TypeError, ValueError, SyntaxError):
-        return None
-    plain = dtype.kind in "biufSU" and dtype.str == text and dtype.itemsize > 0
-    return dtype if plain else None
 
 
 def _read_array(
@@ -330,11 +319,9 @@ def _read_array(
     if hashlib.sha256(payload).hexdigest() != facts["sha256"]:
         raise InvalidModelError(f"its array {name!r} is damaged")
     dtype, shape = np.dtype(facts["dtype"]), tuple(facts["shape"])
-    header = io.BytesIO(payload[:HEADER_BYTES])
-    if npy.read_magic(header) != (1, 0):
+    array = plain_array(payload)
+    if array is None:
         raise InvalidModelError(f"its array {name!r} has an unknown header")
-    found = npy.read_array_header_1_0(header)
-    if found != (shape, False, dtype) or header.tell() + n_bytes != len(payload):
+    if (array.dtype, array.shape) != (dtype, shape):
         raise InvalidModelError(f"its array {name!r} is not as described")
-    array = np.frombuffer(payload, dtype, offset=header.tell()).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False)

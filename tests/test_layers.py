@@ -15,6 +15,7 @@ LAYERS = (
     (
         "skforge.exceptions",
         "skforge._config",
+        "skforge._npy",
         "skforge._timing",
         "skforge.compiler",
         "skforge.compiler._compat",

@@ -76,7 +76,7 @@ def _fuzz(folder: Path, quick: bool) -> list[Row]:
     from benchmarks.reliability import fuzz
 
     workers = min(4, len(os.sched_getaffinity(0)))
-    return fuzz.run(2_000 if quick else 100_000, folder / "seeds", workers)
+    return fuzz.run(2_000 if quick else 600_000, folder / "seeds", workers)
 
 
 def _sanitize(folder: Path, quick: bool) -> list[Row]:

@@ -20,21 +20,31 @@ from skforge.compiler.frontends import _ubjson
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 
-#: Name, and the ending of its files. ``.skforge`` seeds are made by ``seeds.py``.
+#: Name, and the ending of its files. ``seeds.py`` makes those that are not data.
 FORMATS = {
     "XGBoost JSON": ".json",
     "XGBoost UBJSON": ".ubj",
     "LightGBM text": ".txt",
     "ONNX": ".onnx",
     ".skforge": ".skforge",
+    "tuning record": ".jsonl",
 }
+
+
+#: Files of older releases that XGBoost 3.2 itself crashes on.
+_CRASHING = {"2.1.4-vector.json", "3.0.5-vector.json"}
+
+
+def files(kind: str, made: Path) -> list[Path]:
+    """Return the good files of a kind."""
+    found = [*DATA.rglob(f"*{FORMATS[kind]}"), *made.glob(f"*{FORMATS[kind]}")]
+    return sorted(file for file in found if file.name not in _CRASHING)
 
 
 @lru_cache
 def seeds(kind: str, made: Path) -> tuple[tuple[str, bytes], ...]:
     """Return names and contents of the good files of a kind."""
-    files = [*DATA.rglob(f"*{FORMATS[kind]}"), *made.glob(f"*{FORMATS[kind]}")]
-    return tuple((file.name, file.read_bytes()) for file in sorted(files))
+    return tuple((file.name, file.read_bytes()) for file in files(kind, made))
 
 
 def mutant(kind: str, number: int, made: Path) -> bytes:
@@ -42,7 +52,7 @@ def mutant(kind: str, number: int, made: Path) -> bytes:
     random = Random(f"{kind} {number}")
     choices = seeds(kind, made)
     _, content = random.choice(choices)
-    if random.random() < 0.2:
+    if random.random() < 0.1 and kind != "tuning record":
         return mutate.raw(random, content)
     change = {
         "XGBoost JSON": _json,
@@ -50,6 +60,7 @@ def mutant(kind: str, number: int, made: Path) -> bytes:
         "LightGBM text": _lightgbm,
         "ONNX": _onnx,
         ".skforge": _container,
+        "tuning record": _records,
     }[kind]
     return change(random, content)
 
@@ -61,38 +72,58 @@ def _json(random: Random, content: bytes) -> bytes:
 # ------------------------------------------------------------ UBJSON
 
 
+class _Typed(list[Any]):
+    """A list of numbers that remembers its type in the file."""
+
+    code = b""
+
+
 def _ubj(random: Random, content: bytes) -> bytes:
-    wide = random.random() < 0.2
-    root = _plain(_ubjson.loads(content))
-    return _encoded(mutate.document(random, root), wide)
+    wide = random.random() < 0.1
+    return _encoded(mutate.document(random, _decoded(content)), wide)
+
+
+@lru_cache
+def _decoded(content: bytes) -> Any:
+    return _plain(_ubjson.loads(content))
 
 
 def _plain(value: Any) -> Any:
     """Return arrays as lists."""
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        found = _Typed(value.tolist())
+        found.code = _CODES[value.dtype.newbyteorder(">").str]
+        return found
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
+_CODES = {">f4": b"d", ">f8": b"D", ">i4": b"l", ">i8": b"L", "|u1": b"U", "|i1": b"i"}
+_CODES[">i2"] = b"I"
+_DTYPES = {code: np.dtype(text) for text, code in _CODES.items()}
+
+
 def _encoded(value: Any, wide: bool) -> bytes:
-    """Return UBJSON as XGBoost writes it, numbers in 32 bits unless they are wide."""
+    """Return UBJSON as XGBoost writes it, arrays in wider types where they must be."""
     if value is None or isinstance(value, bool):
         return {None: b"Z", True: b"T", False: b"F"}[value]
     if isinstance(value, (int, float)):
         code = _code([value], wide)
-        return code + _packed(code, value)
+        return code + _packed(code, [value])
     if isinstance(value, str):
         return b"S" + _text(value)
     if isinstance(value, dict):
         parts = [_text(key) + _encoded(one, wide) for key, one in value.items()]
         return b"{" + b"".join(parts) + b"}"
-    if value and all(type(v) in (int, float) for v in value):
-        code = _code(value, wide)
-        body = b"".join(_packed(code, v) for v in value)
-        return b"[$" + code + b"#L" + struct.pack(">q", len(value)) + body
-    return b"[" + b"".join(_encoded(one, wide) for one in value) + b"]"
+    size = b"#L" + struct.pack(">q", len(value))
+    if isinstance(value, _Typed) and all(type(v) in (int, float) for v in value):
+        codes = (_code(value, True),) if wide else (value.code, _code(value, False))
+        for code in codes:
+            body = _packed(code, value)
+            if body or not value:
+                return b"[$" + code + size + body
+    return b"[" + size + b"".join(_encoded(one, wide) for one in value)
 
 
 def _text(text: str) -> bytes:
@@ -106,14 +137,20 @@ def _code(values: list[Any], wide: bool) -> bytes:
     return b"L" if wide or any(not -(2**31) <= v < 2**31 for v in values) else b"l"
 
 
-def _packed(code: bytes, value: Any) -> bytes:
-    if code in (b"d", b"D"):
+def _packed(code: bytes, values: list[Any]) -> bytes:
+    """Return the numbers in a type, or nothing if one does not fit."""
+    dtype = _DTYPES[code]
+    if dtype.kind == "f":
         with np.errstate(over="ignore"):
-            return np.array(
-                min(value, 10**300), ">f4" if code == b"d" else ">f8"
-            ).tobytes()
-    bits = 32 if code == b"l" else 64
-    return (value % (1 << bits)).to_bytes(bits // 8, "big")
+            return np.array([min(v, 10**300) for v in values], dtype).tobytes()
+    if any(isinstance(v, float) for v in values):
+        return b""
+    if code == b"L":
+        return b"".join((v % (1 << 64)).to_bytes(8, "big") for v in values)
+    limits = np.iinfo(dtype)
+    if not all(limits.min <= v <= limits.max for v in values):
+        return b""
+    return np.array(values, dtype).tobytes()
 
 
 # ------------------------------------------------------------ LightGBM
@@ -121,13 +158,17 @@ def _packed(code: bytes, value: Any) -> bytes:
 
 def _lightgbm(random: Random, content: bytes) -> bytes:
     lines = content.decode().split("\n")
+    softly = random.random() < mutate.GENTLE
     for _ in range(random.choice((1, 1, 1, 2, 3))):
-        at = random.randrange(len(lines))
-        kind = random.randrange(10)
+        at = _line(random, lines, softly)
+        kind = random.randrange(7 if softly else 10)
         key, equals, text = lines[at].partition("=")
         if kind < 7 and equals:
             words = text.split(" ")
-            mutate.numbers(random, words, _word)
+            if softly:
+                mutate.gentle(random, words)
+            else:
+                mutate.numbers(random, words, _word)
             lines[at] = f"{key}={' '.join(map(str, words))}"
         elif kind == 7:
             del lines[at]
@@ -141,6 +182,16 @@ def _lightgbm(random: Random, content: bytes) -> bytes:
     if random.random() < 0.9:  # else damage ends at the sizes that do not add up
         lines = _with_sizes(lines)
     return "\n".join(lines).encode("utf-8", "surrogatepass")
+
+
+def _line(random: Random, lines: list[str], of_values: bool) -> int:
+    """Choose a line; most often by what it is about, for trees are many."""
+    names = [line.partition("=")[0] for line in lines]
+    choices = [i for i, line in enumerate(lines) if "=" in line or not of_values]
+    if random.random() < 0.3 and choices:
+        return random.choice(choices)
+    name = random.choice(sorted({names[i] for i in choices} or {""}))
+    return random.choice([i for i, n in enumerate(names) if n == name] or [0])
 
 
 def _word(random: Random, near: Any = None) -> str:
@@ -166,19 +217,25 @@ def _onnx(random: Random, content: bytes) -> bytes:
     import onnx
 
     model = onnx.ModelProto.FromString(content)
+    softly = random.random() < mutate.GENTLE
     for _ in range(random.choice((1, 1, 1, 2, 3))):
-        _change_message(random, model)
+        _change_message(random, model, softly)
     return bytes(model.SerializeToString())
 
 
-def _change_message(random: Random, model: Any) -> None:
+def _change_message(random: Random, model: Any, softly: bool) -> None:
     """Change one field somewhere in a protobuf message, most often of the trees."""
     places = list(_fields(model))
     trees = [p for p in places if type(p[0]).__name__ in ("AttributeProto",)]
-    message, field = random.choice(trees if random.random() < 0.7 and trees else places)
+    if softly:  # the values of attributes, not their names and types
+        trees = [p for p in trees if p[1].name not in ("name", "type")]
+    share = 0.9 if softly else 0.7
+    message, field = random.choice(
+        trees if random.random() < share and trees else places
+    )
     repeated = _is_repeated(field)
     name = field.name
-    if random.random() < 0.1:
+    if not softly and random.random() < 0.1:
         message.ClearField(name)
         return
     if field.message_type is not None:
@@ -192,10 +249,13 @@ def _change_message(random: Random, model: Any) -> None:
         return
     values = list(getattr(message, name)) if repeated else [getattr(message, name)]
     if not repeated:
-        values[0] = _like(random, field, values[0])
+        values[0] = _like(random, field, values[0], softly)
         setattr(message, name, values[0])
         return
-    mutate.numbers(random, values, lambda r, near=None: _like(r, field, near))
+    if softly:
+        mutate.gentle(random, values, lambda r, old, n: _near(r, field, old, n))
+    else:
+        mutate.numbers(random, values, lambda r, near=None: _like(r, field, near))
     del getattr(message, name)[:]
     getattr(message, name).extend([_fit(field, v) for v in values])
 
@@ -214,8 +274,27 @@ def _fields(message: Any) -> Any:
                 yield from _fields(part)
 
 
-def _like(random: Random, field: Any, near: Any) -> Any:
+def _like(random: Random, field: Any, near: Any, softly: bool = False) -> Any:
+    if softly:
+        return _near(random, field, near, 4)
     return _fit(field, mutate.value(random, near))
+
+
+#: Names that attributes of trees may have in place of each other.
+_NAMES = (
+    *(b"BRANCH_LEQ", b"BRANCH_LT", b"BRANCH_GTE", b"BRANCH_GT", b"BRANCH_EQ"),
+    *(b"BRANCH_NEQ", b"LEAF", b"NONE", b"SOFTMAX", b"LOGISTIC", b"SOFTMAX_ZERO"),
+    *(b"PROBIT", b"SUM", b"AVERAGE", b"MIN", b"MAX"),
+)
+
+
+def _near(random: Random, field: Any, old: Any, n: int) -> Any:
+    if isinstance(old, bytes):
+        return random.choice(_NAMES)
+    if isinstance(old, float) and random.random() < 0.02:
+        return random.choice((float("nan"), float("inf"), -float("inf")))
+    found = mutate.near(random, old, n)
+    return found if isinstance(found, float) else _fit(field, found)
 
 
 def _fit(field: Any, value: Any) -> Any:
@@ -244,24 +323,35 @@ def _fit(field: Any, value: Any) -> Any:
 
 
 def _container(random: Random, content: bytes) -> bytes:
-    """Change the manifest or an array, and every digest to fit, as a forger would."""
+    """Change the manifest or an array, and most often every digest to fit.
+
+    That is what a forger would do; where a digest stays as it was, nothing but the
+    model that was saved may be read.
+    """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
+        comment = archive.comment
     manifest = json.loads(parts.pop("manifest.json"))
+    fits = random.random() < 0.85
     if random.random() < 0.5:
-        changed = mutate.document(random, manifest)
+        manifest = mutate.document(random, manifest)
     else:
-        changed = manifest
         name = random.choice(sorted(manifest["arrays"]))
-        _change_array(random, manifest["arrays"], parts, name)
-    text = mutate.as_text(changed)
-    digest = hashlib.sha256(text).hexdigest().encode()
+        changed = dict(manifest["arrays"][name])
+        _change_array(random, changed, parts, name)
+        if random.random() < 0.3:
+            _change_header(random, changed, parts, name)
+        if fits:
+            manifest["arrays"][name] = changed
+    text = mutate.as_text(manifest)
+    if fits:
+        comment = b"skforge " + hashlib.sha256(text).hexdigest().encode()
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("manifest.json", text)
         for name, payload in parts.items():
             archive.writestr(name, payload)
-        archive.comment = b"skforge " + digest
+        archive.comment = comment
     return made.getvalue()
 
 
@@ -271,7 +361,10 @@ def _change_array(
     member = f"arrays/{name}.npy"
     array = npy.read_array(io.BytesIO(parts[member]), allow_pickle=False)
     values = array.ravel().tolist()
-    mutate.numbers(random, values)
+    if random.random() < mutate.GENTLE:
+        mutate.gentle(random, values)
+    else:
+        mutate.numbers(random, values)
     kind = random.choice((array.dtype, array.dtype, array.dtype, np.dtype("<i8")))
     try:
         with np.errstate(all="ignore"):
@@ -286,8 +379,54 @@ def _change_array(
     buffer = io.BytesIO()
     npy.write_array(buffer, np.ascontiguousarray(changed), allow_pickle=False)
     parts[member] = buffer.getvalue()
-    described[name] = {
-        "dtype": changed.dtype.str,
-        "shape": list(changed.shape),
-        "sha256": hashlib.sha256(parts[member]).hexdigest(),
-    }
+    described.update(
+        dtype=changed.dtype.str,
+        shape=list(changed.shape),
+        sha256=hashlib.sha256(parts[member]).hexdigest(),
+    )
+
+
+_HEADERS = (
+    *("", "{", "(" * 1500, "[" * 4000, "-" * 3000, "{'descr': '<f4'}", "\0", "'" * 3),
+    *("{'descr': %s, 'fortran_order': False, 'shape': (3,), }", "1" * 3900),
+    *("{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", "{'a': 1}" * 9),
+    *("{'descr': '<f4', 'fortran_order': %s, 'shape': (2,), }", "().__class__", "ß"),
+)
+_WORDS = (
+    *("[('a', '<f4')]", "'|O'", "'<f4', 'x'", "None", "{}", "'V99999999999'", "b''"),
+    *("(999999999999999,)", "(-1,)", "(10**9,)", "(True,)", "(1e9,)", "3", "((3,),)"),
+    *("'<M8[s]'", "'<f4,' * 99", "9" * 3000, "'<f3'", "'S0'", "(2,) * 40", "'>f4'"),
+)
+
+
+def _change_header(
+    random: Random, described: dict[str, Any], parts: dict[str, bytes], name: str
+) -> None:
+    """Put another header before an array's values; its digest is made to fit."""
+    member = f"arrays/{name}.npy"
+    payload = parts[member]
+    (length,) = struct.unpack("<H", payload[8:10])
+    header, data = payload[10 : 10 + length], payload[10 + length :]
+    if random.random() < 0.3:
+        header = mutate.raw(random, header)
+    else:
+        header = random.choice(_HEADERS).replace("%s", random.choice(_WORDS)).encode()
+    size = len(header) if random.random() < 0.8 else random.randrange(65536)
+    magic = payload[:6] + random.choice((payload[6:8], payload[6:8], b"\2\0", b"\3\0"))
+    parts[member] = magic + struct.pack("<H", size) + header + data
+    described["sha256"] = hashlib.sha256(parts[member]).hexdigest()
+
+
+# ------------------------------------------------------------ tuning records
+
+
+def _records(random: Random, content: bytes) -> bytes:
+    """Change one line."""
+    lines = content.splitlines()
+    at = random.randrange(len(lines))
+    if random.random() < 0.2:
+        lines[at] = mutate.raw(random, lines[at]).replace(b"\n", b" ")
+    else:
+        changed = mutate.as_text(mutate.document(random, json.loads(lines[at])))
+        lines[at] = changed
+    return b"\n".join(lines) + b"\n"

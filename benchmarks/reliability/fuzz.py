@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.reliability.formats import FORMATS, mutant
+from benchmarks.reliability.oracle import LIBRARIES
 from benchmarks.reliability.rows import Row
 from benchmarks.reliability.seeds import make_seeds
 
@@ -34,6 +35,8 @@ WORKER = (sys.executable, "-m", "benchmarks.reliability.fuzz_worker")
 class _Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     lost: dict[str, list[int]] = field(default_factory=dict)
+    #: Numbers of the first files of each class of disagreement.
+    examples: dict[str, list[int]] = field(default_factory=dict)
     slowest: tuple[float, int] = (0.0, -1)  # seconds, number of the file
     most_kb: tuple[int, int] = (0, -1)
     tried: int = 0
@@ -47,6 +50,10 @@ class _Tally:
             self.most_kb = max(self.most_kb, (kb, number))
             if kind == "lost":
                 self.lost.setdefault(what, []).append(number)
+            elif kind in ("differ", "library"):
+                first = self.examples.setdefault(what, [])
+                if len(first) < 3:
+                    first.append(number)
 
 
 def run(n_files: int, seeds: Path, workers: int, first: int = 0) -> list[Row]:
@@ -71,22 +78,36 @@ def run(n_files: int, seeds: Path, workers: int, first: int = 0) -> list[Row]:
 
 
 def _row(kind: str, tally: _Tally) -> Row:
-    refused = sum(n for what, n in tally.outcomes.items() if what[:7] == "refused")
-    read = sum(n for what, n in tally.outcomes.items() if what[:4] == "read")
+    counts: Counter[str] = Counter()
+    for what, n in tally.outcomes.items():
+        counts[what.partition(" ")[0]] += n
     compiled = tally.outcomes["read compiled"]
     lost = [
         f"{what} ({len(numbers)} files, such as {numbers[0]})"
         for what, numbers in sorted(tally.lost.items())
     ]
-    row = Row("fuzzing", f"changed {kind} files", tally.tried, refused + read, lost)
+    survived = tally.tried - counts["lost"]
+    row = Row("fuzzing", f"changed {kind} files", tally.tried, survived, lost)
     seconds, kb = tally.slowest[0], tally.most_kb[0]
+    lenient = sum(n for w, n in tally.outcomes.items() if "differ skforge reads" in w)
+    stricter = counts["differ"] - lenient
+    if kind in LIBRARIES:
+        words = (
+            f"{counts['read']:,} read by both, every bit the library's, {compiled:,} "
+            f"of these compiled too; {counts['refused']:,} refused by both, "
+            f"{stricter:,} by skforge alone, {lenient:,} by the library alone, which "
+            "crashed on "
+            f"{counts['library']:,}"
+        )
+    else:
+        words = f"{counts['refused']:,} refused by our errors, {counts['read']:,} read"
     row.notes = (
-        f"{refused:,} refused by our errors, {read:,} read and walked, {compiled:,} of "
-        f"these compiled and compared; one took {seconds:.2f} s of CPU at most, "
-        f"and {kb / 1024:.0f} MB of memory"
+        f"{words}; one took {seconds:.2f} s of CPU at most, and {kb / 1024:.0f} MB of "
+        "memory"
     )
     row.facts = {
-        "outcomes": dict(tally.outcomes),
+        "outcomes": dict(tally.outcomes.most_common()),
+        "examples": tally.examples,
         "slowest": {"seconds": tally.slowest[0], "file": tally.slowest[1]},
         "most_memory": {"kb": tally.most_kb[0], "file": tally.most_kb[1]},
     }

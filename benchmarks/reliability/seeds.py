@@ -24,6 +24,8 @@ def make_seeds(folder: Path) -> None:
         (folder / "sets-5.onnx").write_bytes(_tree_ensemble())
     if not (folder / "frame.txt").exists():
         _from_wrappers(folder)
+    if not (folder / "records.jsonl").exists():
+        (folder / "records.jsonl").write_text(_records(), encoding="utf-8")
 
 
 def rows(n: int = 200, n_features: int = 4, seed: int = 0) -> tuple[Any, Any]:
@@ -95,6 +97,32 @@ def _from_wrappers(folder: Path) -> None:
         named.save_model(folder / f"frame.{ending}")
     light = LGBMRegressor(verbose=-1, min_child_samples=2, **options)
     light.fit(frame, X[:, 0]).booster_.save_model(folder / "frame.txt")
+
+
+def _records() -> str:
+    """Return tuning records of several searches, two of them for one key."""
+    from skforge.compiler.target import Target
+    from skforge.tuning.records import Record, RecordKey
+
+    forest = searched_forest()
+    target = Target.x86_64("v3")
+    ranges = {(1, 9): 1, (10, None): 512}
+    asked = (None, ranges, {(1, 1): 1}, None)
+    lines = []
+    for number, one in enumerate(asked):
+        key = RecordKey.of(forest, target, "exact", 1 + number % 3, one)
+        table = {(1, 9): Schedule(), (10, None): QUICK}
+        made = Record(key, table, "heuristic", number != 1, 0.5 + number, "a machine")
+        lines.append(made.to_line())
+    return "".join(lines)
+
+
+def searched_forest() -> Any:
+    """Return the forest that the tuning records are of."""
+    from sklearn.tree import DecisionTreeRegressor
+
+    X, y = rows()
+    return skforge.load_forest(DecisionTreeRegressor(max_depth=3).fit(X, y))
 
 
 def _tree_ensemble() -> bytes:

@@ -7,6 +7,10 @@ same as the largest of these. The forest is stored as arrays and run by skforge.
 
 from __future__ import annotations
 
+import os
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -17,12 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._npy import plain_array
 from skforge.compiler.default_schedule import walking_schedules
 from skforge.compiler.forest import Forest
 from skforge.compiler.module import CompiledModule, compile_forest
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidModelError
+from skforge.exceptions import InvalidModelError, shortened
 from skforge.tuning.features import NAMES, Featured, Setting, featurize
 
 Array = NDArray[np.float64]
@@ -91,13 +96,14 @@ class CostModel:
     def load(cls, path: str | PathLike[str]) -> CostModel:
         """Read a model; nothing but arrays is in the file."""
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in (*STORED, "names")}
-                named = zip(file["fact_names"], file["facts"], strict=True)
-                facts = {str(name): float(value) for name, value in named}
+            arrays = _arrays_of(Path(path))
+            named = zip(arrays["fact_names"], arrays["facts"], strict=True)
+            facts = {str(name): float(value) for name, value in named}
             return cls(_forest_of(arrays), facts, map(str, arrays["names"]))
-        except (KeyError, ValueError, EOFError) as error:
-            raise InvalidModelError(f"{path} holds no cost model: {error}") from error
+        except _DAMAGE as error:
+            raise InvalidModelError(
+                f"{os.fspath(path)} holds no cost model: {shortened(str(error))}"
+            ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model, compressed."""
@@ -133,6 +139,33 @@ class CostModel:
             self._module = compiled(self.forest)
         error = self._module.predict_raw(featured.matrix).reshape(-1)
         return np.asarray(featured.log_estimate + error)
+
+
+#: Most bytes of one array, once it is no longer compressed; the shipped ones have 2 MB.
+_ARRAY_BYTES = 64 << 20
+
+# What zipfile and arrays of another shape or type raise.
+_DAMAGE = (
+    *(OSError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError),
+    *(NotImplementedError, OverflowError, RuntimeError, ValueError, TypeError),
+)
+
+
+def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file; each size is checked before it is unpacked."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no regular file")
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        for name in (*STORED, "names", "fact_names", "facts"):
+            info = archive.getinfo(f"{name}.npy")
+            if info.file_size > _ARRAY_BYTES:
+                raise ValueError(f"its array {name!r} is larger than any model's")
+            array = plain_array(archive.read(info))
+            if array is None:
+                raise ValueError(f"its array {name!r} is damaged")
+            arrays[name] = array
+    return arrays
 
 
 @lru_cache(maxsize=1)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import stat
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +26,9 @@ from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, ScheduleError, TuningWarning
+from skforge.exceptions import InvalidInputError, TuningWarning
+
+T = TypeVar("T")
 
 VERSION = 1
 
@@ -158,33 +163,77 @@ class Record:
     def from_line(cls, line: str) -> Record | None:
         """Return the record of a line; None if it is damaged or of another version."""
         try:
-            content = json.loads(line)
-            if content["record"] != VERSION:
-                return None
-            key = RecordKey(
-                str(content["forest"]),
-                str(content["target"]),
-                str(content["reduction"]),
-                int(content["n_threads"]),
-                tuple(((a, b), n) for (a, b), n in content["ranges"]),
-                str(content["version"]),
-            )
-            table = {
-                (first, last): Schedule.from_json(json.dumps(text))
-                for first, last, text in content["table"]
-            }
-            if not table:
+            content = json.loads(line, parse_constant=_no_number)
+            if not isinstance(content, dict) or content.get("record") != VERSION:
                 return None
             return cls(
-                key,
-                table,
-                str(content["strategy"]),
-                bool(content["complete"]),
-                float(content["seconds"]),
-                str(content["machine"]),
+                RecordKey(
+                    _as(str, content["forest"]),
+                    _as(str, content["target"]),
+                    _as(str, content["reduction"]),
+                    _whole(content["n_threads"]),
+                    tuple(
+                        (_range(first, last), None if n is None else _whole(n))
+                        for (first, last), n in content["ranges"]
+                    ),
+                    _as(str, content["version"]),
+                ),
+                _table(content["table"]),
+                _as(str, content["strategy"]),
+                _as(bool, content["complete"]),
+                _seconds(content["seconds"]),
+                _as(str, content["machine"]),
             )
-        except (ValueError, TypeError, KeyError, ScheduleError, AttributeError):
-            return None
+        except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
+            return None  # ScheduleError is a ValueError
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _as(kind: type[T], value: Any) -> T:
+    """Return a value of a type; nothing is converted, for nothing is meant by it."""
+    if type(value) is not kind:
+        raise ValueError(f"{value!r:.60} is no {kind.__name__}")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not 1 <= _as(int, value) < 1 << 63:
+        raise ValueError(f"{value} is no count")
+    return int(value)
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value) if type(value) in (int, float) else math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError("no seconds")
+    return seconds
+
+
+def _range(first: Any, last: Any) -> BatchRange:
+    begin = _as(int, first) and _whole(first)  # 0 is a batch size, too
+    end = None if last is None else _whole(last)
+    if end is not None and end < begin:
+        raise ValueError("a range that ends before it begins")
+    return begin, end
+
+
+def _table(lines: Any) -> dict[BatchRange, Schedule]:
+    """Return schedules by ranges of batch sizes that do not overlap; at least one."""
+    table = {}
+    for first, last, content in _as(list, lines):
+        schedule = Schedule.from_json(json.dumps(content))
+        hash(schedule)  # arguments that are lists or objects are found here
+        table[_range(first, last)] = schedule
+    ranges = sorted(table, key=lambda batch: batch[0])
+    if len(table) != len(lines) or not table:
+        raise ValueError("no ranges, or one of them twice")
+    for (_, last), (first, _) in pairwise(ranges):
+        if last is None or last >= first:
+            raise ValueError("ranges overlap")
+    return table
 
 
 class TuningRecords:
@@ -225,13 +274,17 @@ class TuningRecords:
         Warns
         -----
         TuningWarning
-            If there were such lines.
+            Once, with the numbers of such lines.
         """
         records, damaged = self._read()
         if damaged:
+            first = ", ".join(map(str, damaged[:5]))
+            more = f" and {len(damaged) - 5} more" if len(damaged) > 5 else ""
+            where = (
+                f"line {first} is" if len(damaged) == 1 else f"lines {first}{more} are"
+            )
             warnings.warn(
-                f"{self.path} has {damaged} line(s) that are no records of this "
-                "version; they are left out.",
+                f"{self.path}: {where} no record of this version, and left out.",
                 TuningWarning,
                 stacklevel=2,
             )
@@ -241,12 +294,22 @@ class TuningRecords:
         """Return the number of records that can be read."""
         return len(self._read()[0])
 
-    def find(self, key: RecordKey) -> Record | None:
-        """Return the record to start from: the latest complete one, or the latest."""
+    def find(
+        self, key: RecordKey, usable: Callable[[Record], bool] | None = None
+    ) -> Record | None:
+        """Return the record to start from: the latest complete one, or the latest.
+
+        Parameters
+        ----------
+        key : RecordKey
+            What it is to hold for.
+        usable : callable, default=None
+            Says of a record of this key whether it will do; None takes any.
+        """
         found = None
         for record in self:
             better = record.complete or found is None or not found.complete
-            if record.key == key and better:
+            if record.key == key and better and (usable is None or usable(record)):
                 found = record
         return found
 
@@ -254,6 +317,7 @@ class TuningRecords:
         """Append records, all at once or none."""
         if not records:
             return
+        self._check_file()
         text = "".join(record.to_line() for record in records).encode()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+b") as file, _locked(file):
@@ -295,19 +359,37 @@ class TuningRecords:
         self.add(*new)
         return len(new)
 
-    def _read(self) -> tuple[list[Record], int]:
+    def _read(self) -> tuple[list[Record], list[int]]:
+        """Return the records, and the numbers of the lines that are none."""
+        self._check_file()
         try:
-            text = self.path.read_bytes().decode("utf-8", "replace")
+            content = self.path.read_bytes()
         except FileNotFoundError:
-            return [], 0
+            return [], []
         except OSError as error:
             raise InvalidInputError(
                 f"the records {self.path} cannot be read: {error.strerror}."
             ) from error
-        lines = [line for line in text.split("\n") if line.strip()]
-        read = [Record.from_line(line) for line in lines]
-        good = [record for record in read if record is not None]
-        return good, len(read) - len(good)
+        good, damaged = [], []
+        for number, line in enumerate(content.split(b"\n"), 1):
+            try:
+                record = Record.from_line(line.decode())
+            except UnicodeDecodeError:
+                record = None
+            if record is not None:
+                good.append(record)
+            elif line.strip():
+                damaged.append(number)
+        return good, damaged
+
+    def _check_file(self) -> None:
+        """Refuse what is there and no file: to open a pipe would wait for ever."""
+        with suppress(OSError):
+            if not stat.S_ISREG(os.stat(self.path).st_mode):
+                raise InvalidInputError(
+                    f"the records {self.path} are no regular file; name one, or a new "
+                    "one."
+                )
 
 
 @contextmanager

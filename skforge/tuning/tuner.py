@@ -16,6 +16,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.forest_leaves import leaf_finder
 from skforge.compiler.ir.hir import Reduction
 from skforge.compiler.module_targets import default_table
+from skforge.compiler.representations import base as representations
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (
@@ -138,7 +139,7 @@ class Tuner:
         check_space(space)
         records = as_records(self.records)
         key = RecordKey.of(forest, machine, reduction, threads, ranges)
-        kept = None if records is None else records.find(key)
+        kept = None if records is None else _kept(records, key, forest, ranges)
         if kept is not None:
             return _recalled(kept, str(machine), reduction, threads)
         given = self.budget if budget is None else budget
@@ -211,16 +212,23 @@ class Tuner:
             )
         _check_anything_legal(result)
         if records is not None and any(t.usable for t in result.trials):
-            records.add(
-                Record(
-                    key,
-                    dict(result.table),
-                    result.strategy,
-                    result.complete,
-                    result.seconds,
-                    result.target,
-                )
+            made = Record(
+                key,
+                dict(result.table),
+                result.strategy,
+                result.complete,
+                result.seconds,
+                result.target,
             )
+            try:
+                records.add(made)
+            except OSError as error:  # the search is done, and holds without the file
+                warnings.warn(
+                    f"the search is not recorded: {records.path} cannot be written "
+                    f"({error.strerror or error}).",
+                    TuningWarning,
+                    stacklevel=2,
+                )
         return result
 
     def _predicted(
@@ -260,6 +268,58 @@ def _first(
             continue
         return candidate.schedule
     return plan.default
+
+
+def _kept(
+    records: TuningRecords,
+    key: RecordKey,
+    forest: Forest,
+    ranges: Mapping[BatchRange, int] | None,
+) -> Record | None:
+    """Return the record of an earlier search; those that cannot be used are named."""
+    reasons: list[str] = []
+
+    def usable(record: Record) -> bool:
+        reason = _unusable(record, forest, ranges)
+        if reason:
+            reasons.append(reason)
+        return not reason
+
+    found = records.find(key, usable)
+    if reasons and found is None:
+        warnings.warn(
+            f"{len(reasons)} record(s) in {records.path} cannot be used for this "
+            f"forest: {reasons[-1]}.",
+            TuningWarning,
+            stacklevel=3,
+        )
+    return found
+
+
+def _unusable(
+    kept: Record, forest: Forest, ranges: Mapping[BatchRange, int] | None
+) -> str:
+    """Return why a record's schedules do not fit; nothing if they do."""
+    wanted = [(1, None)] if ranges is None else sorted(ranges, key=lambda r: r[0])
+    if _joined(sorted(kept.table, key=lambda r: r[0])) != _joined(wanted):
+        return "its batch sizes are not those that were asked for"
+    for schedule in kept.table.values():
+        try:
+            representations.get(schedule.loop_nest(forest).representation)
+        except ScheduleError as error:
+            return error.why.rstrip(".")
+    return ""
+
+
+def _joined(ranges: Sequence[BatchRange]) -> list[BatchRange]:
+    """Return sorted ranges, those that follow on each other as one."""
+    made: list[BatchRange] = []
+    for first, last in ranges:
+        if made and made[-1][1] == first - 1:
+            made[-1] = made[-1][0], last
+        else:
+            made.append((first, last))
+    return made
 
 
 def _recalled(kept: Record, machine: str, reduction: str, threads: int) -> TuningResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
 import skforge
-from skforge import Schedule, compile_forest, load_forest
+from skforge import Schedule, _config, compile_forest, load_forest
 from skforge.compiler.backends import llvm_jit, object_cache
 from skforge.compiler.backends.llvm_jit import call, compile_functions
 from skforge.compiler.target import Target
@@ -150,10 +151,32 @@ def test_texts_are_told_apart_where_they_are_joined():
     assert object_cache.key_of(["a"]) != object_cache.key_of(["a", ""])
 
 
-@pytest.mark.parametrize("value", ["off", "OFF", "0", "no", "false"])
+@pytest.mark.parametrize(
+    "value", ["off", "OFF", "0", "no", "false", " off ", "disabled", "none"]
+)
 def test_it_can_be_switched_off(value, folder, compiled, monkeypatch):
     monkeypatch.setenv("SKFORGE_CACHE", value)
     assert [added(1), added(1)] == [101, 101]
+    assert len(compiled) == 2
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("value", ["", " ", "on", "1", "Yes", "true", "enabled"])
+def test_it_is_on_otherwise(value, folder, monkeypatch):
+    monkeypatch.setenv("SKFORGE_CACHE", value)
+    added(1)
+    assert len(objects(folder)) == 1
+
+
+def test_what_is_neither_on_nor_off_is_said(folder, compiled, monkeypatch):
+    monkeypatch.setattr(_config, "_WARNED", set())
+    monkeypatch.setenv("SKFORGE_CACHE", "/some/folder")
+    with pytest.warns(UserWarning) as said:
+        assert [added(1), added(1)] == [101, 101]
+    assert [str(one.message) for one in said] == [
+        "SKFORGE_CACHE is '/some/folder', which is not on or off; it is taken for off; "
+        "SKFORGE_CACHE_DIR moves the cache."
+    ]
     assert len(compiled) == 2
     assert not folder.exists()
 
@@ -196,6 +219,43 @@ def test_no_damaged_byte_reaches_the_loader(folder, compiled):
     assert added(1) == 101  # compiled, and written again
     assert path.read_bytes() == whole
     assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("junk", [b"junk", b"\x7fELF" + bytes(200), b"\0" * 5000])
+def test_junk_under_a_right_digest_is_compiled_anew(junk, folder, compiled):
+    added(1)
+    (path,) = objects(folder)
+    whole = path.read_bytes()
+    object_cache.store(path.name, junk)
+    assert object_cache.find(path.name) == junk
+    assert added(1) == 101
+    assert path.read_bytes() == whole
+    assert len(compiled) == 2
+
+
+@posix
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "device"])
+def test_what_is_no_file_is_not_waited_for(kind, folder, compiled):
+    added(1)
+    (path,) = objects(folder)
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        here = os.open(folder, os.O_RDONLY)  # names of sockets are short
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(f"/proc/self/fd/{here}/{path.name}")
+        os.close(here)
+    before = len(os.listdir("/proc/self/fd"))
+    assert object_cache.find(path.name) is None
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert added(1) == 101
+    assert len(compiled) == 2
+    assert path.is_file() == (kind != "folder")  # replaced, where that can be
 
 
 def test_an_object_under_another_name_is_not_used(folder):

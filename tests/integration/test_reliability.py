@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import doctest
+import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -19,6 +22,8 @@ PARTS = (
     "formats",
     "fuzz",
     "fuzz_worker",
+    "oracle",
+    "records_check",
     "rows",
     "seeds",
     "soak",
@@ -61,21 +66,119 @@ def test_examples_in_the_modules(parts):
 
 # ------------------------------------------------------------ fuzzing
 
-KINDS = ("XGBoost JSON", "XGBoost UBJSON", "LightGBM text", "ONNX", ".skforge")
+LIBRARIES = ("XGBoost JSON", "XGBoost UBJSON", "LightGBM text", "ONNX")
+KINDS = (*LIBRARIES, ".skforge", "tuning record")
+
+
+@contextmanager
+def oracle_of(kind, parts, seeds):
+    """Give the library that judges a kind of file; None if there is none."""
+    if kind not in LIBRARIES:
+        yield None
+        return
+    if kind == "ONNX":
+        pytest.importorskip("onnxruntime")
+    oracle = parts["oracle"].Oracle(kind, parts["formats"].files(kind, seeds)[0])
+    yield oracle
+    oracle.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_changed_files_end_in_our_errors(kind, parts, seeds, tmp_path):
+def test_changed_files_are_predicted_as_their_library_does(
+    kind, parts, seeds, tmp_path
+):
     assert set(KINDS) == set(parts["formats"].FORMATS)
+    assert set(LIBRARIES) == set(parts["oracle"].LIBRARIES)
     path = tmp_path / f"mutant{parts['formats'].FORMATS[kind]}"
-    ended = {"refused": 0, "read": 0}
-    with np.errstate(all="ignore"):
-        for number in range(80):
+    ended = Counter()
+    with oracle_of(kind, parts, seeds) as oracle, np.errstate(all="ignore"):
+        for number in range(60):
             path.write_bytes(parts["formats"].mutant(kind, number, seeds))
-            outcome, what = parts["fuzz_worker"].attempt(path, Random(number))
-            assert outcome != "lost", (number, what)
-            ended[outcome] += 1
-    assert min(ended.values()) > 3
+            found = parts["fuzz_worker"].attempt(path, Random(number), oracle, seeds)
+            assert found[0] != "lost", (number, found)
+            ended[found[0]] += 1
+    assert min(60 - ended["read"], ended["read"]) > 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_good_files_are_read_by_both(kind, parts, seeds, tmp_path):
+    formats, worker = parts["formats"], parts["fuzz_worker"]
+    files = formats.files(kind, seeds)[-6:]
+    with oracle_of(kind, parts, seeds) as oracle, np.errstate(all="ignore"):
+        for file in files:
+            found = worker.attempt(file, Random(1), oracle, seeds)
+            assert found[0] == "read", (file.name, found)
+
+
+@pytest.mark.parametrize("kind", LIBRARIES)
+def test_other_bits_than_the_library_s_are_lost(kind, parts, seeds, monkeypatch):
+    worker = parts["fuzz_worker"]
+    file = parts["formats"].files(kind, seeds)[-1]
+    real = worker.reference_raw
+    monkeypatch.setattr(worker, "reference_raw", lambda *a: np.nextafter(real(*a), 9))
+    with oracle_of(kind, parts, seeds) as oracle:
+        outcome, what = worker.attempt(file, Random(1), oracle, seeds)
+    assert outcome == "lost"
+    assert what.startswith("wrong: ")
+
+
+def test_what_only_one_reads_is_a_class_of_its_own(parts, seeds, tmp_path):
+    worker = parts["fuzz_worker"]
+    good = parts["formats"].files("LightGBM text", seeds)[-1]
+    path = tmp_path / "mutant.txt"
+    with oracle_of("LightGBM text", parts, seeds) as oracle:
+        path.write_text(good.read_text().replace("\nversion=v4", "\nversion=v4\nnew=1"))
+        outcome, what = worker.attempt(path, Random(1), oracle, seeds)
+        assert (outcome, what[:47]) == (
+            "differ",
+            "skforge refuses what it reads: UnsupportedModel",
+        )
+        path.write_text(
+            good.read_text().replace("feature_infos=", "feature_infos=[0:1] ")
+        )
+        outcome, what = worker.attempt(path, Random(1), oracle, seeds)
+        assert (outcome, what[:30]) == ("differ", "skforge reads what it refuses:")
+
+
+def test_a_library_that_crashes_or_hangs_ends_nothing(parts, monkeypatch, tmp_path):
+    """What answers is a child; its end is an answer, and another child goes on."""
+    code = (
+        "import os, sys, time\n"
+        "from benchmarks.reliability import oracle\n"
+        "oracle.SECONDS = 1\n"
+        "def read(path):\n"
+        "    if path == 'abort': os.abort()\n"
+        "    if path == 'sleep': time.sleep(60)\n"
+        "    if path == 'refuse': raise ValueError('no model')\n"
+        "    return path, oracle.Answer('read', '', 3)\n"
+        "def predict(model, rows):\n"
+        "    return {'raw': rows + len(model)}\n"
+        "oracle.LIBRARIES['toy'] = lambda: (read, predict)\n"
+        "oracle.main('toy', 'good')\n"
+    )
+    real = subprocess.Popen
+
+    def start(command, **options):
+        return real((sys.executable, "-c", code), **options)
+
+    monkeypatch.setattr(parts["oracle"].subprocess, "Popen", start)
+    toy = parts["oracle"].Oracle("toy", tmp_path)
+    said = []
+    for name in ("good", "abort", "good", "sleep", "refuse", "good"):
+        answer = toy.load(name)
+        said.append((answer.outcome, answer.what))
+    assert said == [
+        ("read", ""),
+        ("crashed", "SIGABRT"),
+        ("read", ""),
+        ("crashed", "hangs"),
+        ("refused", "ValueError: no model"),
+        ("read", ""),
+    ]
+    np.testing.assert_array_equal(toy.predict(np.zeros(2)).outputs["raw"], [4, 4])
+    toy.renew()
+    assert toy.load("good").n_features == 3
+    toy.close()
 
 
 def test_the_same_number_is_the_same_file(parts, seeds):
@@ -90,13 +193,15 @@ def test_the_same_number_is_the_same_file(parts, seeds):
 def test_an_error_of_others_is_lost(parts, seeds, tmp_path, monkeypatch):
     path = tmp_path / "model.json"
     path.write_bytes(b"{}")
-    assert parts["fuzz_worker"].attempt(path, Random(0))[0] == "refused"
 
     def fails(_path):
         raise MemoryError("much")
 
-    monkeypatch.setattr(skforge, "load_forest", fails)
-    outcome, what = parts["fuzz_worker"].attempt(path, Random(0))
+    with oracle_of("XGBoost JSON", parts, seeds) as oracle:
+        attempt = parts["fuzz_worker"].attempt
+        assert attempt(path, Random(0), oracle, seeds)[0] == "refused"
+        monkeypatch.setattr(skforge, "load_forest", fails)
+        outcome, what = attempt(path, Random(0), oracle, seeds)
     assert outcome == "lost"
     assert what.startswith("read: MemoryError in ")
 

@@ -11,7 +11,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV
 
 import skforge
-from skforge import CompiledForest, Schedule
+from skforge import CompiledForest, Schedule, _config
 from skforge.tuning import Random, ScheduleSpace, Tuner, TuningResult
 
 RANDOM = np.random.default_rng(0)
@@ -116,5 +116,34 @@ def test_the_environment_says_how_long_a_search_takes(monkeypatch):
     assert CompiledForest(MODEL).fit(X).tuning_result_.budget == 0.6
     monkeypatch.delenv("SKFORGE_TUNING_SECONDS")
     assert CompiledForest(MODEL).fit(X).tuning_result_.budget == 4.0
+
+
+@pytest.mark.parametrize("text", ["soon", "nan", "inf", "-1"])
+def test_seconds_that_are_none_are_said(text, monkeypatch):
+    monkeypatch.setattr(_config, "_WARNED", set())
+    monkeypatch.setenv("SKFORGE_TUNING_SECONDS", text)
+    with pytest.warns(UserWarning) as said:
+        assert [_config.tuning_seconds(4.0) for _ in range(2)] == [4.0, 4.0]
+    assert [str(one.message) for one in said] == [
+        f"SKFORGE_TUNING_SECONDS is {text!r}, which is not a number of seconds from 0 "
+        "on; it is ignored."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "verify", "graphs"),
+    [
+        ("", False, True),
+        (" OFF ", False, False),
+        ("false", False, False),
+        ("1", True, True),
+        ("on", True, True),
+    ],
+)
+def test_switches_take_the_same_words(text, verify, graphs, monkeypatch):
+    monkeypatch.setenv("SKFORGE_VERIFY", text)
+    monkeypatch.setenv("SKFORGE_GRAPHS", text)
+    assert _config.verify_every_pass() is verify
+    assert _config.gpu_graphs() is graphs
     off = CompiledForest(MODEL, tuning="off", tuning_budget=9.0)
     assert off.fit(X).tuning_result_ is None

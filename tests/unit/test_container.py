@@ -18,6 +18,7 @@ import pytest
 
 from skforge import InvalidModelError, UnsupportedModelError, _container
 from skforge._container import read_container, write_container
+from skforge._npy import plain_array
 
 ARRAYS = {
     "int": np.arange(7, dtype=np.int32),
@@ -232,16 +233,16 @@ def test_descriptions_that_are_none(tmp_path, facts):
         (GOOD, {"shape": [1000]}, "the size of its array 'x' is not as described"),
         (GOOD, {"shape": [1 << 30]}, "the size of its array 'x' is not as described"),
         (npy(np.arange(1000)), {}, "the size of its array 'x' is not as described"),
-        (GOOD + b"more", {}, "its array 'x' is not as described"),
+        (GOOD + b"more", {}, "its array 'x' has an unknown header"),
         (
             npy(np.array([[1, 2], [3, 4]], order="F")),
             {"shape": [2, 2]},
-            "its array 'x' is not as described",
+            "its array 'x' has an unknown header",
         ),
         (
             npy(np.array([1, None, "x"], object), allow_pickle=True),
             {},
-            "its array 'x' is not as described",
+            "its array 'x' has an unknown header",
         ),
         (b"\x93NUMPY\x02\x00" + GOOD[8:], {}, "its array 'x' has an unknown header"),
     ],
@@ -251,6 +252,54 @@ def test_arrays_that_are_not_as_described(tmp_path, payload, facts, reason):
     path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})
     text = refusal(path)
     assert text == f"FILE cannot be loaded: {reason}. Save the model again."
+
+
+FORGED = (
+    *("", "{", "(" * 3000, "[" * 4000, "-" * 3000, "'" * 3, "\0", "{'a': 1}" * 9),
+    *(
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (" + end
+        for end in ("", "3,")
+    ),
+    *(
+        f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
+        for descr, order, shape in (
+            ("'<i8'", "False", "(999999999999999,)"),
+            ("'<i8'", "False", "(-3,)"),
+            ("'<i8'", "False", "(10**9,)"),
+            ("'<i8'", "False", "(" + "9" * 3000 + ",)"),
+            ("'<i8'", "False", "(" + "1, " * 40 + "3)"),
+            ("'<i8'", "True", "(3,)"),
+            ("'<V99999999999'", "False", "(3,)"),
+            ("'<i8,' * 99", "False", "(3,)"),
+            ("'|O'", "False", "(3,)"),
+            ("[('a', '<i8')]", "False", "(3,)"),
+            ("().__class__", "False", "(3,)"),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("header", FORGED)
+def test_forged_headers_of_arrays_are_not_evaluated(tmp_path, header):
+    """NumPy's reader raises TokenError, RecursionError and more on some of these."""
+    length = struct.pack("<H", len(header))
+    payload = GOOD[:8] + length + header.encode() + np.arange(3).tobytes()
+    facts = {**described(GOOD), "sha256": hashlib.sha256(payload).hexdigest()}
+    manifest = {**HEAD, "arrays": {"x": facts}}
+    path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})
+    assert refusal(path) == (
+        "FILE cannot be loaded: its array 'x' has an unknown header. "
+        "Save the model again."
+    )
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(()), np.zeros(0, "u1"), np.ones((2, 3), "<f4"), np.array(["é"])]
+)
+def test_plain_arrays_are_read_as_numpy_reads_them(array):
+    found = plain_array(npy(array))
+    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    assert found.tobytes() == array.tobytes()
 
 
 def test_arrays_beyond_any_memory(tmp_path):

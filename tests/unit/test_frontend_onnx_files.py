@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -499,3 +500,22 @@ def test_damaged_outputs_of_a_forest(changes, text):
     with pytest.raises(InvalidModelError) as error:
         replace(forest, **changes).validate()
     assert str(error.value) == text + DAMAGED
+
+
+@pytest.mark.parametrize("labels", [[1, 0], [0, 0], [0], [0, 1, 2], ["0", "1"]])
+def test_labels_of_a_zipmap_are_the_classifier_s(labels):
+    """onnxruntime's dictionaries have the ZipMap's labels, our columns have none."""
+    path = Path(__file__).parents[1] / "data" / "onnx_models" / "lgb_binary.onnx"
+    model = onnx.load(path)
+    assert load_forest(model).class_labels == (0, 1)
+    (node,) = (node for node in model.graph.node if node.op_type == "ZipMap")
+    del node.attribute[:]
+    kind = "strings" if isinstance(labels[0], str) else "int64s"
+    node.attribute.append(onnx.helper.make_attribute(f"classlabels_{kind}", labels))
+    with pytest.raises(UnsupportedModelError) as error:
+        load_forest(model)
+    said = [one.encode() for one in labels] if kind == "strings" else labels
+    assert str(error.value) == (
+        f"A ZipMap gives the scores the labels {said}, which are not the classifier's "
+        "own, each once; export the model without ZipMap."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -56,6 +57,27 @@ def test_versions_of_python_are_the_same_everywhere():
     assert minors == classified
     assert PROJECT["requires-python"] == f">=3.{minors[0]}"
     assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py3{minors[0]}"
+
+
+def test_pytest_collects_without_what_test_does_not_install(tmp_path):
+    """As CONTRIBUTING says: ``pip install -e '.[test]'`` and ``pytest``."""
+    missing = ("pyspark", "dask", "distributed", "ray")
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules.update(dict.fromkeys({missing!r}))\n"
+    )
+    tests = (ROOT / "tests").rglob("test_distributed*.py")
+    paths = [ROOT / "skforge" / "distributed", *sorted(tests)]
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *map(str, paths)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout
+    assert "skforge/distributed/_artifact.py" in found.stdout
+    assert "error" not in found.stdout.lower()
 
 
 def test_the_citation_is_of_this_version():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
 from dataclasses import replace
 from math import log
 
@@ -385,8 +387,49 @@ def test_files_that_are_no_model_are_refused(tmp_path):
     bad.write_bytes(b"nothing")
     with pytest.raises(InvalidModelError, match="no cost model"):
         CostModel.load(bad)
+    with pytest.raises(InvalidModelError, match=r"no cost model: .*No such file"):
+        CostModel.load(tmp_path / "none.npz")
+    np.save(tmp_path / "array.npy", np.arange(3))
+    with pytest.raises(InvalidModelError, match="no cost model"):
+        CostModel.load(tmp_path / "array.npy")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidModelError, match="no cost model: it is no regular file"):
+        CostModel.load(tmp_path / "pipe")
     with pytest.raises(InvalidModelError, match="other features"):
         CostModel(little_model().forest, names=["one"])
+
+
+def with_left(path, payload):
+    """Replace an array of a cost model's file."""
+    little_model().save(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts["left.npy"] = payload
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("header", ["(" * 3000, "{'descr': '<f8', 'shape': (3,"])
+def test_headers_of_a_cost_model_are_not_evaluated(header, tmp_path):
+    path = tmp_path / "one.npz"
+    head = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    with_left(path, head + header.encode() + b"\0" * 24)
+    with pytest.raises(InvalidModelError) as error:
+        CostModel.load(path)
+    assert str(error.value) == (
+        f"{path} holds no cost model: its array 'left' is damaged"
+    )
+
+
+def test_a_cost_model_is_not_unpacked_beyond_its_bounds(tmp_path):
+    path = tmp_path / "one.npz"
+    with_left(path, b"\0" * ((64 << 20) + 1))
+    with pytest.raises(InvalidModelError) as error:
+        CostModel.load(path)
+    assert str(error.value) == (
+        f"{path} holds no cost model: its array 'left' is larger than any model's"
+    )
 
 
 def test_the_shipped_model_is_small_and_predicts():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -78,9 +80,39 @@ def test_lines_round_trip():
     assert one.to_line().count("\n") == 1
 
 
+def line_with(**changes):
+    """Return the line of a record with other values, without an end."""
+    content = {**json.loads(record().to_line()), **changes}
+    return json.dumps(content, ensure_ascii=False)
+
+
+PLAIN = json.loads(FAST.to_json())
+LISTED = {**PLAIN, "directives": [{**PLAIN["directives"][0], "factor": [7]}]}
+
+
 @pytest.mark.parametrize(
     "line",
-    ["", "{", "[]", "null", '{"record": 1}', '{"record": 99}', "\x00\xff"],
+    [
+        *("", "{", "[]", "null", '{"record": 1}', '{"record": 99}', "\x00\xff"),
+        pytest.param("[" * 200_000, id="deep"),
+        pytest.param(line_with(n_threads=float("inf")), id="infinite threads"),
+        pytest.param(line_with(n_threads=True), id="true threads"),
+        pytest.param(line_with(n_threads=0), id="no threads"),
+        pytest.param(line_with(ranges=[[[1, [2]], 1]]), id="list in ranges"),
+        pytest.param(line_with(ranges=[[[1, 1], [1]]]), id="list for a size"),
+        pytest.param(line_with(ranges=[[[1, 1], float("nan")]]), id="NaN size"),
+        pytest.param(line_with(seconds=float("nan")), id="NaN seconds"),
+        pytest.param(line_with(seconds=10**400), id="no float"),
+        pytest.param(line_with(seconds="1.5"), id="text for seconds"),
+        pytest.param(line_with(forest=["f"]), id="list for a key"),
+        pytest.param(line_with(complete=1), id="number for a truth"),
+        pytest.param(line_with(table=[]), id="no table"),
+        pytest.param(line_with(table=[[5, 2, PLAIN]]), id="backwards"),
+        pytest.param(line_with(table=[[1, 9, PLAIN], [9, None, PLAIN]]), id="overlap"),
+        pytest.param(line_with(table=[[1, None, PLAIN]] * 2), id="a range twice"),
+        pytest.param(line_with(table=[[1, None, LISTED]]), id="list in a directive"),
+        pytest.param(line_with(machine="\xff"), id="no UTF-8"),
+    ],
 )
 def test_damaged_lines_are_left_out(line, tmp_path):
     path = tmp_path / "records.jsonl"
@@ -90,11 +122,79 @@ def test_damaged_lines_are_left_out(line, tmp_path):
         file.write(line)  # and no end of line: the writer died
     records.add(record(2))
     if line:
-        with pytest.warns(TuningWarning, match="1 line.s. that are no records"):
+        with pytest.warns(TuningWarning) as said:
             found = [one.strategy for one in records]
+        assert [str(one.message) for one in said] == [
+            f"{path}: line 2 is no record of this version, and left out."
+        ]
+        with pytest.warns(TuningWarning):
+            assert records.find(record().key).strategy == "strategy 2"
     else:
         found = [one.strategy for one in records]
     assert found == ["strategy 1", "strategy 2"]
+
+
+def test_many_damaged_lines_are_one_warning(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text("{\n" * 8 + record(1).to_line())
+    with pytest.warns(TuningWarning) as said:
+        assert len(list(TuningRecords(path))) == 1
+    assert [str(one.message) for one in said] == [
+        f"{path}: lines 1, 2, 3, 4, 5 and 3 more are no record of this version, and "
+        "left out."
+    ]
+
+
+@pytest.mark.parametrize("damage", ["illegal", "short"])
+def test_a_record_that_cannot_be_used_is_searched_anew(damage, tmp_path):
+    path = tmp_path / "records.jsonl"
+    search(path)
+    content = json.loads(path.read_text())
+    if damage == "illegal":
+        unknown = Schedule().represent("nothing")
+        content["table"][0][2] = json.loads(unknown.to_json())
+        why = 'there is no representation "nothing"'
+    else:
+        content["table"][0][:2] = [3, 4]
+        why = "its batch sizes are not those that were asked for"
+    path.write_text(json.dumps(content) + "\n")
+    with pytest.warns(
+        TuningWarning, match=r"1 record\(s\) in .* cannot be used"
+    ) as said:
+        machine, result = search(path)
+    assert why in str(said[0].message)
+    assert machine.built
+    assert result.table == {(1, 1): FAST}
+    machine, result = search(path)  # the new record; the old one is not asked again
+    assert not machine.built
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes")
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_records_are_a_regular_file(make, tmp_path):
+    path = tmp_path / "records.jsonl"
+    make(path)
+    for act in (lambda r: list(r), lambda r: r.add(record())):
+        with pytest.raises(InvalidInputError) as error:
+            act(TuningRecords(path))
+        assert str(error.value) == (
+            f"the records {path} are no regular file; name one, or a new one."
+        )
+
+
+def test_a_search_that_cannot_be_recorded_is_not_lost(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    path = tmp_path / "r.jsonl"
+    with pytest.warns(TuningWarning) as said:
+        _, result = search(path)
+    assert result.table == {(1, 1): FAST}
+    assert [str(one.message) for one in said] == [
+        f"the search is not recorded: {path} cannot be written (No space left on "
+        "device)."
+    ]
 
 
 def test_another_release_measures_anew(tmp_path):

@@ -16,7 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -298,9 +298,12 @@ def compile_functions(
     with _llvm() as binding:
         key = _object_key(texts, target)
         binary = object_cache.find(key)
-        if binary is None:
-            binary = _object(texts, target)
-            object_cache.store(key, binary)
+        if binary is not None:
+            # A right digest around junk: the object is compiled again, as a damaged one
+            with suppress(CompilerError):
+                return _load(binding, target, names, texts, binary, symbols or {})
+        binary = _object(texts, target)
+        object_cache.store(key, binary)
         return _load(binding, target, names, texts, binary, symbols or {})
 
 

@@ -6,7 +6,8 @@ if its own digest is right, for a damaged object crashes the loader. Machine cod
 another user is never used: neither directories nor files that somebody else owns or
 may write. Whatever goes wrong here, kernels are compiled as without a cache.
 
-``SKFORGE_CACHE=off`` switches it off; ``SKFORGE_CACHE_DIR`` moves it.
+``SKFORGE_CACHE=off`` switches it off; ``SKFORGE_CACHE_DIR`` moves it. Who may write the
+directory can make cached code run: digests detect damage, not forgery.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from skforge._config import cache_switched_on
 
 #: Bytes and files kept; the ones unused for longest go first.
 MOST_BYTES = 256 << 20
@@ -52,9 +55,9 @@ def directory() -> Path | None:
 
     That is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
     """
-    if os.environ.get("SKFORGE_CACHE", "").lower() in ("off", "0", "no", "false"):
+    if not cache_switched_on():
         return None
-    own = os.environ.get("SKFORGE_CACHE_DIR")
+    own = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
     if own:
         return Path(own)
     with contextlib.suppress(RuntimeError):  # there is no home directory
@@ -75,13 +78,21 @@ def find(key: str) -> bytes | None:
         return None
     path = folder / key
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    flags |= getattr(os, "O_NONBLOCK", 0)  # to open a pipe would wait for a writer
     try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            facts = os.fstat(file.fileno())
-            if not (stat.S_ISREG(facts.st_mode) and _is_own(facts)):
+        descriptor = os.open(path, flags)
+        try:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode):
+                _debug("%s is not used: it is no regular file", path)
+                return None
+            if not _is_own(facts):
                 _debug("%s is not used: others may write it", path)
                 return None
-            content = file.read(_OBJECT_BYTES)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                content = file.read(_OBJECT_BYTES)
+        finally:
+            os.close(descriptor)
         if time.time() - facts.st_mtime > _TOUCH:
             with contextlib.suppress(OSError):
                 os.utime(path)

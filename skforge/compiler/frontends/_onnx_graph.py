@@ -74,7 +74,7 @@ def locate(model: Any) -> Place:
                     "for each."
                 )
             found = _check_node(node, version, tensors)
-        elif not _passes(node, graph, tensors):
+        elif not _passes(node, graph, tensors, found):
             raise UnsupportedModelError(
                 f"The node {node.name or node.output[:1] or '?'!r} "
                 f"({node.op_type[:60]}) is no part of a tree ensemble, so the model "
@@ -160,7 +160,7 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
     return node
 
 
-def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor]) -> bool:
+def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -> bool:
     """Tell whether a node passes a known value on, and name what it passes."""
     if not node.input or not node.output:
         return False
@@ -169,6 +169,12 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor]) -> bool:
         return False
     if node.domain == _ML and node.op_type == "ZipMap":
         tensors[node.output[0]] = _Tensor("maps", value.types, None)
+        labels = _class_labels(node)
+        if labels != _class_labels(ensemble) or len({*labels}) != len(labels):
+            raise UnsupportedModelError(
+                f"A ZipMap gives the scores the labels {str(labels)[:60]}, which are "
+                "not the classifier's own, each once; export the model without ZipMap."
+            )
         return value.what == "scores"
     if node.domain not in ("", "ai.onnx"):
         return False
@@ -184,6 +190,15 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor]) -> bool:
         return False
     tensors[node.output[0]] = value
     return True
+
+
+def _class_labels(node: Any) -> list[Any]:
+    """Return the labels of a classifier, or those that a ZipMap gives its columns."""
+    found: list[Any] = []
+    for attribute in node.attribute:
+        if attribute.name in ("classlabels_int64s", "classlabels_strings"):
+            found += [*attribute.ints, *attribute.strings]
+    return found
 
 
 def _keeps_numbers(value: _Tensor, to: int) -> bool:
