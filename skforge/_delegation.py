@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from functools import lru_cache, update_wrapper
@@ -27,7 +26,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.transforms_sklearn import has_method
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 
 #: Attributes of a fitted model whose names do not end in an underscore.
 FITTED = frozenset({"best_iteration", "best_score"})
@@ -283,8 +282,7 @@ def _warn_unused(name: str, y: Any, weight: Any, fit_params: dict[str, Any]) -> 
     unused = ["sample_weight"] if weight is not None else []
     for names in (["y"] if y is not None else [], [*unused, *sorted(fit_params)]):
         if names:
-            warnings.warn(
+            warn(
                 f"The {name} is already fitted, so {', '.join(names)} "
                 f"{'is' if len(names) == 1 else 'are'} ignored; {advice}",
-                stacklevel=5,
             )

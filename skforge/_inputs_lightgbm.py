@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._inputs_frames import FrameColumns, is_category, is_plain, number_dtype
+from skforge._inputs_sparse import most_entries
 from skforge.compiler.forest import Forest
 from skforge.exceptions import InvalidInputError
 
@@ -38,7 +39,7 @@ class LightGBMBoosterSource:
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
         elif type(X).__name__ == "csr_matrix":
-            known = X.dtype in (np.float32, np.float64) and X.has_canonical_format
+            known = X.dtype in (np.float32, np.float64) and most_entries(X) < 2
             if not known or self._warns:
                 return None
         else:

@@ -237,6 +237,11 @@ class StoredSource:
             wanted += f", named {', '.join(names)}, in this order"
         if hasattr(X, "iloc") and any(self._model.forest.category_names):
             wanted += _categories_wanted(X, self._model.forest)
+        if hasattr(X, "tocsr"):
+            wanted += (
+                "; of sparse rows, a csr_matrix of floats with no entry twice (see its "
+                "sum_duplicates)"
+            )
         self._model.refuse(
             f"{method} of these rows ({type(X).__name__}"
             f"{f' of shape {shape}' if shape else ''})",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -30,6 +29,7 @@ from skforge.exceptions import (
     InvalidModelError,
     SkforgeError,
     shortened,
+    warn,
 )
 from skforge.tuning.result import TuningResult
 from skforge.tuning.stored_tuner import tuner_in, tuner_out
@@ -164,12 +164,11 @@ def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
 def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
     written = _get(manifest, "skforge_version", str)
     if written != _version():
-        warnings.warn(
+        warn(
             f"This model was saved by skforge {written} and is loaded by "
             f"{_version()}; predictions are only promised for the same version. "
             "Save it again.",
             InconsistentVersionWarning,
-            stacklevel=4,
         )
     kind = _get(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,7 +57,7 @@ from skforge.compiler.module_auto import AutoModule
 from skforge.compiler.module_targets import resolve_target, stored_target
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InconsistentVersionWarning
+from skforge.exceptions import InconsistentVersionWarning, warn
 from skforge.tuning.result import TuningResult
 from skforge.tuning.strategies import STRATEGIES
 
@@ -612,12 +611,11 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         state = dict(state)
         written = state.pop("_skforge_version", "unknown")
         if written != _version():
-            warnings.warn(
+            warn(
                 f"This CompiledForest was saved by skforge {written} and is loaded by "
                 f"{_version()}; predictions are only promised for the same version. "
                 "Fit it again.",
                 InconsistentVersionWarning,
-                stacklevel=2,
             )
         before = self.__dict__.pop("_predictor", None)
         if before is not None:  # a state for an object that had one

@@ -127,9 +127,7 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     seen.update(problem.known)
     alone = replace(problem, space=ScheduleSpace.cpu(threads=False), known=())
     asked = Learned("top-5", model=strategy.model, name=name)
-    proposed = [
-        c for c in proposals(alone, PROPOSED, asked) if c.schedule not in seen
-    ]
+    proposed = [c for c in proposals(alone, PROPOSED, asked) if c.schedule not in seen]
     seen.update(c.schedule for c in proposed)
     # Defaults of other sizes come first: they are compiled already.
     first = yield Round([*known, *proposed, *fresh(kinds(problem))])

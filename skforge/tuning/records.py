@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, ScheduleError, TuningWarning
+from skforge.exceptions import InvalidInputError, ScheduleError, TuningWarning, warn
 
 VERSION = 1
 
@@ -229,11 +228,10 @@ class TuningRecords:
         """
         records, damaged = self._read()
         if damaged:
-            warnings.warn(
+            warn(
                 f"{self.path} has {damaged} line(s) that are no records of this "
                 "version; they are left out.",
                 TuningWarning,
-                stacklevel=2,
             )
         return iter(records)
 

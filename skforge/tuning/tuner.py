@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from skforge.exceptions import (
     ScheduleError,
     TuningError,
     TuningWarning,
+    warn,
 )
 from skforge.tuning.dispatch import main_size, probe_sizes
 from skforge.tuning.heuristic import Heuristic
@@ -175,11 +175,10 @@ class Tuner:
                 session.run(plans)
             except KeyboardInterrupt:
                 notes.append("interrupted; what follows is the best so far")
-                warnings.warn(
+                warn(
                     "The search for schedules was interrupted; the best so far are "
                     "used.",
                     TuningWarning,
-                    stacklevel=2,
                 )
         complete = session.complete and not notes
         if sample.note:
@@ -201,11 +200,10 @@ class Tuner:
             complete=complete,
         )
         if given is not None and not any(t.usable for t in result.trials):
-            warnings.warn(
+            warn(
                 f"A budget of {given:g} s is too short to measure one schedule; the "
                 "default schedules are used.",
                 TuningWarning,
-                stacklevel=2,
             )
         _check_anything_legal(result)
         if records is not None and any(t.usable for t in result.trials):

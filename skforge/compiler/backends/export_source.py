@@ -234,8 +234,7 @@ def source_text(
         for suffix, c_type in given
     )
     walks = "\n".join(
-        _WALK.format(given=suffix, c_type=c_type, **shared)
-        for suffix, c_type in given
+        _WALK.format(given=suffix, c_type=c_type, **shared) for suffix, c_type in given
     )
     cases = "\n".join(
         f'    case {k}: return "{text}";' for k, text in enumerate(errors)
