@@ -100,7 +100,7 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
         measures nothing. A :class:`skforge.tuning.Tuner` says more: which space, what
         budget, which records.
     tuning_budget : float, default=None
-        Seconds a search may take, compiling included. None takes 2, or 10 on a GPU, or
+        Seconds a search may take, compiling included. None takes 4, or 10 on a GPU, or
         what the environment's ``SKFORGE_TUNING_SECONDS`` says; where that is 0, there
         is no search unless a budget is given.
     batch_sizes : array-like of int, default=None

@@ -51,7 +51,7 @@ class Tuner:
     space : ScheduleSpace, default=None
         Where points come from; None takes the whole space of the target.
     budget : float, default=None
-        Seconds, all batch sizes together and compiling included. None takes 2, or 10
+        Seconds, all batch sizes together and compiling included. None takes 4, or 10
         on a GPU, or what ``SKFORGE_TUNING_SECONDS`` says.
     records : TuningRecords or path, default=None
         Where the choice for a forest of the same shape is looked up, and where what

@@ -44,7 +44,8 @@ def test_results_are_shaped_like_those_of_a_grid_search(search):
     assert n == 4 + len(tried) and 1 <= len(tried) <= 2  # of one row, and of sixteen
     assert all(len(column) == n for column in results.values())
     assert {"param_walk", "param_in_flight", "seconds_1", "score_16"} <= set(results)
-    assert results["params"][0] == {} and results["param_walk"].mask[0]
+    assert results["params"][0] == {"schedule": results["schedule"][0]}
+    assert results["param_walk"].mask[0] and not results["param_schedule"].mask[0]
     assert results["rank_score"][search.best_index_] == 1
     assert results["schedule"][search.best_index_] == search.best_schedule_
     assert search.best_params_ == results["params"][search.best_index_]
