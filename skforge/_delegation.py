@@ -218,21 +218,6 @@ class _Offered:
         return found
 
 
-def visual_block(model: Any, compiled: str | None) -> Any:
-    """Return what notebooks draw: the model, and beside it what was compiled."""
-    try:
-        from sklearn.utils._repr_html.estimator import _VisualBlock
-    except ImportError:  # scikit-learn before 1.8
-        from sklearn.utils._estimator_html_repr import _VisualBlock
-    parts = [model if is_estimator(model) else type(model).__name__]
-    names = [f"estimator: {type(model).__name__}"]
-    if compiled is not None:
-        parts, names = [*parts, compiled], [*names, "compiled"]
-    return _VisualBlock(
-        "parallel", parts, names=names, name_details=[str(part) for part in parts]
-    )
-
-
 def fitted_model(
     wrapper: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
 ) -> Any:

@@ -36,7 +36,6 @@ from skforge._delegation import (
     tags_of,
     unwrap,
     validated,
-    visual_block,
 )
 from skforge._dispatch import (
     Choice,
@@ -46,6 +45,7 @@ from skforge._dispatch import (
     size_ranges,
 )
 from skforge._inputs import read_model
+from skforge._notebook import html_of, visual_block
 from skforge._predictor import Predictor
 from skforge._stored import StoredModel
 from skforge._tuned import searched
@@ -554,16 +554,11 @@ class CompiledForest(MetaEstimatorMixin, BaseEstimator):
 
     def _sk_visual_block_(self) -> Any:
         """Return what notebooks draw: the model, the target and the schedules."""
-        lines = None
-        if self.__sklearn_is_fitted__():
-            named = (
-                (f"{first} rows" if last == first else f"{first}–{last or ''} rows", s)
-                for (first, last), s in sorted(self.schedule_.items())
-            )
-            lines = "\n".join(
-                [f"target: {self.target_.cpu}", *(f"{n}: {s!r}" for n, s in named)]
-            )
-        return visual_block(model_of(self), lines)
+        return visual_block(self)
+
+    def _html_repr(self) -> str:
+        """Return the box that notebooks draw."""
+        return html_of(self)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata goes: to the model's ``fit`` and ``score``.

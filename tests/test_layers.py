@@ -57,6 +57,7 @@ LAYERS = (
         "skforge._entries",
         "skforge._export*",
         "skforge._linker",
+        "skforge._notebook",
         "skforge._stored",
         "skforge._tuned",
         "skforge._container",
