@@ -22,6 +22,7 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
+from skforge.compiler.rows import mistake_in
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 Array = NDArray[Any]
@@ -179,6 +180,8 @@ class ForestSource:
 
     def rows(self, X: Any, method: str) -> Any:
         """Check the names of data frames; the kernels check the rest."""
+        if X is None:  # which the kernels would not get to see
+            raise InvalidInputError(str(mistake_in(X, self._forest.n_features)))
         # Of the sources that have files, XGBoost alone asks for names.
         own = self._forest.source == "xgboost"
         names = self._forest.feature_names if own else None

@@ -37,6 +37,7 @@ from skforge._stored import METHODS, StoredModel, kept_attributes, plain_tags
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
+from skforge.compiler.rows import mistake_in
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
@@ -222,8 +223,12 @@ class StoredSource:
         return np.empty(kept[1], kept[0])
 
     def _decline(self, X: Any, method: str) -> Any:
-        shape: tuple[int, ...] = getattr(X, "shape", ())
         width = self._model.forest.n_features
+        categories = hasattr(X, "iloc") and any(self._model.forest.category_names)
+        why = None if categories else mistake_in(X, width)
+        if why is not None:
+            raise InvalidInputError(why)
+        shape: tuple[int, ...] = getattr(X, "shape", ())
         if len(shape) == 2 and shape[1] != width:
             raise InvalidInputError(
                 f"the model was trained on {width} features, but the rows have "
@@ -235,7 +240,7 @@ class StoredSource:
             wanted += " or NaN"
         if names:
             wanted += f", named {', '.join(names)}, in this order"
-        if hasattr(X, "iloc") and any(self._model.forest.category_names):
+        if categories:
             wanted += _categories_wanted(X, self._model.forest)
         if hasattr(X, "tocsr"):
             wanted += (

@@ -90,8 +90,9 @@ def test_damaged_lines_are_left_out(line, tmp_path):
         file.write(line)  # and no end of line: the writer died
     records.add(record(2))
     if line:
-        with pytest.warns(TuningWarning, match="1 line.s. that are no records"):
+        with pytest.warns(TuningWarning, match="1 line.s. that are no records") as seen:
             found = [one.strategy for one in records]
+        assert [w.filename for w in seen] == [__file__]
     else:
         found = [one.strategy for one in records]
     assert found == ["strategy 1", "strategy 2"]
