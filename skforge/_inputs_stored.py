@@ -224,16 +224,16 @@ class StoredSource:
 
     def _decline(self, X: Any, method: str) -> Any:
         width = self._model.forest.n_features
-        categories = hasattr(X, "iloc") and any(self._model.forest.category_names)
-        why = None if categories else mistake_in(X, width)
-        if why is not None:
-            raise InvalidInputError(why)
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if len(shape) == 2 and shape[1] != width:
             raise InvalidInputError(
                 f"the model was trained on {width} features, but the rows have "
                 f"{shape[1]} columns."
             )
+        categories = hasattr(X, "iloc") and any(self._model.forest.category_names)
+        why = None if categories else mistake_in(X, width)
+        if why is not None:
+            raise InvalidInputError(why)
         names = self._model.rules.get("feature_names")
         wanted = f"{width} columns of finite numbers"
         if self._model.sklearn_tags().input_tags.allow_nan:
