@@ -84,7 +84,7 @@ def most_entries(X: Any) -> int:
     """
     fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)
     if fresh.has_canonical_format:
-        return min(1, fresh.nnz)
+        return min(1, int(fresh.nnz))
     at = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(X.indptr))
     _, counts = np.unique(at * X.shape[1] + X.indices, return_counts=True)
     return int(counts.max(initial=0))
