@@ -1,4 +1,4 @@
-"""The command line: ``python -m skforge demo | bench | tune | inspect | plot | ...``.
+"""The command line: ``skforge demo | bench | tune | inspect | export | plot``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
 file, data file or schedule.

@@ -107,7 +107,7 @@ def result_of(path: Path) -> TuningResult:
     if result is None:
         raise InvalidInputError(
             f"{path.name} has no tuning result: its schedules were not searched. "
-            "python -m skforge tune makes such a file."
+            "skforge tune makes such a file."
         )
     return result
 
@@ -116,7 +116,7 @@ def plot_file(path: Path, kind: str, output: Path) -> None:
     """Draw the tuning result of a saved model to an image file."""
     if not is_own(path):
         raise InvalidInputError(
-            f"{path.name} is no .skforge file; python -m skforge tune makes one."
+            f"{path.name} is no .skforge file; skforge tune makes one."
         )
     if not output.suffix:
         raise InvalidInputError(f"{output} does not end in .png, .svg or .pdf.")

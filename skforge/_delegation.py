@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from functools import lru_cache, update_wrapper
@@ -32,7 +31,7 @@ from skforge.compiler.frontends.base import (
     unwrap,
 )
 from skforge.compiler.transforms_sklearn import has_method
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 
 #: Attributes of a fitted model whose names do not end in an underscore.
 FITTED = frozenset({"best_iteration", "best_score"})
@@ -226,21 +225,6 @@ class _Offered:
         return found
 
 
-def visual_block(model: Any, compiled: str | None) -> Any:
-    """Return what notebooks draw: the model, and beside it what was compiled."""
-    try:
-        from sklearn.utils._repr_html.estimator import _VisualBlock
-    except ImportError:  # scikit-learn before 1.8
-        from sklearn.utils._estimator_html_repr import _VisualBlock
-    parts = [model if is_estimator(model) else type(model).__name__]
-    names = [f"estimator: {type(model).__name__}"]
-    if compiled is not None:
-        parts, names = [*parts, compiled], [*names, "compiled"]
-    return _VisualBlock(
-        "parallel", parts, names=names, name_details=[str(part) for part in parts]
-    )
-
-
 def fitted_model(
     wrapper: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
 ) -> Any:
@@ -306,8 +290,7 @@ def _warn_unused(name: str, y: Any, weight: Any, fit_params: dict[str, Any]) -> 
     unused = ["sample_weight"] if weight is not None else []
     for names in (["y"] if y is not None else [], [*unused, *sorted(fit_params)]):
         if names:
-            warnings.warn(
+            warn(
                 f"The {name} is already fitted, so {', '.join(names)} "
                 f"{'is' if len(names) == 1 else 'are'} ignored; {advice}",
-                stacklevel=5,
             )

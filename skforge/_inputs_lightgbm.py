@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._inputs_sparse import most_entries
 from skforge.compiler.forest import Forest
 from skforge.compiler.module_device import CLASSIFICATION
 from skforge.compiler.rows_frames import (
@@ -47,7 +48,7 @@ class LightGBMBoosterSource:
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
         elif type(X).__name__ == "csr_matrix":
-            known = X.dtype in (np.float32, np.float64) and X.has_canonical_format
+            known = X.dtype in (np.float32, np.float64) and most_entries(X) < 2
             if not known or self._warns:
                 return None
         else:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import config_context, get_config
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from skforge._inputs_sparse import most_entries
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.frontends.sklearn_histogram import model_columns
@@ -212,9 +213,9 @@ class IsolationSource(EnsembleSource):
     _nan_is_fine = _infinity_is_fine = True
 
     def rows(self, X: Any, method: str) -> Any:
-        """Run the estimator's own validation."""
+        """Run the estimator's own validation; put what goes right where NaN is."""
         check_is_fitted(self.estimator)
-        return validate_data(
+        rows = validate_data(
             self.estimator,
             X,
             accept_sparse="csr",
@@ -222,6 +223,19 @@ class IsolationSource(EnsembleSource):
             reset=False,
             ensure_all_finite=False,
         )
+        if not hasattr(rows, "tocsr"):
+            return rows
+        part = rows[:1]  # its trees get parts, of which SciPy may narrow the indices
+        if not part.indices.dtype == part.indptr.dtype == np.dtype(np.intc):
+            return None
+        missing = np.isnan(rows.data)
+        if missing.any():
+            # its trees know of no missing values in sparse rows: these fail `<=`
+            if np.isinf(self._forest.threshold).any():
+                return None
+            rows = rows.copy()
+            rows.data[missing] = np.inf
+        return rows
 
     def _raw(self, rows: Array) -> Any:
         """Return path lengths, which the estimator does not give away."""
@@ -247,18 +261,31 @@ class _OverTreesSource(EnsembleSource):
     def rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; decline what its trees may refuse."""
         X = self._validated(X)
-        sparse = hasattr(X, "tocsr")
         if X.dtype.kind not in "fiub" or X.ndim != 2:
             return None
-        if sparse:
-            X = X.tocsr()
-            if X.indices.dtype != np.int32 or X.indptr.dtype != np.int32:
-                return None
+        if hasattr(X, "tocsr"):
+            return self._sparse(X)
         with np.errstate(over="ignore"):
-            values = (X.data if sparse else X).astype(np.float32, copy=False)
-        if not np.isfinite(values).all() and (sparse or not self._takes(values)):
+            values = X.astype(np.float32, copy=False)
+        if not np.isfinite(values).all() and not self._takes(values):
             return None
-        return X if sparse else values
+        return values
+
+    def _sparse(self, X: Any) -> Any:
+        """Return what each tree's own check makes of sparse rows."""
+        X = X.tocsr()
+        with np.errstate(over="ignore"):
+            # SciPy's cast adds up what a place has; without one, the last entry counts
+            rows = check_array(
+                X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
+            )
+        if not rows.indices.dtype == rows.indptr.dtype == np.dtype(np.intc):
+            return None
+        if not np.isfinite(rows.data).all():
+            return None
+        # the order of three is that of a sort of the columns that a tree has drawn
+        unsure = rows.nnz != X.nnz and most_entries(X) > 2
+        return None if unsure else rows
 
     def _unchecked(self) -> bool:
         return False

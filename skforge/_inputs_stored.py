@@ -34,6 +34,7 @@ from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
 from skforge.compiler.rows import prepare_rows
 from skforge.compiler.rows_frames import FrameColumns, is_pandas, is_table
+from skforge.compiler.rows_mistakes import mistake_in
 from skforge.exceptions import (
     InvalidInputError,
     SourceNeededError,
@@ -223,21 +224,30 @@ class StoredSource:
         return np.empty(kept[1], kept[0])
 
     def _decline(self, X: Any, method: str) -> Any:
-        shape: tuple[int, ...] = getattr(X, "shape", ())
         width = self._model.forest.n_features
+        shape: tuple[int, ...] = getattr(X, "shape", ())
         if len(shape) == 2 and shape[1] != width:
             raise InvalidInputError(
                 f"the model was trained on {width} features, but the rows have "
                 f"{shape[1]} columns."
             )
+        categories = hasattr(X, "iloc") and any(self._model.forest.category_names)
+        why = None if categories else mistake_in(X, width)
+        if why is not None:
+            raise InvalidInputError(why)
         names = self._model.rules.get("feature_names")
         wanted = f"{width} columns of finite numbers"
         if self._model.sklearn_tags().input_tags.allow_nan:
             wanted += " or NaN"
         if names:
             wanted += f", named {', '.join(names)}, in this order"
-        if hasattr(X, "iloc") and any(self._model.forest.category_names):
+        if categories:
             wanted += _categories_wanted(X, self._model.forest)
+        if hasattr(X, "tocsr"):
+            wanted += (
+                "; of sparse rows, a csr_matrix of floats with no entry twice (see its "
+                "sum_duplicates)"
+            )
         self._model.refuse(
             f"{method} of these rows ({type(X).__name__}"
             f"{f' of shape {shape}' if shape else ''})",

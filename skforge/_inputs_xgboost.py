@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._inputs_sparse import most_entries
 from skforge.compiler.forest import Forest
 from skforge.compiler.rows_frames import (
     FrameColumns,
@@ -54,7 +55,11 @@ class _XGBoostRows:
                 return None
             strict = strict or by_matrix
             known = X.format in ("csr", "csc", "coo") and is_plain(X.dtype)
+            if X.format == "csc" and X.dtype.kind == "b":
+                known = False  # which XGBoost refuses
             X = X.tocsr() if known and not (strict and names) else None
+            if X is not None and most_entries(X) > 1:
+                return None  # XGBoost leaves out those that are missing, and may sort
         else:
             return None
         # XGBoost has its own shapes for 0 rows, and for the leaves of no tree

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from skforge.exceptions import (
     InvalidModelError,
     SkforgeError,
     shortened,
+    warn,
 )
 from skforge.tuning.result import TuningResult
 from skforge.tuning.stored_tuner import tuner_in, tuner_out
@@ -135,12 +137,43 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Raises
     ------
+    InvalidInputError
+        If ``path`` is no path.
     InvalidModelError
         If the file cannot be read, is no such file, or is damaged.
     UnsupportedModelError
         If a later release wrote it in a format of its own.
     """
-    return _checked(*read_container(path), os.fspath(path))
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise InvalidInputError(
+            "skforge.load takes the path of a file that skforge.save wrote. Got "
+            f"{type(path).__name__} instead."
+        )
+    try:
+        return _checked(*read_container(path), os.fspath(path))
+    except InvalidModelError as error:
+        other = _other_kind(Path(os.fsdecode(path)))
+        if other is None:
+            raise
+        raise InvalidModelError(other) from error
+
+
+def _other_kind(path: Path) -> str | None:
+    """Return what to do with a file of another kind; None for an own one, damaged."""
+    if path.suffix == ".skforge" or not path.is_file() or is_zipfile(path):
+        return None
+    with path.open("rb") as file:
+        pickled = file.read(1) == b"\x80"
+    if pickled or path.suffix in (".pkl", ".pickle", ".joblib"):
+        return (
+            f"{path} is no .skforge file but a pickle; use joblib.load(path), if you "
+            "trust who wrote it."
+        )
+    return (
+        f"{path} is no .skforge file; skforge.load reads what skforge.save wrote. For "
+        "a model file of another library, use CompiledForest(path) or "
+        "load_forest(path)."
+    )
 
 
 def from_bytes(payload: bytes, name: str) -> Any:
@@ -164,12 +197,11 @@ def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
 def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
     written = _get(manifest, "skforge_version", str)
     if written != _version():
-        warnings.warn(
+        warn(
             f"This model was saved by skforge {written} and is loaded by "
             f"{_version()}; predictions are only promised for the same version. "
             "Save it again.",
             InconsistentVersionWarning,
-            stacklevel=4,
         )
     kind = _get(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from sklearn.base import BaseEstimator
@@ -15,7 +14,7 @@ from skforge._witness import Witness
 from skforge.compiler.module_auto import AutoModule
 from skforge.compiler.module_targets import resolve_target, stored_target
 from skforge.compiler.target import Target
-from skforge.exceptions import InconsistentVersionWarning
+from skforge.exceptions import InconsistentVersionWarning, warn
 
 
 class CompiledState(BaseEstimator):  # type: ignore[misc]
@@ -58,12 +57,11 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         state = dict(state)
         written = state.pop("_skforge_version", "unknown")
         if written != _version():
-            warnings.warn(
+            warn(
                 f"This CompiledForest was saved by skforge {written} and is loaded by "
                 f"{_version()}; predictions are only promised for the same version. "
                 "Fit it again.",
                 InconsistentVersionWarning,
-                stacklevel=2,
             )
         before = self.__dict__.pop("_predictor", None)
         if before is not None:  # a state for an object that had one

@@ -34,7 +34,6 @@ from skforge._delegation import (
     offered,
     tags_of,
     validated,
-    visual_block,
 )
 from skforge._dispatch import (
     Choice,
@@ -43,6 +42,7 @@ from skforge._dispatch import (
     size_ranges,
 )
 from skforge._inputs import read_model
+from skforge._notebook import html_of, visual_block
 from skforge._predictor import METHODS, Predictor
 from skforge._state import CompiledState
 from skforge._stored import StoredModel
@@ -97,7 +97,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         measures nothing. A :class:`skforge.tuning.Tuner` says more: which space, what
         budget, which records.
     tuning_budget : float, default=None
-        Seconds a search may take, compiling included. None takes 2, or 10 on a GPU, or
+        Seconds a search may take, compiling included. None takes 4, or 10 on a GPU, or
         what the environment's ``SKFORGE_TUNING_SECONDS`` says; where that is 0, there
         is no search unless a budget is given.
     batch_sizes : array-like of int, default=None
@@ -596,16 +596,11 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
 
     def _sk_visual_block_(self) -> Any:
         """Return what notebooks draw: the model, the target and the schedules."""
-        lines = None
-        if self.__sklearn_is_fitted__():
-            named = (
-                (f"{first} rows" if last == first else f"{first}–{last or ''} rows", s)
-                for (first, last), s in sorted(self.schedule_.items())
-            )
-            lines = "\n".join(
-                [f"target: {self.target_.cpu}", *(f"{n}: {s!r}" for n, s in named)]
-            )
-        return visual_block(model_of(self), lines)
+        return visual_block(self)
+
+    def _html_repr(self) -> str:
+        """Return the box that notebooks draw."""
+        return html_of(self)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata goes: to the model's ``fit`` and ``score``.

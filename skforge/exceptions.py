@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class SkforgeError(Exception):
     """Base class of every error skforge raises on purpose."""
@@ -92,3 +95,22 @@ def shortened(text: str, most: int = 1000) -> str:
     if len(text) <= most:
         return text
     return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's that called, however deep in skforge this is.
+
+    Parameters
+    ----------
+    text : str
+        What the warning says.
+    category : type, default=UserWarning
+        Its class.
+    """
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in ("skforge", "sklearn", "joblib"):  # these wrap `fit`
+            break
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)

@@ -44,7 +44,6 @@ LAYERS = (
     (
         "skforge.compiler.pipeline",
         "skforge.compiler.module*",
-        "skforge.compiler.cost_model",
         "skforge.compiler.default_schedule",
         "skforge.compiler.default_gpu_schedule",
         "skforge.compiler.gpu_designs",
@@ -60,6 +59,7 @@ LAYERS = (
         "skforge._export*",
         "skforge._linker",
         "skforge._state",
+        "skforge._notebook",
         "skforge._stored",
         "skforge._tuned",
         "skforge._container",
@@ -170,3 +170,9 @@ def test_a_module_in_no_layer_is_reported():
 def test_an_exact_name_beats_a_pattern():
     assert layer("skforge.compiler.backends.libm") < layer("skforge.compiler.schedule")
     assert layer("skforge.compiler.backends.llvm") > layer("skforge.compiler.schedule")
+
+
+def test_layers_name_modules_that_exist():
+    names = [name for layer_names in LAYERS for name in layer_names]
+    unused = [n for n in names if not any(fnmatchcase(m, n) for m in MODULES)]
+    assert unused == []

@@ -196,11 +196,6 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 
 # --- what can only be judged when the schedule is bound ------------------------------
 
-# The one place that says what a kind of target cannot do yet.
-NOT_YET: dict[Kind, tuple[type[Mark], ...]] = {
-    "cpu": (),
-    "gpu": (),
-}
 # Unrolled and interleaved walks are copies of code, so their number is bounded.
 MAX_COPIES = 256
 # CUDA and HIP agree on it for every device since 2010.
@@ -220,7 +215,6 @@ def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
                 or _lanes_problem(nest, mark)
                 or _predicates_problem(nest, mark, kind)
                 or _codes_problem(nest, variable, mark)
-                or _not_yet(mark, kind)
             )
             if why is not None:
                 return why, variable.name
@@ -307,13 +301,6 @@ def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
                     f"{mark} evaluates all trees at once, so {other} has nothing to "
                     "do; leave it out."
                 )
-    return None
-
-
-def _not_yet(mark: Mark, kind: Kind) -> str | None:
-    if isinstance(mark, NOT_YET[kind]):
-        name = "a CPU" if kind == "cpu" else "a GPU"
-        return f"{mark} is not supported on {name} yet; leave it out."
     return None
 
 

@@ -5,7 +5,6 @@ One tuple of named passes a level; nothing else knows the order.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -64,7 +63,7 @@ from skforge.compiler.representations.base import (
 )
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError, ScheduleError
+from skforge.exceptions import CompilerError, ScheduleError, warn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -357,10 +356,9 @@ def _verified(name: str, check: Callable[[], None]) -> None:
 def _check_dump_levels() -> None:
     known = ("all", "hir", "mir", "lir", "lower-to-mir", *(p.name for p in MIR_PASSES))
     if unknown := dump_levels().difference(known):
-        warnings.warn(
+        warn(
             f"SKFORGE_DUMP asks for {min(unknown)!r}, which is not printed while "
             f"compiling; what can be is {', '.join(known)}.",
-            stacklevel=2,
         )
 
 

@@ -16,6 +16,12 @@ from skforge.compiler.rows_frames import (
     is_pandas,
     is_table,
 )
+from skforge.compiler.rows_mistakes import (
+    kind_mistake,
+    no_array,
+    numbers,
+    shape_mistake,
+)
 from skforge.exceptions import InvalidInputError
 
 
@@ -55,21 +61,14 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     elif is_pandas(X) or is_table(X):
         rows = _of_frame(forest, X)
     else:
-        rows = _as_array(X)
-    if rows.ndim != 2:
-        raise InvalidInputError(
-            f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
-            f"dimension(s) with shape {rows.shape}. Use X.reshape(1, -1) for one row."
-        )
+        rows = _as_array(X, forest.n_features)
     rows = read_columns(forest, rows)
-    if rows.shape[1] != forest.n_features:
-        raise InvalidInputError(
-            f"the forest was trained on {forest.n_features} features, but the rows "
-            f"have {rows.shape[1]} columns."
-        )
+    why = shape_mistake(rows.shape, forest.n_features)
+    if why is not None:
+        raise InvalidInputError(why)
     kind = rows.dtype
     if kind.kind not in "fiub":
-        rows = _numbers(rows)
+        rows = numbers(rows, X)
     with np.errstate(over="ignore"):
         # LightGBM knows two kinds of numbers: all else loses what float32 cannot hold.
         if forest.source == "lightgbm" and kind not in (np.float32, np.float64):
@@ -99,7 +98,7 @@ def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
             "pass X[names] with the columns in that order."
         )
     if forest.source not in ("xgboost", "lightgbm") and not any(forest.category_names):
-        return _as_array(X)  # categories are what they are called
+        return _as_array(X, forest.n_features)  # categories are what they are called
     columns = _columns(forest.category_names)
     unseen = None if forest.source == "xgboost" else np.nan
     return columns.numbers(X, forest.input_dtype, unseen=unseen)
@@ -125,7 +124,7 @@ def read_columns(forest: Forest, rows: Any) -> Any:
     return rows[:, :width] if wide else rows
 
 
-def _as_array(X: Any) -> NDArray[Any]:
+def _as_array(X: Any, n_features: int) -> NDArray[Any]:
     if hasattr(X, "tocsr"):
         raise InvalidInputError(
             "rows are a sparse matrix, whose absent entries mean 0 to some models and "
@@ -133,24 +132,10 @@ def _as_array(X: Any) -> NDArray[Any]:
         )
     if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
         raise InvalidInputError("rows are a lazy frame; pass X.collect().")
+    why = kind_mistake(X, n_features)
+    if why is not None:
+        raise InvalidInputError(why)
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"rows are no rectangular array: {error}") from error
-
-
-def _numbers(rows: NDArray[Any]) -> NDArray[Any]:
-    """Turn an object array of numbers into floats; refuse everything else."""
-    if rows.dtype.kind == "c":
-        raise InvalidInputError("rows are complex numbers; forests compare real ones.")
-    if rows.dtype.kind == "O":
-        try:
-            return rows.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(
-                f"rows hold values that are no numbers: {error}"
-            ) from error
-    raise InvalidInputError(
-        f"rows have dtype {rows.dtype}; encode strings, dates and categories as "
-        "numbers the way the model was trained."
-    )
+        raise InvalidInputError(no_array(X, error)) from error

@@ -7,13 +7,15 @@ from typing import Any
 
 from skforge.compiler.default_schedule import BatchRange
 from skforge.tuning.result import range_text
+from skforge.tuning.trial import Trial
 
 
 class Progress:
     """Shows how far a search is; nothing with ``verbose=0``.
 
     In a terminal or a notebook it is one bar that is redrawn; anywhere else one line
-    for each range of batch sizes, with ``verbose=2`` one for each candidate.
+    for each range of batch sizes. With ``verbose=2`` each candidate has a line, with
+    its time and its schedule.
 
     Parameters
     ----------
@@ -59,28 +61,53 @@ class Progress:
             self._task = self._bar.add_task("", total=self._seconds, what="")
         return self
 
-    def tell(
-        self, batch: BatchRange, n_trials: int, best: float, seconds: float
-    ) -> None:
-        """Show that a candidate was measured."""
-        now = (batch, n_trials, best, seconds)
+    def tell(self, trial: Trial, n_trials: int, best: float, seconds: float) -> None:
+        """Show what became of a candidate."""
+        now = (trial.batch, n_trials, best, seconds)
         before, self._last = self._last, now
         if self._bar is not None:
             self._bar.update(self._task, completed=seconds, what=_line(*now))
-        elif self._verbose > 1:
-            self._print(_line(*now))
-        elif self._verbose and before is not None and before[0] != batch:
+        elif self._verbose and before is not None and before[0] != trial.batch:
             self._print(_line(*before))
+        if self._verbose > 1:
+            self._print(trial_line(trial))
 
     def __exit__(self, *_: object) -> None:
         """End."""
         if self._bar is not None:
             self._bar.stop()
-        elif self._verbose == 1 and self._last is not None:
+        elif self._verbose and self._last is not None:
             self._print(_line(*self._last))
 
     def _print(self, text: str) -> None:
-        print(f"tuning: {text}", file=self._stream or sys.stderr, flush=True)
+        text = f"tuning: {text}"
+        if self._bar is not None:  # above the bar, which is drawn again
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, file=self._stream or sys.stderr, flush=True)
+
+
+def trial_line(trial: Trial) -> str:
+    """Return what became of a candidate, in a line.
+
+    >>> from skforge.compiler.schedule import Schedule
+    >>> from skforge.tuning import Candidate, Trial
+    >>> two = Candidate(Schedule().interleave("tree", 2))
+    >>> trial_line(Trial((1, 1), 1, two, "measured", "", (2.5e-6,), 0.5))
+    "1 rows: 2.50 us, 2.00 times the default: Schedule().interleave('tree', 2)"
+    >>> trial_line(Trial((1, 1), 1, two, "too large", "1,000 loops."))
+    "1 rows: too large, 1,000 loops: Schedule().interleave('tree', 2)"
+    """
+    what: Any = trial.schedule
+    if what is None:
+        what = dict(trial.candidate.params)
+    told: str = trial.status
+    if trial.samples:
+        times = 1 / trial.relative
+        told = f"{trial.seconds * 1e6:.2f} us, {times:.2f} times the default"
+    if trial.reason:
+        told += f", {trial.reason.splitlines()[0].rstrip('.')}"
+    return f"{trial.n_rows} rows: {told}: {what!r}"
 
 
 def _line(batch: BatchRange, n_trials: int, best: float, seconds: float) -> str:

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import stat
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from skforge.compiler.default_schedule import BatchRange
 from skforge.compiler.forest import Forest
 from skforge.compiler.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, TuningWarning
+from skforge.exceptions import InvalidInputError, TuningWarning, warn
 
 T = TypeVar("T")
 
@@ -283,10 +282,9 @@ class TuningRecords:
             where = (
                 f"line {first} is" if len(damaged) == 1 else f"lines {first}{more} are"
             )
-            warnings.warn(
+            warn(
                 f"{self.path}: {where} no record of this version, and left out.",
                 TuningWarning,
-                stacklevel=2,
             )
         return iter(records)
 

@@ -80,7 +80,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
     best_schedule_ : Schedule
         The best on average over the batch sizes.
     best_params_ : dict
-        Its point of the space; empty for the default schedule.
+        Its point of the space; ``{"schedule": ...}`` for the default schedule and for
+        one from a record, which are of none.
     best_score_ : float
         Its mean score.
     best_index_ : int
@@ -229,7 +230,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         # from a record: what won is known, and no time
         self.best_index_ = -1
         self.best_schedule_ = self.schedules_[max(self.schedules_)]
-        self.best_params_, self.best_score_ = {}, float("nan")
+        self.best_params_ = {"schedule": self.best_schedule_}
+        self.best_score_ = float("nan")
 
     def _model(self) -> Any:
         model = self.estimator
@@ -332,10 +334,11 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
     # Batches that all candidates were timed at; ends of ranges are for finalists.
     sizes = sorted({t.n_rows for t in result.trials if t.candidate.origin != "default"})
     sizes = sizes or sorted({t.n_rows for t in result.trials})
-    names = dict.fromkeys(n for t in result.trials for n in t.candidate.params)
     firsts = [trials[0] for trials in rows.values()]
+    points = [dict(t.candidate.params) or {"schedule": t.schedule} for t in firsts]
+    names = dict.fromkeys(name for point in points for name in point)
     columns: dict[str, Any] = {
-        "params": _objects([dict(t.candidate.params) for t in firsts]),
+        "params": _objects(points),
         "schedule": _objects([t.schedule for t in firsts]),
         "status": np.array([t.status for t in firsts]),
         "reason": _objects([t.reason for t in firsts]),
@@ -344,8 +347,8 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
         ),
     }
     for name in names:
-        values = [t.candidate.params.get(name) for t in firsts]
-        missing = [name not in t.candidate.params for t in firsts]
+        values = [point.get(name) for point in points]
+        missing = [name not in point for point in points]
         columns[f"param_{name}"] = np.ma.MaskedArray(_objects(values), mask=missing)
     main = _main_sizes(result) or sizes
     for size in sizes:

@@ -42,8 +42,8 @@ SLOT, SHORTEST_SLOT = 2e-3, 2e-4
 #: than their samples it may take to make them.
 FINAL_SHARE, FINAL_CARE = 0.25, 2.0
 
-#: What is told about progress: the range, trials so far, the best ratio, time used.
-Tell = Callable[[BatchRange, int, float, float], None]
+#: What is told about progress: the trial, trials so far, the best ratio, time used.
+Tell = Callable[[Trial, int, float, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,9 @@ class Session:
             raise TuningError(f"the default schedule predicts wrong values: {wrong}")
         bench = self._bench(plan, plan.main, build.runner)
         base = tuple(bench.baseline)
-        self._record(plan, plan.main, build, "measured", "", Sampled(base, (1.0,)))
+        sampled = Sampled(base, (1.0,))
+        default = self._record(plan, plan.main, build, "measured", "", sampled)
+        self._tell_of(plan, default)
         return bench
 
     def _round(
@@ -238,10 +240,13 @@ class Session:
         made = []
         for build in self._builder.stream(asked.candidates, deadline):
             made.append(self._try(plan, bench, build, asked.samples, deadline))
-            if self._tell is not None:
-                best = self._best_ratio(plan)
-                self._tell(plan.batch, len(self._trials), best, self.seconds)
+            self._tell_of(plan, made[-1])
         return made
+
+    def _tell_of(self, plan: RangePlan, trial: Trial) -> None:
+        if self._tell is not None:
+            best = self._best_ratio(plan)
+            self._tell(trial, len(self._trials), best, self.seconds)
 
     def _try(
         self, plan: RangePlan, bench: Bench, build: Build, samples: int, deadline: float

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +23,7 @@ from skforge.exceptions import (
     ScheduleError,
     TuningError,
     TuningWarning,
+    warn,
 )
 from skforge.tuning.dispatch import main_size, probe_sizes
 from skforge.tuning.heuristic import Heuristic
@@ -53,7 +53,7 @@ class Tuner:
     space : ScheduleSpace, default=None
         Where points come from; None takes the whole space of the target.
     budget : float, default=None
-        Seconds, all batch sizes together and compiling included. None takes 2, or 10
+        Seconds, all batch sizes together and compiling included. None takes 4, or 10
         on a GPU, or what ``SKFORGE_TUNING_SECONDS`` says.
     records : TuningRecords or path, default=None
         Where the choice for a forest of the same shape is looked up, and where what
@@ -178,11 +178,10 @@ class Tuner:
                 session.run(plans)
             except KeyboardInterrupt:
                 notes.append("interrupted; what follows is the best so far")
-                warnings.warn(
+                warn(
                     "The search for schedules was interrupted; the best so far are "
                     "used.",
                     TuningWarning,
-                    stacklevel=2,
                 )
         complete = session.complete and not notes
         if sample.note:
@@ -204,11 +203,10 @@ class Tuner:
             complete=complete,
         )
         if given is not None and not any(t.usable for t in result.trials):
-            warnings.warn(
+            warn(
                 f"A budget of {given:g} s is too short to measure one schedule; the "
                 "default schedules are used.",
                 TuningWarning,
-                stacklevel=2,
             )
         _check_anything_legal(result)
         if records is not None and any(t.usable for t in result.trials):
@@ -223,11 +221,10 @@ class Tuner:
             try:
                 records.add(made)
             except OSError as error:  # the search is done, and holds without the file
-                warnings.warn(
+                warn(
                     f"the search is not recorded: {records.path} cannot be written "
                     f"({error.strerror or error}).",
                     TuningWarning,
-                    stacklevel=2,
                 )
         return result
 
@@ -287,11 +284,10 @@ def _kept(
 
     found = records.find(key, usable)
     if reasons and found is None:
-        warnings.warn(
+        warn(
             f"{len(reasons)} record(s) in {records.path} cannot be used for this "
             f"forest: {reasons[-1]}.",
             TuningWarning,
-            stacklevel=3,
         )
     return found
 

@@ -240,7 +240,7 @@ def test_rows_are_refused_in_the_words_of_scikit_learn(name, fitted, tmp_path):
         assert isinstance(expected, str)
         found = answer(loaded, "predict", rows)
         if isinstance(rows, list) and name[:3] in ("bag", "ada"):
-            assert " itself, which this CompiledForest was saved" in found
+            assert "row 0 has 'a' in column 0; encode texts, dates and" in found
         else:
             assert found == expected
 
@@ -528,7 +528,124 @@ def test_another_release_warns(tmp_path, monkeypatch):
             f"{skforge.__version__}; predictions are only promised for the same "
             f"version. {verb} it again."
         ]
+        assert [w.filename for w in caught] == [__file__]
         assert equal(loaded.predict(X), compiled.predict(X))
+
+
+OTHER_FILES = {
+    "model.json": (
+        b'{"learner": {}}',
+        "PATH is no .skforge file; skforge.load reads what skforge.save wrote. For a "
+        "model file of another library, use CompiledForest(path) or load_forest(path).",
+    ),
+    "model.pkl": (
+        b"\x80\x04K\x01.",
+        "PATH is no .skforge file but a pickle; use joblib.load(path), if you trust "
+        "who wrote it.",
+    ),
+    "model.skforge": (
+        b'{"learner": {}}',
+        "PATH cannot be loaded: it is damaged (File is not a zip file). Save the model "
+        "again.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_a_file_of_another_kind_is_named(name, tmp_path):
+    content, text = OTHER_FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    for given in (path, str(path)):
+        with pytest.raises(InvalidModelError) as error:
+            skforge.load(given)
+        assert str(error.value) == text.replace("PATH", str(path))
+
+
+def test_what_is_no_path_is_named():
+    with pytest.raises(InvalidInputError) as error:
+        skforge.load({"model": 1})
+    assert str(error.value) == (
+        "skforge.load takes the path of a file that skforge.save wrote. Got dict "
+        "instead."
+    )
+
+
+MISTAKES = {
+    "None": (
+        None,
+        "rows are None; pass an array or a data frame of shape (n_rows, 4).",
+    ),
+    "dict": (
+        {"a": [1.0]},
+        "rows are a dict; pass pandas.DataFrame(rows), with its columns in the order "
+        "of training.",
+    ),
+    "ragged": (
+        [[1.0, 2.0, 3.0, 4.0], [1.0]],
+        "rows are no rectangular array: row 0 has 4 values and row 1 has 1; pass NaN "
+        "where a value is missing.",
+    ),
+    "objects": (
+        np.ones((2, 4), object),
+        "rows, or some of their columns, are objects; pass X.astype(float).",
+    ),
+    "text": (
+        np.array([[1.0, 2.0, 3.0, "red"]], object),
+        "row 0 has 'red' in column 3; encode texts, dates and categories as numbers "
+        "the way the model was trained.",
+    ),
+    "one row": (
+        np.ones(4),
+        "rows must be two-dimensional, one row a sample; got 1 dimension(s) with shape "
+        "(4,). Use X.reshape(1, -1) for one row.",
+    ),
+    "three dimensions": (
+        np.ones((3, 4, 1)),
+        "rows must be two-dimensional, one row a sample; got 3 dimension(s) with shape "
+        "(3, 4, 1). Use X.reshape(3, -1) to make one row of each X[i].",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_an_artifact_names_the_mistake_in_rows(name, tmp_path):
+    """Where the source would: its own message is not in the file."""
+    xgboost = pytest.importorskip("xgboost")
+    rows, text = MISTAKES[name]
+    model = xgboost.XGBRegressor(n_estimators=2).fit(np.eye(9, 4), np.arange(9))
+    live = CompiledForest(model, tuning="off").fit(np.eye(9, 4))
+    model.save_model(tmp_path / "model.json")
+    of_file = CompiledForest(tmp_path / "model.json", tuning="off").fit(np.eye(9, 4))
+    refusing = [live.drop_estimator()]
+    if name != "objects":  # of which a file's forest makes floats
+        refusing += [of_file, of_file.drop_estimator()]
+    for found in refusing:
+        for method in ("predict", "predict_raw", "apply"):
+            with pytest.raises(InvalidInputError) as error:
+                getattr(found, method)(rows)
+            assert str(error.value) == text
+
+
+def test_text_and_dates_in_a_frame_are_named_by_column():
+    xgboost = pytest.importorskip("xgboost")
+    pandas = pytest.importorskip("pandas")
+    model = xgboost.XGBRegressor(n_estimators=2).fit(np.eye(9, 2), np.arange(9))
+    stored = CompiledForest(model, tuning="off").fit(np.eye(9, 2)).drop_estimator()
+    module = compile_forest(load_forest(model))
+    mend = (
+        "encode texts, dates and categories as numbers the way the model was trained."
+    )
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [1.0, "red"]})
+    dates = pandas.DataFrame({"a": pandas.to_datetime(["2024-01-02"]), "b": [1.0]})
+    for rows, text in (
+        (frame, f"row 1 has 'red' in column 'b'; {mend}"),
+        (dates, f"row 0 has 2024-01-02 00:00:00 in column 'a'; {mend}"),
+    ):
+        for call in (stored.predict, module.predict):
+            with pytest.raises(InvalidInputError) as error:
+                call(rows)
+            assert str(error.value) == text
 
 
 def test_no_addresses_in_any_state(fitted):

@@ -215,8 +215,10 @@ def test_the_representation_for_notebooks():
         f"1 rows: {Schedule.preset('xgboost')!r}",
         f"2– rows: {BLOCKS!r}",
     ]
-    for line in lines:
-        assert escape(line) in text
+    # in one box, a line each, and not in a label, which would make one line of them
+    assert text.count(f"<pre>{escape(chr(10).join(lines))}</pre>") == 1
+    assert text.count(escape(lines[-1])) == 1
+    assert "<label" in text and "<div>2 schedules</div>" in text
 
 
 def test_a_pipeline_is_told_what_to_compile():

@@ -108,7 +108,7 @@ def test_it_runs_where_there_is_nothing_else(forest: Any, tmp_path: Path) -> Non
 @needs_compiler
 def test_the_example_prints_predictions(forest: Any, tmp_path: Path) -> None:
     folder = exported(tmp_path)
-    assert len((folder / "example.c").read_text().splitlines()) < 30
+    assert len((folder / "example.c").read_text().splitlines()) < 50
     rows = draw_rows(forest, 20, 3, 0.1)
     given = "\n".join(" ".join(repr(float(v)) for v in row) for row in rows)
     strict = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
@@ -120,6 +120,37 @@ def test_the_example_prints_predictions(forest: Any, tmp_path: Path) -> None:
             text = run(["./example"], folder, input=given)
             found = np.array(text.split(), np.float64).astype(np.float32)
             np.testing.assert_array_equal(found, expected(forest, "predict", rows))
+
+
+@needs_compiler
+def test_the_example_reads_files_of_comma_separated_values(
+    forest: Any, tmp_path: Path
+) -> None:
+    folder = exported(tmp_path)
+    flags = ["-std=c99", "-o", "example", "example.c"]
+    run([str(COMPILER), *flags, "tiny.o", "-lm"], folder)
+    rows = draw_rows(forest, 20, 3, 0.1)
+    rows[3], rows[4, -1] = np.nan, np.nan  # a line of commas, and one that ends in one
+    lines = [",".join("" if v != v else repr(float(v)) for v in row) for row in rows]
+    names = ",".join(f'"column {i}"' for i in range(rows.shape[1]))
+    wanted = expected(forest, "predict", rows)
+    for text in (
+        "\n".join(lines) + "\n",
+        "\n".join([names, *lines]),
+        "\ufeff" + "\r\n".join(lines) + "\r\n\r\n",
+        "\n".join(line.replace(",", ", ") for line in lines),
+    ):
+        found = run(["./example"], folder, input=text).split()
+        np.testing.assert_array_equal(np.array(found, np.float64), wanted)
+    for wrong in (lines[0] + ",1", lines[0].rpartition(",")[0], lines[0] + "x", "a"):
+        text = "\n".join([lines[1], "", wrong, *lines])
+        result = subprocess.run(
+            ["./example"], cwd=folder, input=text, text=True, capture_output=True
+        )
+        assert result.returncode == 1
+        n = rows.shape[1]
+        assert result.stderr == f"line 3 does not have {n} numbers\n"
+        assert float(result.stdout) == wanted[1]  # of the line before
 
 
 @needs_compiler

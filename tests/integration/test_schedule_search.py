@@ -21,7 +21,7 @@ from skforge import (
     load_forest,
 )
 from skforge.compiler.default_schedule import default_schedules
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, TuningWarning
 from skforge.tuning import ScheduleSearch, ScheduleSpace
 
 RANDOM = np.random.default_rng(0)
@@ -44,7 +44,8 @@ def test_results_are_shaped_like_those_of_a_grid_search(search):
     assert n == 4 + len(tried) and 1 <= len(tried) <= 2  # of one row, and of sixteen
     assert all(len(column) == n for column in results.values())
     assert {"param_walk", "param_in_flight", "seconds_1", "score_16"} <= set(results)
-    assert results["params"][0] == {} and results["param_walk"].mask[0]
+    assert results["params"][0] == {"schedule": results["schedule"][0]}
+    assert results["param_walk"].mask[0] and not results["param_schedule"].mask[0]
     assert results["rank_score"][search.best_index_] == 1
     assert results["schedule"][search.best_index_] == search.best_schedule_
     assert search.best_params_ == results["params"][search.best_index_]
@@ -114,12 +115,35 @@ def test_in_a_pipeline_and_a_grid_search():
     assert outer.predict(X).shape == Y.shape
 
 
+def test_a_default_that_wins_has_a_point_as_well():
+    """So that ``CompiledForest(model, **search.best_params_)`` is the winner."""
+    slow = {"schedule": [Schedule().represent("array")]}
+    worst = ScheduleSearch(
+        MODEL, slow, batch_sizes=[1], scoring=lambda t: t.candidate.origin == "default"
+    ).fit(X)
+    assert worst.best_params_ == {"schedule": worst.best_schedule_}
+    fast = CompiledForest(MODEL, **worst.best_params_).fit(X)
+    assert set(fast.schedule_.values()) == {worst.best_schedule_}
+
+
+def test_warnings_point_at_the_line_that_calls_fit():
+    for short in (
+        CompiledForest(MODEL, tuning_budget=1e-9),
+        ScheduleSearch(MODEL, budget=1e-9),
+        make_pipeline(StandardScaler(), CompiledForest(MODEL, tuning_budget=1e-9)),
+    ):
+        with pytest.warns(TuningWarning) as seen:
+            short.fit(X)
+        assert [w.filename for w in seen] == [__file__]
+
+
 def test_records_answer_the_next_search(tmp_path):
     options = {"batch_sizes": [4], "records": tmp_path / "records.jsonl"}
     first = ScheduleSearch(MODEL, GRID, **options).fit(X)
     again = ScheduleSearch(MODEL, GRID, **options).fit(X)
     assert again.schedules_ == first.schedules_
     assert again.tuning_result_.trials == ()
+    assert again.best_params_ == {"schedule": again.best_schedule_}
     assert np.array_equal(again.predict(X), MODEL.predict(X))
 
 

@@ -148,7 +148,7 @@ CASES = {
     "export model.json -o lib --kind nope": "kind must be one of 'object', 'shared'",
     "export model.json -o lib --target cuda": "cannot be exported: libraries are for",
     "plot model.json -o a.png": (
-        "model.json is no .skforge file; python -m skforge tune makes one."
+        "model.json is no .skforge file; skforge tune makes one."
     ),
     "plot plain.skforge -o a.png": "plain.skforge has no tuning result",
     "plot plain.skforge -o picture": "picture does not end in .png, .svg or .pdf.",

@@ -58,3 +58,4 @@ def test_an_unknown_level_warns_with_the_known_ones(
         "SKFORGE_DUMP asks for 'llvm', which is not printed while compiling; what can "
         f"be is all, hir, mir, lir, lower-to-mir, {passes}."
     ]
+    assert [warning.filename for warning in caught] == [__file__]

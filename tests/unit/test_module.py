@@ -137,6 +137,7 @@ def test_the_sources_marker_of_missing_values_is_one() -> None:
 
 # --------------------------------------------------------------- rows that are refused
 
+ENCODE = "encode texts, dates and categories as numbers the way the model was trained."
 REFUSED: dict[str, tuple[Any, str]] = {
     "one row alone": (
         ROWS[0],
@@ -146,12 +147,41 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "three dimensions": (
         ROWS[None],
         "rows must be two-dimensional, one row a sample; got 3 dimension(s) with shape "
-        "(1, 50, 5). Use X.reshape(1, -1) for one row.",
+        "(1, 50, 5). Use X.reshape(1, -1) to make one row of each X[i].",
     ),
     "nothing": (
         None,
-        "rows must be two-dimensional, one row a sample; got 0 dimension(s) with shape "
-        "(). Use X.reshape(1, -1) for one row.",
+        "rows are None; pass an array or a data frame of shape (n_rows, 5).",
+    ),
+    "a dict": (
+        {"a": [1.0]},
+        "rows are a dict; pass pandas.DataFrame(rows), with its columns in the order "
+        "of training.",
+    ),
+    "dicts": (
+        [{"a": 1.0}],
+        "rows are a list of dicts; pass pandas.DataFrame(rows), with its columns in "
+        "the order of training.",
+    ),
+    "a path": (
+        "rows.csv",
+        "rows are the text or path 'rows.csv'; read the file, then pass an array or a "
+        "data frame of shape (n_rows, 5).",
+    ),
+    "a generator": (
+        (row for row in ROWS),
+        "rows are no table but of the type generator; pass an array or a data frame "
+        "of shape (n_rows, 5).",
+    ),
+    "a set": (
+        {1.0, 2.0},
+        "rows are no table but of the type set; pass an array or a data frame of "
+        "shape (n_rows, 5).",
+    ),
+    "unequal rows": (
+        [[1, 2, 3, 4, 5], [1, 2]],
+        "rows are no rectangular array: row 0 has 5 values and row 1 has 2; pass NaN "
+        "where a value is missing.",
     ),
     "too few columns": (
         ROWS[:, :4],
@@ -163,22 +193,19 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "strings": (
         np.array([["a"] * 5]),
-        "rows have dtype <U1; encode strings, dates and categories as numbers the way "
-        "the model was trained.",
+        f"row 0 has 'a' in column 0; {ENCODE}",
     ),
     "bytes": (
         np.zeros((2, 5), "S3"),
-        "rows have dtype |S3; encode strings, dates and categories as numbers the way "
-        "the model was trained.",
+        f"row 0 has b'' in column 0; {ENCODE}",
     ),
     "dates": (
         np.zeros((2, 5), "M8[s]"),
-        "rows have dtype datetime64[s]; encode strings, dates and categories as "
-        "numbers the way the model was trained.",
+        f"row 0 has 1970-01-01T00:00:00 in column 0; {ENCODE}",
     ),
     "objects that are no numbers": (
-        np.array([["a", 1, 2, 3, 4]], object),
-        "rows hold values that are no numbers: could not convert string to float: 'a'",
+        np.array([[None, 1, "2", 3, 4], [0, 1, 2, "a", "b"]], object),
+        f"row 1 has 'a' in column 3; {ENCODE}",
     ),
     "complex numbers": (
         ROWS.astype(np.complex128),

@@ -20,12 +20,28 @@ from skforge.tuning.plots import model_sensitivity, sensitivity_matrix
 from skforge.tuning.progress import Progress
 from skforge.tuning.result import TuningResult
 from skforge.tuning.rows import SampleRows
+from skforge.tuning.strategies import Round
 from skforge.tuning.trial import Candidate, Trial
-from skforge.tuning.tuner import bounded, merged, plan_ranges
+from skforge.tuning.tuner import Tuner, bounded, merged, plan_ranges
 from tests.exactness.forests import drawn
 
 FOREST = drawn(10, 4)
 A, B = Schedule(), Schedule().interleave("tree", 2)
+
+
+class Listed:
+    """A strategy that proposes one schedule."""
+
+    name = "listed"
+
+    def rounds(self, problem):
+        yield Round([Candidate(B, {}, self.name)])
+
+
+def _trial(schedule, n_rows, relative):
+    candidate = Candidate(schedule, {}, "x")
+    return Trial((n_rows, n_rows), n_rows, candidate, "measured", "", (1e-6,), relative)
+
 
 # --------------------------------------------------------------- dispatch
 
@@ -163,17 +179,43 @@ def test_kernels_are_those_of_a_compiled_forest():
 def test_a_log_has_a_line_for_each_range():
     stream = io.StringIO()
     with Progress(1, 5.0, 2, stream) as progress:
-        progress.tell((1, 1), 3, 0.5, 1.0)
-        progress.tell((1, 1), 4, 0.5, 2.0)
-        progress.tell((2, None), 5, 1.0, 3.0)
+        progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
+        progress.tell(_trial(A, 1, 0.9), 4, 0.5, 2.0)
+        progress.tell(_trial(A, 2, 1.0), 5, 1.0, 3.0)
     assert stream.getvalue().splitlines() == [
         "tuning: 1 rows, 4 trials, 2.00 times the default, 2.0 s",
-        "tuning: 2 and more rows, 5 trials, 1.00 times the default, 3.0 s",
+        "tuning: 2 rows, 5 trials, 1.00 times the default, 3.0 s",
     ]
     silent = io.StringIO()
     with Progress(0, 5.0, 2, silent) as progress:
-        progress.tell((1, 1), 3, 0.5, 1.0)
+        progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
     assert silent.getvalue() == ""
+
+
+def test_with_two_each_candidate_has_its_time_and_its_schedule():
+    stream = io.StringIO()
+    slow = Trial((2, 9), 5, Candidate(A), "stopped", "slow.", (3e-3,), 2.0)
+    wrong = Trial((2, 9), 5, Candidate(None, {"walk": "rows"}), "illegal", "no.\nloop")
+    with Progress(2, 5.0, 2, stream) as progress:
+        progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
+        progress.tell(slow, 4, 1.0, 2.0)
+        progress.tell(wrong, 5, 1.0, 3.0)
+    assert stream.getvalue().splitlines() == [
+        f"tuning: 1 rows: 1.00 us, 2.00 times the default: {B!r}",
+        "tuning: 1 rows, 3 trials, 2.00 times the default, 1.0 s",
+        f"tuning: 5 rows: 3000.00 us, 0.50 times the default, slow: {A!r}",
+        "tuning: 5 rows: illegal, no: {'walk': 'rows'}",
+        "tuning: 2 to 9 rows, 5 trials, 1.00 times the default, 3.0 s",
+    ]
+
+
+def test_a_search_prints_each_candidate(capfd):
+    result = Tuner(Listed()).tune(FOREST, ranges={(1, 1): 1}, verbose=2, random_state=0)
+    lines = capfd.readouterr().err.splitlines()
+    schedules = [repr(t.schedule) for t in result.trials]
+    assert len(lines) == 1 + len(schedules) == 3
+    for line, schedule in zip(lines, schedules, strict=False):
+        assert line.startswith("tuning: 1 rows: ") and line.endswith(f": {schedule}")
 
 
 def test_a_terminal_has_a_bar(monkeypatch):
@@ -181,16 +223,11 @@ def test_a_terminal_has_a_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
     with Progress(1, 5.0, 2, stream) as progress:
-        progress.tell((1, 1), 3, 0.5, 1.0)
+        progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
     assert "tuning" in stream.getvalue() and "\x1b[" in stream.getvalue()
 
 
 # ------------------------------------------------------------------ plots
-
-
-def _trial(schedule, n_rows, relative):
-    candidate = Candidate(schedule, {}, "x")
-    return Trial((n_rows, n_rows), n_rows, candidate, "measured", "", (1e-6,), relative)
 
 
 RESULT = TuningResult(

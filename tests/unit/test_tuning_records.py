@@ -127,6 +127,7 @@ def test_damaged_lines_are_left_out(line, tmp_path):
         assert [str(one.message) for one in said] == [
             f"{path}: line 2 is no record of this version, and left out."
         ]
+        assert [one.filename for one in said] == [__file__]
         with pytest.warns(TuningWarning):
             assert records.find(record().key).strategy == "strategy 2"
     else:

@@ -153,23 +153,49 @@ def example_text(name: str, results: Results, build: str) -> str:
     """Return a program that predicts rows of text from its standard input."""
     function = "predict" if "predict" in results else "predict_raw"
     dtype, columns = results[function]
-    out, upper = C_TYPES[dtype], name.upper()
+    out, width = C_TYPES[dtype], f"{name.upper()}_N_FEATURES"
     form, cast = ("%lld", "(long long)") if out == "int64_t" else ("%.17g", "")
-    return f"""/* Reads rows of {upper}_N_FEATURES numbers, prints predictions.
+    return f"""/* Reads lines of {width} numbers with commas or blanks between,
+ * prints predictions. Empty cells are missing; a first line of names is skipped.
  * {build} */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "{name}.h"
+#define BLANKS " \\t\\r\\n\\xef\\xbb\\xbf"
+
+/* Returns how many cells a line has, or -1 if one of them is no number. */
+static int read_row(const char *at, double *row) {{
+  int n = 0;
+  at += strspn(at, BLANKS);
+  while (*at || n) {{
+    char *end;
+    double value = strtod(at, &end);
+    if (n == {width}) return -1;
+    row[n++] = end == at ? (double)NAN : value;
+    if (end == at && *at && *at != ',') return -1;
+    end += strspn(end, BLANKS);
+    if (!*end) break;
+    at = *end == ',' ? end + 1 + strspn(end + 1, BLANKS) : end;
+  }}
+  return n;
+}}
 
 int main(void) {{
-  double row[{upper}_N_FEATURES + 1];
+  static char line[64 * {width} + 4096];
+  double row[{width} + 1];
   {out} out[{columns}];
   {name}_model *model;
-  int code = {name}_open(1, &model), read = 1;
-  while (!code && read == 1) {{
-    for (int k = 0; k < {upper}_N_FEATURES && read == 1; k++)
-      read = scanf("%lf", &row[k]);
-    if (read != 1) break;
-    code = {name}_{function}_f64(model, row, 1, {upper}_N_FEATURES, 1, out);
+  int code = {name}_open(1, &model);
+  for (int at = 1; !code && fgets(line, sizeof line, stdin); at++) {{
+    int n = strchr(line, '\\n') || feof(stdin) ? read_row(line, row) : -1;
+    if (n == 0 || (n < 0 && at == 1)) continue;
+    if (n != {width}) {{
+      fprintf(stderr, "line %d does not have %d numbers\\n", at, {width});
+      return 1;
+    }}
+    code = {name}_{function}_f64(model, row, 1, {width}, 1, out);
     for (int k = 0; !code && k < {columns}; k++)
       printf("{form}%c", {cast}out[k], k + 1 < {columns} ? ' ' : '\\n');
   }}

@@ -265,12 +265,11 @@ LoopKind: TypeAlias = Literal[
 class Loop:
     """``for var = start to min(bounds) step step``.
 
-    ``body`` does ``group`` consecutive iterations at once, ``var`` being the first;
-    iterations that do not fill a group run ``remainder`` one by one. ``vector`` loops
-    do their group in SIMD lanes; a ``block`` loop does all its iterations at once,
-    those past a bound included where they do no harm, and a block of trees still adds
-    their leaves in order. ``trip_count`` is given where it
-    never varies.
+    ``body`` does ``group`` consecutive iterations at once; ``var`` is the first of
+    them. Iterations that do not fill a group run ``remainder`` one by one. A
+    ``vector`` loop does its group in SIMD lanes. A ``block`` loop does all its
+    iterations at once, with those past a bound where they do no harm; a block of trees
+    still adds their leaves in order. ``trip_count`` is given where it never varies.
     """
 
     var: str

@@ -51,7 +51,7 @@ from skforge.exceptions import CompilerError
 #: (8 walks of 8 hops: 0.55 us a row both ways, 33 ms against 100 ms).
 LEAST_HOPS_IN_A_LOOP = 3
 
-#: Lines ahead of which the rows of a wide model are worth prefetching at once.
+#: One prefetch for each of these bytes of rows: a line of the cache.
 PREFETCH_STEP_BYTES = 64
 
 

@@ -1,8 +1,8 @@
 """One row as codes: a search of two vector compares a column, no branches.
 
-The thresholds of a column lie in blocks of 16, before them one block of pivots, every
-16th threshold. For each column, in straight
-line or in a loop over those of a kind::
+The thresholds of a column lie in blocks of 16. Before them is a block of pivots: every
+16th threshold. This runs for each column, in straight line or in a loop over the
+columns of a kind::
 
     x = row[feature]
     h = ones(x >= pivots)                  # full blocks of thresholds below x

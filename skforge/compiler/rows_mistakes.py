@@ -1,0 +1,138 @@
+"""What users mistake for rows: one sentence that names it, and the mend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Set
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.exceptions import InvalidInputError
+
+
+def mistake_in(X: Any, n_features: int) -> str | None:
+    """Return what is wrong with rows that could not be taken, and the mend.
+
+    Parameters
+    ----------
+    X : object
+        What was given as rows.
+    n_features : int
+        How many columns they must have.
+
+    Returns
+    -------
+    str or None
+        A sentence; None if nothing is known to be wrong.
+    """
+    why = kind_mistake(X, n_features)
+    if why is not None or hasattr(X, "tocsr"):
+        return why
+    try:
+        rows = np.asarray(X)
+    except (TypeError, ValueError) as error:
+        return no_array(X, error)
+    why = shape_mistake(rows.shape, n_features)
+    if why is not None or rows.dtype.kind in "fiub":
+        return why
+    try:
+        numbers(rows, X)
+    except InvalidInputError as error:
+        return str(error)
+    return "rows, or some of their columns, are objects; pass X.astype(float)."
+
+
+def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
+    """Turn an object array of numbers into floats; refuse everything else."""
+    if rows.dtype.kind == "O":
+        try:
+            return rows.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            why = value_mistake(rows, X) or f"rows hold no numbers: {error}"
+            raise InvalidInputError(why) from error
+    raise InvalidInputError(
+        value_mistake(rows, X)
+        or f"rows have dtype {rows.dtype}; pass real numbers or booleans."
+    )
+
+
+def kind_mistake(X: Any, n_features: int) -> str | None:
+    """Return what is wrong with what is no table at all."""
+    wanted = f"pass an array or a data frame of shape (n_rows, {n_features})."
+    if X is None:
+        return f"rows are None; {wanted}"
+    if isinstance(X, (str, bytes, os.PathLike)):
+        return f"rows are the text or path {X!r}; read the file, then {wanted}"
+    by_name = "with its columns in the order of training"
+    if isinstance(X, Mapping):
+        return f"rows are a {type(X).__name__}; pass pandas.DataFrame(rows), {by_name}."
+    if isinstance(X, (list, tuple)) and len(X) and isinstance(X[0], Mapping):
+        what = f"{type(X).__name__} of {type(X[0]).__name__}s"
+        return f"rows are a {what}; pass pandas.DataFrame(rows), {by_name}."
+    if not (hasattr(X, "__array__") or hasattr(X, "__len__")) or isinstance(X, Set):
+        return f"rows are no table but of the type {type(X).__name__}; {wanted}"
+    return None
+
+
+def no_array(X: Any, error: Exception) -> str:
+    """Return which row is longer or shorter than the first, or NumPy's reason."""
+    if isinstance(X, (list, tuple)) and all(hasattr(row, "__len__") for row in X):
+        for i, row in enumerate(X):
+            if len(row) != len(X[0]):
+                return (
+                    f"rows are no rectangular array: row 0 has {len(X[0])} values and "
+                    f"row {i} has {len(row)}; pass NaN where a value is missing."
+                )
+    return f"rows are no rectangular array: {error}"
+
+
+def shape_mistake(shape: tuple[int, ...], n_features: int) -> str | None:
+    """Return what is wrong with the shape of rows."""
+    if len(shape) != 2:
+        mend = "Use X.reshape(1, -1) for one row."
+        if len(shape) > 2:
+            mend = f"Use X.reshape({shape[0]}, -1) to make one row of each X[i]."
+        return (
+            f"rows must be two-dimensional, one row a sample; got {len(shape)} "
+            f"dimension(s) with shape {shape}. {mend}"
+        )
+    if shape[1] != n_features:
+        return (
+            f"the forest was trained on {n_features} features, but the rows "
+            f"have {shape[1]} columns."
+        )
+    return None
+
+
+def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
+    """Return which value is no number, in rows that are an array of others.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Not of numbers.
+    X : object
+        What they were made of; its columns may have names.
+    """
+    if rows.dtype.kind == "c":
+        return "rows are complex numbers; forests compare real ones."
+    mend = "encode texts, dates and categories as numbers the way the model was trained"
+    for at, value in np.ndenumerate(rows):
+        if rows.dtype.kind == "O" and _is_number(value):
+            continue
+        names = getattr(X, "column_names", getattr(X, "columns", None))
+        column = repr(names[at[1]]) if names is not None else str(at[1])
+        shown = repr(str(value)) if isinstance(value, str) else str(value)
+        return f"row {at[0]} has {shown} in column {column}; {mend}."
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    """Tell whether NumPy makes a float of an object."""
+    try:
+        float("nan" if value is None else value)
+    except (TypeError, ValueError):
+        return False
+    return True
