@@ -18,6 +18,7 @@ from sklearn import config_context, get_config
 from sklearn.utils import get_tags
 
 from skforge._inputs_sklearn import ensemble_source
+from skforge._inputs_sparse import most_entries
 from skforge._stored import StoredModel
 from skforge.compiler.forest import Forest
 from skforge.compiler.frontends import load_forest
@@ -193,6 +194,11 @@ class ForestSource:
             raise InvalidInputError(
                 f"the forest was trained on {self._forest.n_features} features, "
                 f"but the rows have {X.shape[1]} columns."
+            )
+        if most_entries(X) > 1:  # libraries differ in which of them counts
+            raise InvalidInputError(
+                "the sparse rows have several entries of one place; add them up with "
+                "X.sum_duplicates(), or leave all but one out."
             )
         floats = X.dtype in (np.float32, np.float64)
         if self._forest.source == "lightgbm" and not floats:

@@ -33,7 +33,11 @@ from skforge.compiler.forest import Forest
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.reference import reference_raw
 from skforge.compiler.rows import prepare_rows
-from skforge.compiler.rows_frames import FrameColumns, is_pandas, is_table
+from skforge.compiler.rows_frames import (
+    FrameColumns,
+    is_pandas,
+    is_table,
+)
 from skforge.compiler.rows_mistakes import mistake_in
 from skforge.exceptions import (
     InvalidInputError,
@@ -231,8 +235,9 @@ class StoredSource:
                 f"the model was trained on {width} features, but the rows have "
                 f"{shape[1]} columns."
             )
-        categories = hasattr(X, "iloc") and any(self._model.forest.category_names)
-        why = None if categories else mistake_in(X, width)
+        categories = any(self._model.forest.category_names)
+        by_name = categories and (is_pandas(X) or is_table(X))
+        why = None if by_name else mistake_in(X, width)
         if why is not None:
             raise InvalidInputError(why)
         names = self._model.rules.get("feature_names")
@@ -241,7 +246,7 @@ class StoredSource:
             wanted += " or NaN"
         if names:
             wanted += f", named {', '.join(names)}, in this order"
-        if categories:
+        if categories and is_pandas(X):
             wanted += _categories_wanted(X, self._model.forest)
         if hasattr(X, "tocsr"):
             wanted += (

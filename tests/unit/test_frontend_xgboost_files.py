@@ -708,6 +708,14 @@ def test_numbers_of_trees_that_make_no_sense_are_refused(value, tmp_path):
     assert str(info.value) == ID.format(3 if value == 3 else 0, repr(value))
 
 
+def test_an_array_is_no_number_of_a_tree():
+    """UBJSON has typed arrays, which NumPy compares element by element."""
+    document, _ = _document()
+    _trees_of(document)[0]["id"] = np.arange(2)
+    with pytest.raises(InvalidModelError, match=r"^id of trees\[0\] is array"):
+        forest_from_document(document)
+
+
 @pytest.mark.parametrize(
     "name", ["base_weights", "loss_changes", "parents", "sum_hessian"]
 )

@@ -356,6 +356,23 @@ def test_sparse_rows_of_lightgbm_files(fine):
             saved.predict(rows)
 
 
+def test_sparse_rows_with_several_entries_of_a_place_are_refused(fine):
+    """Of these LightGBM takes the last from CSR and the first from CSC."""
+    _, (fast, _, _), exact = fine
+    width = exact.shape[1]
+    twice = sp.csc_matrix(([1.0, 2.0], [0, 0], [0, 2] + [2] * (width - 1)), (1, width))
+    for rows in (twice, twice.tocsr(copy=True)):
+        rows.has_canonical_format = False
+        if rows.nnz < 2:  # SciPy has added them up
+            continue
+        with pytest.raises(InvalidInputError) as info:
+            fast.predict(rows)
+        assert str(info.value) == (
+            "the sparse rows have several entries of one place; add them up with "
+            "X.sum_duplicates(), or leave all but one out."
+        )
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_arrays_are_cast_as_xgboost_and_scikit_learn_cast_them(dtype, tmp_path):
     from sklearn.ensemble import HistGradientBoostingRegressor

@@ -122,18 +122,17 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
 def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the trees by their ``id``, which is where XGBoost puts each of them."""
     _check_keys(trees)
-    numbers = [tree.get("id") for tree in trees]
-    if numbers == [*range(len(trees))]:
-        return trees
-    for i, number in enumerate(numbers):
+    place: dict[int, int] = {}
+    for i, tree in enumerate(trees):
+        number: Any = tree.get("id")
         known = type(number) is int and 0 <= number < len(trees)  # True equals 1
-        if not known or numbers.index(number) != i:
+        if not known or place.setdefault(number, i) != i:
             raise InvalidModelError(
                 f"id of trees[{i}] is {number!r:.60}, which is no number from 0 to "
                 f"{len(trees) - 1} or another tree's; the model is damaged, export it "
                 "again."
             )
-    return sorted(trees, key=lambda tree: tree["id"])
+    return [trees[place[number]] for number in range(len(trees))]
 
 
 def _check_keys(trees: list[dict[str, Any]]) -> None:
