@@ -29,11 +29,11 @@ from schedule_variants import (
 from threadpoolctl import threadpool_limits
 
 from skforge import Schedule, ScheduleError, Target, compile_forest
-from skforge._cli_report import describe_difference
-from skforge._timing import interleave
-from skforge.compiler.default_schedule import walking_schedules
-from skforge.compiler.forest import Forest
-from skforge.compiler.module import CompiledModule
+from skforge.cli.report import describe_difference
+from skforge.cli.timing import interleave
+from skforge.compiler.defaults.cpu import walking_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.module import CompiledModule
 
 Reduction = Literal["exact", "reproducible", "fast"]
 Call = Callable[[], object]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from systems import load_estimator
 
 from skforge import load_forest
-from skforge.compiler.forest import Forest
+from skforge.compiler.forest.forest import Forest
 
 #: What is measured where nothing is asked for; any name of models.py may be.
 USUAL = (

@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from skforge import Target, compile_forest, load_forest
-from skforge._cli_report import duration
+from skforge.cli.report import duration
 
 
 @dataclass(frozen=True, slots=True)

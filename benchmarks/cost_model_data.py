@@ -14,20 +14,20 @@ import numpy as np
 from cost_model_family import Sample
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.default_schedule import (
+from skforge.compiler.defaults.cpu import (
     ForestShape,
     default_schedules,
     value_tiled_schedule,
 )
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.tuning.bench import Bench
-from skforge.tuning.builds import Builder
-from skforge.tuning.measure import KernelMeasurer, Runner
-from skforge.tuning.rows import SampleRows
-from skforge.tuning.space import ScheduleSpace
-from skforge.tuning.trial import Candidate
+from skforge.tuning.measure.bench import Bench
+from skforge.tuning.measure.builds import Builder
+from skforge.tuning.measure.measure import KernelMeasurer, Runner
+from skforge.tuning.measure.rows import SampleRows
+from skforge.tuning.search.trial import Candidate
+from skforge.tuning.space.space import ScheduleSpace
 
 #: One size of each stratum is drawn: schedules change between them.
 STRATA = ((1, 1), (2, 7), (8, 30), (31, 80), (81, 250), (251, 1200), (1500, 5000))

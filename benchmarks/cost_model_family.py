@@ -20,7 +20,7 @@ from synthetic import random_model
 from training import HELD_OUT, Trained
 
 from skforge import load_forest
-from skforge.compiler.forest import Forest
+from skforge.compiler.forest.forest import Forest
 
 REVISION = 1  # of what is trained: another number makes all anew
 

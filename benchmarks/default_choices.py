@@ -22,7 +22,7 @@ from cost_model_data import targets
 from cost_model_family import MAKERS, get
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.default_schedule import (
+from skforge.compiler.defaults.cpu import (
     bitsliced_schedule,
     default_schedules,
     lanes_schedule,
@@ -31,12 +31,12 @@ from skforge.compiler.default_schedule import (
     value_tiled_schedule,
     walking_schedules,
 )
-from skforge.compiler.forest import Forest
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.tuning.measure import KernelMeasurer
-from skforge.tuning.rows import SampleRows
+from skforge.tuning.measure.measure import KernelMeasurer
+from skforge.tuning.measure.rows import SampleRows
 
 SIZES = (16, 32, 64, 128, 512, 2048)
 ROUNDS, SLOT, HOPELESS = 9, 4e-4, 4.0

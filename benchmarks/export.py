@@ -29,7 +29,7 @@ from measure import compare
 from numpy.typing import NDArray
 
 import skforge
-from skforge.compiler.reference import draw_rows
+from skforge.compiler.forest.reference import draw_rows
 
 MODELS = ("airline.json", "year_prediction_msd.json", "lightgbm/NYC_taxi.txt")
 BATCHES = (1, 64, 4096)

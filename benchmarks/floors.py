@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._timing import interleave
-from skforge.compiler.backends.llvm_jit import JitModule, call, compile_functions
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import I64, Buffer, Function, Value, Vec
-from skforge.compiler.ir.numpy_types import scalar_of
+from skforge.cli.timing import interleave
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value, Vec
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.runtime.cpu.jit import JitModule, call, compile_functions
 from skforge.compiler.target import Target
 
 #: Additions in a row of the loop that measures the clock.

@@ -12,10 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir import I64, Buffer, Function, Scalar, Stmt, Value, Vec
-from skforge.compiler.ir.lir_walk import bodies, statements
-from skforge.compiler.passes.simplify_dead import drop_dead
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import (
+    I64,
+    Buffer,
+    Function,
+    Scalar,
+    Stmt,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.walk import bodies, statements
+from skforge.compiler.passes.lir.simplify_dead import drop_dead
 
 #: Parts of a kernel that evaluates predicates for blocks of rows, in their order.
 BLOCK_PARTS = ("columns", "search", "lines", "fold", "index", "look-up", "output")

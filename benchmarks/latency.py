@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from skforge import load_forest
-from skforge._cli_report import describe_difference, duration
+from skforge.cli.report import describe_difference, duration
 
 ROUNDS = 8
 POOL = 64

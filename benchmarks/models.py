@@ -21,8 +21,8 @@ from synthetic import FAMILY, random_model
 from training import MAKERS, Trained
 
 from skforge import load_forest
-from skforge.compiler.forest import Forest
-from skforge.compiler.reference import draw_rows
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import draw_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 REVISION = 1  # of what is trained: another number makes all models anew

@@ -10,7 +10,7 @@ from machine import in_words
 from measure import Cell, Prepared, Result
 from remote import OURS
 
-from skforge._cli_report import count, duration
+from skforge.cli.report import count, duration
 
 BEGIN, END = "<!-- benchmark:begin -->", "<!-- benchmark:end -->"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from skforge import Schedule, ScheduleError
-from skforge.compiler.directives import (
+from skforge.compiler.schedule.directives import (
     Directive,
     Interleave,
     Reorder,

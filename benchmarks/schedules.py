@@ -1,7 +1,7 @@
 """Compare schedules of one model: presets and a family around the defaults.
 
 Every schedule is checked bit by bit against the default before it is timed. The
-defaults in ``skforge/compiler/default_schedule.py`` are chosen with this; the first
+defaults in ``skforge/compiler/defaults/cpu.py`` are chosen with this; the first
 line of each batch size says how far its default is from the fastest.
 """
 
@@ -19,14 +19,14 @@ from cases import Case, cases
 from threadpoolctl import threadpool_limits
 
 from skforge import Schedule, ScheduleError, compile_forest
-from skforge._cli_report import describe_difference
-from skforge._timing import interleave
-from skforge.compiler.default_schedule import (
+from skforge.cli.report import describe_difference
+from skforge.cli.timing import interleave
+from skforge.compiler.defaults.cpu import (
     bitsliced_schedule,
     lanes_schedule,
     tiled_schedule,
 )
-from skforge.compiler.presets import PRESETS
+from skforge.compiler.schedule.presets import PRESETS
 
 AddWalk = Callable[[Schedule, str], Schedule]
 

@@ -20,7 +20,7 @@ from report import at
 from store import read
 from systems import OWN
 
-from skforge._cli_report import duration
+from skforge.cli.report import duration
 
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 #: Models of the table, and what they are.

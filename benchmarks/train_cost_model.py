@@ -24,12 +24,12 @@ from cost_model_family import MAKERS, get
 from numpy.typing import NDArray
 
 from skforge import load_forest
-from skforge.compiler.default_schedule import BatchRange, default_schedules
-from skforge.compiler.forest import Forest
-from skforge.compiler.schedule import Schedule
-from skforge.tuning.cost_model import SHIPPED, CostModel
-from skforge.tuning.features import NAMES, Featured, Setting, featurize
-from skforge.tuning.forest_facts import ForestFacts
+from skforge.compiler.defaults.cpu import BatchRange, default_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.tuning.cost.cost_model import SHIPPED, CostModel
+from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
+from skforge.tuning.cost.forest_facts import ForestFacts
 
 app = typer.Typer(add_completion=False)
 

@@ -33,18 +33,14 @@ from tuning_plots import figures
 from tuning_recorded import Recorded
 
 from skforge import load_forest
-from skforge.compiler.default_schedule import (
-    BatchRange,
-    ForestShape,
-    default_schedules,
-)
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import BatchRange, ForestShape, default_schedules
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TuningWarning
 from skforge.tuning import Heuristic, Random, ScheduleSpace, Tuner
-from skforge.tuning.cost_model import CostModel
-from skforge.tuning.learned import Learned
-from skforge.tuning.strategies import Strategy
+from skforge.tuning.cost.cost_model import CostModel
+from skforge.tuning.search.learned import Learned
+from skforge.tuning.search.strategies import Strategy
 
 #: Models, each with the targets it is timed for.
 MODELS = (

@@ -18,13 +18,13 @@ import numpy as np
 from cost_model_data import SLOT, ThreadTimed
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.forest import Forest
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, SkforgeError
-from skforge.tuning.measure import KernelMeasurer, Plan
-from skforge.tuning.rows import SampleRows
+from skforge.tuning.measure.measure import KernelMeasurer, Plan
+from skforge.tuning.measure.rows import SampleRows
 
 SAMPLES = 5
 

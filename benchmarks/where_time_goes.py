@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from skforge import Schedule, Target, compile_forest
-from skforge._cli_report import describe_difference
-from skforge._timing import Timing, interleave
-from skforge.compiler.default_schedule import walking_schedules
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir.lir import Function
-from skforge.compiler.module_kernels import Kernel, KernelCache
+from skforge.cli.report import describe_difference
+from skforge.cli.timing import Timing, interleave
+from skforge.compiler.defaults.cpu import walking_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.nodes import Function
 from skforge.compiler.pipeline import Lowered
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
 
 #: Names of calls that are timed beside the kernels.
 _CALL, _NOTHING, _WITHOUT = "predict_raw", "no rows", "without "

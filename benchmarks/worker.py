@@ -110,7 +110,7 @@ IMPORTS = {
     "xgboost_wrapper": ["xgboost"],
     "lightgbm_wrapper": ["lightgbm"],
     "hummingbird": ["hummingbird.ml"],
-    "skforge": ["skforge.estimators", "skforge.compiler.backends.llvm_jit"],
+    "skforge": ["skforge.estimators", "skforge.compiler.runtime.cpu.jit"],
 }
 OWN = {"onnx": "onnxruntime", "sklearn": "sklearn.ensemble"}
 

@@ -36,7 +36,7 @@ PARTS = (
     Part(
         "Command line",
         "demo, bench, inspect, tune, export, plot",
-        ("skforge", "skforge.__main__", "skforge._cli*"),
+        ("skforge", "skforge.__main__", "skforge.cli.main*"),
         *(0, 0, 1),
     ),
     Part(
@@ -48,7 +48,7 @@ PARTS = (
     Part(
         "Estimators, files, export",
         "CompiledForest, ScheduleSearch, save, load, export",
-        ("skforge.estimators", "skforge._*", "skforge.tuning.schedule_search"),
+        ("skforge.estimators", "skforge._*", "skforge.search"),
         *(1, 0, 3),
     ),
     Part(
@@ -61,7 +61,7 @@ PARTS = (
         "Driver",
         "compile_forest, default schedules, the order of passes, dispatch by batch",
         (
-            "skforge.compiler.module*",
+            "skforge.compiler.runtime.module*",
             "skforge.compiler.pipeline",
             "skforge.compiler.default_*",
             "skforge.compiler.gpu_*",
@@ -83,13 +83,13 @@ PARTS = (
     Part(
         "Representations",
         "how trees lie in memory",
-        ("skforge.compiler.representations", "skforge.compiler.representations.*"),
+        ("skforge.compiler.layouts", "skforge.compiler.layouts.*"),
         *(5, 1, 1),
     ),
     Part(
         "Interpreters",
         "IR, run without a backend",
-        ("skforge.compiler.interpreter*",),
+        ("skforge.compiler.interpreters.lir.interpreter*",),
         *(5, 2, 2),
     ),
     Part(
@@ -102,10 +102,10 @@ PARTS = (
         "Scheduling language",
         "Schedule, directives, loop nests, presets",
         (
-            "skforge.compiler.schedule",
-            "skforge.compiler.directives",
-            "skforge.compiler.loop_nest*",
-            "skforge.compiler.presets",
+            "skforge.compiler.schedule.schedule",
+            "skforge.compiler.schedule.directives",
+            "skforge.compiler.schedule.nest*",
+            "skforge.compiler.schedule.presets",
         ),
         *(7, 1, 3),
     ),
@@ -121,10 +121,10 @@ PARTS = (
         (
             "skforge.compiler",
             "skforge.compiler.*",
-            "skforge.compiler.backends.libm",
+            "skforge.compiler.outputs.libm",
             "skforge.exceptions",
-            "skforge._config",
-            "skforge._timing",
+            "skforge.config",
+            "skforge.cli.timing",
         ),
         *(8, 0, 3),
     ),

@@ -22,26 +22,26 @@ from skforge.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from skforge._export import export
-    from skforge._persistence import load, save
     from skforge.compiler.frontends import load_forest
-    from skforge.compiler.module import compile_forest
-    from skforge.compiler.schedule import Schedule
+    from skforge.compiler.runtime.module import compile_forest
+    from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
     from skforge.estimators import CompiledForest
+    from skforge.exporters.api import export
+    from skforge.persistence.artifact import load, save
 
 __version__ = "0.1.0"
 
 # Loaded on first use: `import skforge` must stay free of heavy packages.
 _HOME = {
     "CompiledForest": "skforge.estimators",
-    "Schedule": "skforge.compiler.schedule",
+    "Schedule": "skforge.compiler.schedule.schedule",
     "Target": "skforge.compiler.target",
-    "compile_forest": "skforge.compiler.module",
-    "export": "skforge._export",
-    "load": "skforge._persistence",
+    "compile_forest": "skforge.compiler.runtime.module",
+    "export": "skforge.exporters.api",
+    "load": "skforge.persistence.artifact",
     "load_forest": "skforge.compiler.frontends",
-    "save": "skforge._persistence",
+    "save": "skforge.persistence.artifact",
 }
 
 __all__ = [

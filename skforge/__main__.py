@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skforge._cli import main
+from skforge.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.utils import estimator_html_repr
 
-from skforge._delegation import is_estimator, model_of
+from skforge.sources.delegation import is_estimator, model_of
 
 #: Long schedules go on in the next line; without this they would leave their box.
 _STYLE = (

@@ -23,8 +23,21 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from skforge._config import tuning_seconds
-from skforge._delegation import (
+from skforge._notebook import html_of, visual_block
+from skforge.compiler.frontends.base import is_search, unwrap
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.config import tuning_seconds
+from skforge.prediction.dispatch import Choice, choose, compiled, size_ranges
+from skforge.prediction.predictor import METHODS, Predictor
+from skforge.prediction.state import CompiledState
+from skforge.prediction.tuned import searched
+from skforge.prediction.verification import sample_rows, verify
+from skforge.sources.base import read_model
+from skforge.sources.delegation import (
     FITTED,
     attribute_of,
     fitted_model,
@@ -35,27 +48,9 @@ from skforge._delegation import (
     tags_of,
     validated,
 )
-from skforge._dispatch import (
-    Choice,
-    choose,
-    compiled,
-    size_ranges,
-)
-from skforge._inputs import read_model
-from skforge._notebook import html_of, visual_block
-from skforge._predictor import METHODS, Predictor
-from skforge._state import CompiledState
-from skforge._stored import StoredModel
-from skforge._tuned import searched
-from skforge._verification import sample_rows, verify
-from skforge.compiler.backends.runtime import resolve_n_jobs
-from skforge.compiler.frontends.base import is_search, unwrap
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.module_auto import AutoModule
-from skforge.compiler.schedule import Schedule
-from skforge.compiler.target import Target
+from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
-from skforge.tuning.strategies import STRATEGIES
+from skforge.tuning.search.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from skforge.tuning.tuner import Tuner
@@ -554,7 +549,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             If rows of this model cannot be taken without it: categories of
             HistGradientBoosting, labels that are no plain values.
         """
-        from skforge._inputs_stored import store
+        from skforge.sources.stored import store
 
         check_is_fitted(self)
         self._check_model()

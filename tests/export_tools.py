@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import skforge
-from skforge.compiler import module_export_check as check
+from skforge.exporters import check
 
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
 

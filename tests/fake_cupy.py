@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.backends.emulated_source import SourceDevice
+from skforge.compiler.runtime.simt.source import SourceDevice
 
 H2D, D2H = 1, 2
 

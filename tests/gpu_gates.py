@@ -8,23 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.gpu.gpu_sass import disassemble, innermost, kernels_of, operations
 from skforge.compiler import pipeline
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.cuda_prelude import PRELUDE
-from skforge.compiler.backends.gpu_resources import unpack_message
-from skforge.compiler.backends.gpu_sass import (
-    disassemble,
-    innermost,
-    kernels_of,
-    operations,
-)
-from skforge.compiler.backends.host_plan import HostPlan
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.ir.lir_walk import statements
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.host_plan import HostPlan
+from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.pipeline import Lowered
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.runtime.gpu.resources import unpack_message
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
 

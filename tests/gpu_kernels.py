@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.cuda_prelude import PRELUDE
-from skforge.compiler.backends.gpu_compilers import compiler_path
-from skforge.compiler.backends.host_plan import HostPlan
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import (
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.host_plan import HostPlan
+from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
     F32,
     F64,
     I32,
@@ -26,7 +25,8 @@ from skforge.compiler.ir.lir import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.verifier import verify_lir
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.runtime.gpu.compilers import compiler_path
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.backends.llvm_jit import call, compile_functions
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import I64, Function, Scalar, Value
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.ir.verifier import verify_lir
-from skforge.compiler.passes import emulate_grids
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, Function, Scalar, Value
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.passes.lir import emulate_grids
+from skforge.compiler.runtime.cpu.jit import call, compile_functions
 from tests.llvm_kernels import assert_same_bits, interpreted, targets
 
 Place = tuple[Value, ...]

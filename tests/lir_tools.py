@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.interpreter_memory import DTYPES
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import I64, Buffer, Function, Scalar, Value
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.interpreters.lir.memory import DTYPES
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Scalar, Value
 
 
 def buffer_of(array: np.ndarray[Any, Any], name: str) -> Buffer:

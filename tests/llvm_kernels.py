@@ -7,11 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from skforge.compiler.backends.llvm_jit import call, compile_functions, emit_object
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import (
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
     BOOL,
     F32,
     F64,
@@ -24,6 +23,7 @@ from skforge.compiler.ir.lir import (
     Scalar,
     Value,
 )
+from skforge.compiler.runtime.cpu.jit import call, compile_functions, emit_object
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 

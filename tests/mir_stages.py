@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir import mir
-from skforge.compiler.ir.hir import PredictEnsemble, Reduction
-from skforge.compiler.loop_nest import Kind, marked
-from skforge.compiler.loop_nest_bind import bind
-from skforge.compiler.passes import (
-    lower_to_mir,
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.passes.hir import (
     normalize_predicates,
     pad_trees,
     reorder_trees,
     tile_nodes,
 )
+from skforge.compiler.passes.mir import lower_to_mir
 from skforge.compiler.pipeline import MIR_PASSES, HirCache, Stage
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.bind import bind
+from skforge.compiler.schedule.nest import Kind, marked
+from skforge.compiler.schedule.schedule import Schedule
 
 #: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.
 SAMPLE = ("stump", "stump", "chain", "chain")

@@ -10,9 +10,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skforge import Schedule, compile_forest, load_forest
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.transforms import apply_transform, decide, predict_proba
-from skforge.compiler.transforms_onnx import labels
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.outputs.onnx import labels
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 
 onnx = pytest.importorskip("onnx")
 TensorProto, helper = onnx.TensorProto, onnx.helper

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.cuda_prelude import PRELUDE
-from skforge.compiler.backends.emulated_build import Sanitizer
-from skforge.compiler.backends.emulated_source import Order, SourceDevice
-from skforge.compiler.ir.lir import Function
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.ir.lir.nodes import Function
+from skforge.compiler.runtime.simt.build import Sanitizer
+from skforge.compiler.runtime.simt.source import Order, SourceDevice
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 

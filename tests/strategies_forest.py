@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from skforge.compiler.forest import (
+from skforge.compiler.forest.forest import (
     Comparison,
     Forest,
     Missing,

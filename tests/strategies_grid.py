@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir import I32, I64, Buffer, Function, Scalar, Value
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Function, Scalar, Value
 from tests.grid_tools import Place, grid, region, warp_sum
 from tests.strategies_lir import NUMBERS, Program, _Writer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, U32, Buffer, Value
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, U32, Buffer, Value
 
 N = Value("n", I64)
 X, OUT = Buffer("x", F32), Buffer("out", F32)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from skforge.compiler.interpreter_memory import DTYPES
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder, lanes_of, with_lanes
-from skforge.compiler.ir.lir import (
+from skforge.compiler.interpreters.lir.memory import DTYPES
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder, lanes_of, with_lanes
+from skforge.compiler.ir.lir.nodes import (
     BOOL,
     F32,
     F64,
@@ -35,7 +35,7 @@ from skforge.compiler.ir.lir import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.printer import print_lir
+from skforge.compiler.ir.lir.printer import print_lir
 
 INTEGERS = (U8, U16, U32, I32, I64)
 FLOATS = (F32, F64)

@@ -8,9 +8,9 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from skforge.compiler.loop_nest import BoundLoop, BoundNest, paths, size_value
-from skforge.compiler.loop_nest_apply import apply_all
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.apply import apply_all
+from skforge.compiler.schedule.nest import BoundLoop, BoundNest, paths, size_value
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 
 SHAPING = ("tile", "split", "reorder")

@@ -3,91 +3,49 @@
 from __future__ import annotations
 
 import ast
-from fnmatch import fnmatchcase
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# Lowest first. A name without a wildcard beats a pattern of another layer.
+# Lowest first. A name is a module, or a folder with all that lies in it.
 LAYERS = (
     (
-        "skforge.exceptions",
-        "skforge._config",
+        "skforge._compat",
         "skforge._npy",
-        "skforge._timing",
-        "skforge.compiler",
-        "skforge.compiler._compat",
+        "skforge._version",
+        "skforge.config",
+        "skforge.exceptions",
     ),
-    ("skforge.compiler.forest*", "skforge.compiler.directives"),
+    ("skforge.compiler.target", "skforge.compiler.forest"),
     (
         "skforge.compiler.frontends",
-        "skforge.compiler.frontends.*",
-        "skforge.compiler.target",
-        "skforge.compiler.loop_nest*",
-        "skforge.compiler.reference",
-        "skforge.compiler.code_table",
-        "skforge.compiler.transforms*",
-        "skforge.compiler.rows*",
-        "skforge.compiler.backends.libm",
+        "skforge.compiler.outputs",
+        "skforge.compiler.schedule",
     ),
-    ("skforge.compiler.schedule",),
-    ("skforge.compiler.presets", "skforge.compiler.ir", "skforge.compiler.ir.*"),
+    ("skforge.compiler.ir", "skforge.sources"),
     (
-        "skforge.compiler.representations",
-        "skforge.compiler.representations.*",
-        "skforge.compiler.interpreter*",
+        "skforge.compiler.binning",
+        "skforge.compiler.codegen",
+        "skforge.compiler.interpreters",
     ),
-    ("skforge.compiler.passes", "skforge.compiler.passes.*"),
-    ("skforge.compiler.backends", "skforge.compiler.backends.*"),
-    (
-        "skforge.compiler.pipeline",
-        "skforge.compiler.module*",
-        "skforge.compiler.default_schedule",
-        "skforge.compiler.default_gpu_schedule",
-        "skforge.compiler.gpu_designs",
-        "skforge.compiler.gpu_kernels",
-    ),
-    ("skforge.tuning.*",),
-    (
-        "skforge.estimators",
-        "skforge._delegation",
-        "skforge._dispatch",
-        "skforge._inputs*",
-        "skforge._entries",
-        "skforge._export*",
-        "skforge._linker",
-        "skforge._state",
-        "skforge._notebook",
-        "skforge._stored",
-        "skforge._tuned",
-        "skforge._container",
-        "skforge._persistence",
-        "skforge._predictor",
-        "skforge._verification",
-        "skforge._witness",
-    ),
-    ("skforge.tuning", "skforge.tuning.schedule_search"),
-    ("skforge", "skforge.__main__", "skforge._cli*", "skforge.distributed*"),
+    ("skforge.compiler.layouts",),
+    ("skforge.compiler.passes",),
+    ("skforge.compiler.defaults", "skforge.compiler.lowering"),
+    ("skforge.compiler.pipeline",),
+    ("skforge.compiler.runtime",),
+    ("skforge.tuning",),
+    ("skforge.prediction",),
+    ("skforge._notebook", "skforge.estimators"),
+    ("skforge.exporters", "skforge.persistence", "skforge.search"),
+    ("skforge.distributed",),
+    ("skforge.__main__", "skforge.cli"),
 )
 
-# (importer, imported) that point up all the same, each inside a function.
-EXCEPTIONS = {
-    # Files that `skforge.save` wrote are models, too.
-    ("skforge.compiler.frontends", "skforge._persistence"),
-    # `Schedule.preset(name)` is a method, and presets are written with `Schedule`.
-    ("skforge.compiler.schedule", "skforge.compiler.presets"),
-    # Pickles carry the version, which the build reads from the package's own file.
-    ("skforge._state", "skforge"),
-    ("skforge._persistence", "skforge"),
-    # A library's version function, too.
-    ("skforge.compiler.module_export", "skforge"),
-    # So do records of searches.
-    ("skforge.tuning.records", "skforge"),
-    # The package's version is part of what names an object in the cache.
-    ("skforge.compiler.backends.llvm_jit", "skforge"),
-}
+# Packages that hand on names of modules above their folder, loaded on first use.
+FACES = ("skforge", "skforge.compiler", "skforge.tuning")
 
 
 def module_name(file: Path) -> str:
@@ -99,11 +57,10 @@ MODULES = {module_name(f): f for f in sorted((ROOT / "skforge").rglob("*.py"))}
 
 
 def layer(module: str) -> int:
-    exact = [i for i, names in enumerate(LAYERS) if module in names]
-    found = exact or [
+    found = [
         i
         for i, names in enumerate(LAYERS)
-        if any(fnmatchcase(module, name) for name in names)
+        if any(module == name or module.startswith(f"{name}.") for name in names)
     ]
     assert found, f"{module} is in no layer: add it to LAYERS in {Path(__file__).name}"
     return found[0]
@@ -123,23 +80,35 @@ def imported_modules(source: str, modules: set[str]) -> set[str]:
     return {name for name in found if name.split(".")[0] == "skforge"}
 
 
-@pytest.mark.parametrize("module", MODULES)
+IMPORTS = {
+    name: imported_modules(file.read_text(encoding="utf-8"), set(MODULES))
+    for name, file in MODULES.items()
+}
+
+
+@pytest.mark.parametrize("module", sorted({*MODULES} - {*FACES}))
 def test_imports_point_one_way(module):
     own = layer(module)
-    source = MODULES[module].read_text(encoding="utf-8")
-    upward = [
-        name
-        for name in sorted(imported_modules(source, set(MODULES)))
-        if layer(name) > own and (module, name) not in EXCEPTIONS
-    ]
+    upward = [name for name in sorted(IMPORTS[module]) if layer(name) > own]
     assert upward == [], f"{module} (layer {own}) imports what is above it"
 
 
-@pytest.mark.parametrize("importer", sorted({importer for importer, _ in EXCEPTIONS}))
-def test_exceptions_are_still_needed(importer):
-    source = MODULES[importer].read_text(encoding="utf-8")
-    named = {imported for module, imported in EXCEPTIONS if module == importer}
-    assert named <= imported_modules(source, set(MODULES))
+def test_no_modules_import_each_other_in_a_circle():
+    """Imports inside functions and for type checkers count, too."""
+    graph = {
+        # a package's own file hands on what its modules have, which is no circle
+        name: {one for one in found if MODULES[one].name != "__init__.py"}
+        for name, found in IMPORTS.items()
+        if name not in FACES
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_nothing_imports_a_face_but_what_is_above_it():
+    for face in ("skforge", "skforge.tuning"):
+        top = max(layer(name) for name in IMPORTS[face])
+        below = [name for name, found in IMPORTS.items() if face in found]
+        assert [n for n in below if n not in FACES and layer(n) <= top] == []
 
 
 def test_every_form_of_import_is_seen():
@@ -167,12 +136,6 @@ def test_a_module_in_no_layer_is_reported():
     )
 
 
-def test_an_exact_name_beats_a_pattern():
-    assert layer("skforge.compiler.backends.libm") < layer("skforge.compiler.schedule")
-    assert layer("skforge.compiler.backends.llvm") > layer("skforge.compiler.schedule")
-
-
 def test_layers_name_modules_that_exist():
-    names = [name for layer_names in LAYERS for name in layer_names]
-    unused = [n for n in names if not any(fnmatchcase(m, n) for m in MODULES)]
-    assert unused == []
+    named = [name for names in LAYERS for name in names]
+    assert [name for name in named if name not in MODULES] == []

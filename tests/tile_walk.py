@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir.hir import TiledForest
-from skforge.compiler.reference import evaluate_predicates
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import evaluate_predicates
+from skforge.compiler.ir.hir.nodes import TiledForest
 
 
 def walk_tiles(tiles: TiledForest, forest: Forest, X: np.ndarray) -> np.ndarray:

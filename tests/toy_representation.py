@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.representations.base import (
+from skforge.compiler.layouts.base import (
     I32,
     I64,
     U8,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.reference import reference_raw
-from skforge.tuning.measure import Plan
+from skforge.compiler.forest.reference import reference_raw
+from skforge.tuning.measure.measure import Plan
 
 
 class FakeMachine:

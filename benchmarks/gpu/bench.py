@@ -21,7 +21,7 @@ from remote import Entry, Remote, SystemFailedError
 from benchmarks.gpu.designs import designs
 from benchmarks.gpu.gpu_systems import source_of
 from skforge import compile_forest, load_forest
-from skforge.compiler.reference import reference_raw
+from skforge.compiler.forest.reference import reference_raw
 
 OURS = "skforge"
 WHERE = ("device", "host")

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from benchmarks.gpu.chips import Chip
 from benchmarks.gpu.counts import code_of, walking_loop
 from benchmarks.gpu.deal import Deal
+from benchmarks.gpu.gpu_occupancy import occupancy
 from benchmarks.gpu.reads import Reads, addresses, packed_levels, reads_of, sample
 from benchmarks.gpu.walks import Paths, walk
 from skforge.compiler import pipeline
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.gpu_occupancy import occupancy
-from skforge.compiler.backends.host_plan import HostPlan
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir.hir import PredictEnsemble, Reduction
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.host_plan import HostPlan
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.layouts import base as representations
 from skforge.compiler.pipeline import HirCache, Lowered
-from skforge.compiler.representations import base as representations
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -399,9 +399,7 @@ def batch_seconds(
     return float(FIRST_LAUNCH + NEXT_LAUNCH * (launches - 1) + run)
 
 
-def chain_cycles(
-    built: Built, reads: Reads, reduction: Reduction, chip: Chip
-) -> float:
+def chain_cycles(built: Built, reads: Reads, reduction: Reduction, chip: Chip) -> float:
     """Return the cycles that one block takes at least, waiting for each read."""
     hir, deal = built.hir, built.deal
     node = chip.shared if deal.tile else chip.far

@@ -15,15 +15,10 @@ import numpy as np
 from benchmarks.gpu.cost import Cost, Made, Modeller, batch_seconds
 from benchmarks.gpu.counts import code_of
 from benchmarks.gpu.deal import loops_of
+from benchmarks.gpu.gpu_occupancy import occupancy
+from benchmarks.gpu.gpu_sass import Loop, all_loops, innermost, operations
 from benchmarks.gpu.reads import LANES
-from skforge.compiler.backends.gpu_occupancy import occupancy
-from skforge.compiler.backends.gpu_sass import (
-    Loop,
-    all_loops,
-    innermost,
-    operations,
-)
-from skforge.compiler.forest import Forest
+from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import ScheduleError
 
 #: Of a value's code, and each time its thresholds are halved; to fill a word of the
@@ -63,9 +58,13 @@ def cost_of_bits(
     halvings = np.ceil(np.log2(tests / max(1, columns) + 2))
     fill = rows * columns * (CODE + HALVE * halvings) + tests * lanes * WORD
     instructions = (n_groups * a_group * threads + fill) / LANES
-    near = n_groups * threads / LANES * (
-        reads + group * (1 + LEAF_CYCLES * rows / threads)
-    ) + fill / LANES * 0.15
+    near = (
+        n_groups
+        * threads
+        / LANES
+        * (reads + group * (1 + LEAF_CYCLES * rows / threads))
+        + fill / LANES * 0.15
+    )
     node_bytes = 2 * forest.n_nodes + 4 * forest.n_leaves
     far = node_bytes + modeller.rows.itemsize * forest.n_features * rows
     used_cycles = {

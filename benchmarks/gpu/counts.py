@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from skforge.compiler.backends.gpu_compilers import compile_text
-from skforge.compiler.backends.gpu_sass import (
+from benchmarks.gpu.gpu_sass import (
     Loop,
     all_loops,
     disassemble,
@@ -15,6 +14,7 @@ from skforge.compiler.backends.gpu_sass import (
     kernels_of,
     operations,
 )
+from skforge.compiler.runtime.gpu.compilers import compile_text
 
 
 @dataclass(frozen=True, slots=True)

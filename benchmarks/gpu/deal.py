@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.ir.hir import PredictEnsemble
-from skforge.compiler.loop_nest import BoundLoop
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.schedule.nest import BoundLoop
 from skforge.exceptions import ScheduleError
 
 Array = NDArray[Any]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from skforge.compiler.forest import Forest
-from skforge.compiler.gpu_designs import (
+from skforge.compiler.defaults.gpu_nests import (
     Walk,
     rows_and_trees,
     rows_as_bits,
@@ -14,7 +13,8 @@ from skforge.compiler.gpu_designs import (
     trees_by_blocks,
     trees_by_threads,
 )
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.schedule import Schedule
 
 #: Trees deeper than this are not padded, nor stored as heaps.
 PADDED_DEPTH = 10

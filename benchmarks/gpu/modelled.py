@@ -15,10 +15,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from benchmarks.gpu.table5 import Table5
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
-from skforge.tuning.measure import Plan
+from skforge.tuning.measure.measure import Plan
 
 Array = NDArray[Any]
 

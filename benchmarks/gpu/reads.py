@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from benchmarks.gpu.chips import Chip
 from benchmarks.gpu.deal import Deal
 from benchmarks.gpu.walks import Paths, bank_cycles, line_cycles, sectors
-from skforge.compiler.ir.hir import PredictEnsemble
-from skforge.compiler.representations import base as representations
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.layouts import base as representations
 
 Array = NDArray[Any]
 

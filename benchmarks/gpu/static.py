@@ -27,8 +27,8 @@ from benchmarks.gpu.cost import FIRST_LAUNCH, NEXT_LAUNCH, Cost, Modeller
 from benchmarks.gpu.cost_nvforest import nvforest_like
 from benchmarks.gpu.designs import designs
 from skforge import load_forest
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir.hir import Reduction
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.exceptions import SkforgeError
 
 NAMES = (

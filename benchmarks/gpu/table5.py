@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.gpu.cost import Built, Modeller, Walked
 from benchmarks.gpu.deal import Deal
-from skforge.compiler.ir.hir import PredictEnsemble
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 
 #: Shared memory is given out in such pieces.

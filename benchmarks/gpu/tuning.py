@@ -32,10 +32,10 @@ from benchmarks.gpu.designs import designs
 from benchmarks.gpu.modelled import ModelledGpu
 from benchmarks.gpu.table5 import Table5
 from skforge import load_forest
-from skforge.compiler.default_gpu_schedule import default_gpu_schedules
-from skforge.compiler.default_schedule import ForestShape
-from skforge.compiler.forest import Forest
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import ForestShape
+from skforge.compiler.defaults.gpu import default_gpu_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError, TuningWarning
 from skforge.tuning import Heuristic, ScheduleSpace, Tuner
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.ir.hir import PredictEnsemble
-from skforge.compiler.reference import evaluate_predicates
+from skforge.compiler.forest.reference import evaluate_predicates
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
 
 Array = NDArray[Any]
 

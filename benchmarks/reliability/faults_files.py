@@ -19,7 +19,7 @@ from benchmarks.reliability import processes
 from benchmarks.reliability.rows import Row
 from benchmarks.reliability.seeds import QUICK, rows
 from skforge import CompiledForest, SkforgeError
-from skforge.compiler.forest import Forest
+from skforge.compiler.forest.forest import Forest
 
 
 def killed_while_saving(folder: Path, times: int) -> Row:
@@ -170,7 +170,7 @@ def disk_full_while_saving(folder: Path, step: int, by_system: bool = True) -> R
     path = folder / "full.skforge"
     skforge.save(replace(forest, missing_value=1.0), path)
     old, size = path.read_bytes(), path.stat().st_size
-    from skforge import _container
+    from skforge.persistence import container as _container
 
     real = os.fdopen
     for most in range(0, size, step):

@@ -17,6 +17,7 @@ from benchmarks.reliability import processes
 from benchmarks.reliability.rows import Row
 from benchmarks.reliability.seeds import rows
 from skforge import Target, TargetError
+from skforge.compiler.forest.forest import Forest
 
 # ------------------------------------------------------------ older CPUs
 
@@ -95,7 +96,7 @@ def older_cpu(folder: Path, names: tuple[str, ...] = tuple(_CPUS)) -> Row:
     return row
 
 
-def _module_of_this_cpu(forest: skforge.compiler.forest.Forest, host: Target) -> object:
+def _module_of_this_cpu(forest: Forest, host: Target) -> object:
     """Return a module that is for the best level of x86-64 that runs here, no other."""
     for level in ("x86-64-v4", "x86-64-v3"):
         try:

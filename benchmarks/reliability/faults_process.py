@@ -93,8 +93,8 @@ _ALONE = """
 import sys
 import numpy as np
 from skforge import Schedule, compile_forest, load_forest
-from skforge.compiler.reference import draw_rows, reference_raw
-from skforge.compiler.backends.runtime import find_openmp
+from skforge.compiler.forest.reference import draw_rows, reference_raw
+from skforge.compiler.runtime.cpu.threads import find_openmp
 
 forest = load_forest(sys.argv[1])
 rows = draw_rows(forest, 3000, 0, 0.1)
@@ -179,7 +179,7 @@ _MODEL_FILE = (
     + """
 import numpy as np
 from skforge import compile_forest, load_forest
-from skforge.compiler.reference import draw_rows, reference_raw
+from skforge.compiler.forest.reference import draw_rows, reference_raw
 forest = load_forest(sys.argv[1])
 rows = draw_rows(forest, 300, 0, 0.1)
 found = compile_forest(forest).predict_raw(rows)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from benchmarks.reliability import mutate
-from skforge.compiler.frontends import _ubjson
+from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 

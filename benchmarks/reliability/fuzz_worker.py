@@ -35,10 +35,10 @@ from benchmarks.reliability.formats import FORMATS, mutant
 from benchmarks.reliability.oracle import LIBRARIES, Answer, Oracle, same
 from benchmarks.reliability.records_check import check_records
 from skforge import CompiledForest, Schedule, SkforgeError
-from skforge.compiler import transforms
-from skforge.compiler.forest import Comparison, Forest
-from skforge.compiler.module import CompiledModule
-from skforge.compiler.reference import reference_raw
+from skforge.compiler.forest.forest import Comparison, Forest
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.outputs import transforms
+from skforge.compiler.runtime.module import CompiledModule
 
 #: Address space that reading one small file may add to what the process has.
 SPARE = 1 << 30

@@ -19,9 +19,9 @@ import numpy as np
 import skforge
 from benchmarks.reliability.rows import Row
 from benchmarks.reliability.seeds import rows as make_rows
-from skforge.compiler.forest import Forest
-from skforge.compiler.module_export_check import expected
-from skforge.compiler.reference import draw_rows, reference_leaves
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import draw_rows, reference_leaves
+from skforge.exporters.check import expected
 
 FLAGS = {
     "address,undefined": ("-fsanitize=address,undefined,float-cast-overflow",),

@@ -11,58 +11,58 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from skforge._config import dump_levels, verify_every_pass
-from skforge.compiler.code_table import CodeTable, code_dtype, plan_codes
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir import lir, mir
-from skforge.compiler.ir.hir import PredictEnsemble, Reduction, TiledForest
-from skforge.compiler.ir.mir import Element
-from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.ir.printer import print_lir
-from skforge.compiler.ir.printer_hir import print_hir
-from skforge.compiler.ir.printer_mir import print_mir
-from skforge.compiler.ir.verifier import verify_lir
-from skforge.compiler.ir.verifier_hir import verify as verify_hir
-from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.loop_nest import Kind, TileKind, marked, vectorizes_trees
-from skforge.compiler.loop_nest_bind import bind
-from skforge.compiler.passes import (
-    evaluate_predicates,
-    expand_walks,
-    insert_caches,
-    interleave_walks,
-    keep_sums,
-    legalize_reductions,
-    lower_grids,
-    lower_to_lir,
-    lower_to_mir,
-    narrow_indices,
-    normalize_predicates,
-    pad_trees,
-    quantize_rows,
-    reorder_trees,
-    scale_shared,
-    simplify,
-    specialize_depths,
-    take_blocks,
-    tile_nodes,
-    unroll_loops,
-    unroll_walks,
-    vectorize_trees,
-    warp_sums,
-)
-from skforge.compiler.passes.gpu_nest import block_shape
-from skforge.compiler.passes.lower_to_lir import LoweredKernel
-from skforge.compiler.representations import base as representations
-from skforge.compiler.representations.base import (
+from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction, TiledForest
+from skforge.compiler.ir.hir.printer import print_hir
+from skforge.compiler.ir.hir.verifier import verify as verify_hir
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.printer import print_lir
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.ir.mir.printer import print_mir
+from skforge.compiler.ir.mir.verifier import verify_mir
+from skforge.compiler.ir.mir.walk import loops_in
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.layouts.base import (
     BlockLayout,
     GpuBlockLayout,
     Representation,
     RowLayout,
     TreeLayout,
 )
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.lowering import lower_grids, lower_to_lir
+from skforge.compiler.lowering.lower_to_lir import LoweredKernel
+from skforge.compiler.passes.hir import (
+    normalize_predicates,
+    pad_trees,
+    reorder_trees,
+    tile_nodes,
+)
+from skforge.compiler.passes.lir import narrow_indices, scale_shared, simplify
+from skforge.compiler.passes.mir import (
+    evaluate_predicates,
+    expand_walks,
+    insert_caches,
+    interleave_walks,
+    keep_sums,
+    legalize_reductions,
+    lower_to_mir,
+    quantize_rows,
+    specialize_depths,
+    take_blocks,
+    unroll_loops,
+    unroll_walks,
+    vectorize_trees,
+    warp_sums,
+)
+from skforge.compiler.passes.mir.gpu_nest import block_shape
+from skforge.compiler.schedule.bind import bind
+from skforge.compiler.schedule.nest import Kind, TileKind, marked, vectorizes_trees
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.config import dump_levels, verify_every_pass
 from skforge.exceptions import CompilerError, ScheduleError, warn
 
 

@@ -96,8 +96,8 @@ def _scored(model: CompiledForest, method: str) -> Array:
 
 
 def _blank(model: CompiledForest) -> Any:
-    from skforge._delegation import model_of
-    from skforge._predictor import Predictor
+    from skforge.prediction.predictor import Predictor
+    from skforge.sources.delegation import model_of
 
     class Blank(Predictor):
         """Every row scores 0."""

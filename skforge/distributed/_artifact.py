@@ -54,7 +54,7 @@ class Artifact:
         InvalidModelError
             If the bytes are damaged.
         """
-        from skforge._persistence import from_bytes
+        from skforge.persistence.artifact import from_bytes
 
         if hashlib.sha256(self.payload).hexdigest() != self.checksum:
             raise InvalidModelError(
@@ -114,8 +114,8 @@ def pack(
     """
     if isinstance(model, Artifact):
         return model
-    from skforge._persistence import load
     from skforge.estimators import CompiledForest
+    from skforge.persistence.artifact import load
 
     wrapper: Any = model
     holds = ""
@@ -133,8 +133,8 @@ def pack(
 def _packed(wrapper: CompiledForest, keep_estimator: KeepEstimator) -> Artifact:
     from sklearn.utils.validation import check_is_fitted
 
-    from skforge._persistence import to_bytes
     from skforge.exceptions import UnsupportedModelError
+    from skforge.persistence.artifact import to_bytes
 
     check_is_fitted(wrapper)
     lean = copy.copy(wrapper)  # its kernels and entries stay behind

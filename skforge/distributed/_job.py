@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skforge.compiler.backends.runtime import resolve_n_jobs
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.distributed._answer import Answer, Array, as_array, described
 from skforge.distributed._answer import feature_names as names_of
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
@@ -16,7 +16,7 @@ from skforge.distributed._worker import loaded
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest import Forest
+    from skforge.compiler.forest.forest import Forest
     from skforge.estimators import CompiledForest
 
 

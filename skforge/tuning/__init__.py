@@ -6,14 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skforge.tuning.cost_model import CostModel
-    from skforge.tuning.heuristic import Heuristic
-    from skforge.tuning.learned import Learned
+    from skforge.search import ScheduleSearch
+    from skforge.tuning.cost.cost_model import CostModel
     from skforge.tuning.records import TuningRecords
     from skforge.tuning.result import TuningResult
-    from skforge.tuning.schedule_search import ScheduleSearch
-    from skforge.tuning.space import ScheduleSpace
-    from skforge.tuning.strategies import (
+    from skforge.tuning.search.heuristic import Heuristic
+    from skforge.tuning.search.learned import Learned
+    from skforge.tuning.search.strategies import (
         Exhaustive,
         Problem,
         Random,
@@ -21,24 +20,25 @@ if TYPE_CHECKING:
         Strategy,
         SuccessiveHalving,
     )
-    from skforge.tuning.trial import Candidate, Trial
+    from skforge.tuning.search.trial import Candidate, Trial
+    from skforge.tuning.space.space import ScheduleSpace
     from skforge.tuning.tuner import Tuner, tune
 
 # Loaded on first use, as the names of `skforge` itself.
 _HOME = {
-    "Candidate": "skforge.tuning.trial",
-    "CostModel": "skforge.tuning.cost_model",
-    "Exhaustive": "skforge.tuning.strategies",
-    "Heuristic": "skforge.tuning.heuristic",
-    "Learned": "skforge.tuning.learned",
-    "Problem": "skforge.tuning.strategies",
-    "Random": "skforge.tuning.strategies",
-    "Round": "skforge.tuning.strategies",
-    "ScheduleSearch": "skforge.tuning.schedule_search",
-    "ScheduleSpace": "skforge.tuning.space",
-    "Strategy": "skforge.tuning.strategies",
-    "SuccessiveHalving": "skforge.tuning.strategies",
-    "Trial": "skforge.tuning.trial",
+    "Candidate": "skforge.tuning.search.trial",
+    "CostModel": "skforge.tuning.cost.cost_model",
+    "Exhaustive": "skforge.tuning.search.strategies",
+    "Heuristic": "skforge.tuning.search.heuristic",
+    "Learned": "skforge.tuning.search.learned",
+    "Problem": "skforge.tuning.search.strategies",
+    "Random": "skforge.tuning.search.strategies",
+    "Round": "skforge.tuning.search.strategies",
+    "ScheduleSearch": "skforge.search",
+    "ScheduleSpace": "skforge.tuning.space.space",
+    "Strategy": "skforge.tuning.search.strategies",
+    "SuccessiveHalving": "skforge.tuning.search.strategies",
+    "Trial": "skforge.tuning.search.trial",
     "Tuner": "skforge.tuning.tuner",
     "TuningRecords": "skforge.tuning.records",
     "TuningResult": "skforge.tuning.result",

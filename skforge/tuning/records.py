@@ -21,9 +21,9 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from skforge.compiler.default_schedule import BatchRange
-from skforge.compiler.forest import Forest
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningWarning, warn
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from skforge.compiler.default_schedule import BatchRange
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
-from skforge.tuning.trial import DEFAULT, STATUSES, Candidate, Trial
+from skforge.tuning.search.trial import DEFAULT, STATUSES, Candidate, Trial
 
 VERSION = 1
 

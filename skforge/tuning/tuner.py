@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from skforge._config import tuning_seconds
-from skforge.compiler.backends.runtime import resolve_n_jobs
-from skforge.compiler.default_schedule import BatchRange, ForestShape
-from skforge.compiler.forest import Forest
-from skforge.compiler.forest_leaves import leaf_finder
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.module_targets import default_table
-from skforge.compiler.representations import base as representations
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import BatchRange, ForestShape
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.leaves import leaf_finder
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.targets import default_table
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.config import tuning_seconds
 from skforge.exceptions import (
     InvalidInputError,
     ScheduleError,
@@ -25,17 +25,17 @@ from skforge.exceptions import (
     TuningWarning,
     warn,
 )
-from skforge.tuning.dispatch import main_size, probe_sizes
-from skforge.tuning.heuristic import Heuristic
-from skforge.tuning.measure import Measurer, measurer_for
-from skforge.tuning.progress import Progress
+from skforge.tuning.measure.measure import Measurer, measurer_for
+from skforge.tuning.measure.rows import BATCH_BYTES, SampleRows
 from skforge.tuning.records import Record, RecordKey, TuningRecords, as_records
 from skforge.tuning.result import TuningResult
-from skforge.tuning.rows import BATCH_BYTES, SampleRows
-from skforge.tuning.session import RangePlan, Session, Task
-from skforge.tuning.space import LISTED, ScheduleSpace, generator
-from skforge.tuning.strategies import Strategy, strategy_of
-from skforge.tuning.trial import RECORD
+from skforge.tuning.search.dispatch import main_size, probe_sizes
+from skforge.tuning.search.heuristic import Heuristic
+from skforge.tuning.search.progress import Progress
+from skforge.tuning.search.session import RangePlan, Session, Task
+from skforge.tuning.search.strategies import Strategy, strategy_of
+from skforge.tuning.search.trial import RECORD
+from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
 
 #: Seconds of a search where nobody says: on a CPU, and on a GPU.
 DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.schedule import Schedule
 
 
 def bits(

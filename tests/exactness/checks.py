@@ -7,15 +7,15 @@ from functools import lru_cache
 import numpy as np
 
 from skforge.compiler import pipeline
-from skforge.compiler.backends.llvm_jit import emit_assembly, emit_object
-from skforge.compiler.forest import Forest
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.ir.mir import Element
-from skforge.compiler.loop_nest import Kind
-from skforge.compiler.module import CompiledModule, compile_forest
-from skforge.compiler.reference import reference_leaves, reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.runtime.cpu.jit import emit_assembly, emit_object
+from skforge.compiler.runtime.module import CompiledModule, compile_forest
+from skforge.compiler.schedule.nest import Kind
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from tests.exactness.forests import forest, rows_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler import module
+from skforge.compiler.runtime import module
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from skforge.compiler.forest import (
+from skforge.compiler.forest.forest import (
     Comparison,
     Forest,
     Missing,

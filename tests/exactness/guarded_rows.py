@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from skforge.compiler.module import compile_forest
+from skforge.compiler.runtime.module import compile_forest
 from tests.exactness.checks import levels, raw_of
 from tests.exactness.sliced import case, sliced
 

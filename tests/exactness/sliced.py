@@ -8,9 +8,9 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from skforge.compiler.forest import Comparison, Forest, Missing
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.schedule.schedule import Schedule
 from tests.exactness.forests import EXTREMES, NUMERIC, SKLEARN, drawn, forest_of, tree
 from tests.strategies_forest import edge_rows
 

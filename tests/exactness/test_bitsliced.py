@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.forest import Missing
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_leaves, reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Missing
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.module import compile_forest
+from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
 from tests.exactness.checks import assert_same_bits, interpreted, levels, raw_of
 from tests.exactness.sliced import MAKERS, case, sliced

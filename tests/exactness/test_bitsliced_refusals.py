@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from skforge.compiler.default_schedule import default_schedules
-from skforge.compiler.forest import Comparison, Forest, Missing
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits, raw_of

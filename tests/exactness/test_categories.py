@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.forest import (
+from skforge.compiler.forest.forest import (
     Comparison,
     Forest,
     Missing,
     deduplicate_predicates,
 )
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits, levels, raw_of
 
 WORDS = (1 << 19) + 64

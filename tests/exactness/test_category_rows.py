@@ -11,13 +11,14 @@ import pytest
 
 from skforge import CompiledForest
 from skforge.compiler import pipeline
-from skforge.compiler.default_schedule import default_schedules, lanes_schedule
-from skforge.compiler.forest import Comparison, Forest, Missing
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_leaves, reference_raw
-from skforge.compiler.representations import category_rows, lanes
-from skforge.compiler.representations.category_rows import STRAIGHT
-from skforge.compiler.representations.lane_walks import CompleteRest, SparseRest
+from skforge.compiler.binning import category_rows
+from skforge.compiler.binning.category_rows import STRAIGHT
+from skforge.compiler.defaults.cpu import default_schedules, lanes_schedule
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.layouts.lanes import lanes
+from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
+from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
 from tests.exactness.checks import (
     assert_same_bits,

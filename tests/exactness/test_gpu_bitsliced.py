@@ -8,22 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.gpu.gpu_sass import disassemble
 from skforge.compiler import pipeline
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.gpu_compilers import compile_text
-from skforge.compiler.backends.gpu_sass import disassemble
-from skforge.compiler.backends.host_plan import Launch
-from skforge.compiler.forest import Comparison, Forest, Missing
-from skforge.compiler.interpreter_mir import interpret_mir
-from skforge.compiler.ir.lir import AtomicAdd, BlockRegion
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.passes.gpu_nest import block_shape
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.representations.bitsliced_gpu import (
-    GpuBitslicedLayout,
-    lay_out,
-)
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.host_plan import Launch
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.interpreters.mir.interpreter import interpret_mir
+from skforge.compiler.ir.lir.nodes import AtomicAdd, BlockRegion
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.layouts.bitsliced.gpu import GpuBitslicedLayout, lay_out
+from skforge.compiler.passes.mir.gpu_nest import block_shape
+from skforge.compiler.runtime.gpu.compilers import compile_text
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TargetError
 from tests.exactness.bits_on_gpu import bits

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler import pipeline
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.ir.lir import Function
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_leaves, reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.lir.nodes import Function
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits, raw_of, rounding_bound
 from tests.exactness.gpu_families import REFUSALS

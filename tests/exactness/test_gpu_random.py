@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits, interpreted, rounding_bound

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.forest import Comparison, Missing
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_leaves, reference_raw
-from skforge.compiler.representations import lanes
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Comparison, Missing
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.layouts.lanes import lanes
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import (

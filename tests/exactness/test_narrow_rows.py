@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge import compile_forest
-from skforge.compiler.forest import Comparison, Forest, Missing, round_thresholds
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import F32, F64, I64, Buffer, Function, Value, Vec
+from skforge.compiler.forest.forest import Comparison, Forest, Missing, round_thresholds
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Function, Value, Vec
+from skforge.compiler.layouts.bitsliced.narrow_rows import round_down
 from skforge.compiler.pipeline import build_hir, lower
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.representations.narrow_rows import round_down
 from tests.exactness.checks import levels
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced

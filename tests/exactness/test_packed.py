@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.module import compile_forest
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import check_exact
 from tests.exactness.forests import MAKERS, forest
@@ -59,8 +59,8 @@ def test_a_tile_is_sixteen_bytes() -> None:
 
 
 def _tile_bytes(made: object) -> int:
+    from skforge.compiler.layouts import base
     from skforge.compiler.pipeline import build_hir
-    from skforge.compiler.representations import base
 
     hir = build_hir(made, BLOCKS, "exact")  # type: ignore[arg-type]
     layout = base.get("packed").lay_out(hir)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.runtime.module import compile_forest
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import (
     assert_same_bits,

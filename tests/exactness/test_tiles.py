@@ -16,14 +16,14 @@ from sklearn.ensemble import (
 )
 
 from skforge import load_forest
-from skforge.compiler.forest import Forest, Missing
-from skforge.compiler.ir.lir import Prefetch
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.module import compile_forest
+from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.ir.lir.nodes import Prefetch
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
 from skforge.compiler.pipeline import build_hir, lower
-from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.representations import tile_layout, tiled_trees
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import (

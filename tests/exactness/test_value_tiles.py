@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
-from skforge.compiler.default_schedule import default_schedules, value_tiled_schedule
-from skforge.compiler.forest import Forest, Missing
-from skforge.compiler.ir.lir import (
+from skforge.compiler.defaults.cpu import default_schedules, value_tiled_schedule
+from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.ir.lir.nodes import (
     Alloc,
     Body,
     Compare,
@@ -24,14 +25,13 @@ from skforge.compiler.ir.lir import (
     Prefetch,
     Vec,
 )
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.module import compile_forest
-from skforge.compiler.passes import normalize_predicates
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.layouts.tiles import tile_layout
+from skforge.compiler.layouts.tiles.tiled_values import refusal, value_tests
+from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.pipeline import build_hir, lower
-from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.representations import tile_layout
-from skforge.compiler.representations.tiled_values import refusal, value_tests
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import (

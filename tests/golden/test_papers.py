@@ -10,12 +10,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from skforge.compiler.interpreter_mir import interpret_mir
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.ir.printer_mir import print_mir
-from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.interpreters.mir.interpreter import interpret_mir
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.mir.printer import print_mir
+from skforge.compiler.ir.mir.verifier import verify_mir
+from skforge.compiler.schedule.schedule import Schedule
 from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
 
 FIGURE_1B = (

@@ -52,10 +52,11 @@ from skforge import (
     compile_forest,
     load_forest,
 )
-from skforge._persistence import _CHECKS
-from skforge._stored import METHODS
-from skforge.compiler.forest import Forest
-from skforge.compiler.module import CompiledModule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.persistence.artifact import _CHECKS
+from skforge.persistence.stored_tuner import tuner_in, tuner_out
+from skforge.sources.stored_model import METHODS
 from skforge.tuning import (
     Learned,
     Round,
@@ -64,7 +65,6 @@ from skforge.tuning import (
     Tuner,
     TuningRecords,
 )
-from skforge.tuning.stored_tuner import tuner_in, tuner_out
 
 ROOT = Path(__file__).parents[2]
 X, Y = make_classification(300, 6, n_informative=4, n_classes=3, random_state=0)

@@ -13,8 +13,8 @@ import pytest
 import typer
 from sklearn.datasets import make_classification
 
-from skforge._cli import app
-from skforge._cli_errors import BAD_USAGE, MISMATCH
+from skforge.cli.errors import BAD_USAGE, MISMATCH
+from skforge.cli.main import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -27,9 +27,9 @@ from threadpoolctl import threadpool_limits
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.compiler import module as modules
-from skforge.compiler.backends import runtime
-from skforge.compiler.module_kernels import Kernel
+from skforge.compiler.runtime import module as modules
+from skforge.compiler.runtime.cpu import threads as runtime
+from skforge.compiler.runtime.kernels import Kernel
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -141,7 +141,7 @@ def test_threads_are_limited_as_threadpoolctl_says(monkeypatch):
         used.append(found[1])
         return found
 
-    from skforge.compiler import module_kernels
+    from skforge.compiler.runtime import kernels as module_kernels
 
     monkeypatch.setattr(module_kernels, "parallel_for_pointer", watch)
     module = compile_forest(load_forest(SOURCE), PARALLEL, n_jobs=2)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.cuda_prelude import PRELUDE
-from skforge.compiler.backends.emulated_source import SourceDevice
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir import I64, Function, Value
-from skforge.compiler.ir.verifier import verify_lir
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import I64, Function, Value
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.runtime.simt.source import SourceDevice
 from skforge.compiler.target import Target
 from tests.llvm_kernels import assert_same_bits, interpreted
 from tests.strategies_grid import grid_programs

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 # A module that is None in sys.modules cannot be imported.
 WITHOUT_XGBOOST = (
     "import sys; sys.modules['xgboost'] = None;"
-    "from skforge._cli import app; app(['demo', '--seconds', '0.05'])"
+    "from skforge.cli.main import app; app(['demo', '--seconds', '0.05'])"
 )
-WITH_XGBOOST = "from skforge._cli import app; app(['demo', '--seconds', '0.05'])"
+WITH_XGBOOST = "from skforge.cli.main import app; app(['demo', '--seconds', '0.05'])"
 
 
 def run_demo(code: str) -> str:

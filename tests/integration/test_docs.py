@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from skforge.compiler.directives import BY_NAME
+from skforge.compiler.schedule.directives import BY_NAME
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -12,14 +12,24 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from skforge.compiler import pipeline
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.emulated_build import Sanitizer
-from skforge.compiler.backends.emulated_source import SourceDevice
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, U32, Buffer, Function, Value
-from skforge.compiler.ir.printer import print_lir
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    Function,
+    Value,
+)
+from skforge.compiler.ir.lir.printer import print_lir
+from skforge.compiler.runtime.simt.build import Sanitizer
+from skforge.compiler.runtime.simt.source import SourceDevice
 from skforge.exceptions import CompilerError
 from tests.exactness.checks import expected, rounding_bound
 from tests.exactness.forests import forest

@@ -35,7 +35,7 @@ from skforge import (
     UnsupportedModelError,
     load_forest,
 )
-from skforge.compiler.module import compile_forest
+from skforge.compiler.runtime.module import compile_forest
 
 xgb = pytest.importorskip("xgboost")
 
@@ -476,8 +476,8 @@ def test_parameters_that_are_refused(params, kind, text):
         (
             {"schedule": 3},
             "The 'schedule' parameter of CompiledForest must be an instance of 'str', "
-            "an instance of 'skforge.compiler.schedule.Schedule' or an instance of "
-            "'collections.abc.Mapping'. Got 3 instead.",
+            "an instance of 'skforge.compiler.schedule.schedule.Schedule' or an "
+            "instance of 'collections.abc.Mapping'. Got 3 instead.",
         ),
     ],
     ids=["reduction", "tuning", "schedule"],

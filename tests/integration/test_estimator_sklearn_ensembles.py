@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
-from skforge._predictor import Predictor
+from skforge.prediction.predictor import Predictor
 from tests.sklearn_rows import tie_rows
 
 pandas = pytest.importorskip("pandas")
@@ -219,9 +219,9 @@ def test_copies(name):
 def test_verification_sees_a_wrong_leaf(name):
     from dataclasses import replace
 
-    from skforge._verification import verify
-    from skforge.compiler.module import compile_forest
+    from skforge.compiler.runtime.module import compile_forest
     from skforge.exceptions import VerificationError
+    from skforge.prediction.verification import verify
 
     model, fast, X = fitted(name)
     forest = replace(

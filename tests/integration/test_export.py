@@ -14,9 +14,9 @@ import pytest
 
 import skforge
 from skforge import InvalidInputError, TargetError, VerificationError
-from skforge.compiler import module_export_check as check
-from skforge.compiler.module_auto import AutoModule
-from skforge.compiler.reference import draw_rows
+from skforge.compiler.forest.reference import draw_rows
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.exporters import check
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import (
     COMPILER,
@@ -238,7 +238,7 @@ def test_portable_c_under_sanitizers(make: str, forest: Any, tmp_path: Path) -> 
 def test_command_line(forest: Any, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from skforge._cli import app
+    from skforge.cli.main import app
 
     skforge.save(forest, tmp_path / "model.skforge")
     command = ["export", str(tmp_path / "model.skforge"), "-o", str(tmp_path / "out")]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge._export_wheel import platform_tag
-from skforge.compiler.reference import draw_rows
+from skforge.compiler.forest.reference import draw_rows
+from skforge.exporters.wheel import platform_tag
 from tests.export_tools import expected, needs_compiler, run, small_forest
 
 pytestmark = [

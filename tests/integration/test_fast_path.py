@@ -21,8 +21,8 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
-from skforge._predictor import Predictor
-from skforge.compiler.module import CompiledModule
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.prediction.predictor import Predictor
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((300, 5)).astype(np.float32)

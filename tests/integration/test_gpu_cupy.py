@@ -16,15 +16,13 @@ import pytest
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
-from skforge.compiler import module_device
-from skforge.compiler.backends import (
-    device_cupy,
-    gpu_cache,
-    gpu_compilers,
-    gpu_runtime,
-    object_cache,
-)
-from skforge.compiler.default_gpu_schedule import GPU_MIN_ROWS
+from skforge.compiler.defaults.gpu import GPU_MIN_ROWS
+from skforge.compiler.runtime import device as module_device
+from skforge.compiler.runtime import object_cache
+from skforge.compiler.runtime.gpu import cache as gpu_cache
+from skforge.compiler.runtime.gpu import compilers as gpu_compilers
+from skforge.compiler.runtime.gpu import cupy as device_cupy
+from skforge.compiler.runtime.gpu import program as gpu_runtime
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
@@ -346,7 +344,7 @@ def test_auto_keeps_both_and_moves_the_crossover(cupy) -> None:
 
 @pytest.mark.filterwarnings("ignore:A budget of")
 def test_auto_measures_where_the_gpu_takes_over(cupy, monkeypatch) -> None:
-    from skforge.compiler import module_auto
+    from skforge.compiler.runtime import auto as module_auto
 
     monkeypatch.setattr(module_auto, "TRIED_ROWS", (16, 32, 64))
     seconds = {("gpu", n): 1.0 for n in (16, 32, 64)}

@@ -13,21 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu.gpu_occupancy import MULTIPROCESSORS, occupancy
+from benchmarks.gpu.gpu_sass import nvdisasm
 from skforge import load_forest
-from skforge.compiler.backends.gpu_compilers import (
-    Kind,
-    compile_ptx,
-    compile_text,
-)
-from skforge.compiler.backends.gpu_occupancy import MULTIPROCESSORS, occupancy
-from skforge.compiler.backends.gpu_sass import nvdisasm
-from skforge.compiler.backends.host_plan import Launch, arguments_bytes
-from skforge.compiler.directives import Represent
-from skforge.compiler.forest import Forest, Missing
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.presets import PRESETS
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.codegen.cuda.host_plan import Launch, arguments_bytes
+from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.runtime.gpu.compilers import Kind, compile_ptx, compile_text
+from skforge.compiler.schedule.directives import Represent
+from skforge.compiler.schedule.presets import PRESETS
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
 from tests.exactness.bits_on_gpu import bits

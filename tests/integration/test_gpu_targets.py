@@ -12,13 +12,10 @@ import pytest
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
-from skforge.compiler.backends import gpu_runtime
-from skforge.compiler.default_gpu_schedule import (
-    default_gpu_schedules,
-    walking_gpu_schedule,
-)
-from skforge.compiler.module_targets import resolve_target
-from skforge.compiler.passes import lower_grids
+from skforge.compiler.defaults.gpu import default_gpu_schedules, walking_gpu_schedule
+from skforge.compiler.lowering import lower_grids
+from skforge.compiler.runtime.gpu import program as gpu_runtime
+from skforge.compiler.runtime.targets import resolve_target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from tests.exactness.checks import assert_same_bits as same_bits
 from tests.exactness.checks import expected
@@ -110,8 +107,8 @@ def test_emulated_onnx_models(post: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
 def test_default_schedules_compile_for_gpus(kind: str) -> None:
-    from skforge.compiler.backends.gpu_compilers import compile_text, compiler_version
-    from skforge.compiler.module_kernels import KernelCache
+    from skforge.compiler.runtime.gpu.compilers import compile_text, compiler_version
+    from skforge.compiler.runtime.kernels import KernelCache
 
     try:
         compiler_version(kind)
@@ -158,7 +155,7 @@ def test_two_threads_at_once(target: str) -> None:
 
 
 def test_blocks_are_shared_among_threads(monkeypatch) -> None:
-    from skforge.compiler import module
+    from skforge.compiler.runtime import module
 
     monkeypatch.setattr(module, "WORK_PER_THREAD", 10)
     rows, raw, _ = expected("multiclass")
@@ -353,7 +350,7 @@ def test_a_schedule_for_the_other_kind_is_refused(target: str) -> None:
 def no_cupy(monkeypatch):
     import sys
 
-    from skforge.compiler.backends import device_cupy
+    from skforge.compiler.runtime.gpu import cupy as device_cupy
 
     monkeypatch.setitem(sys.modules, "cupy", None)
     device_cupy.forget()

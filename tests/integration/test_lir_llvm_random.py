@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.backends.llvm_jit import call, compile_functions
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.passes import simplify
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.passes.lir import simplify
+from skforge.compiler.runtime.cpu.jit import call, compile_functions
 from skforge.compiler.target import Target
 from tests.strategies_lir import Program, lir_programs
 

@@ -18,9 +18,11 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
 import skforge
-from skforge import Schedule, _config, compile_forest, load_forest
-from skforge.compiler.backends import llvm_jit, object_cache
-from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge import Schedule, compile_forest, load_forest
+from skforge import config as _config
+from skforge.compiler.runtime import object_cache
+from skforge.compiler.runtime.cpu import jit as llvm_jit
+from skforge.compiler.runtime.cpu.jit import call, compile_functions
 from skforge.compiler.target import Target
 
 ROOT = Path(__file__).parents[2]
@@ -414,7 +416,7 @@ def test_threads_share_it(folder):
 FILLER = """
 import sys, numpy as np
 sys.path.insert(0, {root!r})
-from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge.compiler.runtime.cpu.jit import call, compile_functions
 from skforge.compiler.target import Target
 text = {text!r}
 for round in range(2):

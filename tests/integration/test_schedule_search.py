@@ -20,7 +20,7 @@ from skforge import (
     TuningError,
     load_forest,
 )
-from skforge.compiler.default_schedule import default_schedules
+from skforge.compiler.defaults.cpu import default_schedules
 from skforge.exceptions import InvalidInputError, TuningWarning
 from skforge.tuning import ScheduleSearch, ScheduleSpace
 

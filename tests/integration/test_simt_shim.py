@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.backends import emulated_build
-from skforge.compiler.backends.emulated_source import Order, SourceDevice
+from skforge.compiler.runtime.simt import build as emulated_build
+from skforge.compiler.runtime.simt.source import Order, SourceDevice
 from skforge.exceptions import CompilerError, TargetError
 from tests.simt_tools import MODES, ORDERS, need
 

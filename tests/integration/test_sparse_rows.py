@@ -22,8 +22,8 @@ from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
-from skforge._inputs_sparse import most_entries
 from skforge.exceptions import SkforgeError
+from skforge.prediction.sparse import most_entries
 
 sp = pytest.importorskip("scipy.sparse")
 xgboost = pytest.importorskip("xgboost")

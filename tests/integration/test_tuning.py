@@ -11,7 +11,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV
 
 import skforge
-from skforge import CompiledForest, Schedule, _config
+from skforge import CompiledForest, Schedule
+from skforge import config as _config
 from skforge.tuning import Random, ScheduleSpace, Tuner, TuningResult
 
 RANDOM = np.random.default_rng(0)

@@ -7,10 +7,10 @@ import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-import skforge._verification as verification
+import skforge.prediction.verification as verification
 from skforge import CompiledForest, Schedule, VerificationError
-from skforge._predictor import Predictor
-from skforge.compiler.module import CompiledModule
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.prediction.predictor import Predictor
 
 xgb = pytest.importorskip("xgboost")
 

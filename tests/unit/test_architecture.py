@@ -32,8 +32,11 @@ def test_a_new_package_has_to_be_placed(architecture):
 def test_a_module_belongs_to_the_longest_pattern(architecture):
     part_of = architecture["part_of"]
     assert part_of("skforge.compiler.pipeline", package=False).title == "Driver"
-    assert part_of("skforge.compiler.rows", package=False).title == "Forest"
-    assert part_of("skforge.compiler.backends.llvm", package=False).title == "Backends"
+    assert part_of("skforge.compiler.forest.rows", package=False).title == "Forest"
+    assert (
+        part_of("skforge.compiler.codegen.llvm.emitter", package=False).title
+        == "Backends"
+    )
 
 
 def test_arrows_follow_imports_and_skip_what_others_imply(architecture):
@@ -46,5 +49,7 @@ def test_arrows_follow_imports_and_skip_what_others_imply(architecture):
 def test_an_import_in_a_function_counts(architecture, tmp_path):
     file = tmp_path / "module.py"
     file.write_text("def f():\n    from skforge.compiler import rows\n")
-    known = {"skforge.compiler": file, "skforge.compiler.rows": file}
-    assert list(architecture["imported"](file, known)) == ["skforge.compiler.rows"]
+    known = {"skforge.compiler": file, "skforge.compiler.forest.rows": file}
+    assert list(architecture["imported"](file, known)) == [
+        "skforge.compiler.forest.rows"
+    ]

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 import skforge
-from skforge._cli import app
-from skforge._cli_data import load_rows, load_schedule
-from skforge._cli_report import (
+from skforge.cli.data import load_rows, load_schedule
+from skforge.cli.main import app
+from skforge.cli.report import (
     Pair,
     check,
     describe_difference,
@@ -22,7 +22,7 @@ from skforge._cli_report import (
     own_speed,
     speed,
 )
-from skforge.compiler.module import CompiledModule
+from skforge.compiler.runtime.module import CompiledModule
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 ROOT = Path(__file__).parents[2]

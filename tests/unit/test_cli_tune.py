@@ -7,7 +7,7 @@ import pytest
 import xgboost as xgb
 
 import skforge
-from skforge._cli import app
+from skforge.cli.main import app
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(100, 4)).astype(np.float32)

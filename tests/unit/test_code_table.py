@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.code_table import (
-    code_dtype,
-    encode_rows,
-    plan_codes,
-)
-from skforge.compiler.forest import Forest
-from skforge.compiler.passes import normalize_predicates
-from skforge.compiler.reference import draw_rows, evaluate_predicates
+from skforge.compiler.forest.bins import code_dtype, encode_rows, plan_codes
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import draw_rows, evaluate_predicates
+from skforge.compiler.passes.hir import normalize_predicates
 from tests.strategies_forest import edge_rows, random_forest
 
 

@@ -16,9 +16,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from skforge import InvalidModelError, UnsupportedModelError, _container
-from skforge._container import read_container, write_container
+from skforge import InvalidModelError, UnsupportedModelError
 from skforge._npy import plain_array
+from skforge.persistence import container as _container
+from skforge.persistence.container import read_container, write_container
 
 ARRAYS = {
     "int": np.arange(7, dtype=np.int32),

@@ -13,10 +13,10 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from skforge import CompiledForest, compile_forest
-from skforge.compiler import module_auto
-from skforge.compiler.module import CompiledModule
-from skforge.compiler.module_auto import CALLS, TRIED_ROWS, AutoModule
-from skforge.compiler.reference import reference_raw
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.runtime import auto as module_auto
+from skforge.compiler.runtime.auto import CALLS, TRIED_ROWS, AutoModule
+from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.target import Target
 from tests.exactness.forests import drawn
 
@@ -80,7 +80,9 @@ def test_one_size_at_which_the_gpu_is_slower_moves_the_crossover_behind_it(machi
 
 @pytest.mark.filterwarnings("ignore:A budget of")
 def test_fit_measures_the_crossover_of_what_it_found(machines, monkeypatch):
-    monkeypatch.setattr("skforge._dispatch.gpu_here", lambda: Target.parse("emulated"))
+    monkeypatch.setattr(
+        "skforge.prediction.dispatch.gpu_here", lambda: Target.parse("emulated")
+    )
     limit = TRIED_ROWS[2]
     machines.cost = {"cpu": lambda n: n, "emulated": lambda n: limit - 0.5}
     random = np.random.default_rng(0)

@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.cuda_types import Names, literal
-from skforge.compiler.backends.host_plan import POINTER, HostLet, Launch, Scratch
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir import (
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.host_plan import POINTER, HostLet, Launch, Scratch
+from skforge.compiler.codegen.cuda.types import Names, literal
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import (
     BOOL,
     F32,
     F64,

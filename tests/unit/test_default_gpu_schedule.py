@@ -9,15 +9,12 @@ import pytest
 
 from skforge import load_forest
 from skforge.compiler import pipeline
-from skforge.compiler.backends.cuda import emit_gpu
-from skforge.compiler.backends.gpu_compilers import compile_text
-from skforge.compiler.default_gpu_schedule import (
-    default_gpu_schedules,
-    walking_gpu_schedule,
-)
-from skforge.compiler.directives import Interleave, Tile
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.module import compile_forest
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.defaults.gpu import default_gpu_schedules, walking_gpu_schedule
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.runtime.gpu.compilers import compile_text
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.directives import Interleave, Tile
 from skforge.compiler.target import Target
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import MAKERS, drawn, forest
@@ -98,7 +95,7 @@ def test_defaults_of_larger_forests_are_exact(kind: str) -> None:
         "deep": lambda: drawn(40, 12),
         "categories": lambda: drawn(40, 5, category_words=4),
     }[kind]()
-    from skforge.compiler.reference import reference_raw
+    from skforge.compiler.forest.reference import reference_raw
 
     rows = np.random.default_rng(0).standard_normal((70, made.n_features))
     rows = rows.astype(np.float32)

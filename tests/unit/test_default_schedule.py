@@ -9,8 +9,9 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
-from skforge.compiler import default_schedule, pipeline
-from skforge.compiler.default_schedule import (
+from skforge.compiler import pipeline
+from skforge.compiler.defaults import cpu as default_schedule
+from skforge.compiler.defaults.cpu import (
     BATCH_RANGES,
     UNROLL_LIMIT,
     BatchRange,
@@ -23,8 +24,8 @@ from skforge.compiler.default_schedule import (
     value_tiled_schedule,
     walking_schedules,
 )
-from skforge.compiler.forest import Comparison, Forest, Missing
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
 

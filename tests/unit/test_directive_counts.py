@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.backends.llvm import emit_llvm
-from skforge.compiler.backends.llvm_jit import (
+from skforge.compiler.codegen.llvm.emitter import emit_llvm
+from skforge.compiler.defaults.cpu import default_schedules, tiled_schedule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.walk import bodies, statements
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
+from skforge.compiler.pipeline import Lowered
+from skforge.compiler.runtime.cpu.jit import (
     compile_functions,
     emit_assembly,
     emit_object,
 )
-from skforge.compiler.default_schedule import default_schedules, tiled_schedule
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir_walk import bodies, statements
-from skforge.compiler.module_kernels import _aligned
-from skforge.compiler.passes.specialize_depths import MAX_CLASSES
-from skforge.compiler.pipeline import Lowered
-from skforge.compiler.representations import base as representations
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.runtime.kernels import _aligned
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests import toy_representation
 from tests.exactness.checks import assert_same_bits, expected

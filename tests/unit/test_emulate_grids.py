@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import (
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
     F32,
     F64,
     I32,
@@ -23,7 +23,7 @@ from skforge.compiler.ir.lir import (
     Value,
     Vec,
 )
-from skforge.compiler.passes import emulate_grids
+from skforge.compiler.passes.lir import emulate_grids
 from skforge.exceptions import CompilerError
 from tests.grid_tools import Place, check_emulated, grid, region, warp_sum
 from tests.lir_tools import buffer_of

@@ -19,20 +19,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.compiler.backends import entry as entries
-from skforge.compiler.backends.entry_code import MAX_SCRATCH
-from skforge.compiler.backends.entry_steps import (
+from skforge.compiler.forest.forest import Comparison, Forest, PostTransform
+from skforge.compiler.outputs.numpy_power import power_loop
+from skforge.compiler.outputs.sklearn import decision_function, score_samples
+from skforge.compiler.outputs.steps import (
     MAX_WRITTEN,
     expit_is_libm,
     inlier_length,
     steps,
 )
-from skforge.compiler.backends.numpy_power import power_loop
-from skforge.compiler.forest import Comparison, Forest, PostTransform
-from skforge.compiler.module import CompiledModule, compile_forest
-from skforge.compiler.schedule import Schedule
-from skforge.compiler.transforms import apply_transform, decide, predict_proba
-from skforge.compiler.transforms_sklearn import decision_function, score_samples
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.runtime.entry import entry as entries
+from skforge.compiler.runtime.entry.text import MAX_SCRATCH
+from skforge.compiler.runtime.module import CompiledModule, compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 
 SIZES = (1, 2, 63, 64, 65, 600)

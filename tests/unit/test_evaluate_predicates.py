@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.default_schedule import bitsliced_schedule
-from skforge.compiler.interpreter_mir import interpret_mir
-from skforge.compiler.ir import mir
-from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.ir.printer_mir import print_mir
-from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.module import compile_forest
-from skforge.compiler.passes import evaluate_predicates
-from skforge.compiler.reference import draw_rows, reference_leaves
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import bitsliced_schedule
+from skforge.compiler.forest.reference import draw_rows, reference_leaves
+from skforge.compiler.interpreters.mir.interpreter import interpret_mir
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.printer import print_mir
+from skforge.compiler.ir.mir.verifier import verify_mir
+from skforge.compiler.ir.mir.walk import loops_in
+from skforge.compiler.passes.mir import evaluate_predicates
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import case, sliced

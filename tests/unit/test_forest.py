@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.forest import (
+from skforge.compiler.forest.forest import (
     Comparison,
     Forest,
     Missing,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from skforge import Schedule, compile_forest
-from skforge.compiler.forest import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 lgb = pytest.importorskip("lightgbm")

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.forest import Comparison
+from skforge.compiler.forest.forest import Comparison
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.lightgbm import _atof
-from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.transforms import apply_transform
+from skforge.compiler.frontends.lightgbm.model import _atof
+from skforge.compiler.outputs.transforms import apply_transform
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
 
 DATA = Path(__file__).parents[1] / "data" / "lightgbm"

@@ -12,13 +12,13 @@ import scipy.sparse
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge._persistence import _forest_in, _forest_out
-from skforge.compiler.reference import reference_leaves, reference_raw
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
 )
+from skforge.persistence.artifact import _forest_in, _forest_out
 from tests.onnx_models import (
     BLOCKED,
     MODES,

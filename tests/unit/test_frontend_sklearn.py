@@ -7,9 +7,9 @@ import pytest
 from sklearn import ensemble, tree
 from sklearn.frozen import FrozenEstimator
 
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 N = 300

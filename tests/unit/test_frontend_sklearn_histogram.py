@@ -10,12 +10,12 @@ from sklearn.ensemble import (
 )
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.forest import Comparison
+from skforge.compiler.forest.forest import Comparison
+from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.sklearn_histogram import model_columns
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.transforms import apply_transform, decide, predict_proba
-from skforge.compiler.transforms_sklearn import decision_function
+from skforge.compiler.frontends.sklearn.histogram import model_columns
+from skforge.compiler.outputs.sklearn import decision_function
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 

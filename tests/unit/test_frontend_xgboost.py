@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest
-from skforge.compiler.forest import Comparison
+from skforge.compiler.forest.forest import Comparison
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.xgboost import forest_from_document
-from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.frontends.xgboost.model import forest_from_document
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 xgb = pytest.importorskip("xgboost")

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.frontends import _ubjson, load_forest
-from skforge.compiler.frontends.xgboost import forest_from_document
-from skforge.compiler.reference import reference_leaves, reference_raw
-from skforge.compiler.transforms import apply_transform
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.xgboost import ubjson as _ubjson
+from skforge.compiler.frontends.xgboost.model import forest_from_document
+from skforge.compiler.outputs.transforms import apply_transform
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
 
 DATA = Path(__file__).parents[1] / "data" / "xgboost"

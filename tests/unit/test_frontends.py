@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge.compiler.frontends import Frontend, base, load_forest, register
-from skforge.compiler.frontends.sklearn import load as load_sklearn
+from skforge.compiler.frontends.sklearn.forest import load as load_sklearn
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.gpu import gpu_sass
 from skforge import load_forest
-from skforge.compiler.backends import gpu_sass
 from tests.gpu_kernels import needs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
 #: Answers like nvForest: sums of the forest, in float32, off by what is asked.
 FAKE_NVFOREST = """
 import numpy as np
-from skforge.compiler.reference import reference_raw
+from skforge.compiler.forest.reference import reference_raw
 
 class Loaded:
     def __init__(self, forest):
@@ -210,8 +210,8 @@ def test_lanes_of_one_bank_take_turns(gpu) -> None:
 
 def test_walks_end_in_the_reference_s_leaves(gpu) -> None:
     from skforge.compiler import pipeline
-    from skforge.compiler.gpu_designs import Walk, rows_by_threads
-    from skforge.compiler.reference import reference_leaves
+    from skforge.compiler.defaults.gpu_nests import Walk, rows_by_threads
+    from skforge.compiler.forest.reference import reference_leaves
 
     model = gpu.models.get(MODEL)
     forest, rows = load_forest(model.path), np.load(model.rows)[:40]
@@ -254,7 +254,7 @@ def test_costs_of_a_small_forest(gpu) -> None:
 def test_a_deal_has_every_row_and_tree_of_a_block_once(gpu) -> None:
     from skforge import Schedule
     from skforge.compiler import pipeline
-    from skforge.compiler.gpu_designs import Walk, trees_by_blocks
+    from skforge.compiler.defaults.gpu_nests import Walk, trees_by_blocks
     from skforge.exceptions import ScheduleError
     from skforge.tuning import ScheduleSpace
 
@@ -317,9 +317,9 @@ def test_all_of_table_5_costs_what_each_lowered_schedule_does(gpu) -> None:
 def test_searches_take_modelled_times(gpu) -> None:
     from benchmarks.gpu.modelled import ModelledGpu
     from benchmarks.gpu.table5 import Table5
-    from skforge.compiler.default_gpu_schedule import default_gpu_schedules
+    from skforge.compiler.defaults.gpu import default_gpu_schedules
     from skforge.tuning import Heuristic, ScheduleSpace, Tuner
-    from skforge.tuning.heuristic import gpu_points
+    from skforge.tuning.search.heuristic import gpu_points
 
     model, chip = gpu.models.get("synthetic-40x8-6"), gpu.chips.A100
     forest, rows = load_forest(model.path), np.load(model.rows)

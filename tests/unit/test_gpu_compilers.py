@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.backends import gpu_compilers
-from skforge.compiler.backends.gpu_compilers import (
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, U16, U32, Buffer, Vec
+from skforge.compiler.runtime.gpu import compilers as gpu_compilers
+from skforge.compiler.runtime.gpu.compilers import (
     compile_ptx,
     compile_text,
     compiler_path,
     compiler_version,
     explain,
 )
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, U16, U32, Buffer, Vec
 from skforge.exceptions import CompilerError, TargetError
 from tests.gpu_kernels import (
     CUDA,

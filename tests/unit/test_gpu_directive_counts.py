@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir import lir
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import drawn, forest, forest_of, tree
 from tests.gpu_gates import Built, barriers, build, constants, of_type, ops

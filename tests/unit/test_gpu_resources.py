@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.backends import gpu_sass
-from skforge.compiler.backends.gpu_compilers import compile_text
-from skforge.compiler.backends.gpu_occupancy import MULTIPROCESSORS, occupancy
-from skforge.compiler.backends.gpu_resources import (
+from benchmarks.gpu import gpu_sass
+from benchmarks.gpu.gpu_occupancy import MULTIPROCESSORS, occupancy
+from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
+from skforge.compiler.runtime.gpu.compilers import compile_text
+from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
     cubin_resources,
     hip_resources,
     nvrtc_resources,
     unpack_message,
 )
-from skforge.compiler.backends.gpu_sass import innermost, kernels_of, loop_instructions
 from skforge.exceptions import CompilerError, TargetError
 from tests.gpu_kernels import needs, plan_of, walk_function
 

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir.hir import PredictEnsemble, TiledForest
-from skforge.compiler.ir.printer_hir import print_hir
-from skforge.compiler.ir.verifier_hir import verify
-from skforge.compiler.loop_nest_bind import bind
-from skforge.compiler.passes import (
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
+from skforge.compiler.ir.hir.printer import print_hir
+from skforge.compiler.ir.hir.verifier import verify
+from skforge.compiler.passes.hir import (
     normalize_predicates,
     pad_trees,
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.bind import bind
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError
 from tests.strategies_forest import random_forest
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.backends.host_plan import (
+from skforge.compiler.codegen.cuda.host_plan import (
     POINTER,
     Argument,
     HostFor,
@@ -22,9 +22,9 @@ from skforge.compiler.backends.host_plan import (
     evaluate,
     pack_arguments,
 )
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import I32, I64, U8, U32, Buffer, Function, Value
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I32, I64, U8, U32, Buffer, Function, Value
 from skforge.exceptions import CompilerError
 from tests.gpu_kernels import Launches, plan_of, walk_function
 

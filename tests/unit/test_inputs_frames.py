@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import skforge
 from skforge import CompiledForest
-from skforge.compiler.rows_frames import FrameColumns
+from skforge.compiler.forest.frames import FrameColumns
 from skforge.exceptions import SourceNeededError
 
 xgb = pytest.importorskip("xgboost")

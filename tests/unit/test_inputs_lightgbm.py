@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest, load_forest
-from skforge.compiler.rows import prepare_rows
+from skforge.compiler.forest.rows import prepare_rows
 from skforge.exceptions import InvalidInputError
 
 lgb = pytest.importorskip("lightgbm")

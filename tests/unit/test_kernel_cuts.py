@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest
-from skforge.compiler.default_schedule import bitsliced_schedule, walking_schedules
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.ir.verifier import verify_lir
-from skforge.compiler.module_kernels import Kernel, KernelCache
+from skforge.compiler.defaults.cpu import bitsliced_schedule, walking_schedules
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.pipeline import Lowered
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest, rows_for
 

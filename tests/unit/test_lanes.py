@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.backends.llvm_jit import emit_assembly
-from skforge.compiler.code_table import encode_rows, plan_codes
-from skforge.compiler.default_schedule import lanes_schedule
-from skforge.compiler.forest import Comparison, Forest, Missing
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.ir.numpy_types import scalar_of
-from skforge.compiler.passes import normalize_predicates
-from skforge.compiler.representations import lanes
-from skforge.compiler.representations.base import RowAt
-from skforge.compiler.representations.lane_masks import _halves, _interleaved
-from skforge.compiler.representations.lane_walks import CompleteRest, SparseRest
-from skforge.compiler.representations.row_codes import RowCodes, plan_row_codes
+from skforge.compiler.binning.row_blocks import RowCodes, plan_row_codes
+from skforge.compiler.defaults.cpu import lanes_schedule
+from skforge.compiler.forest.bins import encode_rows, plan_codes
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.layouts.base import RowAt
+from skforge.compiler.layouts.lanes import lanes
+from skforge.compiler.layouts.lanes.lane_masks import _halves, _interleaved
+from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
+from skforge.compiler.passes.hir import normalize_predicates
+from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.llvm_kernels import targets

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, U16, U32, Scalar, Vec
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, U16, U32, Scalar, Vec
 from tests.llvm_kernels import DTYPES, buffers, check, kernel
 
 

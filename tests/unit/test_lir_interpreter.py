@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.interpreter_memory import DTYPES
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import (
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.interpreters.lir.memory import DTYPES
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
     BOOL,
     F32,
     F64,

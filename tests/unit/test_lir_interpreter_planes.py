@@ -9,18 +9,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import (
-    F32,
-    I32,
-    I64,
-    U8,
-    Buffer,
-    Plane,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Plane, Value, Vec
 from skforge.exceptions import CompilerError
 from tests.lir_tools import run
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import I32, I64, U8, Buffer, Value, Vec
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I32, I64, U8, Buffer, Value, Vec
 from skforge.exceptions import CompilerError
 from tests.grid_tools import Place, grid, region, warp_sum
 from tests.lir_tools import run

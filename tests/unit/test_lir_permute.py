@@ -7,12 +7,23 @@ import re
 import numpy as np
 import pytest
 
-from skforge.compiler.backends.llvm_jit import emit_assembly
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, U16, U32, Plane, Scalar, Vec
-from skforge.compiler.ir.printer import print_type
-from skforge.compiler.ir.verifier import verify_lir
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    Plane,
+    Scalar,
+    Vec,
+)
+from skforge.compiler.ir.lir.printer import print_type
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from tests.llvm_kernels import DTYPES, buffers, check, kernel, targets

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import (
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
     BOOL,
     F32,
     I32,
@@ -20,8 +20,8 @@ from skforge.compiler.ir.lir import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.printer import print_lir, print_stmt
-from skforge.compiler.ir.verifier import verify_lir
+from skforge.compiler.ir.lir.printer import print_lir, print_stmt
+from skforge.compiler.ir.lir.verifier import verify_lir
 
 Golden = Callable[[str, str], None]
 N = Value("n", I64)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir import (
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import (
     BOOL,
     F32,
     F64,
@@ -26,7 +26,7 @@ from skforge.compiler.ir.lir import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.verifier import verify_lir
+from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.exceptions import CompilerError
 from tests.strategies_lir import Program, lir_programs
 

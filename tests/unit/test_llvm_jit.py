@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.backends.llvm_jit import (
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, U32
+from skforge.compiler.runtime.cpu.jit import (
     call,
     compile_functions,
     emit_assembly,
     emit_object,
     pack_slots,
 )
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir import F32, F64, I64, U8, U32
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from tests.llvm_kernels import buffers, compiled, kernel, targets
@@ -187,7 +187,7 @@ def test_code_is_freed_with_its_module():
 import gc, sys
 from pathlib import Path
 import numpy as np
-from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge.compiler.runtime.cpu.jit import call, compile_functions
 from skforge.compiler.target import Target
 
 def resident():
@@ -348,7 +348,7 @@ def test_a_child_forked_while_another_thread_compiles_can_compile():
     code = r"""
 import os, sys, threading, time
 import numpy as np
-from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge.compiler.runtime.cpu.jit import call, compile_functions
 from skforge.compiler.target import Target
 from tests.unit.test_llvm_jit import walk_kernel
 
@@ -377,7 +377,7 @@ print(codes)
 
 def test_importing_loads_no_llvmlite():
     code = (
-        "import sys, skforge.compiler.backends.runtime, skforge.compiler.target;"
+        "import sys, skforge.compiler.runtime.cpu.threads, skforge.compiler.target;"
         "print('llvmlite' in sys.modules)"
     )
     assert run_python(code).stdout.strip() == "False"

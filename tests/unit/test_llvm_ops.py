@@ -7,10 +7,9 @@ import ctypes
 import numpy as np
 import pytest
 
-from skforge.compiler.backends.llvm import emit_llvm
-from skforge.compiler.backends.llvm_jit import emit_assembly
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir import (
+from skforge.compiler.codegen.llvm.emitter import emit_llvm
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import (
     BOOL,
     F32,
     F64,
@@ -23,6 +22,7 @@ from skforge.compiler.ir.lir import (
     Mask,
     Vec,
 )
+from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from tests.llvm_kernels import (

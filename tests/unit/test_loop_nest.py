@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.loop_nest import (
+from skforge.compiler.schedule.apply import apply, apply_all
+from skforge.compiler.schedule.bind import bind
+from skforge.compiler.schedule.draw import draw
+from skforge.compiler.schedule.nest import (
     Bound,
     CeilDiv,
     Rows,
@@ -16,10 +19,7 @@ from skforge.compiler.loop_nest import (
     root_nest,
     size_value,
 )
-from skforge.compiler.loop_nest_apply import apply, apply_all
-from skforge.compiler.loop_nest_bind import bind
-from skforge.compiler.loop_nest_draw import draw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.strategies_schedule import (
     SHAPING,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.ir.lir import For
-from skforge.compiler.ir.lir_walk import statements, written
-from skforge.compiler.module import compile_forest
-from skforge.compiler.passes import kernel as kernel_module
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.ir.lir.nodes import For
+from skforge.compiler.ir.lir.walk import statements, written
+from skforge.compiler.lowering import kernel as kernel_module
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.checks import assert_same_bits, expected, interpreted, raw_of
 from tests.exactness.forests import drawn, forest, forest_of, tree

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.interpreter_mir import Event, interpret_mir
-from skforge.compiler.ir import mir
-from skforge.compiler.ir.mir_tools import map_loops, map_statements
-from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.loop_nest import Rows
-from skforge.compiler.passes import interleave_walks
-from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.interpreters.mir.interpreter import Event, interpret_mir
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.verifier import verify_mir
+from skforge.compiler.ir.mir.walk import map_loops, map_statements
+from skforge.compiler.passes.mir import interleave_walks
+from skforge.compiler.schedule.nest import Rows
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError, ScheduleError
 from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
 from tests.strategies_forest import random_forest

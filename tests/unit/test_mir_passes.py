@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from skforge.compiler.interpreter_mir import Event, interpret_mir
-from skforge.compiler.ir import mir
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.passes.specialize_depths import MAX_CLASSES
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.interpreters.mir.interpreter import Event, interpret_mir
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.walk import loops_in
+from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.mir_stages import (
     SAMPLE,

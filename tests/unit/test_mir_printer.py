@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 
-from skforge.compiler.ir import mir
-from skforge.compiler.ir.hir import Reduction
-from skforge.compiler.ir.printer_mir import loop_line, print_mir, print_statement
-from skforge.compiler.loop_nest import CeilDiv, Rows, Times
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.printer import loop_line, print_mir, print_statement
+from skforge.compiler.schedule.nest import CeilDiv, Rows, Times
+from skforge.compiler.schedule.schedule import Schedule
 from tests.mir_stages import SAMPLE, forest_of, hir_of, stages_of
 from tests.strategies_schedule import legal_schedules
 

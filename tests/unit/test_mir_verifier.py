@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from skforge.compiler.ir import mir
-from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.loop_nest import Rows
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.verifier import verify_mir
+from skforge.compiler.schedule.nest import Rows
 from skforge.exceptions import CompilerError
 
 ROW, TREE = mir.Affine(("b",)), mir.Affine(("t",))

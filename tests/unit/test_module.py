@@ -14,16 +14,16 @@ import pytest
 from scipy import sparse
 
 from skforge import CompiledForest
-from skforge.compiler import module as module_code
-from skforge.compiler import module_kernels
-from skforge.compiler.backends import runtime
-from skforge.compiler.default_schedule import tiled_row_schedule, tiled_schedule
+from skforge.compiler.defaults.cpu import tiled_row_schedule, tiled_schedule
+from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.module import compile_forest
-from skforge.compiler.module_kernels import KernelCache
 from skforge.compiler.pipeline import MIR_PASSES
-from skforge.compiler.reference import reference_leaves, reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.runtime import kernels as module_kernels
+from skforge.compiler.runtime import module as module_code
+from skforge.compiler.runtime.cpu import threads as runtime
+from skforge.compiler.runtime.kernels import KernelCache
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from tests.exactness.checks import assert_same_bits, expected, raw_of

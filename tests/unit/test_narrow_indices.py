@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 from skforge.compiler import pipeline
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.interpreter_values import element_of
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import (
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.interpreters.lir.values import element_of
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
     F32,
     F64,
     I32,
@@ -25,12 +25,12 @@ from skforge.compiler.ir.lir import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.ir.printer import print_lir
-from skforge.compiler.ir.verifier import verify_lir
-from skforge.compiler.passes import narrow_indices
-from skforge.compiler.passes.lir_rewrite import bound_in
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.ir.lir.printer import print_lir
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.passes.lir import narrow_indices
+from skforge.compiler.passes.lir.lir_rewrite import bound_in
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest
 from tests.exactness.gpu_families import FAMILIES

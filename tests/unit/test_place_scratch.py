@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.default_schedule import default_schedules
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.interpreter_memory import DTYPES
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import F32, I64, Buffer, Function, Value
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.ir.verifier import verify_lir
-from skforge.compiler.module_kernels import most_rows
-from skforge.compiler.passes import place_scratch
-from skforge.compiler.passes.lir_rewrite import constants_of
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.forest.reference import draw_rows, reference_raw
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.interpreters.lir.memory import DTYPES
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, I64, Buffer, Function, Value
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.passes.lir import place_scratch
+from skforge.compiler.passes.lir.lir_rewrite import constants_of
 from skforge.compiler.pipeline import build_hir, lower
-from skforge.compiler.reference import draw_rows, reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.runtime.kernels import most_rows
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from tests.exactness.forests import forest

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.forest import Comparison, Forest, Missing
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import F32, F64, I64, U8, Buffer, Scalar, Value, Vec
-from skforge.compiler.passes import normalize_predicates
-from skforge.compiler.reference import evaluate_predicates
-from skforge.compiler.representations.base import BlockRows
-from skforge.compiler.representations.bitsliced import BitslicedLayout
-from skforge.compiler.representations.columns import search_levels, transpose
-from skforge.compiler.representations.predicate_lines import _steps
+from skforge.compiler.binning.transpose import search_levels, transpose
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.reference import evaluate_predicates
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, Buffer, Scalar, Value, Vec
+from skforge.compiler.layouts.base import BlockRows
+from skforge.compiler.layouts.bitsliced.bitsliced import BitslicedLayout
+from skforge.compiler.layouts.bitsliced.predicate_lines import _steps
+from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
 from tests.exactness.checks import emitted
 from tests.exactness.sliced import COUNTS, counted, forest, rows_of, sliced

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.forest import Comparison, Forest, Missing
-from skforge.compiler.passes import normalize_predicates
-from skforge.compiler.reference import evaluate_predicates
-from skforge.compiler.representations import predicate_table
-from skforge.compiler.representations.predicate_table import (
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.reference import evaluate_predicates
+from skforge.compiler.layouts.bitsliced import predicate_table
+from skforge.compiler.layouts.bitsliced.predicate_table import (
     CATEGORY,
     DIRECT,
     DIRECT_LIMIT,
@@ -23,6 +22,7 @@ from skforge.compiler.representations.predicate_table import (
     plan_predicates,
     refusal,
 )
+from skforge.compiler.passes.hir import normalize_predicates
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import COUNTS, counted

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.forest import (
+from skforge.compiler.forest.forest import (
     ZERO_THRESHOLD,
     Comparison,
     Forest,
     Missing,
     deduplicate_predicates,
 )
-from skforge.compiler.reference import draw_rows, reference_leaves, reference_raw
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.exceptions import InvalidInputError
 
 ODD = [0.0, -0.0, 1e-45, -1e-45, 1e-36, -2e-35, 1.0, 3.0, -1.0, 40.0, 70.5, 1e30]
@@ -186,7 +186,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
     forest = random_forest(3)
     rows = odd_rows(np.float32)
     whole = reference_leaves(forest, rows)
-    monkeypatch.setattr("skforge.compiler.reference._CELLS", 10 * forest.n_trees)
+    monkeypatch.setattr("skforge.compiler.forest.reference._CELLS", 10 * forest.n_trees)
     assert_array_equal(reference_leaves(forest, rows), whole)
 
 

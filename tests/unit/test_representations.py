@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.forest import Missing
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.module import compile_forest
-from skforge.compiler.passes import normalize_predicates
-from skforge.compiler.representations import base as representations
-from skforge.compiler.representations import encoding as encodings
-from skforge.compiler.representations import records
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.forest import Missing
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.layouts.nodes import encoding as encodings
+from skforge.compiler.layouts.nodes import records
+from skforge.compiler.passes.hir import normalize_predicates
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests import toy_representation

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.backends import runtime
-from skforge.compiler.backends.llvm_jit import call, compile_functions
-from skforge.compiler.ir.lir import I64, U8, Buffer
+from skforge.compiler.ir.lir.nodes import I64, U8, Buffer
+from skforge.compiler.runtime.cpu import threads as runtime
+from skforge.compiler.runtime.cpu.jit import call, compile_functions
 from skforge.compiler.target import Target
 from tests.llvm_kernels import buffers, kernel
 
@@ -126,8 +126,8 @@ def run_python(code, seconds=90, **environment):
     prelude = """
 import os, sys, threading, time
 import numpy as np
-from skforge.compiler.backends import runtime
-from skforge.compiler.backends.llvm_jit import call, compile_functions
+from skforge.compiler.runtime.cpu import threads as runtime
+from skforge.compiler.runtime.cpu.jit import call, compile_functions
 from skforge.compiler.target import Target
 from tests.unit.test_runtime import slow_kernel, squares_kernel
 

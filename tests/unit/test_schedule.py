@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from sklearn.base import clone
 
-from skforge.compiler.directives import BY_NAME, Cache, Parallel, Tile, Unroll
-from skforge.compiler.loop_nest_bind import bind
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.bind import bind
+from skforge.compiler.schedule.directives import BY_NAME, Cache, Parallel, Tile, Unroll
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
 from tests.strategies_schedule import legal_schedules
 

@@ -11,14 +11,24 @@ import pytest
 from hypothesis import given
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.interpreter import interpret_lir
-from skforge.compiler.ir import lir, lir_walk
-from skforge.compiler.ir.builder import Builder
-from skforge.compiler.ir.lir import F32, F64, I32, I64, U8, Buffer, Function, Value
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.ir.printer import print_lir
-from skforge.compiler.ir.verifier import verify_lir
-from skforge.compiler.passes import simplify
+from skforge.compiler.interpreters.lir.interpreter import interpret_lir
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk as lir_walk
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    Buffer,
+    Function,
+    Value,
+)
+from skforge.compiler.ir.lir.printer import print_lir
+from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.passes.lir import simplify
 from tests.strategies_lir import Program, lir_programs
 
 Golden = Callable[[str, str], None]

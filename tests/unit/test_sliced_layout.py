@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler import pipeline
-from skforge.compiler.forest import Forest
-from skforge.compiler.representations.sliced_layout import (
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.bitsliced.sliced_layout import (
     FOLD_LIMIT,
     GROUP_OPS,
     GROUP_TREES,

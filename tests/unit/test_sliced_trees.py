@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir import lir
-from skforge.compiler.ir.lir_walk import statements
-from skforge.compiler.representations.columns import WIDE_PART, lockstep
+from skforge.compiler.binning.transpose import WIDE_PART, lockstep
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.target import Target
 from tests.exactness.checks import emitted
 from tests.exactness.forests import drawn, forest_of, tree

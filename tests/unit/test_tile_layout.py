@@ -10,27 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.backends.llvm_jit import emit_assembly
-from skforge.compiler.code_table import column_count, encode_rows, plan_codes
-from skforge.compiler.forest import Forest, Missing
-from skforge.compiler.passes import normalize_predicates, tile_nodes
-from skforge.compiler.pipeline import build_hir, lower
-from skforge.compiler.reference import reference_leaves
-from skforge.compiler.representations.bucket_codes import (
-    GONE_RIGHT,
-    Buckets,
-    CodePlaces,
-    bucket_of,
-)
-from skforge.compiler.representations.tile_layout import (
+from skforge.compiler.binning.buckets import GONE_RIGHT, Buckets, CodePlaces, bucket_of
+from skforge.compiler.forest.bins import column_count, encode_rows, plan_codes
+from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.reference import reference_leaves
+from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     NEVER,
     NodeTests,
     TiledTrees,
     tile_trees,
 )
-from skforge.compiler.representations.tile_leaves import leaf_table
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.layouts.tiles.tile_leaves import leaf_table
+from skforge.compiler.passes.hir import normalize_predicates, tile_nodes
+from skforge.compiler.pipeline import build_hir, lower
+from skforge.compiler.runtime.cpu.jit import emit_assembly
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest, forest_of, rows_for, tree
 from tests.strategies_forest import random_forest
@@ -98,7 +93,7 @@ def test_rows_reach_their_leaves(
     name: str, levels: int, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if wide:
-        module = "skforge.compiler.representations.tile_layout.needs_wide"
+        module = "skforge.compiler.layouts.tiles.tile_layout.needs_wide"
         monkeypatch.setattr(module, lambda nodes: True)
     made = forest(name)
     normal, codes, trees = laid_out(made, levels)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.forest import Forest
-from skforge.compiler.ir.hir import TiledForest
-from skforge.compiler.ir.tile_shapes import shapes
-from skforge.compiler.passes import tile_nodes
-from skforge.compiler.reference import reference_leaves
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import reference_leaves
+from skforge.compiler.ir.hir.nodes import TiledForest
+from skforge.compiler.ir.hir.tile_shapes import shapes
+from skforge.compiler.passes.hir import tile_nodes
 from skforge.exceptions import ScheduleError
 from tests.strategies_forest import edge_rows, random_forest
 from tests.tile_walk import tile_leaves

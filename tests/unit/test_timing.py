@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from skforge._timing import Timing, interleave
+from skforge.cli.timing import Timing, interleave
 
 
 class Machine:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.backends import libm
-from skforge.compiler.forest import PostTransform
+from skforge.compiler.forest.forest import PostTransform
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs import libm
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import UnsupportedModelError
 
 N = 100_000
@@ -105,7 +105,7 @@ def test_exp_keeps_the_shape(shape):
 
 def test_importing_the_transforms_loads_no_llvm():
     code = (
-        "import sys, skforge.compiler.transforms\n"
+        "import sys, skforge.compiler.outputs.transforms\n"
         "print([m for m in ('llvmlite', 'scipy.special', 'xgboost') "
         "if m in sys.modules])"
     )

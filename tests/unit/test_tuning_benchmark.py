@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.tuning.features import Featured
+from skforge.tuning.cost.features import Featured
 from tests.exactness.forests import drawn
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.default_schedule import (
+from skforge.compiler.defaults.cpu import (
     ForestShape,
     bitsliced_schedule,
     lanes_schedule,
     tiled_row_schedule,
     tiled_schedule,
 )
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.features import NAMES, Setting, featurize
-from skforge.tuning.forest_facts import ForestFacts
-from skforge.tuning.pruning import REASONS, reasons
-from skforge.tuning.schedule_facts import FACTS, LAYOUTS, facts_of
+from skforge.tuning.cost.features import NAMES, Setting, featurize
+from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.schedule_facts import FACTS, LAYOUTS, facts_of
+from skforge.tuning.space.pruning import REASONS, reasons
 from tests.exactness.forests import drawn
 
 FOREST = drawn(20, 4)

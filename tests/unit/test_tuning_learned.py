@@ -10,18 +10,18 @@ from math import log
 import numpy as np
 import pytest
 
-from skforge.compiler.default_schedule import ForestShape, default_schedules
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import ForestShape, default_schedules
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, InvalidModelError, ScheduleError
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
-from skforge.tuning.cost_model import SHIPPED
-from skforge.tuning.features import NAMES, Setting
-from skforge.tuning.forest_facts import ForestFacts
-from skforge.tuning.learned_search import LearnedSearch
-from skforge.tuning.tree_groups import (
+from skforge.tuning.cost.cost_model import SHIPPED
+from skforge.tuning.cost.features import NAMES, Setting
+from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.search.learned_search import LearnedSearch
+from skforge.tuning.space.tree_groups import (
     costliest,
     depth_groups,
     group_names,
@@ -349,7 +349,7 @@ def test_groups_are_searched_with_the_cheap_ones_frozen():
 
 def little_model(facts=None):
     """Return a model of one tree over one feature."""
-    from skforge.tuning.cost_model import _forest_of
+    from skforge.tuning.cost.cost_model import _forest_of
 
     arrays = {
         "tree_offset": np.array([0, 3]),

@@ -7,21 +7,21 @@ import io
 import numpy as np
 import pytest
 
-from skforge.compiler.module_kernels import KernelCache
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.runtime.kernels import KernelCache
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
-from skforge.tuning import native_timer, rows
-from skforge.tuning.bench import Bench
-from skforge.tuning.dispatch import choose, main_size, probe_sizes
-from skforge.tuning.measure import KernelMeasurer, ModuleMeasurer
+from skforge.tuning.measure import native_timer, rows
+from skforge.tuning.measure.bench import Bench
+from skforge.tuning.measure.measure import KernelMeasurer, ModuleMeasurer
+from skforge.tuning.measure.rows import SampleRows
 from skforge.tuning.plots import model_sensitivity, sensitivity_matrix
-from skforge.tuning.progress import Progress
 from skforge.tuning.result import TuningResult
-from skforge.tuning.rows import SampleRows
-from skforge.tuning.strategies import Round
-from skforge.tuning.trial import Candidate, Trial
+from skforge.tuning.search.dispatch import choose, main_size, probe_sizes
+from skforge.tuning.search.progress import Progress
+from skforge.tuning.search.strategies import Round
+from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.tuner import Tuner, bounded, merged, plan_ranges
 from tests.exactness.forests import drawn
 

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningWarning
 from skforge.tuning import Candidate, Round, Tuner, TuningRecords

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from skforge.compiler.default_schedule import default_schedules
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TuningError, TuningWarning
 from skforge.tuning import (
@@ -21,8 +21,8 @@ from skforge.tuning import (
     SuccessiveHalving,
     Tuner,
     TuningResult,
-    builds,
 )
+from skforge.tuning.measure import builds
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
 
@@ -295,7 +295,7 @@ def test_a_result_says_what_share_of_exhaustive_it_took():
 
 
 def test_no_share_is_told_where_points_are_too_many_to_count(monkeypatch):
-    monkeypatch.setattr("skforge.tuning.space.LISTED", 20)
+    monkeypatch.setattr("skforge.tuning.space.space.LISTED", 20)
     space = ScheduleSpace(
         {name: range(1, 41) for name in "abcd"},
         lambda point, shape: Schedule().interleave("tree", point["a"]),

@@ -10,24 +10,21 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.default_schedule import (
-    ForestShape,
-    default_schedules,
-)
-from skforge.compiler.loop_nest_bind import bind
-from skforge.compiler.module import compile_forest
-from skforge.compiler.reference import reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import ForestShape, default_schedules
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.bind import bind
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.heuristic import Heuristic, gpu_points, kinds, neighbours
-from skforge.tuning.learned import Learned, proposals
-from skforge.tuning.measure import digest_of
-from skforge.tuning.strategies import Problem
-from skforge.tuning.templates_cpu import cpu_point
-from skforge.tuning.templates_gpu_full import DEALS, gpu_point
-from skforge.tuning.trial import Candidate, Trial
+from skforge.tuning.measure.measure import digest_of
+from skforge.tuning.search.heuristic import Heuristic, gpu_points, kinds, neighbours
+from skforge.tuning.search.learned import Learned, proposals
+from skforge.tuning.search.strategies import Problem
+from skforge.tuning.search.trial import Candidate, Trial
+from skforge.tuning.space.cpu import cpu_point
+from skforge.tuning.space.gpu import DEALS, gpu_point
 from tests.exactness.forests import drawn
 
 FOREST = drawn(100, 6)

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.default_schedule import lanes_schedule
-from skforge.compiler.interpreter_mir import interpret_mir
-from skforge.compiler.ir import mir
-from skforge.compiler.ir.mir_tools import loops_in
-from skforge.compiler.ir.printer_mir import print_mir
-from skforge.compiler.ir.verifier_mir import verify_mir
-from skforge.compiler.passes import vectorize_trees
-from skforge.compiler.reference import draw_rows, reference_raw
-from skforge.compiler.schedule import Schedule
+from skforge.compiler.defaults.cpu import lanes_schedule
+from skforge.compiler.forest.reference import draw_rows, reference_raw
+from skforge.compiler.interpreters.mir.interpreter import interpret_mir
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.printer import print_mir
+from skforge.compiler.ir.mir.verifier import verify_mir
+from skforge.compiler.ir.mir.walk import loops_in
+from skforge.compiler.passes.mir import vectorize_trees
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn, forest

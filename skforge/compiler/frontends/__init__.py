@@ -1,7 +1,7 @@
 """Frontends: from a model file or object to a :class:`Forest`.
 
-Each module here whose name has no leading underscore is one frontend; it registers
-itself when imported, and everything here is imported on the first ``load_forest``.
+Each folder here is a library; its frontends register themselves when they are
+imported, which the first ``load_forest`` does.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-from skforge.compiler.forest import Forest
-from skforge.compiler.frontends._content import CONTENTS, frontend_name
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import (
     Frontend,
     class_names,
@@ -22,6 +21,7 @@ from skforge.compiler.frontends.base import (
     registered,
     unwrap,
 )
+from skforge.compiler.frontends.content import CONTENTS, frontend_name
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,
@@ -141,7 +141,7 @@ def _unknown(model: Any) -> UnsupportedModelError:
 
 def _discover() -> None:
     for module in iter_modules(__path__):
-        if not module.name.startswith("_") and module.name != "base":
+        if module.ispkg:
             import_module(f"{__name__}.{module.name}")
 
 
@@ -185,7 +185,7 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
 
 def _saved(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     """Return the forest of what ``skforge.save`` wrote."""
-    from skforge._persistence import load
+    from skforge.persistence.artifact import load
 
     if iteration_range is not None:
         raise UnsupportedModelError(

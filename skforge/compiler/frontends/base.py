@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from skforge.compiler.forest import Forest
+from skforge.compiler.forest.forest import Forest
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from sklearn.tree import DecisionTreeRegressor  # type: ignore[import-untyped]
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest, load_forest
-from skforge.compiler.forest import Forest
-from skforge.compiler.module import CompiledModule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.module import CompiledModule
 from skforge.tuning import ScheduleSearch, ScheduleSpace, Tuner, TuningResult, tune
 
 if TYPE_CHECKING:

@@ -1,0 +1,246 @@
+"""What ``demo`` and ``bench`` print: proof of equal bits, then speed side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from skforge.cli.timing import interleave
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest.forest import Forest
+    from skforge.compiler.runtime.module import CompiledModule
+    from skforge.compiler.schedule.schedule import Schedule
+
+Rows = NDArray[np.floating[Any]]
+Predict = Callable[[Rows], NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A compiled function, and the source's own that must return the same bits."""
+
+    name: str
+    compiled: Predict
+    source_name: str
+    source: Predict
+
+
+def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the rows whose bits differ, of arrays of one shape and dtype.
+
+    Bits, not values: NaN equals itself, and 0.0 differs from -0.0.
+
+    >>> differing_rows(np.array([0.0, 1.0, np.nan]), np.array([-0.0, 1.0, np.nan]))
+    array([0])
+    """
+    ours, theirs = np.ascontiguousarray(ours), np.ascontiguousarray(theirs)
+    if ours.size == 0:
+        return np.arange(0)
+    shape = (len(ours), -1)
+    a = ours.reshape(shape).view(np.uint8)
+    b = theirs.reshape(shape).view(np.uint8)
+    return np.flatnonzero((a != b).any(axis=1))
+
+
+def describe(console: Console, name: str, forest: Forest) -> None:
+    """Print a line on what was read."""
+    facts = (
+        count(forest.n_trees, "tree"),
+        count(forest.n_nodes, "node"),
+        count(forest.n_predicates, "distinct predicate"),
+        count(forest.n_features, "feature"),
+        count(forest.n_outputs, "output"),
+    )
+    console.print(Text.assemble((name, "bold"), ": ", ", ".join(facts)))
+
+
+def count(n: int, what: str) -> str:
+    """Return a number with its noun.
+
+    >>> count(1, "tree"), count(2000, "tree")
+    ('1 tree', '2,000 trees')
+    """
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def show_schedules(console: Console, module: CompiledModule) -> None:
+    """Print each schedule once, with the batch sizes it serves and its loop nest."""
+    served: dict[Schedule, list[tuple[int, int | None]]] = {}
+    for ends, schedule in module.schedules.items():
+        served.setdefault(schedule, []).append(ends)
+    console.print()
+    _title(console, f"Schedules and their loops, on {module.target}")
+    for schedule, ranges in served.items():
+        which = ranges_text(ranges)
+        console.print(Text(f"  batches of {which}:" if which else "  any batch:"))
+        lines = wrapped(repr(schedule), max(40, console.width) - 4)
+        nest = str(schedule.loop_nest(module.forest)).splitlines()
+        for line in (*lines, *nest[1:]):
+            style = "cyan" if line in lines else "dim"
+            console.print(Text(f"    {line}", style=style), soft_wrap=True)
+
+
+def ranges_text(ranges: Sequence[tuple[int, int | None]]) -> str:
+    """Return ranges of batch sizes as text, joined where they touch.
+
+    >>> ranges_text([(1, 1), (2, 15)]), ranges_text([(8, 8), (2049, None)])
+    ('1–15', '8, 2,049 and more')
+    >>> ranges_text([(1, None)])
+    ''
+    """
+    joined: list[tuple[int, int | None]] = []
+    for first, last in sorted(ranges):
+        if joined and joined[-1][1] == first - 1:
+            first, _ = joined.pop()
+        joined.append((first, last))
+    if joined == [(1, None)]:
+        return ""
+    return ", ".join(
+        f"{first:,} and more"
+        if last is None
+        else (f"{first:,}" if first == last else f"{first:,}–{last:,}")
+        for first, last in joined
+    )
+
+
+def wrapped(call_chain: str, width: int) -> list[str]:
+    """Break a chain of calls into lines before a dot.
+
+    >>> wrapped('Schedule().tile("tree", "t0", "t1", 8).unroll("t1")', 40)
+    ['Schedule().tile("tree", "t0", "t1", 8)', '  .unroll("t1")']
+    """
+    lines = [""]
+    for number, part in enumerate(re.split(r"(?<=\))(?=\.)", call_chain)):
+        if number and len(lines[-1]) + len(part) > width:
+            lines.append("  ")
+        lines[-1] += part
+    return lines
+
+
+def _title(console: Console, text: str) -> None:
+    console.print(Text(text, style="bold"))
+
+
+def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    return table
+
+
+def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> bool:
+    """Print for each pair and set of rows whether all bits agree; return if all do."""
+    console.print()
+    _title(console, "Predictions, compared bit by bit")
+    table = _table("skforge", "source", "rows", "bits")
+    good = True
+    for pair in pairs:
+        for kind, X in rows.items():
+            difference = describe_difference(pair.compiled(X), pair.source(X))
+            good = good and difference is None
+            table.add_row(
+                pair.name,
+                pair.source_name,
+                f"{len(X):,} {kind}",
+                Text(difference or "identical", style="red" if difference else "green"),
+            )
+    console.print(table)
+    return good
+
+
+def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
+    """Return how two results differ, in a few words, or None if no bit does."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"
+    bad = differing_rows(ours, theirs)
+    if bad.size == 0:
+        return None
+    return f"{bad.size:,} differ, the first in row {bad[0]}"
+
+
+def speed(
+    console: Console,
+    pairs: Sequence[Pair],
+    X: Rows,
+    batch_sizes: Sequence[int],
+    *,
+    seconds: float = 1.0,
+) -> None:
+    """Print medians for each batch size; all calls of a size share their rounds."""
+    console.print()
+    _title(console, "Time of one call on one thread, median of interleaved rounds")
+    right = ("rows", "time", "its time", "speedup")
+    table = _table(
+        "rows", "skforge", "time", "source", "its time", "speedup", right=right
+    )
+    for size in batch_sizes:
+        batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
+        calls = {}
+        for number, pair in enumerate(pairs):
+            calls[f"skforge {number}"] = _bound(pair.compiled, batch)
+            calls[f"source {number}"] = _bound(pair.source, batch)
+        timing = interleave(calls, seconds=seconds)
+        for number, pair in enumerate(pairs):
+            ours, theirs = f"skforge {number}", f"source {number}"
+            table.add_row(
+                f"{size:,}" if number == 0 else "",
+                pair.name,
+                duration(timing.seconds(ours)),
+                pair.source_name,
+                duration(timing.seconds(theirs)),
+                f"{_three_digits(timing.speedup(ours, over=theirs))}×",
+            )
+    console.print(table)
+
+
+def own_speed(
+    console: Console,
+    name: str,
+    predict: Predict,
+    X: Rows,
+    batch_sizes: Sequence[int],
+    *,
+    seconds: float = 1.0,
+) -> None:
+    """Print medians of the compiled function alone, for want of the source's."""
+    console.print()
+    _title(console, "Time of one call on one thread, median of rounds")
+    columns = ("rows", name, "per row")
+    table = _table(*columns, right=columns)
+    for size in batch_sizes:
+        batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
+        timing = interleave({name: _bound(predict, batch)}, seconds=seconds)
+        taken = timing.seconds(name)
+        table.add_row(f"{size:,}", duration(taken), duration(taken / size))
+    console.print(table)
+
+
+def duration(seconds: float) -> str:
+    """Return a time with three digits and its unit.
+
+    >>> duration(1.234e-7), duration(0.00123456), duration(2.0)
+    ('123 ns', '1.23 ms', '2.00 s')
+    """
+    for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * scale:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def _bound(predict: Predict, batch: Rows) -> Callable[[], object]:
+    return lambda: predict(batch)

@@ -1,0 +1,129 @@
+"""Predictors of the libraries that wrote model files, to compare with and to time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from skforge.cli.report import Pair, Predict
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest.forest import Forest
+    from skforge.compiler.runtime.module import CompiledModule
+
+
+def source_pair(
+    console: Console, model_file: Path, module: CompiledModule
+) -> Pair | None:
+    """Return our predictor and that of the file's own library, on one thread.
+
+    Returns None, and prints why, where the library is not installed or cannot read
+    the file.
+    """
+    made = _MAKERS.get(model_file.suffix.lower())
+    if made is None:
+        return None
+    library, make = made
+    try:
+        return make(model_file, module)
+    except ImportError:
+        console.print(
+            f"{library} is not installed: bits are compared with skforge's reference "
+            "walk.",
+            soft_wrap=True,
+        )
+    except _Unreadable as error:
+        console.print(f"{library} cannot read the file: {error}", soft_wrap=True)
+    return None
+
+
+def reference_pair(module: CompiledModule) -> Pair:
+    """Return our predictor and skforge's slow, plain walk."""
+    return Pair("predict_raw", module.predict_raw, "reference", _walk(module.forest))
+
+
+class _Unreadable(Exception):
+    """The installed release of the library refuses the file."""
+
+
+def _walk(forest: Forest) -> Predict:
+    from skforge.compiler.forest.reference import reference_raw
+
+    return lambda X: _one_axis(reference_raw(forest, X))
+
+
+def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:
+    return raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
+
+
+def _xgboost(model_file: Path, module: CompiledModule) -> Pair:
+    import xgboost
+
+    try:
+        with xgboost.config_context(verbosity=0):  # old files draw a warning
+            booster = xgboost.Booster(model_file=str(model_file))
+    except xgboost.core.XGBoostError as error:
+        raise _Unreadable(str(error).strip().splitlines()[-1]) from error
+    booster.set_param({"nthread": 1})
+    rounds = (0, 0)  # all
+    # The wrapper that saved the file predicts with the rounds up to the best one.
+    if booster.attr("scikit_learn") is not None:
+        rounds = (0, int(booster.attr("best_iteration") or -1) + 1)
+
+    def margin(X: NDArray[Any]) -> NDArray[Any]:
+        raw: NDArray[Any] = booster.inplace_predict(
+            X, predict_type="margin", iteration_range=rounds
+        )
+        return raw
+
+    return Pair("predict_raw", module.predict_raw, "inplace_predict", margin)
+
+
+def _lightgbm(model_file: Path, module: CompiledModule) -> Pair:
+    import lightgbm
+
+    try:
+        booster = lightgbm.Booster(model_file=str(model_file))
+    except lightgbm.basic.LightGBMError as error:
+        raise _Unreadable(str(error).strip().splitlines()[-1]) from error
+    return Pair(
+        "predict_raw",
+        module.predict_raw,
+        "Booster.predict",
+        lambda X: np.asarray(booster.predict(X, raw_score=True, num_threads=1)),
+    )
+
+
+def _onnxruntime(model_file: Path, module: CompiledModule) -> Pair:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(str(model_file), options)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        raise _Unreadable(str(error).strip().splitlines()[-1]) from error
+    feeds, wanted = session.get_inputs(), session.get_outputs()[-1].name
+    if len(feeds) != 1:
+        raise _Unreadable(f"it has {len(feeds)} inputs, and rows are one array")
+    feed = feeds[0].name
+    # Scores after the post transform: ONNX Runtime shows no others.
+    return Pair(
+        "predict",
+        lambda X: _one_axis(module.predict(X)),
+        "onnxruntime",
+        lambda X: _one_axis(np.asarray(session.run([wanted], {feed: X})[0])),
+    )
+
+
+_MAKERS: dict[str, tuple[str, Callable[[Path, CompiledModule], Pair]]] = {
+    ".json": ("xgboost", _xgboost),
+    ".ubj": ("xgboost", _xgboost),
+    ".txt": ("lightgbm", _lightgbm),
+    ".onnx": ("onnxruntime", _onnxruntime),
+}

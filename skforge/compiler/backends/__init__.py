@@ -1,1 +1,0 @@
-"""Emitters of machine code and the runtime beneath them."""

@@ -1,0 +1,1 @@
+"""From feature values to bin codes."""

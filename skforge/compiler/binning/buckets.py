@@ -1,0 +1,384 @@
+"""Rows to codes by buckets: where a value falls among thousands of thresholds.
+
+The buckets of a column are equal parts of the range of its thresholds, numbered by a
+function that never decreases: a scaled, shifted and clamped value. So every threshold
+of a lower bucket is passed, none of a higher one is, and a search goes on among the
+few of the same bucket. Lanes are columns; a row is read once::
+
+    for each row:
+      for each vector of columns:
+        k = bucket of x
+        code = thresholds before bucket k
+        for step = half, quarter, ... 1 of the fullest bucket:
+          code += step where the bucket has so many and x passes that one
+        codes[row, columns] = code
+
+What a missing value gets is 0, where it goes left, or more than any rank. Columns whose
+tests disagree on that are stored twice, and rows without missing values need one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.row_gather import RowCodes
+from skforge.compiler.forest.bins import CodeTable, ColumnKind
+from skforge.compiler.forest.forest import ZERO_THRESHOLD, Forest, Missing
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    I32,
+    I64,
+    U16,
+    U32,
+    Buffer,
+    CompareOp,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.layouts.base import BlockRows, Model
+
+#: Most buckets of a column, and how many it has for each threshold.
+MAX_BUCKETS, BUCKETS_EACH = 4096, 2
+
+#: Vectors searched together.
+LOCKSTEP = 4
+
+#: A code above every rank: where a missing value goes right.
+GONE_RIGHT = 0xFFFF
+
+#: Registers of a row that its columns are picked from; wider rows are gathered.
+ROW_REGISTERS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodePlaces:
+    """The codes of a row of a forest, in two copies where missing values need them.
+
+    A row goes right at predicate p exactly if ``codes[place_of[p]] > rank_of[p]``;
+    without a missing value, also if ``codes[place_of[p] % width] > rank_of[p]``.
+    """
+
+    table: CodeTable  # its columns hold tests of either rule for missing values
+    width: int  # codes of one copy: a multiple of the lanes of a register
+    copies: int
+    place_of: NDArray[np.int64]
+    rank_of: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, forest: Forest, table: CodeTable, lanes: int) -> CodePlaces:
+        """Lay out the codes of a normalised forest's rows, which merge missing."""
+        registers = max(1, -(-table.n_columns // lanes))
+        width = lanes << (registers - 1).bit_length()
+        left = _goes_left(forest)
+        column = table.column_of.astype(np.int64)
+        ordered = table.kind[column] == ColumnKind.ORDER
+        some_left = np.zeros(table.n_columns, np.bool_)
+        some_right = np.zeros(table.n_columns, np.bool_)
+        some_left[column[ordered & left]] = True
+        some_right[column[ordered & ~left]] = True
+        copies = 1 + bool((some_left & some_right).any())
+        second = ordered & ~left if copies == 2 else np.zeros_like(left)
+        return cls(table, width, copies, column + width * second, table.rank_of)
+
+
+def _goes_left(forest: Forest) -> NDArray[np.bool_]:
+    """Return where a missing value goes left, or none is missing."""
+    left: NDArray[np.bool_] = forest.missing_left | (forest.missing == Missing.NEVER)
+    return left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buckets:
+    """The buckets of every column, in the arithmetic of the rows' dtype."""
+
+    scale: NDArray[Any]  # (n_columns,)
+    shift: NDArray[Any]
+    last: NDArray[Any]  # the last bucket's number
+    offset: NDArray[np.int32]  # of the first bucket in ``content``
+    content: NDArray[np.uint32]  # thresholds before it | thresholds in it << 16
+    levels: NDArray[np.int64]  # steps of the search in the fullest bucket
+
+    @classmethod
+    def of(cls, table: CodeTable) -> Buckets:
+        """Fit buckets to the thresholds of each column."""
+        dtype = table.thresholds.dtype
+        n = table.n_columns
+        scale, shift = np.ones(n, dtype), np.zeros(n, dtype)
+        last, offset = np.zeros(n, dtype), np.zeros(n, np.int32)
+        levels = np.zeros(n, np.int64)
+        content, at = [], 0
+        for c in range(n):
+            own = table.thresholds[table.offset[c] : table.offset[c + 1]]
+            if table.kind[c] != ColumnKind.ORDER:
+                own = own[:0]
+            count = min(MAX_BUCKETS, BUCKETS_EACH * max(1, len(own)))
+            scale[c], shift[c] = _fit(own, count)
+            last[c], offset[c] = count - 1, at
+            which = bucket_of(own, scale[c], shift[c], last[c])
+            held = np.bincount(which, minlength=count)
+            before = np.cumsum(held) - held
+            levels[c] = int(held.max(initial=0)).bit_length()
+            content.append((before | held << 16).astype(np.uint32))
+            at += count
+        joined = np.concatenate([*content, np.zeros(1, np.uint32)])
+        return cls(scale, shift, last, offset, joined, levels)
+
+
+def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
+    """Return scale and shift whose fullest bucket holds few thresholds.
+
+    Any positive scale and finite shift are right. What lies outside of the range that
+    is spread evenly falls into the first and the last bucket.
+    """
+    finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
+    if not len(finite) or count <= 2:
+        return 1.0, 0.0
+    info, best, found = np.finfo(thresholds.dtype), len(finite) + 1, (1.0, 0.0)
+    for edge in sorted({0, *(len(finite) >> k for k in (12, 10, 8, 6))}):
+        low, high = finite[edge], finite[len(finite) - 1 - edge]
+        with np.errstate(over="ignore"):
+            width = high - low
+        if not 0 < width < float(info.max):
+            continue
+        scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
+        shift = min(max(1.0 - low * scale, float(info.min)), float(info.max))
+        one, other = thresholds.dtype.type(scale), thresholds.dtype.type(shift)
+        which = bucket_of(thresholds, one, other, thresholds.dtype.type(count - 1))
+        fullest = int(np.bincount(which).max())
+        if fullest < best:
+            best, found = fullest, (scale, shift)
+    return found
+
+
+def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.int64]:
+    """Return the bucket of values, rounding as the compiled code does."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        y = x * scale + shift
+    y = np.where(y < last, y, last)
+    y = np.where(y > 0, y, np.zeros(1, x.dtype))
+    whole: NDArray[np.int64] = y.astype(np.int64)
+    return whole
+
+
+class BucketLowering:
+    """Writes the search of a block of rows; ``model`` declares its buffers."""
+
+    def __init__(
+        self,
+        b: Builder,
+        codes: CodePlaces,
+        forest: Forest,
+        comparison: str,
+        lanes: int,
+        model: Model,
+    ) -> None:
+        self.b, self.codes, self.forest, self.lanes = b, codes, forest, lanes
+        self._model, self._table = model, codes.table
+        table = codes.table
+        self._op: CompareOp = "ge" if comparison == "lt" else "gt"
+        self._vectors = range(0, -(-max(1, table.n_columns) // lanes) * lanes, lanes)
+        buckets = Buckets.of(table)
+        self._levels = int(buckets.levels.max(initial=0))
+        self._scale = model("bucket_scale", self._columns(buckets.scale))
+        self._shift = model("bucket_shift", self._columns(buckets.shift))
+        self._last = model("bucket_last", self._columns(buckets.last))
+        self._first = model("bucket_first", self._columns(buckets.offset))
+        self._content = model("buckets", buckets.content)
+        offset = self._columns(table.offset[:-1], np.int32)
+        self._offset = model("bucket_offset", offset)
+        spare = np.zeros(1, table.thresholds.dtype)
+        thresholds = np.append(table.thresholds, spare)
+        self._thresholds = model("bucket_thresholds", thresholds)
+        self._ordered = table.kind == ColumnKind.ORDER
+        missing = table.missing[self._ordered]
+        self._never = bool((missing == Missing.NEVER).any())
+        self._zero = bool((missing == Missing.ZERO).any())
+        self._some_tests = not bool(self._ordered.all())
+
+    def _columns(self, values: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+        """Return one number for each lane of a row's vectors."""
+        padded = np.zeros(len(self._vectors) * self.lanes, dtype or values.dtype)
+        padded[: len(values)] = values
+        return padded
+
+    def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
+        """Fill ``codes`` for ``count`` rows; return whether any value is missing.
+
+        The second copy, if there is one, follows the first of ``block`` rows.
+        """
+        b, n = self.b, self.lanes
+        tests = None
+        if self._some_tests:
+            tests = RowCodes(b, self._table, self.forest, "", self.lanes, self._model)
+
+        count_ = len(self._vectors)
+        together = min(max(1, LOCKSTEP // count_), block)
+        at_once = next(k for k in (LOCKSTEP, 2, 1) if count_ % k == 0)
+        if together > 1 or count_ < LOCKSTEP:
+            at_once = count_
+        # Rows past the end repeat the last one.
+        last = b.sub(b.binary("add", rows.first, count), 1)
+
+        def some(r: Value, seen: tuple[Value, ...]) -> Sequence[Value]:
+            starts, places, of_rows = [], [], []
+            for u in range(together):
+                number = b.binary("add", rows.first, b.add(r, u))
+                number = b.binary("min", number, last) if u else number
+                starts.append(b.binary("mul", number, rows.stride))
+                places.append(b.mul(b.add(r, u), self.codes.width))
+                of_rows.append(self._row(rows, starts[-1]))
+
+            def vectors(at: Value, seen: tuple[Value, ...]) -> list[Value]:
+                columns = [b.add(at, k * n) for k in range(at_once)]
+                values = [(row(c), c) for row in of_rows for c in columns]
+                whole = [b.binary("add", to, c) for to in places for c in columns]
+                any_missing = seen[0]
+                for (code, gone), here, (_, c) in zip(
+                    self._search(values), whole, values, strict=True
+                ):
+                    any_missing = b.binary("or", any_missing, b.mask_bits(gone, I64))
+                    for copy in range(self.codes.copies):
+                        value = b.select(gone, self._gone(c, copy), code)
+                        to = b.add(here, copy * block * self.codes.width)
+                        b.store(codes, to, b.convert(value, U16))
+                return [any_missing]
+
+            if not self._ordered.any():
+                pass
+            elif at_once == count_:
+                seen = tuple(vectors(b.const(0), seen))
+            else:
+                end, step = b.const(count_ * n), b.const(at_once * n)
+                seen = b.for_(b.const(0), end, step, vectors, seen, hint="column")
+            if tests is not None:
+                for start, to in zip(starts, places, strict=True):
+                    for copy in range(self.codes.copies):
+                        here = b.add(to, copy * block * self.codes.width)
+                        tests.write_tests(rows.rows, start, here, codes)
+            return seen
+
+        step = b.const(together)
+        (seen,) = b.for_(b.const(0), count, step, some, [b.const(0)], hint="row")
+        return b.compare("ne", seen, 0)
+
+    # ------------------------------------------------------------ one row
+
+    def _row(self, rows: BlockRows, start: Value) -> Callable[[Value], Value]:
+        """Return a function from a vector of columns to its values of the row."""
+        b, n = self.b, self.lanes
+        features = self._columns(self._table.feature, np.int64)
+        registers = -(-rows.n_features // n)
+        count = 1 << (registers - 1).bit_length()
+        vec = Vec(rows.rows.element, n)
+        if rows.n_features < n or count > ROW_REGISTERS:
+            places = self._model("bucket_feature", features)
+
+            def gathered(at: Value) -> Value:
+                index = b.load(places, at, Vec(I64, n))
+                return b.load(rows.rows, b.binary("add", *b.same_lanes(start, index)))
+
+            return gathered
+        # The last register ends with the row: nothing past it is read.
+        begins = [min(k * n, rows.n_features - n) for k in range(registers)]
+        loaded = [b.load(rows.rows, b.add(start, k), vec) for k in begins]
+        loaded += loaded[-1:] * (count - registers)
+        last = (registers - 1) * n
+        lane = np.where(features >= last, features - begins[-1] + last, features)
+        if count == 1:
+            lane = features
+        kind = U32 if rows.rows.element.bytes == 4 else I64
+        dtype = np.uint32 if kind == U32 else np.int64
+        index = self._model("bucket_lane", lane.astype(dtype))
+
+        def picked(at: Value) -> Value:
+            return b.permute(loaded, b.load(index, at, Vec(kind, n)))
+
+        return picked
+
+    def _search(self, raw: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
+        """Return codes and missing values of vectors of columns, step by step.
+
+        A gather is dozens of micro-operations: searches one after another would not
+        overlap.
+        """
+        b, n = self.b, self.lanes
+        ints = Vec(I32, n)
+        begun = [self._begin(x, at) for x, at in raw]
+        found = [b.const(0, ints)] * len(raw)
+        for level in reversed(range(self._levels)):
+            for k, (x, _, first, _, held) in enumerate(begun):
+                more = b.binary("add", found[k], b.const(1 << level, ints))
+                inside = b.compare("le", more, held)
+                at = b.binary("sub", b.binary("add", first, more), b.const(1, ints))
+                none = b.const(float("nan"), x.type)
+                op = lir.Gather(self._thresholds, at, inside, none)
+                threshold = b.let(op, x.type, "gather")
+                passed = b.compare(self._op, x, threshold)
+                found[k] = b.select(passed, more, found[k])
+        return [
+            (b.binary("add", before, own), gone)
+            for (_, gone, _, before, _), own in zip(begun, found, strict=True)
+        ]
+
+    def _begin(
+        self, raw: Value, place: Value
+    ) -> tuple[Value, Value, Value, Value, Value]:
+        """Return a vector's values, which are missing, and what their buckets hold.
+
+        That is the first threshold's place, the thresholds before it, their number.
+        """
+        b, n = self.b, self.lanes
+        ints = Vec(I32, n)
+        float_ = Vec(scalar_of(self._table.thresholds.dtype), n)
+        x = raw
+        if self._never:
+            nan = b.binary("and", b.is_nan(raw), self._kind_is(Missing.NEVER, place))
+            x = b.select(nan, b.const(0.0, raw.type), raw)
+        gone = b.is_nan(x)
+        if self._zero:
+            near = b.compare("le", raw, b.const(ZERO_THRESHOLD, raw.type))
+            far = b.compare("ge", raw, b.const(-ZERO_THRESHOLD, raw.type))
+            tiny = b.binary("and", near, far)
+            tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, place))
+            gone = b.binary("or", gone, tiny)
+        y = b.binary("mul", x, b.load(self._scale, place, float_))
+        y = b.binary("add", y, b.load(self._shift, place, float_))
+        last = b.load(self._last, place, float_)
+        y = b.select(b.compare("lt", y, last), y, last)
+        zero = b.const(0.0, y.type)
+        y = b.select(b.compare("gt", y, zero), y, zero)
+        bucket = b.binary("add", b.convert(y, I32), b.load(self._first, place, ints))
+        content = b.load(self._content, bucket)
+        before = b.convert(b.binary("and", content, 0xFFFF), I32)
+        held = b.convert(b.binary("shr", content, 16), I32)
+        first = b.binary("add", b.load(self._offset, place, ints), before)
+        return x, gone, first, before, held
+
+    def _kind_is(self, kind: Missing, at: Value) -> Value:
+        """Return a mask of the columns that treat missing values in one way."""
+        b, n = self.b, self.lanes
+        own = self._table.missing == kind
+        if own.all():
+            return b.splat(b.const(True, lir.BOOL), n)
+        flags = self._columns(own).astype(np.int32)
+        table = self._model(f"bucket_{kind.name.lower()}", flags)
+        return b.compare("ne", b.load(table, at, Vec(I32, n)), 0)
+
+    def _gone(self, at: Value, copy: int) -> Value:
+        """Return what missing values get in one copy of a vector of columns."""
+        b, ints = self.b, Vec(I32, self.lanes)
+        if self.codes.copies == 2:
+            return b.const(GONE_RIGHT if copy else 0, ints)
+        right = np.zeros(self._table.n_columns, np.bool_)
+        right[self._table.column_of[~_goes_left(self.forest)]] = True
+        if right.all() or not right.any():
+            return b.const(GONE_RIGHT if right.any() else 0, ints)
+        gone = self._columns(np.where(right, GONE_RIGHT, 0).astype(np.int32))
+        return b.load(self._model("bucket_gone", gone), at, ints)

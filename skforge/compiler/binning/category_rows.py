@@ -1,0 +1,317 @@
+"""What a row's categories say to every set of a forest at once: rows of a table.
+
+Categories that no set of a feature tells apart are one class, and so are those in no
+set, and a missing value. What a class says to all sets of its feature is a row of a
+table, laid out as its reader needs it: a *head* that is combined with those of other
+features, register by register, and codes of one set each that are copied::
+
+    entry = category of x, or that of a missing value, or that of a category in no set
+    at = row_of_entry[entry]
+    head = head & (or |) table[at ..]
+    codes[own place ..] = table[at + head's size ..]
+
+However many sets there are, a feature is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.category_tests import category_entry
+from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.layouts.base import Model, RowAt
+
+IntArray = NDArray[np.int32]
+
+#: Words of a set that is looked up in a table, and bytes of all tables, about: of what
+#: is larger, each set is a test of its own.
+MOST_WORDS, MOST_BYTES = 1 << 11, 1 << 25
+
+#: Bytes of a row's head for each tree, about.
+HEAD = 16
+
+#: Features whose rows are found in straight line; a loop serves more.
+STRAIGHT = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SetGroup:
+    """Sets of one feature that treat missing values and fractions alike."""
+
+    feature: int
+    missing: Missing
+    exact: bool  # a number with a fraction is in no set
+    words: int  # of the largest
+    predicates: IntArray
+
+    @property
+    def entries(self) -> int:
+        """Categories that sets may hold, then a missing value, then all others."""
+        return 32 * self.words + 2
+
+
+def set_groups(forest: Forest) -> list[SetGroup]:
+    """Return the sets that tables answer, group by group."""
+    sets = np.flatnonzero(forest.comparison >= Comparison.IN)
+    exact = forest.comparison[sets] == Comparison.MEMBER
+    key = forest.feature[sets].astype(np.int64) << 3 | forest.missing[sets] << 1 | exact
+    order = np.argsort(key, kind="stable")
+    cuts = np.flatnonzero(np.diff(key[order])) + 1
+    words = np.diff(forest.category_offset)
+    made, size = [], 0
+    for part in np.split(order, cuts) if len(sets) else []:
+        own = sets[part].astype(np.int32)
+        most = max(1, int(words[own].max()))
+        here = 32 * most * (HEAD * forest.n_trees + len(own))
+        if most > MOST_WORDS or size + here > MOST_BYTES:
+            continue
+        size += here
+        first = own[0]
+        made.append(
+            SetGroup(
+                int(forest.feature[first]),
+                Missing(int(forest.missing[first])),
+                bool(forest.comparison[first] == Comparison.MEMBER),
+                most,
+                own,
+            )
+        )
+    return made
+
+
+def in_groups(forest: Forest, groups: Sequence[SetGroup]) -> NDArray[np.bool_]:
+    """Return which predicates belong to a group."""
+    found = np.zeros(forest.n_predicates, np.bool_)
+    for group in groups:
+        found[group.predicates] = True
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SetClasses:
+    """The classes of the categories of a group."""
+
+    group: SetGroup
+    class_of_entry: NDArray[np.int64]  # (entries,)
+    right: NDArray[np.bool_]  # (n_classes, sets) whether a class is outside a set
+
+    @classmethod
+    def of(cls, forest: Forest, group: SetGroup) -> SetClasses:
+        """Put categories together that are in the same sets."""
+        own = group.predicates
+        begin, end = forest.category_offset[own], forest.category_offset[own + 1]
+        at = begin[:, None] + np.arange(group.words)
+        spare = len(forest.category_words)
+        words = np.append(forest.category_words, np.uint32(0))
+        held = words[np.where(at < end[:, None], at, spare)].astype("<u4")
+        inside = np.unpackbits(held.view(np.uint8), axis=1, bitorder="little")
+        missing = ~forest.missing_left[own]
+        others = np.ones(len(own), np.bool_)
+        right = np.vstack([inside.T == 0, missing, others])
+        packed = np.packbits(right, axis=1)
+        _, first, classes = np.unique(
+            packed, axis=0, return_index=True, return_inverse=True
+        )
+        return cls(group, classes.reshape(-1).astype(np.int64), right[first])
+
+    def within(self, predicate: IntArray) -> IntArray:
+        """Return the number of each predicate in the group, -1 of those of others."""
+        own = self.group.predicates
+        at = np.minimum(np.searchsorted(own, predicate), len(own) - 1)
+        return np.where(own[at] == predicate, at, -1).astype(np.int32)
+
+    def within_any(self, predicates: IntArray) -> IntArray:
+        """Return the numbers in the group that occur among some predicates."""
+        found = np.unique(self.within(predicates))
+        return found[found >= 0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CategoryTable:
+    """The rows of all classes, and where each entry's is."""
+
+    groups: tuple[SetGroup, ...]
+    head: int  # elements combined
+    start: NDArray[np.int64]  # (groups,) into row_of_entry
+    place: NDArray[np.int64]  # (groups,) where a row's codes go
+    size: NDArray[np.int64]  # (groups,) codes of a row, whole registers
+    lanes: int
+    row_of_entry: NDArray[np.uint32]  # where the row begins
+    rows: NDArray[Any]
+
+
+def lay_category_table(
+    classes: Sequence[SetClasses],
+    heads: Sequence[NDArray[Any]],
+    coded: Sequence[IntArray],
+    first: int,
+    lanes: int,
+) -> CategoryTable:
+    """Lay rows out one after another.
+
+    Parameters
+    ----------
+    classes : sequence of SetClasses
+        Of each group.
+    heads : sequence of ndarray of shape (n_classes, head)
+        Of each group, in the dtype of codes.
+    coded : sequence of ndarray
+        Of each group, the numbers of the sets that get a code.
+    first : int
+        Place of the first code.
+    lanes : int
+        Codes of a register.
+    """
+    parts: list[NDArray[Any]] = []
+    entries, start, place, size = [], [0], [first], []
+    at = 0
+    for own, head, chosen in zip(classes, heads, coded, strict=True):
+        right = own.right[:, chosen].astype(head.dtype)
+        right = np.pad(right, ((0, 0), (0, -len(chosen) % lanes)))
+        rows = np.concatenate([head, right], axis=1)
+        parts.append(rows.reshape(-1))
+        entries.append(at + own.class_of_entry * rows.shape[1])
+        at += rows.size
+        start.append(start[-1] + len(own.class_of_entry))
+        place.append(place[-1] + right.shape[1])
+        size.append(right.shape[1])
+    return CategoryTable(
+        groups=tuple(own.group for own in classes),
+        head=heads[0].shape[1],
+        start=np.asarray(start[:-1], np.int64),
+        place=np.asarray(place[:-1], np.int64),
+        size=np.asarray(size, np.int64),
+        lanes=lanes,
+        row_of_entry=np.concatenate(entries).astype(np.uint32),
+        rows=np.concatenate(parts),
+    )
+
+
+class CategoryRows:
+    """Writes how the rows of a table are found and combined."""
+
+    def __init__(
+        self, b: Builder, table: CategoryTable, forest: Forest, model: Model
+    ) -> None:
+        self.b, self.t, self.forest, self._model = b, table, forest, model
+        self._rows = model("category_rows", table.rows)
+        self._vec = Vec(scalar_of(table.rows.dtype), table.lanes)
+        self._at: list[Value] = []
+        self._many: Buffer | None = None
+
+    def find(self, row: RowAt, codes: Buffer) -> None:
+        """Find the table's row for each feature, and copy its codes."""
+        b, t = self.b, self.t
+        row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
+
+        def one(group: SetGroup, feature: Value, start: Value, g: Value | int) -> Value:
+            x = b.load(row.rows, b.binary("add", row.start, feature))
+            entry = b.convert(self._entry(group, x), I64)
+            at = b.convert(b.load(row_of_entry, b.binary("add", start, entry)), I64)
+            if not t.size.any():
+                return at
+            if isinstance(g, int):
+                place, size = b.const(int(t.place[g])), b.const(int(t.size[g]))
+            else:
+                place = b.load(self._model("category_place", t.place), g)
+                size = b.load(self._model("category_size", t.size), g)
+            source = b.add(at, t.head)
+
+            def copy(k: Value, _: tuple[Value, ...]) -> None:
+                part = b.load(self._rows, b.binary("add", source, k), self._vec)
+                b.store(codes, b.binary("add", place, k), part)
+
+            b.for_(b.const(0), size, b.const(t.lanes), copy, hint="code")
+            return at
+
+        if len(t.groups) <= STRAIGHT:
+            for g, group in enumerate(t.groups):
+                feature, start = b.const(group.feature), b.const(int(t.start[g]))
+                self._at.append(one(group, feature, start, g))
+            return
+        features = np.array([group.feature for group in t.groups], np.int64)
+        number = self._model("category_feature", features)
+        starts = self._model("category_start_of", t.start)
+        many = b.alloc("category_at", I64, b.const(len(t.groups)), alignment=64)
+        self._many = many
+        for first, last in self._alike():
+
+            def each(
+                g: Value, _: tuple[Value, ...], group: SetGroup = t.groups[first]
+            ) -> None:
+                at = one(group, b.load(number, g), b.load(starts, g), g)
+                b.store(many, g, at)
+
+            ends = b.const(first), b.const(last)
+            b.for_(*ends, b.const(1), each, hint="feature")
+
+    def _alike(self) -> list[tuple[int, int]]:
+        """Return ranges of groups that the same code serves."""
+        kinds = [(g.missing, g.exact, g.words) for g in self.t.groups]
+        cuts = [k for k in range(1, len(kinds)) if kinds[k] != kinds[k - 1]]
+        return list(zip([0, *cuts], [*cuts, len(kinds)], strict=True))
+
+    def _entry(self, group: SetGroup, x: Value) -> Value:
+        """Return the entry of a value, by the group's rule for missing values."""
+        b = self.b
+        if group.missing == Missing.NEVER:
+            x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
+        elif group.missing == Missing.ZERO:
+            near = b.compare("le", x, b.const(ZERO_THRESHOLD, x.type))
+            far = b.compare("ge", x, b.const(-ZERO_THRESHOLD, x.type))
+            nan = b.const(float("nan"), x.type)
+            x = b.select(b.binary("and", near, far), nan, x)
+        return category_entry(b, self.forest, x, group.entries, group.exact)
+
+    def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
+        """Return a register at ``offset`` of the heads, those of all features."""
+        b = self.b
+
+        def part(at: Value) -> Value:
+            return b.load(self._rows, b.binary("add", at, offset), self._vec)
+
+        many = self._many
+        if many is None:
+            made = part(self._at[0])
+            for at in self._at[1:]:
+                made = b.binary(op, made, part(at))
+            return made
+
+        def next_(g: Value, carried: tuple[Value, ...]) -> list[Value]:
+            return [b.binary(op, carried[0], part(b.load(many, g)))]
+
+        start = part(b.load(many, b.const(0)))
+        end = b.const(len(self.t.groups))
+        (made,) = b.for_(b.const(1), end, b.const(1), next_, [start], hint="feature")
+        return made
+
+
+def by_classes(
+    classes: SetClasses, make: Callable[[NDArray[np.bool_]], NDArray[Any]]
+) -> NDArray[Any]:
+    """Apply a function to some classes at a time: what it makes may be wide."""
+    step = 64
+    parts = [
+        make(classes.right[k : k + step]) for k in range(0, len(classes.right), step)
+    ]
+    return np.concatenate(parts)
+
+
+__all__ = [
+    "CategoryRows",
+    "CategoryTable",
+    "SetClasses",
+    "SetGroup",
+    "by_classes",
+    "in_groups",
+    "lay_category_table",
+    "set_groups",
+]

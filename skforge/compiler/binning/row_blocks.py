@@ -1,0 +1,231 @@
+"""One row as codes: a search of two vector compares a column, no branches.
+
+The thresholds of a column lie in blocks of 16. Before them is a block of pivots: every
+16th threshold. This runs for each column, in straight line or in a loop over the
+columns of a kind::
+
+    x = row[feature]
+    h = ones(x >= pivots)                  # full blocks of thresholds below x
+    code = 16 h + ones(x >= block[h])
+    codes[column] = code
+
+Thresholds that fill blocks up are NaN, which nothing passes. Where a missing value
+goes right, it passes them all: compares are unordered, the filling is infinite, and
+the code is cut to 255, which exceeds every rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.category_tests import outside_set
+from skforge.compiler.forest.bins import CodeTable, ColumnKind
+from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import BOOL, I64, U32, Buffer, CompareOp, Value, Vec
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.layouts.base import Model, RowAt
+
+#: Thresholds compared at once; 16 blocks of them are the most that a byte counts.
+BLOCK = 16
+
+#: Columns searched in straight line, 1 ns each; a loop over more takes a fifth longer,
+#: but a column costs a millisecond to compile.
+STRAIGHT = 96
+
+IntArray = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnClass:
+    """Columns that the same code serves: those at places ``first .. last``."""
+
+    first: int
+    last: int
+    missing: Missing
+    missing_left: bool
+    comparison: Comparison | None  # of the one test of each column; None: thresholds
+    pivots: bool  # more thresholds than one block
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowCodePlan:
+    """The columns in the order of their classes, and what their search reads."""
+
+    place: IntArray  # (n_columns,) of the code table -> where its code is
+    classes: tuple[ColumnClass, ...]
+    feature: IntArray  # by place
+    offset: IntArray  # by place, into numbers; of a category test, its set's number
+    numbers: NDArray[Any]  # thresholds, in the rows' dtype
+
+
+def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
+    """Sort the columns of a table of uint8 codes by what their search is."""
+    kinds: list[tuple[int, int, bool, bool]] = []
+    for c in range(table.n_columns):
+        test = -1
+        if table.kind[c] == ColumnKind.TEST:
+            test = int(forest.comparison[table.predicates[table.offset[c]]])
+        long = test < 0 and bool(table.counts[c] > BLOCK)
+        left = bool(table.missing_left[c])
+        kinds.append((test, int(table.missing[c]), left, long))
+    order = sorted(range(table.n_columns), key=lambda c: (kinds[c], c))
+    place = np.empty(table.n_columns, np.int32)
+    place[order] = np.arange(table.n_columns)
+    numbers: list[NDArray[Any]] = []
+    offset, size = np.zeros(table.n_columns, np.int32), 0
+    sets = np.cumsum(forest.comparison >= Comparison.IN) - 1
+    for at, c in enumerate(order):
+        test, missing, left, long = kinds[c]
+        thresholds = table.thresholds[table.offset[c] : table.offset[c + 1]]
+        if test >= Comparison.IN:
+            offset[at] = sets[table.predicates[table.offset[c]]]
+            continue
+        fill = np.inf if _goes_right(Missing(missing), left) else np.nan
+        filled = thresholds if test >= 0 else _blocks(thresholds, fill)
+        offset[at] = size
+        numbers.append(filled)
+        size += len(filled)
+    # A value that passes its filling as well reads one block past the last.
+    numbers.append(np.full((BLOCK + 2) * BLOCK, np.inf))
+    classes: list[ColumnClass] = []
+    for at, c in enumerate(order):
+        if at and kinds[order[at - 1]] == kinds[c]:
+            continue
+        test, missing, left, long = kinds[c]
+        last = at + sum(kind == kinds[c] for kind in kinds)
+        comparison = None if test < 0 else Comparison(test)
+        classes.append(ColumnClass(at, last, Missing(missing), left, comparison, long))
+    return RowCodePlan(
+        place=place,
+        classes=tuple(classes),
+        feature=table.feature[order],
+        offset=offset,
+        numbers=np.concatenate(numbers).astype(table.thresholds.dtype),
+    )
+
+
+def _goes_right(missing: Missing, missing_left: bool) -> bool:
+    return missing != Missing.NEVER and not missing_left
+
+
+def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
+    """Return the pivots, if there is more than one block, and the blocks."""
+    n_blocks = max(1, -(-len(thresholds) // BLOCK))
+    blocks = np.full(n_blocks * BLOCK, fill, thresholds.dtype)
+    blocks[: len(thresholds)] = thresholds
+    if n_blocks == 1:
+        return blocks
+    pivots = np.full(BLOCK, fill, thresholds.dtype)
+    pivots[: n_blocks - 1] = blocks[BLOCK - 1 : -BLOCK : BLOCK]
+    return np.concatenate([pivots, blocks])
+
+
+class RowCodes:
+    """Writes the search; ``model`` declares its buffers."""
+
+    def __init__(
+        self,
+        b: Builder,
+        plan: RowCodePlan,
+        forest: Forest,
+        comparison: str,
+        model: Model,
+    ) -> None:
+        self.b, self.plan, self.forest = b, plan, forest
+        self._passes: CompareOp = "ge" if comparison == "lt" else "gt"
+        self._model = model
+        self._numbers = model("code_numbers", plan.numbers)
+        self._vec = Vec(scalar_of(plan.numbers.dtype), BLOCK)
+
+    def evaluate(self, row: RowAt, codes: Buffer) -> None:
+        """Write the code of every column to its place."""
+        b, plan = self.b, self.plan
+        if len(plan.feature) <= STRAIGHT:
+            for part in plan.classes:
+                for c in range(part.first, part.last):
+                    x = b.load(row.rows, b.add(row.start, int(plan.feature[c])))
+                    offset = b.const(int(plan.offset[c]))
+                    self._column(part, x, offset, codes, b.const(c))
+            return
+        features = self._model("code_feature", plan.feature)
+        offsets = self._model("code_offset", plan.offset)
+        for part in plan.classes:
+
+            def column(
+                c: Value, _: tuple[Value, ...], part: ColumnClass = part
+            ) -> None:
+                feature = b.convert(b.load(features, c), I64)
+                x = b.load(row.rows, b.binary("add", row.start, feature))
+                offset = b.convert(b.load(offsets, c), I64)
+                self._column(part, x, offset, codes, c)
+
+            first, last = b.const(part.first), b.const(part.last)
+            b.for_(first, last, b.const(1), column, hint="column")
+
+    def _column(
+        self, part: ColumnClass, x: Value, offset: Value, codes: Buffer, place: Value
+    ) -> None:
+        if part.comparison is None:
+            code = self._search(part, x, offset)
+        else:
+            code = self._test(part, part.comparison, x, offset)
+        self.b.store(codes, place, self.b.convert(code, codes.element))
+
+    # ------------------------------------------------------------ thresholds
+
+    def _search(self, part: ColumnClass, x: Value, offset: Value) -> Value:
+        b, right = self.b, _goes_right(part.missing, part.missing_left)
+        if part.missing == Missing.NEVER:
+            x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
+        elif part.missing == Missing.ZERO:
+            nan = b.const(float("nan"), x.type)
+            x = b.select(self._is_tiny(x), nan, x)
+        x = b.splat(x, BLOCK)
+
+        def passed(at: Value) -> Value:
+            block = b.load(self._numbers, at, self._vec)
+            mask = b.compare(self._passes, x, block, unordered=right)
+            return b.convert(b.popcount(b.mask_bits(mask, U32)), I64)
+
+        if not part.pivots:
+            return passed(offset)
+        full = b.mul(passed(offset), BLOCK)
+        at = b.add(b.binary("add", full, offset), BLOCK)
+        code = b.binary("add", full, passed(at))
+        return b.binary("min", code, 255) if right else code
+
+    def _is_tiny(self, x: Value) -> Value:
+        b = self.b
+        near = b.compare("le", x, b.const(ZERO_THRESHOLD, x.type))
+        far = b.compare("ge", x, b.const(-ZERO_THRESHOLD, x.type))
+        return b.binary("and", near, far)
+
+    # ------------------------------------------------------------ single tests
+
+    def _test(
+        self, part: ColumnClass, comparison: Comparison, x: Value, offset: Value
+    ) -> Value:
+        """Return 1 where the one test of a column sends the row right."""
+        b = self.b
+        is_nan = b.is_nan(x)
+        gone = b.binary("or", is_nan, self._is_tiny(x))
+        missing = gone if part.missing == Missing.ZERO else is_nan
+        x = b.select(is_nan, b.const(0.0, x.type), x)
+        if comparison == Comparison.EQ:
+            right = b.compare("ne", x, b.load(self._numbers, offset))
+        else:
+            member = comparison == Comparison.MEMBER
+            exact = b.const(True, BOOL) if member else None
+            right = outside_set(b, self.forest, offset, x, exact, self._model)
+        if part.missing != Missing.NEVER:
+            goes = b.const(not part.missing_left, right.type)
+            right = b.select(missing, goes, right)
+        return b.convert(right, I64)
+
+
+__all__ = ["BLOCK", "RowCodePlan", "RowCodes", "plan_row_codes"]

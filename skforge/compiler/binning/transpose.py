@@ -1,0 +1,313 @@
+"""Rows to columns: a tile of columns of a block of rows, turned in registers.
+
+For each group of as many rows as a register has lanes::
+
+    vectors = the tile's columns of each row
+    columns[.., group] = transpose(vectors)
+
+The last rows of the batch, and rows closer together than they are wide, are read one
+number at a time, so that nothing past the end is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, Scalar, Value, Vec
+from skforge.compiler.layouts.base import BlockRows
+from skforge.compiler.target import Target
+
+#: Features from which rows are wide, and how many rows of a block are then one part:
+#: a tile of columns is a cache line a row, a page apart.
+WIDE, WIDE_PART = 500, 128
+
+
+class ColumnTile:
+    """The buffer of one tile's columns: column c of row r is at ``c * part + r``.
+
+    ``clean`` is applied to every number read, scalar or vector; what it makes of them
+    is of type ``scalar``.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        scalar: Scalar,
+        lanes: int,
+        part: int,
+        clean: Callable[[Value], Value],
+        tiles: int = 1,
+    ) -> None:
+        self.b, self.scalar, self.lanes, self.part = b, scalar, lanes, part
+        self.vec = Vec(scalar, lanes)
+        self._clean, self._tiles = clean, tiles
+        size = b.const(tiles * lanes * part)
+        self.buffer = b.alloc("columns", scalar, size, alignment=64)
+
+    def fill(self, rows: BlockRows, start: Value, to: Value | None = None) -> None:
+        """Turn the tile's columns of the block into contiguous columns.
+
+        Whole groups of rows are read as vectors; the last rows of the batch, and rows
+        closer together than they are wide, one number at a time, so that nothing past
+        the end is read. Groups past the last row stay as they are: whatever is in
+        their columns, nobody asks for their sums. They begin at element ``to``.
+        """
+        b, n = self.b, self.lanes
+        wide = rows.n_features >= n
+        # Narrow rows are read past their end, into the next row.
+        slack = 0 if wide else n
+        last = b.sub(rows.n_rows, 1)
+        apart = b.compare("ge", rows.stride, rows.n_features)
+        limit = b.sub(rows.n_rows, n + slack)
+        left = b.binary("min", b.binary("sub", rows.n_rows, rows.first), self.part)
+
+        def group(r: Value, _: tuple[Value, ...]) -> None:
+            row = b.binary("add", rows.first, r)
+            place = r if to is None else b.binary("add", to, r)
+            inside = b.binary("and", b.compare("le", row, limit), apart)
+            b.if_(
+                inside,
+                lambda: self._transpose_fast(rows, start, row, place),
+                lambda: self._transpose_slow(rows, start, row, place, last),
+            )
+
+        b.for_(b.const(0), left, b.const(n), group, hint="group")
+
+    def _transpose_fast(
+        self, rows: BlockRows, start: Value, row: Value, r: Value
+    ) -> None:
+        b, n = self.b, self.lanes
+        at = b.binary("add", b.binary("mul", row, rows.stride), start)
+        vectors = []
+        for _ in range(n):
+            vectors.append(self._row(rows.rows, at))
+            at = b.binary("add", at, rows.stride)
+        for c, vector in enumerate(transpose(b, vectors, self.scalar.bytes)):
+            b.store(self.buffer, b.add(r, c * self.part), vector)
+
+    def _row(self, rows: Buffer, at: Value) -> Value:
+        """Load one row's numbers; wider ones than the tile's in two vectors."""
+        b, n = self.b, self.lanes
+        if rows.element == self.scalar:
+            return self._clean(b.load(rows, at, self.vec))
+        half = Vec(rows.element, n // 2)
+        low = self._clean(b.load(rows, at, half))
+        high = self._clean(b.load(rows, b.add(at, n // 2), half))
+        return b.shuffle(low, high, range(n))
+
+    def _transpose_slow(
+        self, rows: BlockRows, start: Value, row: Value, r: Value, last: Value
+    ) -> None:
+        b, n = self.b, self.lanes
+        columns = b.binary("min", b.sub(b.const(rows.n_features), start), n)
+
+        def one_row(i: Value, _: tuple[Value, ...]) -> None:
+            source = b.binary("min", b.binary("add", row, i), last)
+            base = b.binary("add", b.binary("mul", source, rows.stride), start)
+            target = b.binary("add", r, i)
+
+            def one(c: Value, _: tuple[Value, ...]) -> None:
+                x = self._clean(b.load(rows.rows, b.binary("add", base, c)))
+                b.store(self.buffer, b.binary("add", b.mul(c, self.part), target), x)
+
+            b.for_(b.const(0), columns, b.const(1), one)
+
+        b.for_(b.const(0), b.const(n), b.const(1), one_row)
+
+    def vectors(self, first: Value, count: int) -> list[Value]:
+        """Load ``count`` values of a column, from an element on, as vectors."""
+        b = self.b
+        return [
+            b.load(self.buffer, b.add(first, v), self.vec)
+            for v in range(0, count, self.lanes)
+        ]
+
+    def prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
+        """Fetch a share of the next tile's lines: spread over the jobs, not at once."""
+        b = self.b
+        share = b.add(b.binary("div", b.const(self.part), jobs), 1)
+        first = b.binary("mul", job, share)
+        last = b.binary("min", b.binary("add", first, share), self.part)
+        column = b.add(start, self.lanes - 1)
+
+        def row(r: Value, _: tuple[Value, ...]) -> None:
+            at = b.binary("mul", b.binary("add", rows.first, r), rows.stride)
+            b.prefetch(rows.rows, b.binary("add", at, column))
+
+        b.for_(first, last, b.const(1), row, hint="ahead")
+
+
+class ColumnTiles(ColumnTile):
+    """The buffer of several tiles' columns, one tile after another."""
+
+    def fill_all(self, rows: BlockRows, starts: Buffer) -> None:
+        """Turn all tiles of the block, which begin at these columns of rows."""
+        b = self.b
+        count = self._tiles
+
+        def tile(t: Value, _: tuple[Value, ...]) -> None:
+            self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
+
+        b.for_(b.const(0), b.const(count), b.const(1), tile, hint="tile")
+
+
+def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
+    """Store the masks of consecutive vectors as bits, from byte ``at`` on."""
+    lanes = lanes_of(masks[0].type)
+    joined = max(1, 8 // lanes)
+    # The mask of a vector is one integer: 16 or 8 rows, fewer are joined.
+    scalar = U16 if lanes == 16 else U8
+    for v in range(0, len(masks), joined):
+        bits = b.mask_bits(masks[v], scalar)
+        for k in range(1, joined):
+            more = b.mask_bits(masks[v + k], scalar)
+            more = b.binary("shl", more, k * lanes)
+            bits = b.binary("or", bits, more)
+        b.store(lines, b.add(at, v * lanes // 8), bits)
+
+
+def lockstep(target: Target) -> int:
+    """Return how many vectors of rows are searched together.
+
+    On 90 columns 1, 2, 4 and 8 took 75, 75, 70 and 84 ns a row with 32 registers, and
+    163, 157, 175 and 192 with 16: one waits for its look-ups, many spill.
+    """
+    return 4 if target.vector_registers >= 32 else 2
+
+
+def permuted(target: Target) -> int:
+    """Return the registers that one permute of the target looks up in."""
+    return 2 if target.has_mask_registers else 1
+
+
+def pivot_of(
+    b: Builder,
+    table: Sequence[Value],
+    index: Value,
+    answers: Sequence[Value],
+    held: int,
+) -> Value:
+    """Look up the pivots of a level of a search, one in each lane.
+
+    Parameters
+    ----------
+    b : Builder
+        Receives the code.
+    table : sequence of Value
+        Registers, a power of two.
+    index : Value
+        Places in the table, answer k of the search being bit k.
+    answers : sequence of Value
+        Masks of the levels before. More registers than one permute takes are chosen
+        among by these: testing the index again costs a fifth of the search.
+    held : int
+        Registers that one permute takes.
+    """
+    if not answers:
+        return table[0]
+    if len(table) <= held:
+        return b.permute(table, index)
+    half = len(table) // 2
+    bit = (half * lanes_of(index.type)).bit_length() - 1
+    low = pivot_of(b, table[:half], index, answers, held)
+    high = pivot_of(b, table[half:], index, answers, held)
+    return b.select(answers[bit], high, low)
+
+
+def search_levels(target: Target, lanes: int, item: int) -> int:
+    """Return how many levels an in-register search may have; 0: compare instead.
+
+    512-bit registers hold the 255 pivots of eight levels of float32; a table that
+    needs more registers than there are is no better than comparing.
+    """
+    if target.has_mask_registers:
+        return 8 if item == 4 else 6
+    return 5 if target.has("avx2") and item == 4 and lanes == 8 else 0
+
+
+def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
+    """Return first columns of tiles that cover the used features.
+
+    A tile never reaches past the last feature, unless the rows are narrower than it.
+    """
+    starts: list[int] = []
+    for feature in used.tolist():
+        if not starts or feature >= starts[-1] + lanes:
+            aligned = feature // lanes * lanes
+            starts.append(max(0, min(aligned, n_features - lanes)))
+    return starts
+
+
+def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
+    """Transpose a square of numbers held in vectors, by shuffles of one register each.
+
+    First squares within 128-bit lanes by unpacking, then the lanes.
+    """
+    n, e = len(rows), 16 // item
+    lanes = n // e
+
+    def unpack(x: Value, y: Value, unit: int, high: bool) -> Value:
+        """Interleave the low or high units of each 128-bit lane of two vectors."""
+        chosen: list[int] = []
+        for lane in range(lanes):
+            half = lane * e + (e // 2 if high else 0)
+            for k in range(0, e // 2, unit):
+                chosen += [half + k + i for i in range(unit)]
+                chosen += [n + half + k + i for i in range(unit)]
+        return b.shuffle(x, y, chosen)
+
+    columns: list[list[Value]] = [[] for _ in range(e)]  # by place within a lane
+    for g in range(lanes):
+        square = list(rows[g * e : (g + 1) * e])
+        if e == 2:
+            low = unpack(square[0], square[1], 1, False)
+            high = unpack(square[0], square[1], 1, True)
+            done = [low, high]
+        else:
+            a = unpack(square[0], square[1], 1, False)
+            bb = unpack(square[0], square[1], 1, True)
+            c = unpack(square[2], square[3], 1, False)
+            d = unpack(square[2], square[3], 1, True)
+            done = [
+                unpack(a, c, 2, False),
+                unpack(a, c, 2, True),
+                unpack(bb, d, 2, False),
+                unpack(bb, d, 2, True),
+            ]
+        for place, vector in enumerate(done):
+            columns[place].append(vector)
+    out: list[Value] = [rows[0]] * n
+    for place, vectors in enumerate(columns):
+        for lane, vector in enumerate(_transpose_lanes(b, vectors, e)):
+            out[lane * e + place] = vector
+    return out
+
+
+def _transpose_lanes(b: Builder, vectors: list[Value], e: int) -> list[Value]:
+    """Transpose a square of 128-bit lanes of ``e`` numbers."""
+    lanes = len(vectors)
+    n = lanes * e
+
+    def pick(x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
+        chosen = [lane * e + i for lane in of_x for i in range(e)]
+        chosen += [n + lane * e + i for lane in of_y for i in range(e)]
+        return b.shuffle(x, y, chosen)
+
+    if lanes == 1:
+        return vectors
+    if lanes == 2:
+        x, y = vectors
+        return [pick(x, y, [0], [0]), pick(x, y, [1], [1])]
+    p, q, r, s = vectors
+    even0, odd0 = pick(p, q, [0, 2], [0, 2]), pick(p, q, [1, 3], [1, 3])
+    even1, odd1 = pick(r, s, [0, 2], [0, 2]), pick(r, s, [1, 3], [1, 3])
+    return [
+        pick(even0, even1, [0, 2], [0, 2]),
+        pick(odd0, odd1, [0, 2], [0, 2]),
+        pick(even0, even1, [1, 3], [1, 3]),
+        pick(odd0, odd1, [1, 3], [1, 3]),
+    ]

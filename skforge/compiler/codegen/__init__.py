@@ -1,0 +1,1 @@
+"""Emitters: LLVM IR for CPUs, CUDA and HIP C++ for GPUs."""

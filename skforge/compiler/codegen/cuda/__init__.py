@@ -1,0 +1,1 @@
+"""LIR as CUDA and HIP text, and the host's plan of launches."""

@@ -1,0 +1,379 @@
+"""LIR with grids to CUDA/HIP C++ text and the host's part of it.
+
+Each ``Grid`` becomes one kernel ``function_K``; what stands around grids becomes a
+``HostPlan``. Kernels take what they use and nothing else, pointers before scalars, and
+constants are written where they are used. Model arrays are data, so the text does not
+grow with the number of trees.
+
+Every thread runs what stands outside regions, and a barrier follows each region. The
+barrier after the last region of a kernel is left out: nothing of the block runs after
+it. A second barrier stands between a load outside regions from memory that regions
+write and whatever region comes next, because a fast thread would overwrite what a slow
+one has yet to load. Both are legal because control around regions is uniform.
+
+A loop runs as it is written: schedules say what is unrolled, so compilers are told not
+to. Only short loops over private arrays are unrolled, for their indices to become
+constants and the arrays registers.
+
+``exp`` is the device's own: its last bit may differ from the C library's. An atomic
+addition of f32 to global memory takes and gives zeros for subnormal numbers on NVIDIA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skforge._compat import assert_never
+from skforge.compiler.codegen.cuda.host import emit_host
+from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan, Launch, Operand
+from skforge.compiler.codegen.cuda.memory import (
+    emit_atomic_add,
+    emit_prefetch,
+    emit_scatter,
+    emit_store,
+)
+from skforge.compiler.codegen.cuda.ops import emit_let
+from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.codegen.cuda.types import element_of, memory_text
+from skforge.compiler.codegen.cuda.writer import Host, Writer
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.walk import bodies, buffers_of, statements, written
+from skforge.compiler.target import Target
+
+_CONTROL = (lir.For, lir.While, lir.If, lir.Switch)
+_AXES = ("x", "y", "z")
+# Loops over private arrays of at most so many iterations are unrolled.
+_UNROLLED = 32
+
+#: Shared memory of a multiprocessor that each block on it costs.
+RESERVED_SHARED = 1 << 10
+#: Threads of a multiprocessor above which registers limit how many there are.
+MANY_THREADS = 1536
+#: Those for which a thread has 128 and 64 of them.
+ROOMY_THREADS = 512, 1024
+#: Threads of a block below which each has much to do, in as many registers as it likes.
+FEW_THREADS = 64
+
+
+def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
+    """Return the kernels of a function and how the host runs them.
+
+    Parameters
+    ----------
+    function : lir.Function
+        A verified function whose launches are grids.
+    target : Target
+        The GPU, for its limits; but for those the text is the same for all of them.
+
+    Raises
+    ------
+    CompilerError
+        When something has no place on a GPU; names it.
+    """
+    host = Host(function, target)
+    statements_ = emit_host(host, emit_kernel)
+    source = "\n".join([PRELUDE, *host.kernels])
+    return HostPlan(source, tuple(p.name for p in function.params), statements_)
+
+
+def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
+    """Append a kernel's text to the host's and return its launch."""
+    w = _Emitter(host, grid)
+    kernel = f"{w.names.new(host.function.name)}_{len(host.kernels)}"
+    blocks: dict[str, Operand] = {}
+    for dim, var, count in grid.dims:
+        axis = dim[-1]
+        number = host.constant_of(count)
+        blocks[axis] = host.names[count.name] if number is None else int(number)
+        (name,) = w.new(var)
+        w.line(f"const {element_of(var.type).name} {name} = SKF_BID_{axis.upper()};")
+    w.block_body(grid.body, last=True)
+    if w.shared_bytes > host.target.shared_bytes:
+        raise host.fail(
+            f"kernel {kernel} needs {w.shared_bytes} bytes of shared memory; a block "
+            f"on {host.target.cpu} has {host.target.shared_bytes}."
+        )
+    threads = w.threads or (1, 1, 1)
+    buffers = [name for name in host.buffers if name in w.buffer_args]
+    values = [name for name in host.values if name in w.value_args]
+    params = [
+        f"{'' if name in w.written else 'const '}"
+        f"{memory_text(host.buffers[name].element)}* __restrict__ {w.buffer_args[name]}"
+        for name in buffers
+    ]
+    types: list[str] = [POINTER] * len(buffers)
+    for name in values:
+        type_ = element_of(host.values[name].type).name
+        params.append(f"const {type_} {w.value_args[name]}")
+        types.append(type_)
+    shared = ["  SKF_DYN_SMEM(skf_shared);"] if w.shared_bytes else []
+    text = [
+        f"SKF_KERNEL({_bounds(host.target, threads, w.shared_bytes)})",
+        f"{kernel}(",
+        ",\n".join(f"    {param}" for param in params) + ")",
+        "{",
+        *shared,
+        *w.lines,
+        "}",
+    ]
+    host.kernels.append("\n".join(text) + "\n")
+    x, y, z = (blocks.get(axis, 1) for axis in _AXES)
+    args = [host.names["@" + name] for name in buffers]
+    args += [host.names[name] for name in values]
+    return Launch(kernel, (x, y, z), threads, w.shared_bytes, tuple(args), tuple(types))
+
+
+def _bounds(target: Target, threads: tuple[int, int, int], shared: int) -> str:
+    """Return a kernel's threads and, where registers are free, blocks that must fit.
+
+    Compilers save registers, and spill some, for threads that shared memory has no
+    room for anyway; told of 1024 or 512 threads they use up to 64 or 128.
+    """
+    n = threads[0] * threads[1] * threads[2]
+    fit = (target.shared_bytes + RESERVED_SHARED) // (shared + RESERVED_SHARED)
+    if not shared or n < FEW_THREADS or fit * n > MANY_THREADS:
+        return str(n)
+    few = n <= ROOMY_THREADS[0] // 2 and fit * n <= ROOMY_THREADS[0]
+    return f"{n}, {max(1, ROOMY_THREADS[0 if few else 1] // n)}"
+
+
+class _Emitter(Writer):
+    """Writes statements; operations are in ``cuda_ops``."""
+
+    def __init__(self, host: Host, grid: lir.Grid) -> None:
+        super().__init__(host, written(grid.body))
+        # Control statements with a region inside.
+        self._regions: set[int] = set()
+        self._find_regions(grid.body)
+
+    def _find_regions(self, body: lir.Body) -> bool:
+        found = False
+        for stmt in body:
+            if isinstance(stmt, lir.BlockRegion):
+                found = True
+            elif isinstance(stmt, _CONTROL) and any(
+                [self._find_regions(inner) for inner in bodies(stmt)]
+            ):
+                self._regions.add(id(stmt))
+                found = True
+        return found
+
+    # ------------------------------------------------------------ a block's level
+
+    def block_body(self, body: lir.Body, last: bool = False) -> None:
+        """Write what every thread runs, with barriers around its regions."""
+        final = None
+        if last:
+            regions = [s for s in body if self._has_region(s)]
+            if regions and isinstance(regions[-1], lir.BlockRegion):
+                final = regions[-1]
+        loaded = False
+        for stmt in body:
+            if isinstance(stmt, lir.BlockRegion):
+                if loaded:
+                    self.line("SKF_BARRIER();")
+                    loaded = False
+                self._region(stmt)
+                if stmt is not final:
+                    self.line("SKF_BARRIER();")
+            elif id(stmt) in self._regions:
+                if loaded:
+                    self.line("SKF_BARRIER();")
+                    loaded = False
+                self.emit(stmt)
+            else:
+                self.emit(stmt)
+                loaded = loaded or self._loads_written(stmt)
+        if loaded and not last:
+            self.line("SKF_BARRIER();")
+
+    def _has_region(self, stmt: lir.Stmt) -> bool:
+        return isinstance(stmt, lir.BlockRegion) or id(stmt) in self._regions
+
+    def _loads_written(self, stmt: lir.Stmt) -> bool:
+        return any(
+            isinstance(inner, lir.Let)
+            and any(b.name in self.written for b in buffers_of(inner.op))
+            for inner in statements((stmt,))
+        )
+
+    def _region(self, stmt: lir.BlockRegion) -> None:
+        counts = {"x": 1, "y": 1, "z": 1}
+        self.open("{")
+        for dim, var, count in stmt.dims:
+            number = self.constant_of(count)
+            if number is None:
+                raise self.fail(f"{dim} of a region has no constant size.")
+            axis = dim[-1]
+            counts[axis] = int(number)
+            (name,) = self.new(var)
+            type_ = element_of(var.type).name
+            self.line(f"const {type_} {name} = SKF_TID_{axis.upper()};")
+        threads = (counts["x"], counts["y"], counts["z"])
+        n_threads = threads[0] * threads[1] * threads[2]
+        if not 1 <= n_threads <= self.host.target.max_threads_per_block:
+            raise self.fail(f"a block of {' × '.join(map(str, threads))} threads.")
+        if self.threads not in (None, threads):
+            raise self.fail(
+                f"regions of {self.threads} and {threads} threads in one launch."
+            )
+        self.threads = threads
+        self.emit_body(stmt.body)
+        self.close()
+
+    # ------------------------------------------------------------ statements
+
+    def emit_body(self, body: lir.Body) -> None:
+        """Write statements in order."""
+        for stmt in body:
+            self.emit(stmt)
+
+    def _inner(self, owner: lir.Stmt, body: lir.Body) -> None:
+        """Write a body of a statement, at whatever level that is."""
+        if id(owner) in self._regions:
+            self.block_body(body)
+        else:
+            self.emit_body(body)
+
+    def emit(self, stmt: lir.Stmt) -> None:
+        """Write one statement."""
+        match stmt:
+            case lir.Let():
+                emit_let(self, stmt)
+            case lir.Store():
+                emit_store(self, stmt)
+            case lir.Scatter():
+                emit_scatter(self, stmt)
+            case lir.AtomicAdd():
+                emit_atomic_add(self, stmt)
+            case lir.Prefetch():
+                emit_prefetch(self, stmt)
+            case lir.Alloc(buffer=buffer, size=size):
+                self.alloc(buffer, size)
+            case lir.For():
+                self._for(stmt)
+            case lir.While():
+                self._while(stmt)
+            case lir.If():
+                self._if(stmt)
+            case lir.Switch():
+                self._switch(stmt)
+            case (
+                lir.StorePlane()
+                | lir.TransposeBlock()
+                | lir.UnpermuteStore()
+                | lir.ParallelFor()
+                | lir.Grid()
+                | lir.BlockRegion()
+            ):
+                raise self.fail(f"{type(stmt).__name__} inside a launch.")
+            case _:
+                assert_never(stmt)
+
+    # ------------------------------------------------------------ control
+
+    def _declare(
+        self, values: Sequence[lir.Value], inits: Sequence[lir.Value] | None = None
+    ) -> None:
+        """Declare variables, set to ``inits`` if given."""
+        for k, value in enumerate(values):
+            starts = self.lanes(inits[k]) if inits is not None else ()
+            type_ = element_of(value.type).name
+            for lane, name in enumerate(self.new(value)):
+                start = f" = {starts[lane]}" if starts else ""
+                self.line(f"{type_} {name}{start};")
+
+    def _assign(
+        self, targets: Sequence[lir.Value], sources: Sequence[lir.Value]
+    ) -> None:
+        """Set variables at once: none is overwritten before it is read."""
+        pairs = [
+            (name, text, element_of(target.type).name)
+            for target, source in zip(targets, sources, strict=True)
+            for name, text in zip(self.lanes(target), self.lanes(source), strict=True)
+            if name != text
+        ]
+        changed = {name for name, _, _ in pairs}
+        lines = []
+        for name, text, type_ in pairs:
+            if text in changed:
+                kept = self.names.new("next")
+                self.line(f"const {type_} {kept} = {text};")
+                text = kept
+            lines.append(f"{name} = {text};")
+        for line in lines:
+            self.line(line)
+
+    def _alias(self, results: Sequence[lir.Value], params: Sequence[lir.Value]) -> None:
+        for result, param in zip(results, params, strict=True):
+            self.bind(result, self.lanes(param))
+
+    def _for(self, stmt: lir.For) -> None:
+        lo, hi, step = (self.use(v) for v in (stmt.lo, stmt.hi, stmt.step))
+        self._declare(stmt.params, stmt.inits)
+        (var,) = self.new(stmt.var)
+        self.note_multiple(
+            stmt.var, min(self.multiple_of(stmt.lo), self.multiple_of(stmt.step))
+        )
+        self.line("SKF_UNROLL" if self._unrolls(stmt) else "SKF_LOOP")
+        type_ = element_of(stmt.var.type).name
+        self.open(f"for ({type_} {var} = {lo}; {var} < {hi}; {var} += {step}) {{")
+        self._inner(stmt, stmt.body)
+        self._assign(stmt.params, stmt.yields)
+        self.close()
+        self._alias(stmt.results, stmt.params)
+
+    def _unrolls(self, stmt: lir.For) -> bool:
+        """Whether a loop's count is small and private arrays are indexed in it."""
+        bounds = [self.constant_of(v) for v in (stmt.lo, stmt.hi, stmt.step)]
+        if any(number is None for number in bounds):
+            return False
+        lo, hi, step = (int(number or 0) for number in bounds)
+        if len(range(lo, hi, max(1, step))) > _UNROLLED:
+            return False
+        for inner in statements(stmt.body):
+            match inner:
+                case lir.Let(op=lir.Load(buffer=buffer)) | lir.Store(buffer=buffer):
+                    if buffer.space == "private":
+                        return True
+                case _:
+                    pass
+        return False
+
+    def _while(self, stmt: lir.While) -> None:
+        self._declare(stmt.params, stmt.inits)
+        self.line("SKF_LOOP")
+        self.open("for (;;) {")
+        self._inner(stmt, stmt.before)
+        self.line(f"if (!{self.use(stmt.cond)}) break;")
+        self._inner(stmt, stmt.body)
+        self._assign(stmt.params, stmt.yields)
+        self.close()
+        self._alias(stmt.results, stmt.params)
+
+    def _if(self, stmt: lir.If) -> None:
+        cond = self.use(stmt.cond)
+        self._declare(stmt.results)
+        self.open(f"if ({cond}) {{")
+        self._inner(stmt, stmt.then)
+        self._assign(stmt.results, stmt.then_yields)
+        if stmt.orelse or stmt.else_yields:
+            self.close("} else {")
+            self.indent += "  "
+            self._inner(stmt, stmt.orelse)
+            self._assign(stmt.results, stmt.else_yields)
+        self.close()
+
+    def _switch(self, stmt: lir.Switch) -> None:
+        selector = self.use(stmt.selector)
+        self._declare(stmt.results)
+        self.open(f"switch ({selector}) {{")
+        yields = stmt.yields or ((),) * len(stmt.cases)
+        for number, (case, ends) in enumerate(zip(stmt.cases, yields, strict=True)):
+            last = number == len(stmt.cases) - 1
+            self.open("default: {" if last else f"case {number}: {{")
+            self._inner(stmt, case)
+            self._assign(stmt.results, ends)
+            self.line("break;")
+            self.close()
+        self.close()

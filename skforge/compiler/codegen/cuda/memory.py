@@ -1,0 +1,276 @@
+"""Loads and stores of any type at any alignment, as C++ text.
+
+What is as wide as the buffer's element is an index. The rest is taken in pieces as wide
+as the alignment that is proven allows, up to 16 bytes, and cut into lanes or joined to
+them with shifts: both vendors' memory is little-endian, and neither may access a word
+at an address that is not a multiple of its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+
+from skforge.compiler.codegen.cuda.types import element_of, from_bits, lanes_of, to_bits
+from skforge.compiler.codegen.cuda.writer import Operand, Writer
+from skforge.compiler.ir.lir import nodes as lir
+
+_WORDS = {1: "u8", 2: "u16_a", 4: "u32_a", 8: "u64_a"}
+_FIELDS = "xyzw"
+_WIDEST = 16
+
+
+def pieces(n_bytes: int, alignment: int) -> list[tuple[int, int]]:
+    """Return (offset, bytes) of naturally aligned pieces that make up a range.
+
+    Examples
+    --------
+    >>> pieces(12, 16), pieces(6, 4), pieces(4, 1)
+    ([(0, 8), (8, 4)], [(0, 4), (4, 2)], [(0, 1), (1, 1), (2, 1), (3, 1)])
+    """
+    found, at = [], 0
+    while at < n_bytes:
+        size = gcd(alignment, at) if at else alignment
+        size = min(size, _WIDEST, 1 << ((n_bytes - at).bit_length() - 1))
+        found.append((at, size))
+        at += size
+    return found
+
+
+def _address(buffer: str, index: str) -> str:
+    return buffer if index in ("0", "0LL") else f"{buffer} + {index}"
+
+
+def load_scalar(
+    pointer: str, of: lir.Scalar, index: str, result: lir.Scalar, alignment: int
+) -> str:
+    """Return one number as an expression without side effects."""
+    if result == of:
+        text = f"{pointer}[{index}]"
+        return f"{text} != 0" if of == lir.BOOL else text
+    address = f"(const u8*)({_address(pointer, index)})"
+    parts = pieces(result.bytes, alignment)
+    if len(parts) == 1:
+        return from_bits(result, f"*(const {_WORDS[result.bytes]}*)({address})")
+    word = "u64" if result.bytes == 8 else "u32"
+    joined = " | ".join(
+        _shifted(f"({word})*(const {_WORDS[size]}*)({address} + {at})", 8 * at)
+        for at, size in parts
+    )
+    return from_bits(result, f"({joined})")
+
+
+def _shifted(text: str, bits: int) -> str:
+    return f"({text} << {bits})" if bits else text
+
+
+def emit_load(w: Writer, value: lir.Value, op: lir.Load) -> None:
+    """Write a scalar or vector load."""
+    buffer, index = op.buffer, op.index
+    pointer, at = w.pointer(buffer), w.use(index)
+    element, lanes = element_of(value.type), lanes_of(value.type)
+    alignment = w.alignment(buffer, index)
+    if not lanes:
+        text = load_scalar(pointer, buffer.element, at, element, alignment)
+        (name,) = w.new(value)
+        w.line(f"const {element.name} {name} = {text};")
+        return
+    size = element.bytes
+    if element == buffer.element and alignment <= size:
+        for lane, name in enumerate(w.new(value)):
+            where = f"{at} + {lane}" if lane else at
+            w.line(f"const {element.name} {name} = {pointer}[{where}];")
+        return
+    bits = _load_bits(
+        w, f"(const u8*)({_address(pointer, at)})", size, lanes, alignment
+    )
+    for name, text in zip(w.new(value), bits, strict=True):
+        w.line(f"const {element.name} {name} = {from_bits(element, text)};")
+
+
+def _load_bits(
+    w: Writer, address: str, size: int, lanes: int, alignment: int
+) -> list[str]:
+    """Load the pieces of a vector; return each lane's bits as an expression."""
+    parts = pieces(size * lanes, alignment)
+    base = w.names.new("at")
+    w.line(f"const u8* const {base} = {address};")
+    unit = size if size > 4 else 4
+    words: dict[int, tuple[int, str]] = {}  # offset to bytes and text
+    for at, n_bytes in parts:
+        where = f"{base} + {at}" if at else base
+        name = w.names.new("word")
+        if n_bytes > unit:
+            kind = f"u{8 * unit}x{n_bytes // unit}"
+            w.line(f"const {kind} {name} = *(const {kind}*)({where});")
+            for k in range(n_bytes // unit):
+                words[at + k * unit] = (unit, f"{name}.{_FIELDS[k]}")
+        else:
+            kind = _WORDS[n_bytes]
+            w.line(
+                f"const {kind.removesuffix('_a')} {name} = *(const {kind}*)({where});"
+            )
+            words[at] = (n_bytes, name)
+    return [_lane_bits(words, k * size, size) for k in range(lanes)]
+
+
+def _lane_bits(words: dict[int, tuple[int, str]], start: int, size: int) -> str:
+    """Return ``size`` bytes at an offset, cut from one word or joined of several."""
+    found = []
+    wide = "u64" if size > 4 else "u32"
+    for at, (n_bytes, name) in words.items():
+        if at <= start and start + size <= at + n_bytes:
+            shift = 8 * (start - at)
+            return f"({name} >> {shift})" if shift else name
+        if start <= at < start + size:
+            found.append(_shifted(f"({wide}){name}", 8 * (at - start)))
+    return f"({' | '.join(found)})"
+
+
+def cut(source: lir.Scalar, lanes: Sequence[str], target: lir.Scalar) -> list[str]:
+    """Return the bits of a vector's lanes as lanes of another type."""
+    if source == target:
+        return list(lanes)
+    bits = [to_bits(source, lane) for lane in lanes]
+    have, want = source.bytes, target.bytes
+    if have == want:
+        return [from_bits(target, text) for text in bits]
+    if have > want:
+        return [
+            from_bits(target, f"({text} >> {8 * k})" if k else text)
+            for text in bits
+            for k in range(0, have, want)
+        ]
+    wide, many = ("u64" if want == 8 else "u32"), want // have
+    return [
+        from_bits(
+            target,
+            "("
+            + " | ".join(
+                _shifted(f"({wide}){text}", 8 * have * k)
+                for k, text in enumerate(bits[first : first + many])
+            )
+            + ")",
+        )
+        for first in range(0, len(bits), many)
+    ]
+
+
+# ---------------------------------------------------------------- stores
+
+
+def store_lanes(
+    w: Writer,
+    buffer: lir.Buffer,
+    index: str,
+    element: lir.Scalar,
+    lanes: Operand,
+    alignment: int,
+) -> None:
+    """Write lanes to consecutive elements."""
+    pointer, size = w.pointer(buffer), element.bytes
+    if element == buffer.element and (alignment <= size or len(lanes) == 1):
+        for lane, text in enumerate(lanes):
+            where = f"{index} + {lane}" if lane else index
+            w.line(f"{pointer}[{where}] = {text};")
+        return
+    address = f"(u8*)({_address(pointer, index)})"
+    parts = pieces(size * len(lanes), alignment)
+    if len(parts) > 1:
+        base = w.names.new("at")
+        w.line(f"u8* const {base} = {address};")
+        address = base
+    unit = size if size > 4 else 4
+    for at, n_bytes in parts:
+        where = f"{address} + {at}" if at else address
+        if n_bytes > unit:
+            kind = f"u{8 * unit}x{n_bytes // unit}"
+            word = ", ".join(
+                _piece_bits(element, lanes, at + k, unit)
+                for k in range(0, n_bytes, unit)
+            )
+            name = w.names.new("word")
+            w.line(f"const {kind} {name} = {{{word}}};")
+            w.line(f"*({kind}*)({where}) = {name};")
+        else:
+            kind = _WORDS[n_bytes]
+            word = _piece_bits(element, lanes, at, n_bytes)
+            w.line(f"*({kind}*)({where}) = ({kind.removesuffix('_a')})({word});")
+
+
+def _piece_bits(element: lir.Scalar, lanes: Operand, start: int, n_bytes: int) -> str:
+    """Return bytes ``start`` … of a vector as an unsigned integer's low bytes."""
+    size = element.bytes
+    if n_bytes <= size:
+        text = to_bits(element, lanes[start // size])
+        shift = 8 * (start % size)
+        return f"({text} >> {shift})" if shift else text
+    first, many = start // size, n_bytes // size
+    wide = "u64" if n_bytes == 8 else "u32"
+    return " | ".join(
+        _shifted(f"({wide}){to_bits(element, text)}", 8 * size * k)
+        for k, text in enumerate(lanes[first : first + many])
+    )
+
+
+def emit_store(w: Writer, stmt: lir.Store) -> None:
+    """Write a scalar or vector store."""
+    store_lanes(
+        w,
+        stmt.buffer,
+        w.use(stmt.index),
+        element_of(stmt.value.type),
+        w.lanes(stmt.value),
+        w.alignment(stmt.buffer, stmt.index),
+    )
+
+
+# ---------------------------------------------------------------- lane by lane
+
+
+def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
+    """Write a load for each lane."""
+    element, of = element_of(value.type), op.buffer.element
+    pointer = w.pointer(op.buffer)
+    alignment = gcd(w.base_alignment(op.buffer), of.bytes)
+    masks = w.lanes(op.mask) if op.mask is not None else ()
+    others = w.lanes(op.other) if op.other is not None else ()
+    indices = w.lanes(op.index)
+    for lane, name in enumerate(w.new(value)):
+        text = load_scalar(pointer, of, indices[lane], element, alignment)
+        if masks:
+            text = f"{masks[lane]} ? {text} : {others[lane]}"
+        w.line(f"const {element.name} {name} = {text};")
+
+
+def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
+    """Write a store for each lane."""
+    element = element_of(stmt.value.type)
+    alignment = gcd(w.base_alignment(stmt.buffer), stmt.buffer.element.bytes)
+    masks = w.lanes(stmt.mask) if stmt.mask is not None else ()
+    values = w.lanes(stmt.value)
+    for lane, index in enumerate(w.lanes(stmt.index)):
+        if masks:
+            w.open(f"if ({masks[lane]}) {{")
+        store_lanes(w, stmt.buffer, index, element, (values[lane],), alignment)
+        if masks:
+            w.close()
+
+
+def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
+    """Write an atomic addition."""
+    element = stmt.buffer.element
+    place = f"{w.pointer(stmt.buffer)} + {w.use(stmt.index)}"
+    value = w.use(stmt.value)
+    match element.name:
+        case "f32" | "f64" | "i32" | "u32":
+            w.line(f"SKF_ATOMIC_ADD({place}, {value});")
+        case "i64":  # the hardware adds unsigned ones; the bits are the same
+            w.line(f"SKF_ATOMIC_ADD((u64*)({place}), (u64){value});")
+        case _:
+            raise w.fail(f"AtomicAdd to {element.name} @{stmt.buffer.name}.")
+
+
+def emit_prefetch(w: Writer, stmt: lir.Prefetch) -> None:
+    """Write a hint."""
+    w.line(f"SKF_PREFETCH({w.pointer(stmt.buffer)} + {w.use(stmt.index)});")

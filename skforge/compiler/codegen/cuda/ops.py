@@ -1,0 +1,322 @@
+"""Each LIR operation as C++ text, lane by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from skforge._compat import assert_never
+from skforge.compiler.codegen.cuda.memory import cut, emit_gather, emit_load
+from skforge.compiler.codegen.cuda.types import element_of, is_signed, lanes_of, literal
+from skforge.compiler.codegen.cuda.writer import Host, Writer
+from skforge.compiler.ir.lir import nodes as lir
+
+_SYMBOL: dict[lir.BinaryOp, str] = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "rem": "%",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+}
+_COMPARE: dict[lir.CompareOp, str] = {
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+_INVERSE: dict[lir.CompareOp, str] = {"lt": ">=", "le": ">", "gt": "<=", "ge": "<"}
+# A look-up in more entries than this goes through an array in local memory.
+_SELECT_ENTRIES = 16
+
+
+def emit_let(w: Writer, stmt: lir.Let) -> None:
+    """Write one operation and bind its result."""
+    value, op = stmt.value, stmt.op
+    match op:
+        case lir.Const(value=number):
+            w.constants[value.name] = number
+            text = literal(number, element_of(value.type))
+            w.bind(value, (text,) * max(1, lanes_of(value.type)))
+        case lir.Binary(op=kind, a=a, b=b):
+            write = binary_text(kind, element_of(value.type))
+            pairs = zip(w.lanes(a), w.lanes(b), strict=True)
+            _write(w, value, [write(x, y) for x, y in pairs])
+            note_multiple(w, value, op)
+        case lir.Load():
+            emit_load(w, value, op)
+        case lir.Compare(op=kind, a=a, b=b, unordered=unordered):
+            unordered = unordered and element_of(a.type).is_float
+            ordered_ne = kind == "ne" and element_of(a.type).is_float
+            pairs = zip(w.lanes(a), w.lanes(b), strict=True)
+            _write(
+                w,
+                value,
+                [compare_text(kind, x, y, unordered, ordered_ne) for x, y in pairs],
+            )
+        case lir.Select(cond=cond, a=a, b=b):
+            lanes, conds = w.lanes(a), w.lanes(cond)
+            if len(conds) < len(lanes):
+                conds *= len(lanes)
+            _write(
+                w,
+                value,
+                [
+                    f"{c} ? {x} : {y}"
+                    for c, x, y in zip(conds, lanes, w.lanes(b), strict=True)
+                ],
+            )
+            if not lanes_of(value.type):
+                w.note_multiple(value, min(w.multiple_of(a), w.multiple_of(b)))
+        case lir.Convert(a=a):
+            _convert(w, value, a)
+        case lir.Unary(op=kind, a=a):
+            element = element_of(value.type)
+            _write(w, value, [_unary(w, kind, element, x) for x in w.lanes(a)])
+        case lir.Bitcast(a=a):
+            source, target = element_of(a.type), element_of(value.type)
+            if source == target:
+                w.bind(value, w.lanes(a))
+            else:
+                _write(w, value, cut(source, w.lanes(a), target))
+        case lir.Splat(a=a):
+            w.bind(value, (w.use(a),) * lanes_of(value.type))
+        case lir.Iota():
+            element = element_of(value.type)
+            count = lanes_of(value.type)
+            w.bind(value, tuple(literal(k, element) for k in range(count)))
+        case lir.Threads():
+            raise w.fail("Threads inside a launch: they share a CPU's loops.")
+        case lir.Extract(a=a, lane=lane):
+            w.bind(value, (w.lanes(a)[lane],))
+        case lir.Pack(parts=parts):
+            w.bind(value, tuple(w.use(part) for part in parts))
+        case lir.Shuffle(a=a, b=b, lanes=chosen):
+            joined = (*w.lanes(a), *w.lanes(b))
+            w.bind(value, tuple(joined[k] for k in chosen))
+        case lir.Permute(tables=tables, index=index):
+            _permute(w, value, tables, index)
+        case lir.Compress(a=a, mask=mask):
+            _compress(w, value, a, mask)
+        case lir.MaskBits(a=a):
+            element = element_of(value.type)
+            wide = "u64" if element.bytes == 8 else "u32"
+            bits = " | ".join(
+                f"({wide}){lane} << {k}" if k else f"({wide}){lane}"
+                for k, lane in enumerate(w.lanes(a))
+            )
+            _write(w, value, [f"({element.name})({bits})"])
+        case lir.AnyTrue(a=a):
+            _write(w, value, [" || ".join(w.lanes(a))])
+        case lir.Gather():
+            emit_gather(w, value, op)
+        case lir.WarpReduce():
+            _warp_reduce(w, value, op)
+        case (
+            lir.CompareToPlane()
+            | lir.PlaneBinary()
+            | lir.PlaneNot()
+            | lir.PlaneMux()
+            | lir.LoadPlane()
+            | lir.FoldTree()
+            | lir.PlanesToIndex()
+            | lir.Lookup()
+        ):
+            raise w.fail(
+                f"{type(op).__name__} (%{value.name}): GPU kernels have no planes."
+            )
+        case _:
+            assert_never(op)
+
+
+def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
+    """Bind a value to one new constant a lane."""
+    name = element_of(value.type).name
+    for own, text in zip(w.new(value), texts, strict=True):
+        w.line(f"const {name} {own} = {text};")
+
+
+def note_multiple(w: Writer | Host, value: lir.Value, op: lir.Binary) -> None:
+    """Remember what an index is a multiple of: it proves words aligned."""
+    if not isinstance(value.type, lir.Scalar) or value.type.is_float:
+        return
+    match op.op:
+        case "mul":
+            w.note_multiple(value, w.multiple_of(op.a) * w.multiple_of(op.b))
+        case "add" | "sub" | "or":
+            w.note_multiple(value, min(w.multiple_of(op.a), w.multiple_of(op.b)))
+        case "and":
+            w.note_multiple(value, max(w.multiple_of(op.a), w.multiple_of(op.b)))
+        case "shl":
+            shift = w.constant_of(op.b)
+            if shift is not None and 0 <= shift < 30:
+                w.note_multiple(value, w.multiple_of(op.a) << int(shift))
+        case _:
+            pass
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str], str]:
+    """Return what writes one lane of an arithmetic operation."""
+    name = element.name
+    if kind in ("min", "max"):
+        order = "<" if kind == "min" else ">"
+        return lambda a, b: f"{a} {order} {b} ? {a} : {b}"
+    symbol = _SYMBOL[kind]
+    if name in ("u8", "u16"):
+        # Widened first: a product of two u16 as ints would overflow.
+        return lambda a, b: f"({name})((u32){a} {symbol} (u32){b})"
+    if kind in ("add", "sub", "mul", "shl") and is_signed(element):
+        return lambda a, b: f"skf_{kind}({a}, {b})"
+    if element == lir.BOOL:
+        return lambda a, b: f"(bool)({a} {symbol} {b})"
+    return lambda a, b: f"{a} {symbol} {b}"
+
+
+def compare_text(
+    kind: lir.CompareOp, a: str, b: str, unordered: bool, ordered_ne: bool
+) -> str:
+    """Return a comparison; C++ compares floats ordered, except for ``!=``."""
+    if kind == "eq" and unordered:
+        return f"!({a} < {b} || {a} > {b})"
+    if ordered_ne and not unordered:
+        return f"{a} < {b} || {a} > {b}"
+    if unordered and kind != "ne":
+        return f"!({a} {_INVERSE[kind]} {b})"
+    return f"{a} {_COMPARE[kind]} {b}"
+
+
+def _unary(w: Writer, kind: str, element: lir.Scalar, a: str) -> str:
+    name = element.name
+    match kind:
+        case "neg":
+            if element.is_float:
+                return f"-{a}"
+            zero = literal(0, element)
+            if is_signed(element):
+                return f"skf_sub({zero}, {a})"
+            return f"({name})({zero} - {a})"
+        case "not":
+            return f"!{a}" if element == lir.BOOL else f"({name})~{a}"
+        case "exp":
+            return f"{'expf' if element == lir.F32 else 'exp'}({a})"
+        case "abs":
+            if element.is_float:
+                return f"{'fabsf' if element == lir.F32 else 'fabs'}({a})"
+            zero = literal(0, element)
+            return f"{a} < {zero} ? skf_sub({zero}, {a}) : {a}"
+        case "popcount":
+            if element.bytes == 8:
+                return f"({name})SKF_POPC64((u64){a})"
+            return f"({name})SKF_POPC32((u32){a})"
+        case "zeros":
+            if element.bytes == 8:
+                return f"({name})SKF_CTZ64((u64){a})"
+            # A bit above those of a narrow type: as many zeros as it has bits.
+            guard = f" | {1 << 8 * element.bytes}u" if element.bytes < 4 else ""
+            return f"({name})SKF_CTZ32((u32){a}{guard})"
+        case _:
+            raise w.fail(f"no unary operation {kind!r}.")
+
+
+def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
+    source, target = element_of(a.type), element_of(value.type)
+    if source == target:
+        w.bind(value, w.lanes(a))
+        return
+    # Out of range of a narrow type any value will do, but not of the i32 on the way.
+    through = "(i32)" if source.is_float and target.name in ("u8", "u16") else ""
+    _write(w, value, [f"({target.name}){through}{x}" for x in w.lanes(a)])
+    if not lanes_of(value.type) and not source.is_float and not target.is_float:
+        w.note_multiple(value, w.multiple_of(a))
+
+
+def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> None:
+    """Write the butterfly; narrow integers travel as u32."""
+    if op.width > 32:
+        raise w.fail(f"WarpReduce over {op.width} threads; a warp has 32.")
+    threads = prod(w.threads or (1,))
+    if threads % op.width:
+        raise w.fail(f"WarpReduce over {op.width} threads in blocks of {threads}.")
+    name = element_of(value.type).name
+    total, offset = w.use(op.a), op.width // 2
+    narrow = name in ("u8", "u16")
+    while offset:
+        moved = (
+            f"SKF_SHFL_XOR({'(u32)' if narrow else ''}{total}, {offset}, {op.width})"
+        )
+        own = w.names.new(value.name)
+        if narrow:
+            text = f"({name})((u32){total} + {moved})"
+        elif name in ("i32", "i64"):
+            text = f"skf_add({total}, {moved})"
+        else:
+            text = f"{total} + {moved}"
+        w.line(f"const {name} {own} = {text};")
+        total, offset = own, offset // 2
+    w.bind(value, (total,))
+
+
+# ---------------------------------------------------------------- lanes by number
+
+
+def _permute(
+    w: Writer, value: lir.Value, tables: tuple[lir.Value, ...], index: lir.Value
+) -> None:
+    entries = [lane for table in tables for lane in w.lanes(table)]
+    lanes, name = w.lanes(index), element_of(value.type).name
+    if len(entries) == 1:
+        w.bind(value, tuple(entries * len(lanes)))
+        return
+    wide = "u64" if element_of(index.type).bytes == 8 else "u32"
+    last = len(entries) - 1
+    if len(entries) <= _SELECT_ENTRIES:
+        texts = []
+        for lane in lanes:
+            at = w.names.new("pick")
+            w.line(f"const {wide} {at} = ({wide}){lane};")
+            texts.append(_pick(entries, at))
+        _write(w, value, texts)
+        return
+    table = w.names.new("table")
+    w.line(f"const {name} {table}[{len(entries)}] = {{{', '.join(entries)}}};")
+    _write(w, value, [f"{table}[({wide}){lane} & {last}u]" for lane in lanes])
+
+
+def _pick(entries: list[str], at: str) -> str:
+    """Return the entry whose number is in the low bits of ``at``."""
+    if len(entries) == 1:
+        return entries[0]
+    half = len(entries) // 2
+    low, high = _pick(entries[:half], at), _pick(entries[half:], at)
+    return f"({at} & {half}u ? {high} : {low})"
+
+
+def _compress(w: Writer, value: lir.Value, a: lir.Value, mask: lir.Value) -> None:
+    """Write lanes from the last to the first, each pushed in front where selected."""
+    name = element_of(value.type).name
+    lanes, masks = w.lanes(a), w.lanes(mask)
+    kept: list[str] = []
+    for lane, chosen in zip(reversed(lanes), reversed(masks), strict=True):
+        if not kept:
+            kept = [lane]  # whatever it is where it is not selected
+            continue
+        pushed = [lane, *kept[:-1]]
+        new = []
+        for on, off in zip([*pushed, kept[-1]], [*kept, kept[-1]], strict=True):
+            if on == off:
+                new.append(on)
+                continue
+            own = w.names.new(value.name)
+            w.line(f"const {name} {own} = {chosen} ? {on} : {off};")
+            new.append(own)
+        kept = new
+    w.bind(value, tuple(kept))

@@ -1,0 +1,139 @@
+"""LIR types, constants and names as C++ text."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from skforge.compiler.codegen.cuda.prelude import RESERVED
+from skforge.compiler.ir.lir import nodes as lir
+
+# Two underscores together are reserved, and skf_ is the emitter's.
+_PLAIN = re.compile(r"(?!skf_|SKF_)[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
+_OTHER = re.compile(r"[\W_]+", re.ASCII)
+
+
+def type_text(element: lir.Scalar) -> str:
+    """Return the C++ type of a scalar value; LIR's own names are typedefs."""
+    return element.name
+
+
+def memory_text(element: lir.Scalar) -> str:
+    """Return the C++ type of a buffer's element; a bool takes a byte."""
+    return "u8" if element == lir.BOOL else element.name
+
+
+def element_of(type_: lir.Type) -> lir.Scalar:
+    """Return the scalar type of one lane."""
+    match type_:
+        case lir.Scalar():
+            return type_
+        case lir.Vec(element=element):
+            return element
+        case _:
+            return lir.BOOL
+
+
+def lanes_of(type_: lir.Type) -> int:
+    """Return the lanes of a vector or mask, 0 for a scalar."""
+    match type_:
+        case lir.Vec(lanes=lanes) | lir.Mask(lanes=lanes) | lir.Plane(rows=lanes):
+            return lanes
+        case _:
+            return 0
+
+
+def is_signed(element: lir.Scalar) -> bool:
+    """Return whether an integer type is two's complement."""
+    return element.name in ("i32", "i64")
+
+
+def literal(value: int | float | bool, element: lir.Scalar) -> str:
+    """Return a constant as an expression that needs no brackets around it."""
+    if element == lir.BOOL:
+        return "true" if value else "false"
+    if element.is_float:
+        return _float_literal(float(value), element)
+    bits = 8 * element.bytes
+    number = int(value) & ((1 << bits) - 1)
+    if not is_signed(element):
+        return f"{number}u"
+    suffix = "LL" if element == lir.I64 else ""
+    if number >> (bits - 1):
+        number -= 1 << bits
+        if number == -(1 << (bits - 1)):  # has no literal: minus is an operator
+            return f"({number + 1}{suffix} - 1)"
+        return f"({number}{suffix})"
+    return f"{number}{suffix}"
+
+
+def _float_literal(value: float, element: lir.Scalar) -> str:
+    with np.errstate(over="ignore"):  # beyond float32 is infinity, as in a cast
+        number = np.float32(value) if element == lir.F32 else np.float64(value)
+    exact = float(number)
+    if not math.isfinite(exact):
+        if element == lir.F32:
+            return f"SKF_BITS_F32({number.view(np.uint32)}u)"
+        return f"SKF_BITS_F64({number.view(np.uint64)}ull)"
+    digits, _, exponent = exact.hex().partition("p")
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    text = f"{digits}p{exponent}{'f' if element == lir.F32 else ''}"
+    return f"({text})" if text.startswith("-") else text
+
+
+class Names:
+    """Hands out C++ names, each once."""
+
+    def __init__(self) -> None:
+        self._taken = set(RESERVED)
+
+    def new(self, hint: str) -> str:
+        """Return a name that looks like an LIR name."""
+        name = hint.replace(".", "_")
+        if not _PLAIN.fullmatch(name):
+            name = _OTHER.sub("_", f"v_{name}").strip("_")
+        if name in self._taken:
+            number = 2
+            while f"{name}_{number}" in self._taken:
+                number += 1
+            name = f"{name}_{number}"
+        self._taken.add(name)
+        return name
+
+
+def to_bits(element: lir.Scalar, text: str) -> str:
+    """Return a value's bits as a u32, or a u64 if it has as many."""
+    match element.name:
+        case "f32":
+            return f"SKF_F32_BITS({text})"
+        case "f64":
+            return f"SKF_F64_BITS({text})"
+        case "i64":
+            return f"(u64){text}"
+        case "u32":
+            return text
+        case _:
+            return f"(u32){text}"
+
+
+def from_bits(element: lir.Scalar, text: str) -> str:
+    """Return the value whose bits are the lowest of an unsigned integer's."""
+    match element.name:
+        case "f32":
+            return f"SKF_BITS_F32({text})"
+        case "f64":
+            return f"SKF_BITS_F64({text})"
+        case "bool":
+            return f"(u8)({text}) != 0"
+        case _:
+            return f"({element.name}){bracketed(text)}"
+
+
+def bracketed(text: str) -> str:
+    """Return an expression in brackets, unless it is a name or has some."""
+    if text.startswith("(") and text.find(")") == len(text) - 1:
+        return text
+    return text if text.replace(".", "").isidentifier() else f"({text})"

@@ -1,0 +1,214 @@
+"""The text of one kernel while it is written, and the names in scope.
+
+A vector or mask is as many scalars as it has lanes: the operand of a value is the text
+of each lane, a name or a literal. So taking lanes apart or together costs nothing, and
+no small array needs an address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+from typing import TypeAlias
+
+from skforge.compiler.codegen.cuda.types import Names, lanes_of, literal, memory_text
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError
+
+# One text for each lane; a scalar has one.
+Operand: TypeAlias = tuple[str, ...]
+Number: TypeAlias = int | float | bool
+
+# Dynamic shared memory and what ``Device.allocate`` returns start at a multiple of it.
+SCRATCH_ALIGNMENT = 16
+
+
+def _power_in(number: Number) -> int:
+    """Return the power of two, up to 2**30, that divides an integer; 1 for a float."""
+    return gcd(number, 1 << 30) if isinstance(number, int) else 1
+
+
+@dataclass(slots=True)
+class Host:
+    """The host level of a function: what kernels may refer to."""
+
+    function: lir.Function
+    target: Target
+    names: dict[str, str] = field(default_factory=dict)  # LIR's to the plan's
+    values: dict[str, lir.Value] = field(default_factory=dict)
+    buffers: dict[str, lir.Buffer] = field(default_factory=dict)
+    constants: dict[str, Number] = field(default_factory=dict)
+    multiples: dict[str, int] = field(default_factory=dict)
+    scratch: set[str] = field(default_factory=set)  # buffers that the plan allocates
+    kernels: list[str] = field(default_factory=list)
+
+    def fail(self, why: str) -> CompilerError:
+        """Return an error that names the function."""
+        return CompilerError(f"GPU emitter, function {self.function.name!r}: {why}")
+
+    def constant_of(self, value: lir.Value) -> Number | None:
+        """Return the number a value is known to be."""
+        return self.constants.get(value.name)
+
+    def multiple_of(self, value: lir.Value) -> int:
+        """Return a power of two that an integer is known to be a multiple of."""
+        number = self.constants.get(value.name)
+        if number is not None:
+            return _power_in(number)
+        return self.multiples.get(value.name, 1)
+
+    def note_multiple(self, value: lir.Value, factor: int) -> None:
+        """Record that an integer is a multiple of a power of two."""
+        self.multiples[value.name] = _power_in(factor)
+
+
+class Writer:
+    """Appends lines to one kernel; knows every LIR name in scope."""
+
+    def __init__(self, host: Host, written: set[str]) -> None:
+        self.host = host
+        self.written = written  # buffers that the grid writes
+        self.lines: list[str] = []
+        self.indent = "  "
+        self.names = Names()
+        self.shared_bytes = 0
+        self.threads: tuple[int, int, int] | None = None  # of a block, once known
+        # Names of the host's level that the kernel takes as arguments.
+        self.buffer_args: dict[str, str] = {}
+        self.value_args: dict[str, str] = {}
+        self.constants: dict[str, Number] = {}
+        self._operands: dict[str, Operand] = {}
+        self._pointers: dict[str, str] = {}
+        self._multiples: dict[str, int] = {}
+
+    def fail(self, why: str) -> CompilerError:
+        """Return an error that names the function."""
+        return self.host.fail(why)
+
+    # ------------------------------------------------------------ lines
+
+    def line(self, text: str) -> None:
+        """Append a line."""
+        self.lines.append(self.indent + text)
+
+    def open(self, text: str) -> None:
+        """Append a line and indent what follows."""
+        self.lines.append(self.indent + text)
+        self.indent += "  "
+
+    def close(self, text: str = "}") -> None:
+        """Indent less and append a line."""
+        self.indent = self.indent[2:]
+        self.lines.append(self.indent + text)
+
+    # ------------------------------------------------------------ names
+
+    def bind(self, value: lir.Value, operand: Operand) -> None:
+        """Let an LIR name stand for an operand."""
+        self._operands[value.name] = operand
+
+    def new(self, value: lir.Value) -> Operand:
+        """Bind a value to fresh names and return them."""
+        name = self.names.new(value.name)
+        lanes = lanes_of(value.type)
+        operand: Operand = (name,)
+        if lanes:
+            operand = tuple(self.names.new(f"{name}_{k}") for k in range(lanes))
+        self._operands[value.name] = operand
+        return operand
+
+    def use(self, value: lir.Value) -> str:
+        """Return the text of a scalar."""
+        found = self._operands.get(value.name)
+        return found[0] if found is not None else self._from_host(value)[0]
+
+    def lanes(self, value: lir.Value) -> Operand:
+        """Return the text of each lane; of a scalar, its one text."""
+        found = self._operands.get(value.name)
+        return found if found is not None else self._from_host(value)
+
+    def _from_host(self, value: lir.Value) -> Operand:
+        name = value.name
+        if name in self.host.constants:
+            assert isinstance(value.type, lir.Scalar)
+            operand = (literal(self.host.constants[name], value.type),)
+        elif name in self.host.values:
+            operand = (self.names.new(name),)
+            self.value_args[name] = operand[0]
+        else:
+            raise self.fail(f"%{name} is used before it is bound.")
+        self._operands[name] = operand
+        return operand
+
+    def pointer(self, buffer: lir.Buffer) -> str:
+        """Return the name of the pointer to a buffer's first element."""
+        found = self._pointers.get(buffer.name)
+        if found is None:
+            if buffer.name not in self.host.buffers:
+                raise self.fail(f"@{buffer.name} is used before it is bound.")
+            found = self._pointers[buffer.name] = self.names.new(buffer.name)
+            self.buffer_args[buffer.name] = found
+        return found
+
+    def bind_buffer(self, buffer: lir.Buffer) -> str:
+        """Return a fresh name for a buffer of the kernel's own."""
+        name = self._pointers[buffer.name] = self.names.new(buffer.name)
+        return name
+
+    # ------------------------------------------------------------ what is known
+
+    def constant_of(self, value: lir.Value) -> Number | None:
+        """Return the number a value is known to be."""
+        number = self.constants.get(value.name)
+        return self.host.constants.get(value.name) if number is None else number
+
+    def multiple_of(self, value: lir.Value) -> int:
+        """Return a power of two that an integer is known to be a multiple of."""
+        number = self.constants.get(value.name)
+        if number is not None:
+            return _power_in(number)
+        found = self._multiples.get(value.name)
+        return self.host.multiple_of(value) if found is None else found
+
+    def note_multiple(self, value: lir.Value, factor: int) -> None:
+        """Record that an integer is a multiple of a power of two."""
+        self._multiples[value.name] = _power_in(factor)
+
+    def base_alignment(self, buffer: lir.Buffer) -> int:
+        """Return the alignment in bytes of a buffer's first element."""
+        least = buffer.alignment or buffer.element.bytes
+        if buffer.space == "shared":
+            return SCRATCH_ALIGNMENT
+        if buffer.name in self.host.scratch:
+            return max(least, SCRATCH_ALIGNMENT)
+        return least
+
+    def alignment(self, buffer: lir.Buffer, index: lir.Value) -> int:
+        """Return the alignment in bytes that an element is known to have."""
+        size = buffer.element.bytes
+        return gcd(self.base_alignment(buffer), size * self.multiple_of(index))
+
+    # ------------------------------------------------------------ scratch
+
+    def alloc(self, buffer: lir.Buffer, size: lir.Value) -> None:
+        """Write an allocation of the kernel's own."""
+        count = self.constant_of(size)
+        if count is None:
+            raise self.fail(
+                f"@{buffer.name} in {buffer.space} memory has no constant size."
+            )
+        count = max(1, int(count))
+        element = memory_text(buffer.element)
+        name = self.bind_buffer(buffer)
+        if buffer.space == "shared":
+            align = max(SCRATCH_ALIGNMENT, buffer.alignment)
+            start = -(-self.shared_bytes // align) * align
+            self.shared_bytes = start + count * buffer.element.bytes
+            self.line(f"{element}* const {name} = ({element}*)(skf_shared + {start});")
+            return
+        if buffer.space != "private":
+            raise self.fail(f"@{buffer.name} is allocated inside a launch.")
+        align = buffer.alignment
+        prefix = f"alignas({align}) " if align > buffer.element.bytes else ""
+        self.line(f"{prefix}{element} {name}[{count}];")

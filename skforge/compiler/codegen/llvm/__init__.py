@@ -1,0 +1,1 @@
+"""LIR as LLVM IR text."""

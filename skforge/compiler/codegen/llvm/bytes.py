@@ -1,0 +1,192 @@
+"""Look-ups and compressions by shuffles of bytes, where nothing wider permutes.
+
+x86 shuffles 16 bytes by 16 (two such at once with AVX2), Arm looks bytes up among 64.
+A table longer than that is looked up part by part: an index outside of a part gives
+zero, and the parts are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skforge.compiler.codegen.llvm.types import (
+    element_of,
+    lanes_of,
+    mangled,
+    scalar_constant,
+    splat_constant,
+    type_text,
+)
+from skforge.compiler.codegen.llvm.writer import Writer
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.target import Target
+
+
+def shuffles_bytes(
+    target: Target, element: lir.Scalar, entries: int, lanes: int
+) -> bool:
+    """Whether a look-up of ``lanes`` numbers is done by shuffles of bytes."""
+    return (
+        element in (lir.U8, lir.U16)
+        and entries * element.bytes <= 256
+        and lanes * element.bytes % 16 == 0
+        and (target.has("ssse3") or target.has("neon"))
+    )
+
+
+def permute_bytes(
+    w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+) -> str:
+    """Return the operand that holds the looked-up lanes of one or two bytes each."""
+    element, lanes = element_of(value.type), lanes_of(value.type)
+    wide = lanes_of(tables[0].type)
+    entries, text = len(tables) * wide, type_text(index.type)
+    kind = type_text(element_of(index.type))
+    where = w.let(
+        f"and {text} {w.use(index)}, {splat_constant(str(entries - 1), kind)}"
+    )
+    if element.bytes == 2:  # a number's bytes are at twice its place, and after it
+        pairs = w.let(f"mul {text} {where}, {splat_constant('514', kind)}")
+        where = w.let(f"add {text} {pairs}, {splat_constant('256', kind)}")
+    size = lanes * element.bytes
+    control = w.let(f"bitcast {text} {where} to <{size} x i8>")
+    parts = _parts(w, tables, wide * element.bytes)
+    step = _shuffled(w.module.target, size)
+    found = []
+    for at in range(0, size, step):
+        own = control
+        if step < size:
+            own = _slice(w, f"<{size} x i8> {control}", range(at, at + step))
+        if w.module.target.has("neon"):
+            found.append(_look_up_neon(w, parts, own))
+        else:
+            found.append(_look_up_x86(w, parts, own, step))
+    joined = _joined(w, found, step)
+    return w.let(f"bitcast <{size} x i8> {joined} to {type_text(value.type)}")
+
+
+def _shuffled(target: Target, size: int) -> int:
+    """Return how many bytes one instruction shuffles."""
+    if target.has_mask_registers and target.has("avx512bw") and size % 64 == 0:
+        return 64
+    return 32 if target.has("avx2") and size % 32 == 0 else 16
+
+
+def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
+    """Return the tables as vectors of 16 bytes."""
+    parts = []
+    for table in tables:
+        whole = w.let(f"bitcast {w.typed(table)} to <{size} x i8>")
+        for at in range(0, size, 16):
+            parts.append(_slice(w, f"<{size} x i8> {whole}", range(at, at + 16)))
+    return parts
+
+
+def _slice(w: Writer, vector: str, lanes: Sequence[int]) -> str:
+    kind = vector[: vector.index(">") + 1]
+    chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+    mask = f"<{len(lanes)} x i32> <{chosen}>"
+    return w.let(f"shufflevector {vector}, {kind} poison, {mask}")
+
+
+def _joined(w: Writer, pieces: list[str], size: int) -> str:
+    """Return vectors of ``size`` bytes, a power of two of them, as one."""
+    while len(pieces) > 1:
+        lanes = ", ".join(f"i32 {lane}" for lane in range(2 * size))
+        kind = f"<{size} x i8>"
+        pieces = [
+            w.let(f"shufflevector {kind} {x}, {kind} {y}, <{2 * size} x i32> <{lanes}>")
+            for x, y in zip(pieces[::2], pieces[1::2], strict=True)
+        ]
+        size *= 2
+    return pieces[0]
+
+
+def _look_up_x86(w: Writer, parts: list[str], control: str, size: int) -> str:
+    """Look bytes up among parts of 16; a control byte of 128 or more gives zero."""
+    kind, name = f"<{size} x i8>", "llvm.x86.ssse3.pshuf.b.128"
+    if size > 16:
+        name = {32: "llvm.x86.avx2.pshuf.b", 64: "llvm.x86.avx512.pshuf.b.512"}[size]
+    total = ""
+    for k, part in enumerate(parts):
+        if size > 16:
+            part = _slice(w, f"<16 x i8> {part}", [*range(16)] * (size // 16))
+        near = control
+        if k:
+            here = splat_constant(scalar_constant(16 * k, lir.U8), "i8")
+            near = w.let(f"xor {kind} {control}, {here}")
+        most = splat_constant("112", "i8")
+        add = f"@llvm.uadd.sat.v{size}i8"
+        near = w.let(f"call {kind} {add}({kind} {near}, {kind} {most})")
+        own = w.let(f"call {kind} @{name}({kind} {part}, {kind} {near})")
+        total = w.let(f"or {kind} {total}, {own}") if total else own
+    return total
+
+
+def _look_up_neon(w: Writer, parts: list[str], control: str) -> str:
+    """Look 16 bytes up among 64 at a time; what is out of range gives zero."""
+    kind, total = "<16 x i8>", ""
+    for k in range(0, len(parts), 4):
+        own = parts[k : k + 4]
+        near = control
+        if k:
+            here = splat_constant(scalar_constant(16 * k, lir.U8), "i8")
+            near = w.let(f"sub {kind} {control}, {here}")
+        tables = ", ".join(f"{kind} {part}" for part in own)
+        name = f"llvm.aarch64.neon.tbl{len(own)}.v16i8"
+        found = w.let(f"call {kind} @{name}({tables}, {kind} {near})")
+        total = w.let(f"or {kind} {total}, {found}") if total else found
+    return total
+
+
+def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
+    """Return the operand that holds the selected lanes, then any others."""
+    text, element, lanes = type_text(a.type), element_of(a.type), lanes_of(a.type)
+    bits = 8 * element.bytes * lanes
+    target = w.module.target
+    wide = element.bytes >= 4 or target.has("avx512vbmi2")
+    if target.has("avx512vl") and wide and bits in (128, 256, 512):
+        name = f"@llvm.experimental.vector.compress.{mangled(a.type)}"
+        operands = f"{w.typed(a)}, {w.typed(mask)}, {text} zeroinitializer"
+        return w.let(f"call {text} {name}({operands})")
+    if element.bytes == 4 and lanes == 8 and target.has("avx2"):
+        return _compress_by_table(w, a, mask)
+    # Every lane is stored; the next one overwrites it if it was not selected.
+    scalar, vector, place, at = type_text(element), w.use(a), w.temp(), "0"
+    align = min(64, element.bytes * lanes)
+    w.allocas.append(f"  {place} = alloca [{lanes} x {scalar}], align 64")
+    w.line(f"store {text} {vector}, ptr {place}, align {align}")
+    for lane in range(lanes):
+        item = w.let(f"extractelement {text} {vector}, i64 {lane}")
+        to = w.let(f"getelementptr inbounds {scalar}, ptr {place}, i64 {at}")
+        w.line(f"store {scalar} {item}, ptr {to}")
+        bit = w.let(f"extractelement {w.typed(mask)}, i64 {lane}")
+        at = w.let(f"add i64 {at}, {w.let(f'zext i1 {bit} to i64')}")
+    return w.let(f"load {text}, ptr {place}, align {align}")
+
+
+def _compress_by_table(w: Writer, a: lir.Value, mask: lir.Value) -> str:
+    """Permute by the lanes that each of 256 masks selects, one byte a lane."""
+    name = f"@{w.module.kernel}.selected"
+    rows = []
+    for bits in range(256):
+        chosen = [lane for lane in range(8) if bits >> lane & 1]
+        number = sum(lane << (8 * k) for k, lane in enumerate(chosen))
+        rows.append(f"i64 {scalar_constant(number, lir.I64)}")
+    w.module.declarations.add(
+        f"{name} = internal constant [256 x i64] [{', '.join(rows)}], align 64"
+    )
+    bits_ = w.let(f"bitcast {w.typed(mask)} to i8")
+    at = w.let(f"zext i8 {bits_} to i64")
+    place = w.let(f"getelementptr inbounds i64, ptr {name}, i64 {at}")
+    lanes = w.let(f"load <8 x i8>, ptr {place}, align 8")
+    index = w.let(f"zext <8 x i8> {lanes} to <8 x i32>")
+    values = w.use(a)
+    if element_of(a.type).is_float:
+        values = w.let(f"bitcast <8 x float> {values} to <8 x i32>")
+    found = w.let(
+        f"call <8 x i32> @llvm.x86.avx2.permd(<8 x i32> {values}, <8 x i32> {index})"
+    )
+    if element_of(a.type).is_float:
+        found = w.let(f"bitcast <8 x i32> {found} to <8 x float>")
+    return found

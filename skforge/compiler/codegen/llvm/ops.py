@@ -1,0 +1,337 @@
+"""Each LIR operation as LLVM instructions."""
+
+from __future__ import annotations
+
+from skforge._compat import assert_never
+from skforge.compiler.codegen.llvm import planes
+from skforge.compiler.codegen.llvm.bytes import compress
+from skforge.compiler.codegen.llvm.permute import permute
+from skforge.compiler.codegen.llvm.types import (
+    bits_of,
+    element_of,
+    is_signed,
+    lanes_of,
+    mangled,
+    scalar_constant,
+    splat_constant,
+    type_text,
+)
+from skforge.compiler.codegen.llvm.writer import Writer, int_of_width, memory_element
+from skforge.compiler.ir.lir import nodes as lir
+
+_INT: dict[lir.BinaryOp, str] = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "shl": "shl",
+}
+_FLOAT: dict[lir.BinaryOp, str] = {
+    "add": "fadd",
+    "sub": "fsub",
+    "mul": "fmul",
+    "div": "fdiv",
+}
+
+
+def emit_let(w: Writer, stmt: lir.Let) -> None:
+    """Write one operation and bind its result."""
+    value, op = stmt.value, stmt.op
+    match op:  # the most frequent ones first
+        case lir.Binary():
+            _binary(w, value, op)
+            _note_multiple(w, value, op)
+        case lir.Load(buffer=buffer, index=index):
+            _load(w, value, buffer, index)
+        case lir.Const(value=number):
+            w.bind_constant(value, number)
+        case lir.LoadPlane(table=table, index=index):
+            planes.load_plane(w, value, table, index)
+        case lir.PlaneMux(select=select, a=a, b=b):
+            mixed = planes.mux(w, value.type, w.use(select), w.use(a), w.use(b))
+            w.bind(value.name, mixed)
+        case lir.Convert(a=a):
+            _convert(w, value, a)
+        case lir.Unary():
+            _unary(w, value, op)
+        case lir.Compare(op=name, a=a, b=b, unordered=unordered):
+            code = compare_code(name, element_of(a.type), unordered)
+            w.bind_value(value, f"{code} {w.typed(a)}, {w.use(b)}")
+        case lir.Select(cond=cond, a=a, b=b):
+            w.bind_value(value, f"select {w.typed(cond)}, {w.typed(a)}, {w.typed(b)}")
+        case lir.Bitcast(a=a):
+            if type_text(a.type) == type_text(value.type):
+                w.bind(value.name, w.use(a))
+            else:
+                w.bind_value(value, f"bitcast {w.typed(a)} to {type_text(value.type)}")
+        case lir.Splat(a=a):
+            w.bind(value.name, splat(w, a, lanes_of(value.type)))
+        case lir.Iota():
+            element = element_of(value.type)
+            text = type_text(element)
+            items = (scalar_constant(i, element) for i in range(lanes_of(value.type)))
+            w.bind(value.name, f"<{', '.join(f'{text} {item}' for item in items)}>")
+        case lir.Threads():
+            w.bind(value.name, w.operand("$threads", "i64", "i64"))
+        case lir.Extract(a=a, lane=lane):
+            w.bind_value(value, f"extractelement {w.typed(a)}, i64 {lane}")
+        case lir.Pack(parts=parts):
+            text, made = type_text(value.type), "poison"
+            for lane, part in enumerate(parts):
+                one = f"insertelement {text} {made}, {w.typed(part)}, i64 {lane}"
+                made = w.let(one)
+            w.bind(value.name, made)
+        case lir.Permute(tables=tables, index=index):
+            w.bind(value.name, permute(w, value, tables, index))
+        case lir.Shuffle(a=a, b=b, lanes=lanes):
+            chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+            w.bind_value(
+                value,
+                f"shufflevector {w.typed(a)}, {w.typed(b)}, "
+                f"<{len(lanes)} x i32> <{chosen}>",
+            )
+        case lir.Compress(a=a, mask=mask):
+            w.bind(value.name, compress(w, a, mask))
+        case lir.MaskBits(a=a):
+            _mask_bits(w, value, a)
+        case lir.AnyTrue(a=a):
+            whole = int_of_width(a.type)
+            bits = w.let(f"bitcast {w.typed(a)} to {whole}")
+            w.bind_value(value, f"icmp ne {whole} {bits}, 0")
+        case lir.Gather():
+            _gather(w, value, op)
+        case lir.CompareToPlane():
+            planes.compare_to_plane(w, value, op)
+        case lir.PlaneBinary(op=name, a=a, b=b):
+            planes.plane_binary(w, value, name, a, b)
+        case lir.PlaneNot(a=a):
+            w.bind_value(value, f"xor {w.typed(a)}, {planes.all_ones(value.type)}")
+        case lir.FoldTree():
+            planes.fold_tree(w, value, op)
+        case lir.PlanesToIndex(planes=bits):
+            planes.planes_to_index(w, value, bits)
+        case lir.Lookup():
+            planes.lookup(w, value, op)
+        case lir.WarpReduce():
+            raise w.module.fail("WarpReduce must be legalised before the LLVM emitter.")
+        case _:
+            assert_never(op)
+
+
+def compare_code(op: lir.CompareOp, element: lir.Scalar, unordered: bool) -> str:
+    """Return the LLVM compare instruction and its predicate."""
+    if element.is_float:
+        return f"fcmp {'u' if unordered else 'o'}{op}"
+    if op in ("eq", "ne"):
+        return f"icmp {op}"
+    return f"icmp {'s' if is_signed(element) else 'u'}{op}"
+
+
+def splat(w: Writer, a: lir.Value, lanes: int) -> str:
+    """Return a vector operand with a scalar in every lane."""
+    element = type_text(a.type)
+    operand = w.use(a)
+    if not operand.startswith("%"):
+        return splat_constant(operand, element)
+    vector = f"<{lanes} x {element}>"
+    one = w.let(f"insertelement {vector} poison, {element} {operand}, i64 0")
+    return w.let(
+        f"shufflevector {vector} {one}, {vector} poison, "
+        f"<{lanes} x i32> zeroinitializer"
+    )
+
+
+def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
+    """Return a call of a scalar C function for each lane."""
+    element, lanes = type_text(element_of(type_)), lanes_of(type_)
+    w.module.declarations.add(f"declare {element} @{function}({element})")
+    if not lanes:
+        return w.let(f"call {element} @{function}({element} {operand})")
+    vector, text = "poison", type_text(type_)
+    for lane in range(lanes):
+        item = w.let(f"extractelement {text} {operand}, i64 {lane}")
+        item = w.let(f"call {element} @{function}({element} {item})")
+        vector = w.let(f"insertelement {text} {vector}, {element} {item}, i64 {lane}")
+    return vector
+
+
+def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
+    text, element = type_text(value.type), element_of(value.type)
+    match op.op:
+        case "neg" if element.is_float:
+            w.bind_value(value, f"fneg {w.typed(op.a)}")
+        case "neg":
+            zero = scalar_constant(0, element)
+            if lanes_of(value.type):
+                zero = splat_constant(zero, type_text(element))
+            w.bind_value(value, f"sub {text} {zero}, {w.use(op.a)}")
+        case "not":
+            ones = "true" if element == lir.BOOL else "-1"
+            if lanes_of(value.type):
+                ones = splat_constant(ones, type_text(element))
+            w.bind_value(value, f"xor {w.typed(op.a)}, {ones}")
+        case "exp":
+            if not element.is_float:
+                raise w.module.fail(f"exp of {element.name} {op.a.name!r}.")
+            name = "expf" if element == lir.F32 else "exp"
+            w.bind(value.name, call_lanes(w, value.type, name, w.use(op.a)))
+        case "abs":
+            name = f"@llvm.fabs.{mangled(value.type)}({w.typed(op.a)})"
+            if not element.is_float:
+                name = f"@llvm.abs.{mangled(value.type)}({w.typed(op.a)}, i1 false)"
+            w.bind_value(value, f"call {text} {name}")
+        case "popcount":
+            name = f"@llvm.ctpop.{mangled(value.type)}"
+            w.bind_value(value, f"call {text} {name}({w.typed(op.a)})")
+        case "zeros":
+            name = f"@llvm.cttz.{mangled(value.type)}"
+            w.bind_value(value, f"call {text} {name}({w.typed(op.a)}, i1 false)")
+        case _:
+            assert_never(op.op)
+
+
+def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
+    text, element = type_text(value.type), element_of(value.type)
+    a, b = w.use(op.a), w.use(op.b)
+    if element.is_float:
+        if op.op not in _FLOAT:
+            raise w.module.fail(f"{op.op!r} has no meaning on {element.name}.")
+        w.bind_value(value, f"{_FLOAT[op.op]} {text} {a}, {b}")
+        return
+    letter = "s" if is_signed(element) else "u"
+    match op.op:
+        case "min" | "max":
+            name = f"@llvm.{letter}{op.op}.{mangled(value.type)}"
+            w.bind_value(value, f"call {text} {name}({text} {a}, {text} {b})")
+        case "shr":
+            code = "ashr" if letter == "s" else "lshr"
+            w.bind_value(value, f"{code} {text} {a}, {b}")
+        case "div" | "rem":
+            w.bind_value(value, f"{letter}{op.op} {text} {a}, {b}")
+        case _:
+            w.bind_value(value, f"{_INT[op.op]} {text} {a}, {b}")
+
+
+def _note_multiple(w: Writer, value: lir.Value, op: lir.Binary) -> None:
+    """Remember what an index is a multiple of: it proves vectors aligned."""
+    if not isinstance(value.type, lir.Scalar) or value.type.is_float:
+        return
+    match op.op:
+        case "mul":
+            w.note_multiple(value, w.multiple_of(op.a) * w.multiple_of(op.b))
+        case "add" | "sub":
+            w.note_multiple(value, min(w.multiple_of(op.a), w.multiple_of(op.b)))
+        case "shl":
+            shift = w.constant_of(op.b)
+            if shift is not None and 0 <= shift < 30:
+                w.note_multiple(value, w.multiple_of(op.a) << int(shift))
+        case _:
+            pass
+
+
+def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
+    source, target = element_of(a.type), element_of(value.type)
+    text, operand = type_text(value.type), w.typed(a)
+    if source == target:
+        w.bind(value.name, w.use(a))
+    elif source.is_float and target.is_float:
+        code = "fptrunc" if target == lir.F32 else "fpext"
+        w.bind_value(value, f"{code} {operand} to {text}")
+    elif source.is_float:
+        # Out of range and NaN are poison; frozen, they are some number. The saturating
+        # conversion would cost three more instructions for nothing that LIR promises.
+        code = "fptosi" if is_signed(target) else "fptoui"
+        poison = w.let(f"{code} {operand} to {text}")
+        w.bind_value(value, f"freeze {text} {poison}")
+    elif target.is_float:
+        code = "sitofp" if is_signed(source) else "uitofp"
+        w.bind_value(value, f"{code} {operand} to {text}")
+    elif type_text(source) == type_text(target):
+        w.bind(value.name, w.use(a))
+    elif bits_of(source) > bits_of(target):
+        w.bind_value(value, f"trunc {operand} to {text}")
+    else:
+        code = "sext" if is_signed(source) else "zext"
+        w.bind_value(value, f"{code} {operand} to {text}")
+
+
+def _mask_bits(w: Writer, value: lir.Value, a: lir.Value) -> None:
+    whole, text = int_of_width(a.type), type_text(value.type)
+    width = bits_of(element_of(value.type))
+    if lanes_of(a.type) > width:
+        raise w.module.fail(
+            f"{lanes_of(a.type)} lanes of {a.name!r} do not fit {text} {value.name!r}."
+        )
+    bits = w.let(f"bitcast {w.typed(a)} to {whole}")
+    if whole == text:
+        w.bind(value.name, bits)
+    else:
+        w.bind_value(value, f"zext {whole} {bits} to {text}")
+
+
+# ------------------------------------------------------------ memory
+
+
+def _load(w: Writer, value: lir.Value, buffer: lir.Buffer, index: lir.Value) -> None:
+    address, align = w.address(buffer, index), w.alignment(buffer, index)
+    if value.type == lir.BOOL:
+        byte = w.let(f"load i8, ptr {address}, align {align}")
+        w.bind_value(value, f"icmp ne i8 {byte}, 0")
+    else:
+        w.bind_value(
+            value, f"load {type_text(value.type)}, ptr {address}, align {align}"
+        )
+
+
+def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
+    """Return a vector of addresses, after its type."""
+    # 32-bit indices stay so: the machine's gathers take them as they are.
+    addresses = w.let(
+        f"getelementptr inbounds {memory_element(buffer.element)}, "
+        f"ptr {w.pointer(buffer)}, {w.typed(index)}"
+    )
+    align = w.element_alignment(buffer)
+    return f"<{lanes_of(index.type)} x ptr> align {align} {addresses}"
+
+
+def _gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
+    lanes, text = lanes_of(value.type), type_text(value.type)
+    addresses = _lane_addresses(w, op.buffer, op.index)
+    mask = w.typed(op.mask) if op.mask is not None else w.all_lanes(lanes)
+    other = w.use(op.other) if op.other is not None else "zeroinitializer"
+    name = f"@llvm.masked.gather.{mangled(value.type)}.v{lanes}p0"
+    w.bind_value(value, f"call {text} {name}({addresses}, {mask}, {text} {other})")
+
+
+def emit_store(w: Writer, stmt: lir.Store) -> None:
+    """Write a scalar or vector store."""
+    stored = w.typed(stmt.value)
+    if stmt.value.type == lir.BOOL:
+        stored = f"i8 {w.let(f'zext {stored} to i8')}"
+    address = w.address(stmt.buffer, stmt.index)
+    align = w.alignment(stmt.buffer, stmt.index)
+    w.line(f"store {stored}, ptr {address}, align {align}")
+
+
+def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
+    """Write a lane-wise store."""
+    lanes = lanes_of(stmt.index.type)
+    addresses = _lane_addresses(w, stmt.buffer, stmt.index)
+    mask = w.typed(stmt.mask) if stmt.mask is not None else w.all_lanes(lanes)
+    name = f"@llvm.masked.scatter.{mangled(stmt.value.type)}.v{lanes}p0"
+    w.line(f"call void {name}({w.typed(stmt.value)}, {addresses}, {mask})")
+
+
+def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
+    """Write a relaxed atomic addition."""
+    code = "fadd" if stmt.buffer.element.is_float else "add"
+    address = w.address(stmt.buffer, stmt.index)
+    w.line(f"atomicrmw {code} ptr {address}, {w.typed(stmt.value)} monotonic")
+
+
+def emit_prefetch(w: Writer, stmt: lir.Prefetch) -> None:
+    """Write a read prefetch into every level of cache."""
+    address = w.address(stmt.buffer, stmt.index, inbounds=False)
+    w.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")

@@ -1,0 +1,133 @@
+"""LIR types, constants and names as LLVM IR text."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import numpy as np
+
+from skforge._compat import assert_never
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.exceptions import CompilerError
+
+_SCALARS: dict[lir.ScalarName, str] = {
+    "bool": "i1",
+    "u8": "i8",
+    "u16": "i16",
+    "u32": "i32",
+    "i32": "i32",
+    "i64": "i64",
+    "f32": "float",
+    "f64": "double",
+}
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9._]*")
+
+
+def type_text(type_: lir.Type) -> str:
+    """Return the LLVM type of an SSA value."""
+    match type_:
+        case lir.Scalar(name=name):
+            return _SCALARS[name]
+        case lir.Vec(element=element, lanes=lanes):
+            return f"<{lanes} x {_SCALARS[element.name]}>"
+        case lir.Mask(lanes=lanes):
+            return f"<{lanes} x i1>"
+        case lir.Plane(rows=rows):
+            if rows % 64 == 0:
+                return f"<{rows // 64} x i64>"
+            if rows in (8, 16, 32):
+                return f"i{rows}"
+            raise CompilerError(
+                f"A plane of {rows} rows has no LLVM type; use 8, 16, 32 or a "
+                "multiple of 64 rows."
+            )
+        case _:
+            assert_never(type_)
+
+
+def element_of(type_: lir.Type) -> lir.Scalar:
+    """Return the scalar type of one lane; a plane's is i64."""
+    match type_:
+        case lir.Scalar():
+            return type_
+        case lir.Vec(element=element):
+            return element
+        case lir.Mask():
+            return lir.BOOL
+        case lir.Plane():
+            return lir.I64
+        case _:
+            assert_never(type_)
+
+
+def lanes_of(type_: lir.Type) -> int:
+    """Return the lanes of a vector or mask, 0 for anything else."""
+    match type_:
+        case lir.Vec(lanes=lanes) | lir.Mask(lanes=lanes):
+            return lanes
+        case lir.Scalar() | lir.Plane():
+            return 0
+        case _:
+            assert_never(type_)
+
+
+def is_signed(element: lir.Scalar) -> bool:
+    """Return whether an integer type is two's complement."""
+    return element.name in ("i32", "i64")
+
+
+def bits_of(element: lir.Scalar) -> int:
+    """Return the width of an SSA scalar; a bool is one bit."""
+    return 1 if element == lir.BOOL else 8 * element.bytes
+
+
+def scalar_constant(value: int | float | bool, element: lir.Scalar) -> str:
+    """Return a scalar constant, without its type."""
+    if element == lir.BOOL:
+        return "true" if value else "false"
+    if element.is_float:
+        with np.errstate(over="ignore"):  # beyond float32 is infinity, as in a cast
+            exact = float(np.float32(value)) if element == lir.F32 else float(value)
+        # LLVM writes a float constant as the bits of the double of equal value.
+        return f"0x{struct.unpack('<Q', struct.pack('<d', exact))[0]:016X}"
+    bits = bits_of(element)
+    wrapped = int(value) & ((1 << bits) - 1)
+    return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
+
+
+def constant(value: int | float | bool, type_: lir.Type) -> str:
+    """Return a constant with ``value`` in every lane, without its type."""
+    element = element_of(type_)
+    text = scalar_constant(value, element)
+    return splat_constant(text, type_text(element)) if lanes_of(type_) else text
+
+
+def splat_constant(text: str, element: str) -> str:
+    """Return a vector constant with the constant ``text`` in every lane."""
+    return f"splat ({element} {text})"
+
+
+def mangled(type_: lir.Type) -> str:
+    """Return a type as it appears in the name of an overloaded intrinsic."""
+    element = type_text(element_of(type_))
+    short = {"float": "f32", "double": "f64"}.get(element, element)
+    lanes = lanes_of(type_)
+    return f"v{lanes}{short}" if lanes else short
+
+
+def quoted(name: str, prefix: str = "") -> str:
+    """Return an LIR name as an LLVM identifier, without its sigil.
+
+    Names that start with a dollar sign or a dot are the emitter's own, so a dollar sign
+    is put before those.
+    """
+    if _PLAIN_NAME.fullmatch(name):
+        return prefix + name
+    if not prefix and name[:1] in ("$", "."):
+        prefix = "$"
+    escaped = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}"
+        for byte in (prefix + name).encode()
+    )
+    return f'"{escaped}"'

@@ -1,0 +1,1 @@
+"""Schedules where the user gives none."""

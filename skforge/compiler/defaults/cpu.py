@@ -1,0 +1,548 @@
+"""A good schedule for each batch size without measuring anything.
+
+Rules of thumb from measurements on one AVX-512 core (100 trees of depth 8): see the
+comments. The tuner starts from these and is never allowed to do worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.transpose import WIDE
+from skforge.compiler.forest.bins import column_count
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.layouts.bitsliced.predicate_table import refusal
+from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
+from skforge.compiler.layouts.lanes.lanes import lanes_cost
+from skforge.compiler.layouts.nodes.records import CACHE_LINE
+from skforge.compiler.layouts.tiles.tile_layout import (
+    BYTES_A_NODE,
+    MAX_LEAVES,
+    TOP_LEVELS,
+)
+from skforge.compiler.layouts.tiles.tiled_values import refusal as values_refusal
+from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
+from skforge.compiler.passes.hir import normalize_predicates
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+
+#: Batch sizes at which another schedule may win: (first, last), None being open.
+BatchRange = tuple[int, int | None]
+BATCH_RANGES: tuple[BatchRange, ...] = (
+    (1, 1),
+    (2, 15),
+    (16, 127),
+    (128, 2048),
+    (2049, None),
+)
+
+#: Walks in flight. 16 rows of one tree: 8 are 30-40 % slower, 12 and 24 8-17 %
+#: (airline, year_prediction_msd). One row of 1000 columns and more, whose trees are
+#: walked: 10 of them take 12 to 25 % longer than 20, 25 take 4 to 10 %.
+ROWS_IN_FLIGHT = 16
+TREES_IN_FLIGHT = 20
+
+#: Rows in a block: where the forest fits the second cache, 64 are as good as more.
+#: Where it does not, each block fetches it anew: 256 and 1024 were 1.15 to 2 times
+#: faster than 64 (full-depth random forests, 512 to 4096 rows).
+BLOCK = 64
+BLOCK_OF_MANY, BLOCK_OF_MOST = 256, 1024
+
+#: Nodes that padding to equal depth may add, as a multiple of the forest's own.
+PADDING_LIMIT = 2.0
+
+#: Trees deeper than this are walked with leaf checks: a hop costs code.
+UNROLL_LIMIT = 10
+
+
+#: Rows of a block whose predicates are evaluated at once, by the rows of a batch: a
+#: block costs nearly the same however many of its rows are real (airline: 8, 9.7 and
+#: 15.9 us for 128, 256 and 512 rows, where walking 16, 32, 128 and 512 takes 8, 14, 52
+#: and 207). Wide rows gain nothing from more than 256: reading them binds.
+PREDICATE_BLOCK, MIDDLE_BLOCK, SMALL_BLOCK = 512, 256, 128
+
+#: Share of the second cache that the predicates of a block of 512 rows may take; where
+#: they take more, 256 are better: 1.1 to 1.4 times for 100 trees of depth 8 of drawn
+#: thresholds and more, but not for small trees, which cost more than predicates.
+TABLE_SHARE, TABLE_SHARE_NARROW = 0.5, 0.25
+
+#: What a small block costs however many of its rows are real, with mask registers and
+#: without, in instructions as of ``WALK_HOP``: a node of a tree that is folded, a node
+#: of another, a predicate, a tree, a column of the rows. Fitted to 28 forests, 0.3 to
+#: 50 us, off by 1.1 times. A block beats rows one by one from where they cost as
+#: much: from 10 rows (1000 trees of depth 3) to 46 (100 of depth 8).
+BLOCK_COST = (2.7, 14.0, 7.5, 28.0, 180.0)
+BLOCK_COST_NARROW = (3.9, 21.0, 17.5, 230.0, 95.0)
+
+#: Where that is put at least and at most.
+FIRST_BLOCKS = (8, 64)
+
+#: A block of half the size is better for half the rows without mask registers, and with
+#: them where rows are wide, trees not folded, or so small (nodes a tree): 500 trees of
+#: 15 leaves take 0.78 of the time, 100 trees of depth 8 1.2 times.
+HALF_BLOCK, HALF_BLOCK_NODES = 64, 24
+
+#: Instructions of a hop of the interleaved walk, with mask registers and without, of a
+#: hop that asks for leaves (and waits for the deepest walk), and of what a tree takes
+#: besides: they say whether lanes are worth searching a code for every column. An
+#: instruction is 0.09 ns, about.
+WALK_HOP, WALK_HOP_NARROW, WALK_HOP_CHECKED, WALK_TREE = 7.0, 8.0, 16.0, 4.0
+
+#: The same for hops that wait: for nodes, in forests of a quarter of the second cache
+#: and of twice as much and more (0.8 to 1.6 million nodes).
+WALK_HOP_MIDDLE, WALK_HOP_FAR, WALK_HOP_CHECKED_FAR = 12.0, 36.0, 48.0
+
+#: A row of so many bytes is fetched before its walks, if those meet about half of its
+#: lines or more: 8 rows of 60 to 16,000 columns, 10 to 1000 trees, take 0.5 to 0.97 of
+#: the time. A column then costs so many instructions, and small blocks win from 15 to
+#: 36 rows.
+FETCHED_ROW, FETCHED_LINES_A_HOP = 256, 2.0
+FETCHED_COLUMN, FETCHED_ROW_BLOCKS = 5.0, 14
+
+#: Bytes of the table of predicates above which rows are walked instead.
+TABLE_LIMIT = 1 << 28
+
+#: Rows of a block whose trees are walked as tiles, and of large batches of forests
+#: that outgrow the second cache, or that many times over: each block reads its tiles
+#: anew (1.6 million nodes take 1.6 us a row by 512 rows, 1.3 by 1024, 1.0 by 4096).
+#: More rows are fewer parts for threads.
+TILE_BLOCK, TILE_BLOCK_OF_MANY, TILE_BLOCK_OF_MOST = 512, 1024, 2048
+OUTGROWN = 16
+
+#: The same of rows whose values are compared: more rows are more misses for values.
+VALUE_BLOCK = 256
+
+#: Rows from which tiles by the block beat tiles row by row, where tiles fit the second
+#: cache a few times, and where they do not or rows are searched without mask registers.
+#: 0.16 million nodes: 24 from cache, 80 from memory; 0.8 to 1.6 million: 64 from cache,
+#: more from memory; 0.25 million of 100 trees: 128; AVX2: 64 to 128.
+TILE_BATCH, TILE_BATCH_OF_MANY = 32, 96
+
+#: Rows from which tiles by the block beat walks, by codes or by values (500 columns,
+#: 10 to 100 trees of 300 to 5000 leaves: 1.1 to 2 times at 16, 1.6 to 8 at 512).
+WALKED_BATCH = 16
+
+#: What a row costs with AVX2 in tiles by values, a tree and a tile of three levels, and
+#: in lanes, an instruction, in ns; and by how much lanes must be cheaper to stay at any
+#: batch size. 50 to 200 trees of 250 to 700 nodes: 0.20 to 0.90 us a row, tiles 0.46 to
+#: 1.8; random forests of 200 to 1100 nodes a tree: 0.78 to 1.3, tiles 0.53 to 0.93.
+VALUE_TREE_NS, VALUE_TILE_NS, LANES_NS, LANES_GAIN = 3.8, 4.0, 0.115, 0.85
+
+#: What a row costs in tiles row by row, about, in instructions as of ``WALK_HOP``: in
+#: any case, to search a column; to read the top of a tree (16 are decoded together) and
+#: to meet a tile, with mask registers and without. 28 columns: 100 trees of 31,
+#: 255 and 1000 leaves take 0.31, 0.44 and 0.60 us a row, lanes 0.15, 0.60 and 1.1; AVX2
+#: 1.1, 1.2 and 1.6, lanes 0.33, 0.74 and 1.3. 10 trees cost 0.9 to 1.2 of their walk.
+ROW, ROW_COLUMN, ROW_TREES = 700.0, 30.0, 16
+ROW_TREE, ROW_TILE = 22.0, 14.0
+ROW_TREE_NARROW, ROW_TILE_NARROW = 140.0, 30.0
+
+#: What a row costs in tiles, about, in ns: to search a column, of a few hundred
+#: thresholds and of more, to walk a tree; and to walk a tree with 16 rows in flight.
+SEARCH_NS, SEARCH_MANY_NS, SEARCH_MANY, TILED_NS, WALK_NS = 4.0, 8.0, 256, 5.0, 18.0
+
+#: Tiles of four levels are larger, but fewer are met: three levels win where a row
+#: meets hardly more of them (trees cut at depth 12 are 6 + 3 + 3).
+MORE_TILES = 1.1
+
+#: By blocks, of forests that do not fit the second cache: less of each tile is fetched
+#: in vain (0.5 and 1.0 million nodes, 512 rows: 1.07 and 1.15 times faster).
+FAR_TILE = 7
+
+
+@dataclass(frozen=True, slots=True)
+class ForestShape:
+    """What the choice of a schedule depends on.
+
+    Parameters
+    ----------
+    n_trees, n_features : int
+        Trees, and columns of a row.
+    row_bytes : int
+        Of a row, cast to the forest's input dtype.
+    node_bytes : int
+        Of all nodes, about, as the sparse representation stores them.
+    min_depth, max_depth : int
+        Of the shallowest and the deepest leaf.
+    padded_nodes : float
+        Nodes after padding to ``max_depth`` by nodes now.
+    """
+
+    n_trees: int
+    n_features: int
+    row_bytes: int
+    node_bytes: int
+    min_depth: int
+    max_depth: int
+    padded_nodes: float
+
+    @classmethod
+    def of(cls, forest: Forest) -> ForestShape:
+        """Measure a forest, one pass over its leaves."""
+        low, high = forest.leaf_depths()
+        deepest = int(high.max(initial=0))
+        return cls(
+            n_trees=forest.n_trees,
+            n_features=forest.n_features,
+            row_bytes=forest.n_features * forest.input_dtype.itemsize,
+            node_bytes=forest.n_nodes * 2 * forest.threshold.dtype.itemsize,
+            min_depth=int(low.min()) if len(low) else 0,
+            max_depth=deepest,
+            padded_nodes=_padded_nodes(forest, deepest),
+        )
+
+
+def _padded_nodes(forest: Forest, depth: int) -> float:
+    """Estimate how much padding every leaf to ``depth`` grows the forest."""
+    if depth > UNROLL_LIMIT:
+        return float("inf")
+    leaves = forest.leaf >= 0
+    missing = depth - forest.node_depths()[leaves]
+    return 1.0 + 2.0 * float(np.sum(missing)) / max(1, forest.n_nodes)
+
+
+def default_schedules(
+    forest: Forest, target: Target, reduction: Reduction = "exact"
+) -> dict[BatchRange, Schedule]:
+    """Return a schedule for every batch range.
+
+    Parameters
+    ----------
+    forest : Forest
+        What is to be walked.
+    target : Target
+        The CPU; its caches bound the block of rows.
+    reduction : {"exact", "reproducible", "fast"}
+        Bit-sliced trees sum floats in model order, so ``reproducible`` walks.
+
+    Returns
+    -------
+    dict of (first, last) -> Schedule
+        Equal schedules are equal values, and share a kernel.
+    """
+    walks = walking_schedules(forest, target)
+    if reduction == "reproducible":
+        return walks
+    tiles = _TileFacts.of(forest, target)
+    row, row_cost = _row_schedule(forest, target, tiles)
+    if not _shares_predicates(forest):
+        if tiles is not None and tiles.win_by_blocks:
+            return _tiled(forest, target, tiles, row, walks)
+        return {
+            batch: row if row is not None and batch in BATCH_RANGES[:3] else walk
+            for batch, walk in walks.items()
+        }
+    wide = forest.n_features > WIDE
+    narrow = not target.has_mask_registers
+    blocks = [SMALL_BLOCK, MIDDLE_BLOCK, *([] if wide else [PREDICATE_BLOCK])]
+    folded = folds(forest)
+    small = forest.n_nodes < 2 * HALF_BLOCK_NODES * forest.n_trees
+    if narrow or small or wide or not folded.mean() >= 0.5:
+        blocks = [HALF_BLOCK, *blocks]
+    table_bytes = forest.n_predicates * PREDICATE_BLOCK // 8
+    share = TABLE_SHARE_NARROW if narrow else TABLE_SHARE
+    if not small and not wide and table_bytes > share * target.l2_bytes:
+        blocks.pop()
+    low, high = FIRST_BLOCKS
+    first = round(block_cost(forest, target, folded) / max(1.0, row_cost))
+    if row is None and _fetches_rows(shape := ForestShape.of(forest)):
+        row, low = _few_rows(shape), FETCHED_ROW_BLOCKS
+    first = min(max(low, first), high)
+    table: dict[BatchRange, Schedule] = {}
+    if row is not None:
+        table[1, first - 1] = row
+    else:
+        for (one, last), walk in list(walks.items())[:3]:
+            if one < first:
+                table[one, min(last or first, first - 1)] = walk
+    for block in blocks[:-1]:
+        if first <= block:
+            table[first, block] = bitsliced_schedule(block)
+            first = block + 1
+    return {**table, (first, None): bitsliced_schedule(blocks[-1])}
+
+
+def block_cost(forest: Forest, target: Target, folded: NDArray[np.bool_]) -> float:
+    """Return about how many instructions a small block of bit logic takes.
+
+    Parameters
+    ----------
+    forest : Forest
+        What is evaluated.
+    target : Target
+        The CPU.
+    folded : ndarray of shape (n_trees,)
+        Which trees are folded.
+    """
+    masks = target.has_mask_registers
+    node, other, predicate, tree, column = BLOCK_COST if masks else BLOCK_COST_NARROW
+    nodes = np.diff(forest.tree_offset) // 2
+    cost = float(np.where(folded, node, other) @ nodes)
+    cost += predicate * forest.n_predicates + tree * forest.n_trees
+    return cost + column * forest.n_features
+
+
+def _row_schedule(
+    forest: Forest, target: Target, tiles: _TileFacts | None
+) -> tuple[Schedule | None, float]:
+    """Return the cheapest way to take a row through all trees, None for a walk.
+
+    And what it costs, in instructions.
+    """
+    hops = float(forest.leaf_depths()[1].sum())
+    shape = ForestShape.of(forest)
+    walk = _hop_cost(shape, target) * hops + WALK_TREE * forest.n_trees
+    lanes = lanes_cost(forest, target)
+    if tiles is not None and tiles.row_cost < min(lanes, walk):
+        return tiled_row_schedule(tiles.nodes), tiles.row_cost
+    if lanes < walk:
+        return lanes_schedule(), lanes
+    if _fetches_rows(shape):
+        walk += FETCHED_COLUMN * forest.n_features
+    return None, walk
+
+
+def _hop_cost(shape: ForestShape, target: Target) -> float:
+    """Return the instructions that a hop takes or waits for."""
+    far = shape.node_bytes > 2 * target.l2_bytes
+    if shape.padded_nodes > PADDING_LIMIT:
+        return WALK_HOP_CHECKED_FAR if far else WALK_HOP_CHECKED
+    if shape.node_bytes > target.l2_bytes // 4:
+        return WALK_HOP_FAR if far else WALK_HOP_MIDDLE
+    return WALK_HOP if target.has_mask_registers else WALK_HOP_NARROW
+
+
+def lanes_schedule(parallel: bool = False) -> Schedule:
+    """Return the schedule that takes one row through all trees at once.
+
+    ``parallel`` shares the rows out to threads, which only large batches are worth.
+    100 trees of depth 8 take 0.15 us a row where the walk takes 0.41, 500 of 31 leaves
+    0.8 where it takes 4.
+    """
+    schedule = Schedule().parallel("batch") if parallel else Schedule()
+    return schedule.quantize("batch").vectorize("tree").represent("lanes")
+
+
+def bitsliced_schedule(rows: int = PREDICATE_BLOCK) -> Schedule:
+    """Return the schedule that evaluates predicates once for a block of rows.
+
+    100 trees of depth 8 take 0.03 to 0.07 us a row where the best walk takes 0.39
+    (histogram-trained), 0.14 where it takes 0.77 (thresholds hardly shared).
+    """
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+        .cache_predicates("b0")
+        .vectorize("b1")
+        .represent("bitsliced")
+    )
+
+
+def _shares_predicates(forest: Forest) -> bool:
+    """Whether trees are small enough to be evaluated whole, as bits."""
+    table = forest.n_predicates * PREDICATE_BLOCK // 8
+    return (
+        forest.n_predicates > 0
+        and fits_bits(forest)
+        and table <= TABLE_LIMIT
+        and refusal(forest) is None
+    )
+
+
+def tiled_schedule(rows: int = TILE_BLOCK, nodes: int = 15) -> Schedule:
+    """Return the schedule that walks deep trees as tiles of a few whole levels.
+
+    100 trees of full depth take 0.46 us a row (4000 nodes a tree) to 0.6 (10,000, ten
+    classes) where the best walk takes 2.6 and more.
+    """
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+        .quantize("b0")
+        .vectorize("b1")
+        .tile_nodes(nodes, "complete")
+        .represent("tiles")
+    )
+
+
+def value_tiled_schedule(rows: int = VALUE_BLOCK, nodes: int = 7) -> Schedule:
+    """Return the schedule that walks deep trees as tiles, by the values of rows."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+        .vectorize("b1")
+        .tile_nodes(nodes, "complete")
+        .represent("tiles")
+    )
+
+
+def tiled_row_schedule(nodes: int = 15) -> Schedule:
+    """Return the schedule that takes one row through all trees of tiles at once.
+
+    100 trees of full depth, 1.0 and 1.6 million nodes, by 8 rows: 2.5 and 3.3 us a row
+    where the walk takes 11 and 20; with nothing in cache 6.3 and 7.9 where it takes 27
+    and 36. A walk waits for a line at each hop, this for one a tile, of all trees.
+    """
+    schedule = Schedule().parallel("batch").quantize("batch").vectorize("tree")
+    return schedule.tile_nodes(nodes, "complete").represent("tiles")
+
+
+@dataclass(frozen=True, slots=True)
+class _TileFacts:
+    """How a forest would be walked as tiles."""
+
+    nodes: int  # of a tile
+    win_by_blocks: bool  # over walks
+    by_values: bool  # of rows, not by codes
+    row_cost: float  # row by row, in instructions, about
+    value_ns: float  # by blocks and by values, about
+
+    @classmethod
+    def of(cls, forest: Forest, target: Target) -> _TileFacts | None:
+        """Measure a forest; None where there are no permutes, or no tiles for it."""
+        if not target.has("avx2") or not forest.n_predicates:
+            return None
+        normal, _ = normalize_predicates.run(forest)
+        columns = column_count(normal, merge_missing=True)
+        most = int(np.diff(forest.tree_offset).max()) // 2 + 1
+        if most > MAX_LEAVES:
+            return None
+        many = forest.n_predicates > SEARCH_MANY * columns
+        searched = (SEARCH_MANY_NS if many else SEARCH_NS) * columns
+        by_codes = columns <= MAX_COLUMNS
+        saved = (WALK_NS - TILED_NS) * forest.n_trees
+        narrow = not target.has_mask_registers  # codes take four shuffles a register
+        by_values = values_refusal(normal) is None and (
+            narrow or not by_codes or saved < searched
+        )
+        if not by_codes and not by_values:
+            return None
+        depth = forest.node_depths()[forest.leaf >= 0]
+        weight = np.ones(len(depth))
+        if len(forest.cover):
+            weight = forest.cover[forest.leaf >= 0]
+        three, four = (
+            float((np.ceil(np.maximum(depth - TOP_LEVELS, 0) / k) * weight).sum())
+            for k in (3, 4)
+        )
+        n = forest.n_trees
+        tree, tile = ROW_TREE, ROW_TILE
+        if not target.has_mask_registers:
+            tree, tile = ROW_TREE_NARROW, ROW_TILE_NARROW
+        each = n / max(float(weight.sum()), 1e-300)
+        cost = ROW + ROW_COLUMN * columns + tile * four * each
+        cost += tree * ROW_TREES * -(-n // ROW_TREES)
+        return cls(
+            nodes=7 if three < MORE_TILES * four else 15,
+            win_by_blocks=by_values or saved >= searched,
+            by_values=by_values,
+            row_cost=cost if by_codes and n <= MAX_TREES else float("inf"),
+            value_ns=VALUE_TREE_NS * n + VALUE_TILE_NS * three * each,
+        )
+
+
+def _tiled(
+    forest: Forest,
+    target: Target,
+    tiles: _TileFacts,
+    row: Schedule | None,
+    walks: dict[BatchRange, Schedule],
+) -> dict[BatchRange, Schedule]:
+    """Return tiles by the block for batches, and for few rows what was chosen."""
+    size, rows = forest.n_nodes * BYTES_A_NODE, TILE_BLOCK
+    nodes = FAR_TILE if size > target.l2_bytes else tiles.nodes
+    if size > 2 * target.l2_bytes:
+        small = size <= OUTGROWN * target.l2_bytes
+        rows = TILE_BLOCK_OF_MANY if small else TILE_BLOCK_OF_MOST
+    few: dict[BatchRange, Schedule]
+    if row == tiled_row_schedule(tiles.nodes):
+        small = rows == TILE_BLOCK and target.has_mask_registers
+        first = TILE_BATCH if small else TILE_BATCH_OF_MANY
+        few = {(1, first - 1): row}
+    elif row is not None and target.has_mask_registers:
+        first = TILE_BATCH
+        few = {(1, first - 1): row}
+    else:
+        first = WALKED_BATCH
+        few = {batch: row or walks[batch] for batch in BATCH_RANGES[:2]}
+    if tiles.by_values:
+        in_lanes = row == lanes_schedule() and not target.has_mask_registers
+        if in_lanes:
+            lanes = LANES_NS * lanes_cost(forest, target)
+            in_lanes = lanes < LANES_GAIN * tiles.value_ns
+        many = lanes_schedule(parallel=True) if in_lanes else value_tiled_schedule()
+        return {**few, (first, None): many}
+    return {
+        **few,
+        (first, 2048): tiled_schedule(TILE_BLOCK, nodes),
+        (2049, None): tiled_schedule(rows, nodes),
+    }
+
+
+def walking_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedule]:
+    """Return a schedule of plain walks for every batch range."""
+    shape = ForestShape.of(forest)
+    few = _few_rows(shape)
+    fits = shape.node_bytes <= target.l2_bytes // 2
+    small = _blocked(shape, target, BLOCK)
+    many = _blocked(shape, target, BLOCK if fits else BLOCK_OF_MANY)
+    most = BLOCK if fits else BLOCK_OF_MOST
+    large = _blocked(shape, target, most, streaming=True)
+    return dict(zip(BATCH_RANGES, (few, few, small, many, large), strict=True))
+
+
+def _walk(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
+    """Leave leaf checks out where that costs little padding."""
+    if shape.max_depth and shape.padded_nodes <= PADDING_LIMIT:
+        return schedule.unroll_walk(index, shape.max_depth)
+    if shape.min_depth:
+        return schedule.peel_walk(index, shape.min_depth)
+    return schedule
+
+
+def _fetches_rows(shape: ForestShape) -> bool:
+    """Whether a row is worth fetching as a whole before it is walked."""
+    hops = shape.n_trees * shape.max_depth
+    lines = shape.row_bytes / CACHE_LINE
+    return shape.row_bytes > FETCHED_ROW and lines <= FETCHED_LINES_A_HOP * hops
+
+
+def _few_rows(shape: ForestShape) -> Schedule:
+    """One row: its trees in flight together. The sum stays in a register."""
+    in_flight = min(TREES_IN_FLIGHT, shape.n_trees)
+    schedule = Schedule()
+    if _fetches_rows(shape):
+        schedule = schedule.cache("batch")
+    if in_flight > 1:
+        schedule = schedule.interleave("tree", in_flight)
+    return _walk(schedule, "tree", shape)
+
+
+def _blocked(
+    shape: ForestShape, target: Target, rows: int, streaming: bool = False
+) -> Schedule:
+    """Blocks of rows that stay in cache while every tree passes over them."""
+    # Rows of two blocks (this and the next) may take a quarter of the second cache.
+    fit = max(1, target.l2_bytes // 8 // max(1, shape.row_bytes))
+    block = max(ROWS_IN_FLIGHT, min(rows, 1 << (fit.bit_length() - 1)))
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", block)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+        .interleave("b1", ROWS_IN_FLIGHT)
+    )
+    # Rows that do not fit a cache are fetched ahead while trees are walked.
+    if streaming and shape.row_bytes * block > target.l1_bytes:
+        schedule = schedule.cache("b0")
+    return _walk(schedule, "b1", shape)

@@ -1,0 +1,6 @@
+"""Forests as arrays, their validation and their reference evaluation."""
+
+from skforge.compiler.forest.forest import Forest, PostTransform
+
+# Files saved by earlier versions name these here.
+__all__ = ["Forest", "PostTransform"]

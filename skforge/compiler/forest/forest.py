@@ -1,0 +1,520 @@
+"""The canonical forest: NumPy arrays, shared predicates, validated at the border."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skforge.compiler.forest.validation import node_depths, validate
+from skforge.exceptions import InvalidModelError
+
+IntArray = NDArray[np.int32]
+OffsetArray = NDArray[np.int64]
+FloatArray = NDArray[np.floating[Any]]
+
+#: |x| up to LightGBM's ``kZeroThreshold``, the float 1e-35f, is zero.
+ZERO_THRESHOLD = float(np.float32(1e-35))
+
+
+class Comparison(IntEnum):
+    """How a predicate tests a value; a true test sends the row left."""
+
+    LT = 0
+    LE = 1
+    GT = 2
+    GE = 3
+    EQ = 4
+    NE = 5
+    IN = 6  # category in the predicate's set
+    NOT_IN = 7  # category not in the set; negative or too large counts as not in
+    MEMBER = 8  # as IN, but a number with a fraction is in no set (ONNX)
+
+
+class Missing(IntEnum):
+    """Which values a predicate takes for missing (they go by ``missing_left``)."""
+
+    NAN = 0  # NaN is missing
+    NEVER = 1  # nothing is: NaN is compared as 0.0 (LightGBM's missing type none)
+    ZERO = 2  # NaN and |x| <= ZERO_THRESHOLD are (LightGBM's zero_as_missing)
+
+
+@dataclass(frozen=True, slots=True)
+class PostTransform:
+    """The function from raw scores to the source's ``predict`` / ``predict_proba``.
+
+    ``kind`` is one of ``identity, sigmoid, softmax, exp, hinge, ...``; ``parameter``
+    is a constant of the function (such as LightGBM's sigmoid slope). Raw scores are
+    divided by ``divisor`` first: LightGBM's averages have sums for raw scores.
+    ``offsets`` are added before the function, one for each output, by sources whose
+    base values come after the sum and the division (ONNX); NaN there marks an output
+    that no leaf gives a score. ``cutoff`` is the score that parts the outliers of an
+    isolation forest from its inliers.
+    """
+
+    kind: str = "identity"
+    parameter: float = 1.0
+    divisor: int = 1
+    offsets: tuple[float, ...] = ()
+    cutoff: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forest:
+    """A fitted ensemble of binary decision trees as read-only arrays.
+
+    Row ``i`` of every node array describes node ``i``; the nodes of tree ``t`` are
+    ``tree_offset[t] .. tree_offset[t + 1]`` and its root is the first of them. A node
+    is either inner (``predicate``, ``left``, ``right`` >= 0, ``leaf`` == -1) or a leaf
+    (``leaf`` >= 0, the others -1). Predicate ``p`` is true for a row that goes left.
+
+    Rows are cast to ``input_dtype`` and compared with thresholds of that dtype:
+    frontends round source thresholds with ``round_thresholds``, which is exact.
+
+    Parameters
+    ----------
+    tree_offset : ndarray of int64, shape (n_trees + 1,)
+        Where the nodes of each tree begin.
+    tree_output : ndarray of int32, shape (n_trees,)
+        The output that a leaf's one value is added to; -1 if leaves have a value for
+        each output.
+    predicate, left, right : ndarray of int32, shape (n_nodes,)
+        Of inner nodes: the predicate, and the numbers of the children among all nodes.
+    leaf : ndarray of int32, shape (n_nodes,)
+        Of leaves: the row of ``leaf_value``.
+    source_node : ndarray of int32, shape (n_nodes,)
+        The source's own number of the node, which ``apply`` returns.
+    cover : ndarray of float64, shape (n_nodes,) or (0,)
+        The weight of the training rows that passed the node; empty where not known.
+    leaf_value : ndarray, shape (n_leaves, 1) or (n_leaves, n_outputs)
+        In the dtype of the sums.
+    feature : ndarray of int32, shape (n_predicates,)
+        The column that each distinct predicate tests.
+    comparison : ndarray of uint8, shape (n_predicates,)
+        How: a ``Comparison``.
+    threshold : ndarray, shape (n_predicates,)
+        In ``input_dtype``; 0 for tests of categories.
+    missing : ndarray of uint8, shape (n_predicates,)
+        What is a missing value: a ``Missing``.
+    missing_left : ndarray of bool, shape (n_predicates,)
+        Whether a missing value goes left.
+    category_offset : ndarray of int64, shape (n_predicates + 1,)
+        Where the words of each predicate's set of categories begin.
+    category_words : ndarray of uint32
+        Bit ``c % 32`` of a set's word ``c // 32`` is category ``c``.
+    n_features : int
+        Columns of a row.
+    base : ndarray, shape (n_outputs,)
+        Where sums start, in their dtype.
+    divisor : int, default=1
+        What sums are divided by: averages have the number of trees.
+    transform : PostTransform
+        From raw scores to what the source's ``predict`` returns.
+    task : str, default="regression"
+        Or binary, multiclass, multilabel, ranking, outlier.
+    source : str
+        The library: xgboost, lightgbm, sklearn, onnx.
+    missing_value : float, default=nan
+        The rows' own marker of a missing value.
+    feature_names : tuple of str or None
+        As the source has them.
+    output_sizes : tuple of int
+        Outputs of each target; empty if there is one target.
+    category_names : tuple of tuple of (str or int)
+        The names of each feature's categories, in the order of their numbers; empty
+        where a feature has none, and as a whole where the source keeps none.
+    truncate_categories : bool, default=False
+        Whether a category is cut toward zero, as by C's cast to int: -0.9 is category
+        0 then. Otherwise every negative value is in no set.
+    class_labels : tuple of (str or int)
+        Labels that a classifier's model holds (ONNX); empty means 0, 1 and so on.
+    aggregate : {"sum", "min", "max"}, default="sum"
+        How one score is made of a row's leaves (ONNX has all three). Of "min" and
+        "max", a leaf value that is infinite (+inf for "min", -inf for "max") is none,
+        and an output that got none is 0.
+    wider_rows : bool, default=False
+        Whether rows may have more columns than ``n_features``, which nobody reads: an
+        ONNX graph need not declare a width.
+    """
+
+    # trees
+    tree_offset: OffsetArray
+    tree_output: IntArray
+    # nodes
+    predicate: IntArray
+    left: IntArray
+    right: IntArray
+    leaf: IntArray
+    source_node: IntArray
+    cover: NDArray[np.float64]
+    # leaves
+    leaf_value: FloatArray
+    # distinct predicates
+    feature: IntArray
+    comparison: NDArray[np.uint8]
+    threshold: FloatArray
+    missing: NDArray[np.uint8]
+    missing_left: NDArray[np.bool_]
+    category_offset: OffsetArray
+    category_words: NDArray[np.uint32]
+    # the whole
+    n_features: int
+    base: FloatArray
+    divisor: int = 1
+    transform: PostTransform = PostTransform()
+    task: str = "regression"
+    source: str = "unknown"
+    missing_value: float = float("nan")
+    feature_names: tuple[str, ...] | None = None
+    output_sizes: tuple[int, ...] = ()
+    category_names: tuple[tuple[str | int, ...], ...] = ()
+    truncate_categories: bool = False
+    class_labels: tuple[str | int, ...] = ()
+    aggregate: str = "sum"
+    wider_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays: contiguous, of the declared dtype, read-only."""
+        for name, (dtype, ndim) in _LAYOUT.items():
+            array = _frozen(name, getattr(self, name), dtype, ndim)
+            object.__setattr__(self, name, array)
+        base = _frozen("base", self.base.astype(self.accumulator_dtype), None, 1)
+        object.__setattr__(self, "base", base)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild through the constructor: copies and pickles stay read-only."""
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
+
+    def __repr__(self) -> str:
+        """Return one line: the source and the sizes."""
+        shallow, deep = self.leaf_depths()
+        depth = f"{shallow.min()}..{deep.max()}" if self.n_trees else "none"
+        return (
+            f"<Forest {self.source} {self.task}: {self.n_trees} trees, "
+            f"{self.n_nodes} nodes, {self.n_predicates} distinct predicates, "
+            f"depth {depth}, {self.n_features} features, {self.n_outputs} outputs, "
+            f"{self.input_dtype} rows, {self.accumulator_dtype} sums>"
+        )
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.tree_output)
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes of all trees, leaves included."""
+        return len(self.left)
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of rows of ``leaf_value``."""
+        return len(self.leaf_value)
+
+    @property
+    def n_predicates(self) -> int:
+        """Number of distinct predicates."""
+        return len(self.feature)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of raw scores per row."""
+        return len(self.base)
+
+    @property
+    def vector_leaves(self) -> bool:
+        """Whether a leaf adds to every output (``tree_output`` is then -1)."""
+        return bool(self.leaf_value.shape[1] > 1)
+
+    @property
+    def input_dtype(self) -> np.dtype[Any]:
+        """Type rows are cast to before any comparison: that of the thresholds."""
+        return self.threshold.dtype
+
+    @property
+    def accumulator_dtype(self) -> np.dtype[Any]:
+        """Type in which leaf values are summed."""
+        return self.leaf_value.dtype
+
+    def node_depths(self) -> IntArray:
+        """Return the depth of every node; roots have depth 0."""
+        return node_depths(self.left, self.right, self.tree_offset[:-1])
+
+    def leaf_depths(self) -> tuple[IntArray, IntArray]:
+        """Return the depth of the shallowest and the deepest leaf of every tree."""
+        leaves = np.flatnonzero(self.leaf >= 0)
+        depth = self.node_depths()[leaves]
+        first = np.searchsorted(leaves, self.tree_offset[:-1])
+        if not len(first):
+            return np.zeros(0, np.int32), np.zeros(0, np.int32)
+        return np.minimum.reduceat(depth, first), np.maximum.reduceat(depth, first)
+
+    def tree_depths(self) -> IntArray:
+        """Return the depth of the deepest leaf of every tree."""
+        return self.leaf_depths()[1]
+
+    def validate(self) -> Forest:
+        """Return self after proving that the arrays describe proper trees.
+
+        Raises
+        ------
+        InvalidModelError
+            Naming the array, the index and the tree of the first fault found.
+        """
+        validate(self)
+        return self
+
+    def content_hash(self) -> str:
+        """Return a hex digest of every field: equal forests, equal digests."""
+        digest = hashlib.sha256()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
+                digest.update(value.data)
+            else:
+                digest.update(f"{field.name}={value!r};".encode())
+        return digest.hexdigest()
+
+    def subset(self, trees: ArrayLike | slice) -> Forest:
+        """Return a forest of some of the trees, in the order given.
+
+        Parameters
+        ----------
+        trees : slice or array of int
+            Tree numbers. ``base`` and ``divisor`` stay as they are.
+
+        Returns
+        -------
+        Forest
+            With only the predicates and leaves that are left in use.
+        """
+        chosen = np.arange(self.n_trees)[
+            trees if isinstance(trees, slice) else np.asarray(trees, dtype=np.int64)
+        ]
+        sizes = np.diff(self.tree_offset)[chosen]
+        offset = np.concatenate(([0], np.cumsum(sizes)))
+        old_start = np.repeat(self.tree_offset[:-1][chosen], sizes)
+        new_start = np.repeat(offset[:-1], sizes)
+        nodes = np.arange(offset[-1]) - new_start + old_start
+        shift = new_start - old_start
+        predicate, used = _renumber(self.predicate[nodes], self.n_predicates)
+        leaf, used_leaves = _renumber(self.leaf[nodes], self.n_leaves)
+        words = np.diff(self.category_offset)[used]
+        starts = np.repeat(self.category_offset[:-1][used], words)
+        ends = np.concatenate(([0], np.cumsum(words)))
+        at = np.arange(ends[-1]) - np.repeat(ends[:-1], words) + starts
+        return replace(
+            self,
+            tree_offset=offset,
+            tree_output=self.tree_output[chosen],
+            predicate=predicate,
+            left=np.where(self.left[nodes] < 0, -1, self.left[nodes] + shift),
+            right=np.where(self.right[nodes] < 0, -1, self.right[nodes] + shift),
+            leaf=leaf,
+            source_node=self.source_node[nodes],
+            cover=self.cover[nodes] if len(self.cover) else self.cover,
+            leaf_value=self.leaf_value[used_leaves],
+            feature=self.feature[used],
+            comparison=self.comparison[used],
+            threshold=self.threshold[used],
+            missing=self.missing[used],
+            missing_left=self.missing_left[used],
+            category_offset=ends,
+            category_words=self.category_words[at],
+        )
+
+
+# dtype (None: float32 or float64, as given) and dimensions of every array field
+_LAYOUT: dict[str, tuple[Any, int]] = {
+    "tree_offset": (np.int64, 1),
+    "tree_output": (np.int32, 1),
+    "predicate": (np.int32, 1),
+    "left": (np.int32, 1),
+    "right": (np.int32, 1),
+    "leaf": (np.int32, 1),
+    "source_node": (np.int32, 1),
+    "cover": (np.float64, 1),
+    "leaf_value": (None, 2),
+    "feature": (np.int32, 1),
+    "comparison": (np.uint8, 1),
+    "threshold": (None, 1),
+    "missing": (np.uint8, 1),
+    "missing_left": (np.bool_, 1),
+    "category_offset": (np.int64, 1),
+    "category_words": (np.uint32, 1),
+    "base": (None, 1),
+}
+
+
+def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
+    """Return a read-only contiguous array, never freezing the caller's own."""
+    array = np.asarray(value)
+    if array.ndim != ndim:
+        raise InvalidModelError(
+            f"{name} has {array.ndim} dimensions where {ndim} were expected."
+        )
+    wanted = np.dtype(array.dtype.newbyteorder("=") if dtype is None else dtype)
+    allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[
+        "f" if dtype is None else wanted.kind
+    ]
+    if wanted.char not in "fdilqIB?" or array.dtype.kind not in allowed:
+        raise InvalidModelError(
+            f"{name} has dtype {array.dtype} where "
+            f"{'float32 or float64' if dtype is None else wanted} was expected."
+        )
+    if dtype is None and wanted.kind != "f":
+        raise InvalidModelError(
+            f"{name} has dtype {array.dtype} where float32 or float64 was expected."
+        )
+    if wanted.kind in "iu" and array.dtype != wanted and array.size:
+        info = np.iinfo(wanted)
+        if array.min() < info.min or array.max() > info.max:
+            raise InvalidModelError(
+                f"{name} holds values from {array.min()} to {array.max()}, "
+                f"which do not fit {wanted}."
+            )
+    frozen: NDArray[Any] = np.ascontiguousarray(array, dtype=wanted).view()
+    frozen.flags.writeable = False
+    return frozen
+
+
+def _renumber(values: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """Return values numbered by rank among those in use, and those in use."""
+    mark = np.zeros(size + 1, dtype=np.bool_)
+    mark[values] = True  # -1 marks the last place, which is not a value
+    rank = np.cumsum(mark, dtype=np.int32) - 1
+    rank[-1] = -1
+    return rank[values].astype(np.int32), np.flatnonzero(mark[:-1]).astype(np.int32)
+
+
+def round_thresholds(
+    thresholds: ArrayLike, comparison: ArrayLike, dtype: Any
+) -> FloatArray:
+    """Round float64 thresholds to rows' dtype so that no test changes.
+
+    A float32 ``x <= t`` is ``x <= r`` for ``r`` the largest float32 not above ``t``;
+    ``x < t`` is ``x < r`` for the smallest float32 not below ``t``.
+
+    Parameters
+    ----------
+    thresholds : array of float64
+        As the source compares them, with the row's value widened to float64.
+    comparison : Comparison or array of Comparison
+        One for all or one for each.
+    dtype : dtype
+        Rows' type, float32 or float64.
+
+    Returns
+    -------
+    ndarray
+        In ``dtype``; -0.0 becomes 0.0, which compares the same.
+
+    Examples
+    --------
+    >>> round_thresholds([0.1, 1e300, -1e-50], Comparison.LE, "float32").tolist()
+    [0.09999999403953552, 3.4028234663852886e+38, -1.401298464324817e-45]
+    >>> round_thresholds([0.1, 1e300, -1e-50], Comparison.LT, "float32").tolist()
+    [0.10000000149011612, inf, 0.0]
+    """
+    exact = np.asarray(thresholds, dtype=np.float64)
+    tests = np.broadcast_to(np.asarray(comparison), exact.shape)
+    with np.errstate(over="ignore"):
+        near = exact.astype(dtype)
+    down = (tests == Comparison.LE) | (tests == Comparison.GT)
+    up = (tests == Comparison.LT) | (tests == Comparison.GE)
+    equal = (tests == Comparison.EQ) | (tests == Comparison.NE)
+    if (equal & (near != exact)).any():
+        at = int((equal & (near != exact)).argmax())
+        raise ValueError(
+            f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality and "
+            f"is no {np.dtype(dtype)} number, so it cannot be rounded."
+        )
+    low, high = np.array([-np.inf, np.inf], dtype=near.dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        near = np.where(down & (near > exact), np.nextafter(near, low), near)
+        near = np.where(up & (near < exact), np.nextafter(near, high), near)
+    rounded: FloatArray = near + near.dtype.type(0)
+    return rounded
+
+
+def deduplicate_predicates(
+    feature: ArrayLike,
+    comparison: ArrayLike,
+    threshold: FloatArray,
+    missing: ArrayLike,
+    missing_left: ArrayLike,
+    categories: dict[int, NDArray[np.uint32]] | None = None,
+) -> tuple[dict[str, NDArray[Any]], IntArray]:
+    """Return the distinct predicates of a list of tests, and each test's number.
+
+    Parameters
+    ----------
+    feature, comparison, threshold, missing, missing_left : arrays, one per test
+        As the fields of :class:`Forest`; all but ``threshold`` may be one value
+        for all tests. ``threshold`` sets the input dtype.
+    categories : dict, optional
+        Category bits, as uint32 words, of the tests that have a set, by test number.
+
+    Returns
+    -------
+    fields : dict of str to ndarray
+        ``feature .. category_words`` for :class:`Forest`, sorted by feature, then
+        comparison, then threshold.
+    index : ndarray of int32
+        Number of the predicate of each test.
+    """
+    shape = threshold.shape
+    value = threshold + threshold.dtype.type(0)  # -0.0 and 0.0 are one threshold
+    columns = [
+        np.broadcast_to(np.asarray(c), shape).astype(np.int64)
+        for c in (feature, comparison, missing, missing_left)
+    ]
+    sets, set_of = _distinct_sets(shape[0], categories or {})
+    if set_of.any():
+        value = np.where(set_of > 0, value.dtype.type(0), value)
+    # one sortable integer: flags take 6 bits, so any 32-bit feature fits
+    code = ((columns[0] * 8 + columns[1]) * 4 + columns[2]) * 2 + columns[3]
+    keys = (set_of, value, code) if len(sets) > 1 else (value, code)
+    order = np.lexsort(keys)
+    new = np.zeros(shape, dtype=np.bool_)
+    new[:1] = True
+    for key in keys:
+        ranked = key[order]
+        new[1:] |= ranked[1:] != ranked[:-1]
+    index = np.empty(shape, dtype=np.int32)
+    index[order] = np.cumsum(new) - 1
+    pick = order[new]
+    words = [sets[i] for i in set_of[pick]] if len(sets) > 1 else []
+    sizes = [len(w) for w in words] if words else np.zeros(len(pick), np.int64)
+    fields_ = {
+        "feature": columns[0][pick],
+        "comparison": columns[1][pick],
+        "threshold": value[pick],
+        "missing": columns[2][pick],
+        "missing_left": columns[3][pick] != 0,
+        "category_offset": np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        "category_words": np.concatenate([np.zeros(0, np.uint32), *words]),
+    }
+    return fields_, index
+
+
+def _distinct_sets(
+    n_tests: int, categories: dict[int, NDArray[np.uint32]]
+) -> tuple[list[NDArray[np.uint32]], NDArray[np.int64]]:
+    """Give distinct category sets the numbers 1, 2, ..; tests without a set get 0."""
+    sets: list[NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
+    known: dict[bytes, int] = {}
+    set_of = np.zeros(n_tests, dtype=np.int64)
+    for test, words in categories.items():
+        used = np.flatnonzero(words)
+        trimmed = words[: used[-1] + 1 if len(used) else 0].astype(np.uint32)
+        number = known.setdefault(trimmed.tobytes(), len(sets))
+        if number == len(sets):
+            sets.append(trimmed)
+        set_of[test] = number
+    return sets, set_of

@@ -1,0 +1,72 @@
+"""Scores that are no sums: the least or the greatest of a row's leaves (ONNX).
+
+Kernels add. For these forests they find leaves, and NumPy makes the scores of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.validation import ABSENT
+
+
+def leaf_finder(forest: Forest) -> Forest:
+    """Return a forest of sums with the same trees, whose leaf numbers are rows.
+
+    Parameters
+    ----------
+    forest : Forest
+        Any.
+
+    Returns
+    -------
+    Forest
+        Of each leaf it has the row of ``leaf_value`` for ``source_node``.
+    """
+    if forest.aggregate == "sum":
+        return forest
+    values = forest.leaf_value
+    return replace(
+        forest,
+        aggregate="sum",
+        source_node=forest.leaf,
+        leaf_value=np.where(np.isfinite(values), values, 0).astype(values.dtype),
+    )
+
+
+def numbers_of_leaves(forest: Forest) -> NDArray[np.int32]:
+    """Return the source's number of each row of ``leaf_value``."""
+    numbers = np.full(forest.n_leaves, -1, np.int32)
+    inner = forest.leaf < 0
+    numbers[forest.leaf[~inner]] = forest.source_node[~inner]
+    return numbers
+
+
+def scores_of_leaves(forest: Forest, leaves: NDArray[Any]) -> NDArray[Any]:
+    """Return the least or the greatest leaf value of each row and output.
+
+    Parameters
+    ----------
+    forest : Forest
+        Its ``aggregate`` is "min" or "max".
+    leaves : ndarray of int, shape (n, n_trees)
+        Rows of ``leaf_value``.
+
+    Returns
+    -------
+    ndarray of shape (n, n_outputs)
+        0 where no leaf has a value; zeros are positive, as sums that start from 0 are.
+    """
+    absent = ABSENT[forest.aggregate]
+    better = np.minimum if forest.aggregate == "min" else np.maximum
+    scores = np.full((len(leaves), forest.n_outputs), absent, forest.leaf_value.dtype)
+    for tree, output in enumerate(forest.tree_output):
+        part = scores if output < 0 else scores[:, output : output + 1]
+        better(part, forest.leaf_value[leaves[:, tree]], out=part)
+    scores[(scores == absent) | (scores == 0)] = 0
+    return scores

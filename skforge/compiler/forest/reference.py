@@ -1,0 +1,266 @@
+"""The oracle: a forest evaluated in plain NumPy, exactly as its source would.
+
+Nothing here is fast; every compiled kernel is compared with it bit by bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
+from skforge.compiler.forest.leaves import scores_of_leaves
+from skforge.compiler.forest.rows import read_columns
+from skforge.exceptions import InvalidInputError
+
+_CELLS = 1 << 20  # row-tree pairs walked at a time, which bounds memory
+
+
+def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
+    """Return the leaf each row ends in, per tree.
+
+    Parameters
+    ----------
+    forest : Forest
+        A validated forest.
+    X : array of shape (n, n_features)
+        Rows; cast to ``forest.input_dtype``.
+
+    Returns
+    -------
+    ndarray of int32, shape (n, n_trees)
+        Node numbers; index ``source_node`` with them for the source's own numbering.
+    """
+    rows = _cast_rows(forest, X)
+    leaves = np.empty((len(rows), forest.n_trees), dtype=np.int32)
+    step = max(1, _CELLS // max(1, forest.n_trees))
+    for start in range(0, len(rows), step):
+        leaves[start : start + step] = _walk(forest, rows[start : start + step])
+    return leaves
+
+
+def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
+    """Return the raw scores (margins, averages) of each row.
+
+    Sums start from ``base`` and add one tree at a time, in tree order and in the
+    accumulator's dtype; averages divide once at the end. Forests of another
+    ``aggregate`` take the least or the greatest value.
+
+    Parameters
+    ----------
+    forest : Forest
+        A validated forest.
+    X : array of shape (n, n_features)
+        Rows; cast to ``forest.input_dtype``.
+
+    Returns
+    -------
+    ndarray, shape (n, n_outputs)
+        In the accumulator's dtype.
+    """
+    leaf = forest.leaf[reference_leaves(forest, X)]
+    if forest.aggregate != "sum":
+        return scores_of_leaves(forest, leaf)
+    total = np.tile(forest.base, (len(leaf), 1))
+    for tree, output in enumerate(forest.tree_output):
+        values = forest.leaf_value[leaf[:, tree]]
+        if output < 0:
+            total += values
+        else:
+            total[:, output] += values[:, 0]
+    if forest.divisor != 1:
+        total /= total.dtype.type(forest.divisor)
+    return total
+
+
+def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
+    """Return how far sums in any order (``reduction="fast"``) may be off, by row.
+
+    Parameters
+    ----------
+    forest : Forest
+        A validated forest.
+    leaves : ndarray of shape (n, n_trees)
+        The leaf each row ends in, as :func:`reference_leaves` returns it.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+    """
+    if forest.aggregate != "sum":
+        return np.zeros(len(leaves))
+    leaf = forest.leaf[leaves]
+    size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
+    size += np.abs(forest.base).max(initial=0.0)
+    return np.asarray(forest.n_trees * 2.0**-23 * size / forest.divisor)
+
+
+def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
+    """Return rows in the input dtype with the source's missing marker as NaN."""
+    with np.errstate(over="ignore"):
+        rows: NDArray[Any] = np.array(X, dtype=forest.input_dtype)
+        marker = forest.input_dtype.type(forest.missing_value)
+    rows = read_columns(forest, rows)
+    if rows.ndim != 2 or rows.shape[1] != forest.n_features:
+        raise InvalidInputError(
+            f"X has the shape {rows.shape}; the model takes (n, {forest.n_features})."
+        )
+    if not np.isnan(marker):
+        rows[rows == marker] = np.nan
+    return rows
+
+
+def _walk(forest: Forest, rows: NDArray[Any]) -> NDArray[np.int32]:
+    at = np.tile(forest.tree_offset[:-1].astype(np.int32), (len(rows), 1))
+    row, tree = np.nonzero(forest.left[at] >= 0)
+    while len(row):
+        node = at[row, tree]
+        predicate = forest.predicate[node]
+        value = rows[row, forest.feature[predicate]]
+        goes_left = evaluate_predicates(forest, predicate, value)
+        node = np.where(goes_left, forest.left[node], forest.right[node])
+        at[row, tree] = node
+        going = forest.left[node] >= 0
+        row, tree = row[going], tree[going]
+    return at
+
+
+def evaluate_predicates(
+    forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Tell for each pair of a predicate and a value whether the row goes left.
+
+    Parameters
+    ----------
+    forest : Forest
+        Holds the predicates.
+    predicate : ndarray of int
+        Predicate numbers.
+    value : ndarray in ``forest.input_dtype``
+        The value of that predicate's feature; NaN for the source's missing marker.
+
+    Returns
+    -------
+    ndarray of bool
+    """
+    kind = forest.missing[predicate]
+    is_nan = np.isnan(value)
+    is_missing = is_nan & (kind != Missing.NEVER)
+    is_missing |= (kind == Missing.ZERO) & (np.abs(value) <= ZERO_THRESHOLD)
+    value = np.where(is_nan, value.dtype.type(0), value)
+    test = forest.comparison[predicate]
+    threshold = forest.threshold[predicate]
+    result = np.zeros(len(value), dtype=np.bool_)
+    for comparison, compare in (
+        (Comparison.LT, np.less),
+        (Comparison.LE, np.less_equal),
+        (Comparison.GT, np.greater),
+        (Comparison.GE, np.greater_equal),
+        (Comparison.EQ, np.equal),
+        (Comparison.NE, np.not_equal),
+    ):
+        at = test == comparison
+        result[at] = compare(value[at], threshold[at])
+    for comparison in (Comparison.IN, Comparison.NOT_IN):
+        at = test == comparison
+        inside = _in_set(forest, predicate[at], value[at])
+        result[at] = inside == (comparison == Comparison.IN)
+    at = test == Comparison.MEMBER
+    whole = value[at] == np.trunc(value[at])
+    result[at] = _in_set(forest, predicate[at], value[at]) & whole
+    return np.where(is_missing, forest.missing_left[predicate], result)
+
+
+def _in_set(
+    forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Tell whether each value, cut to an integer, is in its predicate's set."""
+    start = forest.category_offset[predicate]
+    bits = (forest.category_offset[predicate + 1] - start) * 32
+    above = value > -1 if forest.truncate_categories else value >= 0
+    inside = above & (value < bits) & (bits > 0)
+    category = np.where(inside, value, 0).astype(np.int64)
+    word = (
+        forest.category_words[np.where(inside, start + category // 32, 0)]
+        if len(forest.category_words)
+        else np.zeros(len(value), np.uint32)
+    )
+    bit = (word >> (category % 32).astype(np.uint32)) & np.uint32(1)
+    result: NDArray[np.bool_] = inside & (bit != 0)
+    return result
+
+
+def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> NDArray[Any]:
+    """Draw rows that exercise a forest's own thresholds and categories.
+
+    Each feature is uniform within a gap between its sorted thresholds, drawn at
+    random; a tenth of the values are a threshold or its next or previous number.
+
+    Parameters
+    ----------
+    forest : Forest
+        Whose thresholds to use.
+    n : int
+        Number of rows.
+    seed : int
+        Seed of the generator.
+    missing : float, default=0.0
+        Share of values that are missing (the source's marker, or NaN).
+
+    Returns
+    -------
+    ndarray, shape (n, n_features), in ``forest.input_dtype``
+    """
+    random = np.random.default_rng(seed)
+    dtype = forest.input_dtype
+    rows = random.standard_normal((n, forest.n_features)).astype(dtype)
+    in_sets = forest.comparison >= Comparison.IN
+    order = np.argsort(forest.feature, kind="stable")
+    ends = np.searchsorted(forest.feature[order], np.arange(forest.n_features + 1))
+    for feature in np.unique(forest.feature):
+        tests = order[ends[feature] : ends[feature + 1]]
+        sets = tests[in_sets[tests]]
+        if len(sets):
+            rows[:, feature] = _draw_categories(forest, sets, n, random)
+            continue
+        rows[:, feature] = _draw_around(forest.threshold[tests], n, random)
+    rows[random.random(rows.shape) < missing] = forest.missing_value
+    return rows
+
+
+def _draw_around(
+    thresholds: NDArray[Any], n: int, random: np.random.Generator
+) -> NDArray[Any]:
+    cuts = np.unique(thresholds[np.isfinite(thresholds)])
+    if not len(cuts):
+        return random.standard_normal(n).astype(thresholds.dtype)
+    exact = cuts.astype(np.float64)
+    margin = max(1e-3 * abs(exact[0]), (exact[-1] - exact[0]) / 4, 1e-30)
+    edges = np.concatenate(([exact[0] - margin], exact, [exact[-1] + margin]))
+    gap = random.integers(0, len(edges) - 1, n)
+    drawn = edges[gap] + random.random(n) * (edges[gap + 1] - edges[gap])
+    info = np.finfo(cuts.dtype)
+    values: NDArray[Any] = np.clip(drawn, info.min, info.max).astype(cuts.dtype)
+    on = np.flatnonzero(random.random(n) < 0.1)
+    tie = cuts[random.integers(0, len(cuts), len(on))]
+    toward = np.array([-np.inf, 0, np.inf], cuts.dtype)[random.integers(0, 3, len(on))]
+    with np.errstate(over="ignore", under="ignore"):
+        near = np.nextafter(tie, toward)
+    values[on] = np.where((toward == 0) | ~np.isfinite(near), tie, near)
+    return values
+
+
+def _draw_categories(
+    forest: Forest, sets: NDArray[Any], n: int, random: np.random.Generator
+) -> NDArray[Any]:
+    words = int(np.max(np.diff(forest.category_offset)[sets]))
+    highest = words * 32 + 3
+    values: NDArray[Any] = random.integers(0, highest, n).astype(forest.input_dtype)
+    odd = random.random(n)
+    values[odd < 0.05] += forest.input_dtype.type(0.5)  # cut to the category below
+    values[odd < 0.02] = -1
+    values[odd < 0.015] = -0.5  # negative, or category 0 where numbers are cut
+    values[odd < 0.01] = 1 << 24
+    return values

@@ -1,0 +1,141 @@
+"""Rows as the kernels take them: two-dimensional, one dtype, features contiguous."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import isnan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.frames import (
+    FrameColumns,
+    column_names,
+    is_pandas,
+    is_table,
+)
+from skforge.compiler.forest.mistakes import (
+    kind_mistake,
+    no_array,
+    numbers,
+    shape_mistake,
+)
+from skforge.exceptions import InvalidInputError
+
+
+def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
+    """Return ``X`` as an array the kernels can read, copied only if it has to be.
+
+    Parameters
+    ----------
+    forest : Forest
+        Says how many columns and which dtype; rows are cast to it as its source does.
+    X : array-like of shape (n_rows, n_features)
+        Numbers or booleans; a frame of pandas or polars or a table of pyarrow, too,
+        whose names of columns and categories must be the model's where it has any.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_features)
+        In ``forest.input_dtype``, each row contiguous.
+
+    Raises
+    ------
+    InvalidInputError
+        If the shape or the kind of values does not fit.
+    """
+    if (
+        type(X) is np.ndarray
+        and X.dtype == forest.threshold.dtype
+        and X.ndim == 2
+        and X.shape[1] == forest.n_features
+        and X.flags.c_contiguous
+        and X.flags.aligned
+        and isnan(forest.missing_value)
+    ):
+        return X  # nothing to do; the rest costs more than walking one row
+    if isinstance(X, np.ndarray):
+        rows = X
+    elif is_pandas(X) or is_table(X):
+        rows = _of_frame(forest, X)
+    else:
+        rows = _as_array(X, forest.n_features)
+    rows = read_columns(forest, rows)
+    why = shape_mistake(rows.shape, forest.n_features)
+    if why is not None:
+        raise InvalidInputError(why)
+    kind = rows.dtype
+    if kind.kind not in "fiub":
+        rows = numbers(rows, X)
+    with np.errstate(over="ignore"):
+        # LightGBM knows two kinds of numbers: all else loses what float32 cannot hold.
+        if forest.source == "lightgbm" and kind not in (np.float32, np.float64):
+            rows = np.asarray(rows, np.float32)
+        rows = np.asarray(rows, forest.input_dtype)
+    width = rows.dtype.itemsize
+    if rows.strides[1] != width or rows.strides[0] % width or not rows.flags.aligned:
+        rows = np.ascontiguousarray(rows)
+    if not isnan(forest.missing_value):
+        marker = rows.dtype.type(forest.missing_value)
+        rows = np.where(rows == marker, rows.dtype.type(np.nan), rows)
+    return rows
+
+
+def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
+    """Return a frame's numbers after a look at its names, as the source has it."""
+    given = column_names(X)
+    if len(given) != forest.n_features and not forest.wider_rows:
+        raise InvalidInputError(
+            f"the forest was trained on {forest.n_features} features, but the rows "
+            f"have {len(given)} columns."
+        )
+    names = forest.feature_names
+    if names is not None and given != list(names) and _names_count(forest, X):
+        raise InvalidInputError(
+            f"the columns are {given}, but the model was trained on {list(names)}; "
+            "pass X[names] with the columns in that order."
+        )
+    if forest.source not in ("xgboost", "lightgbm") and not any(forest.category_names):
+        return _as_array(X, forest.n_features)  # categories are what they are called
+    columns = _columns(forest.category_names)
+    unseen = None if forest.source == "xgboost" else np.nan
+    return columns.numbers(X, forest.input_dtype, unseen=unseen)
+
+
+def _names_count(forest: Forest, X: Any) -> bool:
+    """Tell whether the source asks for the names that a frame has."""
+    if forest.source == "sklearn":  # not if there are any that are no text
+        labels = X.columns if is_pandas(X) else column_names(X)
+        return all(isinstance(name, str) for name in labels)
+    return forest.source == "xgboost"
+
+
+@lru_cache(8)
+def _columns(category_names: tuple[tuple[str | int, ...], ...]) -> FrameColumns:
+    return FrameColumns(category_names)
+
+
+def read_columns(forest: Forest, rows: Any) -> Any:
+    """Return the columns that a forest has, of rows that may have more of them."""
+    width = forest.n_features
+    wide = forest.wider_rows and rows.ndim == 2 and rows.shape[1] > width
+    return rows[:, :width] if wide else rows
+
+
+def _as_array(X: Any, n_features: int) -> NDArray[Any]:
+    if hasattr(X, "tocsr"):
+        raise InvalidInputError(
+            "rows are a sparse matrix, whose absent entries mean 0 to some models and "
+            "missing to others; pass X.toarray(), with NaN where values are missing."
+        )
+    if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
+        raise InvalidInputError("rows are a lazy frame; pass X.collect().")
+    why = kind_mistake(X, n_features)
+    if why is not None:
+        raise InvalidInputError(why)
+    try:
+        return np.asarray(X)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(no_array(X, error)) from error

@@ -1,0 +1,301 @@
+"""Proof that a forest's arrays describe trees, made before anything walks them.
+
+Everything below the border (interpreters, tilings, native code) follows child
+indices without checks, so a damaged or hostile model has to stop here. Each check
+is one vectorised pass; the first offender is named by array, index and tree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.exceptions import InvalidModelError
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest.forest import Forest
+
+#: Output functions for one raw score only, and for several only.
+_OF_ONE = ("gb_logistic", "gb_exponential", "hist_logistic", "hist_exp", "path_length")
+_OF_SEVERAL = ("gb_softmax", "hist_softmax")
+
+#: By ``aggregate``: the value of a leaf that says nothing about an output.
+ABSENT = {"min": np.inf, "max": -np.inf}
+
+_LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
+
+
+def node_depths(
+    left: NDArray[np.int32], right: NDArray[np.int32], roots: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Return each node's distance from its root, -1 where no root leads.
+
+    Parameters
+    ----------
+    left, right : ndarray of int32
+        Children of each node, -1 at leaves. Every node must have at most one parent
+        and roots none; then the sweep ends even if the arrays hold a cycle.
+    roots : ndarray
+        Node numbers of the roots.
+
+    Returns
+    -------
+    ndarray of int32, shape (n_nodes,)
+    """
+    depth = np.full(len(left), -1, dtype=np.int32)
+    level = 0
+    front = roots
+    while front.size and level < _LEVELS_BY_SWEEP:
+        depth[front] = level
+        front = np.concatenate((left[front], right[front]))
+        front = front[front >= 0]
+        level += 1
+    return depth if not front.size else _depths_by_doubling(left, right, roots)
+
+
+def _depths_by_doubling(
+    left: NDArray[np.int32], right: NDArray[np.int32], roots: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Depths in log2(depth) passes: every node jumps twice as far up each time."""
+    n = len(left)
+    above = np.arange(n + 1, dtype=np.int64)  # n is the place above every root
+    above[roots] = n
+    for child in (left, right):
+        inner = np.flatnonzero(child >= 0)
+        above[child[inner]] = inner
+    depth = (above != np.arange(n + 1)).astype(np.int64)
+    for _ in range(int(n).bit_length() + 1):
+        depth += depth[above]
+        above = above[above]
+        if (above == n).all():
+            break
+    return np.where(above[:n] == n, depth[:n] - 1, -1).astype(np.int32)
+
+
+def validate(forest: Forest) -> None:
+    """Raise unless the arrays describe disjoint, finite, in-range binary trees.
+
+    Parameters
+    ----------
+    forest : Forest
+        What a frontend, a container or a pickle produced.
+
+    Raises
+    ------
+    InvalidModelError
+        Naming the array, the index and the tree of the first fault found.
+    """
+    _check_sizes(forest)
+    _check_predicates(forest)
+    _check_nodes(forest)
+    _check_leaves(forest)
+    _check_shape_of_trees(forest)
+
+
+def _fail(message: str) -> NoReturn:
+    raise InvalidModelError(f"{message}; the model is damaged, export it again.")
+
+
+def _first(bad: Any) -> int:
+    """Return the first true index, -1 when there is none."""
+    if not bad.size:
+        return -1
+    at = int(bad.argmax())
+    return at if bad[at] else -1
+
+
+def _tree_of(forest: Forest, node: int) -> int:
+    return int(np.searchsorted(forest.tree_offset, node, side="right")) - 1
+
+
+def _refuse_node(forest: Forest, name: str, node: int, what: str) -> NoReturn:
+    value = getattr(forest, name)[node]
+    _fail(f"{name}[{node}] = {value} in tree {_tree_of(forest, node)} {what}")
+
+
+def _check_sizes(forest: Forest) -> None:
+    n_nodes, n_predicates = len(forest.left), len(forest.feature)
+    for names, length in (
+        (("predicate", "right", "leaf", "source_node"), n_nodes),
+        (("comparison", "threshold", "missing", "missing_left"), n_predicates),
+        (("category_offset",), n_predicates + 1),
+        (("tree_output",), len(forest.tree_offset) - 1),
+    ):
+        for name in names:
+            found = len(getattr(forest, name))
+            if found != length:
+                _fail(f"{name} has length {found} where {length} was expected")
+    if len(forest.cover) not in (0, n_nodes):
+        _fail(f"cover has length {len(forest.cover)} where {n_nodes} was expected")
+    for name, size in (
+        ("nodes", n_nodes),
+        ("predicates", n_predicates),
+        ("leaves", len(forest.leaf_value)),
+        ("features", forest.n_features),
+        ("outputs", len(forest.base)),
+    ):
+        if not 0 <= size < 2**31:
+            _fail(f"the number of {name}, {size}, does not fit a 32-bit index")
+    if len(forest.base) < 1:
+        _fail("base is empty, so the forest has no output")
+    kind, n_outputs = forest.transform.kind, len(forest.base)
+    if (kind in _OF_ONE and n_outputs > 1) or (kind in _OF_SEVERAL and n_outputs == 1):
+        _fail(f"the transform {kind!r} is not for {n_outputs} outputs")
+    if forest.divisor < 1:
+        _fail(f"divisor = {forest.divisor} is not positive")
+    if forest.aggregate != "sum":
+        if forest.aggregate not in ABSENT:
+            _fail(f"aggregate = {forest.aggregate!r} is not 'sum', 'min' or 'max'")
+        if forest.divisor != 1 or forest.base.any():
+            _fail(f"a divisor or a base does not go with {forest.aggregate!r}")
+    if np.isnan(forest.base).any():
+        _fail(f"base[{_first(np.isnan(forest.base))}] is not a number")
+    names_given = forest.feature_names
+    if names_given is not None and len(names_given) != forest.n_features:
+        _fail(
+            f"feature_names has {len(names_given)} names for "
+            f"{forest.n_features} features"
+        )
+    if forest.category_names and len(forest.category_names) != forest.n_features:
+        _fail(
+            f"category_names has {len(forest.category_names)} entries for "
+            f"{forest.n_features} features"
+        )
+    if forest.output_sizes and (
+        min(forest.output_sizes) < 1 or sum(forest.output_sizes) != len(forest.base)
+    ):
+        _fail(
+            f"output_sizes {forest.output_sizes} do not add up to "
+            f"{len(forest.base)} outputs"
+        )
+    for name, values, wanted in (
+        ("transform.offsets", forest.transform.offsets, len(forest.base)),
+        ("class_labels", forest.class_labels, max(2, len(forest.base))),
+    ):
+        if len(values) not in (0, wanted):
+            _fail(f"{name} has length {len(values)} where {wanted} was expected")
+    offset = forest.tree_offset
+    if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
+        _fail(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
+    at = _first(np.diff(offset) < 1)
+    if at >= 0:
+        _fail(f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} no node")
+
+
+def _check_predicates(forest: Forest) -> None:
+    from skforge.compiler.forest.forest import Comparison, Missing
+
+    for name, stop in (
+        ("feature", forest.n_features),
+        ("comparison", len(Comparison)),
+        ("missing", len(Missing)),
+    ):
+        values = getattr(forest, name)
+        at = _first((values < 0) | (values >= stop))
+        if at >= 0:
+            _fail(
+                f"{name}[{at}] = {values[at]} of predicate {at} "
+                f"(first used in tree {_first_user(forest, at)}) "
+                f"is outside 0..{stop - 1}"
+            )
+    at = _first(np.isnan(forest.threshold))
+    if at >= 0:
+        _fail(
+            f"threshold[{at}] of predicate {at} "
+            f"(first used in tree {_first_user(forest, at)}) is not a number"
+        )
+    offset, n_words = forest.category_offset, len(forest.category_words)
+    if offset[0] != 0 or offset[-1] != n_words:
+        _fail(f"category_offset does not run from 0 to {n_words}")
+    words = np.diff(offset)
+    at = _first(words < 0)
+    if at >= 0:
+        _fail(f"category_offset[{at + 1}] = {offset[at + 1]} runs backwards")
+    at = _first((words > 0) & (forest.comparison < Comparison.IN))
+    if at >= 0:
+        _fail(f"category_offset[{at}] gives predicate {at}, a threshold, categories")
+
+
+def _first_user(forest: Forest, predicate: int) -> int:
+    """Return the first tree with a node that tests the predicate, -1 if none."""
+    node = _first(forest.predicate == predicate)
+    return -1 if node < 0 else _tree_of(forest, node)
+
+
+def _check_nodes(forest: Forest) -> None:
+    left, right, leaf = forest.left, forest.right, forest.leaf
+    predicate = forest.predicate
+    is_leaf = leaf >= 0
+    n_nodes, n_leaves = len(left), len(forest.leaf_value)
+    for name, values, stop in (
+        ("left", left, n_nodes),
+        ("right", right, n_nodes),
+        ("predicate", predicate, len(forest.feature)),
+        ("leaf", leaf, n_leaves),
+    ):
+        at = _first((values < -1) | (values >= stop))
+        if at >= 0:
+            _refuse_node(forest, name, at, f"is outside -1..{stop - 1}")
+    for name, values in (("left", left), ("right", right), ("predicate", predicate)):
+        at = _first((values >= 0) == is_leaf)
+        if at >= 0:
+            kind = "a leaf" if is_leaf[at] else "an inner node"
+            _refuse_node(forest, name, at, f"does not fit {kind}, leaf = {leaf[at]}")
+
+
+def _check_leaves(forest: Forest) -> None:
+    n_outputs = len(forest.base)
+    if forest.leaf_value.shape[1] not in (1, n_outputs):
+        _fail(
+            f"leaf_value has {forest.leaf_value.shape[1]} columns "
+            f"for {n_outputs} outputs"
+        )
+    vector = forest.leaf_value.shape[1] > 1
+    wrong = (
+        forest.tree_output != -1
+        if vector
+        else (forest.tree_output < 0) | (forest.tree_output >= n_outputs)
+    )
+    at = _first(wrong)
+    if at >= 0:
+        wanted = "-1 (vector leaves)" if vector else f"in 0..{n_outputs - 1}"
+        _fail(f"tree_output[{at}] = {forest.tree_output[at]} is not {wanted}")
+    absent = ABSENT.get(forest.aggregate)
+    given = np.isfinite(forest.leaf_value)
+    if absent is not None:
+        given |= forest.leaf_value == absent
+    if not given.all():
+        row = _first(~given.all(axis=1))
+        node = _first(forest.leaf == row)
+        tree = -1 if node < 0 else _tree_of(forest, node)
+        _fail(f"leaf_value[{row}] in tree {tree} is not finite")
+
+
+def _check_shape_of_trees(forest: Forest) -> None:
+    left, right, offset = forest.left, forest.right, forest.tree_offset
+    inner = np.flatnonzero(left >= 0)
+    roots = offset[:-1]
+    sizes = np.diff(offset)
+    start = np.repeat(roots.astype(np.int32), sizes)[inner]
+    size = np.repeat(sizes.astype(np.int32), sizes)[inner]
+    for name, child in (("left", left[inner]), ("right", right[inner])):
+        # one unsigned comparison asks both 0 <= child - start and child - start < size
+        outside = (child - start).view(np.uint32) >= size.view(np.uint32)
+        at = _first(outside)
+        if at >= 0:
+            _refuse_node(forest, name, int(inner[at]), "points outside its tree")
+    parents = np.bincount(left[inner], minlength=len(left))
+    parents += np.bincount(right[inner], minlength=len(left))
+    parents[roots] += 1  # a root has no parent, so every node must now count one
+    at = _first(parents != 1)
+    if at >= 0:
+        tree = _tree_of(forest, at)
+        if at == offset[tree]:
+            _fail(f"the root of tree {tree}, node {at}, is a child of another node")
+        what = "no parent" if parents[at] == 0 else f"{parents[at]} parents"
+        _fail(f"node {at} in tree {tree} has {what}")
+    at = _first(node_depths(left, right, roots) < 0)
+    if at >= 0:
+        _fail(f"node {at} in tree {_tree_of(forest, at)} lies on a cycle")

@@ -1,0 +1,450 @@
+"""LightGBM: text models, Boosters and the scikit-learn wrappers.
+
+Everything is read from the model's text, so files need no lightgbm. Numbers follow
+LightGBM's CPU predictor: float64 rows and sums, ``x <= threshold`` goes left.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import (
+    ZERO_THRESHOLD,
+    Comparison,
+    Forest,
+    Missing,
+    PostTransform,
+    deduplicate_predicates,
+)
+from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.lightgbm.text import (
+    ModelText,
+    Trees,
+    damaged,
+    integer,
+    parse,
+    read_trees,
+)
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+Range = tuple[int, int]
+
+_MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
+_MISSING = np.array([Missing.NEVER, Missing.ZERO, Missing.NAN, Missing.NAN], np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Objective:
+    transform: str  # from raw score to prediction, a PostTransform kind
+    task: str
+    options: tuple[str, ...] = ()  # words that may follow the name in the text
+
+
+_PLAIN = _Objective("identity", "regression")
+_ROOT = _Objective("identity", "regression", ("sqrt",))
+_LOG = _Objective("exp", "regression")
+_RANKING = _Objective("identity", "ranking")
+_OBJECTIVES: dict[str, _Objective] = {
+    "regression": _ROOT,
+    "regression_l1": _ROOT,
+    "huber": _PLAIN,
+    "fair": _ROOT,
+    "quantile": _ROOT,
+    "mape": _ROOT,
+    "poisson": _LOG,
+    "gamma": _LOG,
+    "tweedie": _LOG,
+    "binary": _Objective("logistic", "binary", ("sigmoid",)),
+    "multiclass": _Objective("softmax", "multiclass", ("num_class",)),
+    "multiclassova": _Objective("logistic", "multiclass", ("num_class", "sigmoid")),
+    "cross_entropy": _Objective("logistic", "regression"),
+    "cross_entropy_lambda": _Objective("log1p_exp", "regression"),
+    "lambdarank": _RANKING,
+    "rank_xendcg": _RANKING,
+    "custom": _PLAIN,  # as no objective at all: predict returns raw scores
+}
+#: Other names that LightGBM reads where no option follows; it writes none of them.
+_ALIASES = {
+    **dict.fromkeys(
+        (
+            *("regression_l2", "l2", "mean_squared_error", "mse"),
+            *("l2_root", "root_mean_squared_error", "rmse"),
+        ),
+        "regression",
+    ),
+    **dict.fromkeys(("l1", "mean_absolute_error", "mae"), "regression_l1"),
+    "mean_absolute_percentage_error": "mape",
+    "xentropy": "cross_entropy",
+    "xentlambda": "cross_entropy_lambda",
+    **dict.fromkeys(
+        ("xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "rank_xendcg"
+    ),
+    **dict.fromkeys(("none", "null", "na"), "custom"),
+}
+
+
+def forest_from_text(
+    text: str,
+    iteration_range: Range | None = None,
+    sigmoid: float | None = None,
+) -> Forest:
+    """Build the forest of a model's text.
+
+    Parameters
+    ----------
+    text : str
+        As ``Booster.save_model`` and ``Booster.model_to_string`` write it.
+    iteration_range : tuple of int, optional
+        Boosting rounds ``[begin, end)``; ``end == 0`` means all from ``begin``.
+    sigmoid : float, optional
+        Slope of the logistic function, where it is known better than from the text,
+        which rounds it to six digits.
+
+    Returns
+    -------
+    Forest
+    """
+    model = parse(text)
+    header = model.header
+    n_features = integer(header, "max_feature_idx", "the header") + 1
+    n_outputs = integer(header, "num_tree_per_iteration", "the header")
+    n_classes = integer(header, "num_class", "the header")
+    if not 1 <= n_outputs <= _MAX_OUTPUTS or n_classes != n_outputs:
+        damaged(f"num_tree_per_iteration is {n_outputs} and num_class is {n_classes}")
+    if len(model.trees) % n_outputs:
+        damaged(f"{len(model.trees)} trees are no whole rounds of {n_outputs} trees")
+    n_rounds = len(model.trees) // n_outputs
+    begin, end = _rounds(iteration_range, n_rounds)
+    names = header.get("feature_names", "").split(" ")
+    if len(names) != n_features:
+        damaged(f"feature_names has {len(names)} names for {n_features} features")
+    trees = read_trees(model.trees[begin * n_outputs : end * n_outputs], n_features)
+    transform, task = _transform(header, n_outputs, sigmoid)
+    if "average_output" in header:
+        transform = PostTransform(
+            transform.kind, transform.parameter, max(end - begin, 1)
+        )
+    return Forest(
+        **_arrays(trees),
+        tree_output=(np.arange(len(trees.n_leaves)) % n_outputs).astype(np.int32),
+        n_features=n_features,
+        base=np.zeros(n_outputs),
+        transform=transform,
+        task=task,
+        source="lightgbm",
+        feature_names=tuple(names),
+        category_names=_category_names(model, n_features),
+        truncate_categories=True,
+    )
+
+
+def _rounds(chosen: Range | None, n_rounds: int) -> Range:
+    if chosen is None or tuple(chosen) == (0, 0):
+        return 0, n_rounds
+    begin, end = int(chosen[0]), int(chosen[1]) or n_rounds
+    if not 0 <= begin < end <= n_rounds:
+        raise InvalidModelError(
+            f"iteration_range {tuple(chosen)} does not lie within the "
+            f"{n_rounds} boosting rounds of the model."
+        )
+    return begin, end
+
+
+def _transform(
+    header: dict[str, str], n_outputs: int, sigmoid: float | None
+) -> tuple[PostTransform, str]:
+    """Return the output function and the task of ``objective=name option ...``."""
+    text = header.get("objective", "custom")
+    name, *words = _ALIASES.get(text, text).split(" ")
+    objective = _OBJECTIVES.get(name)
+    if objective is None:
+        raise UnsupportedModelError(
+            f"The objective {name!r} is unknown, so its predictions cannot be "
+            "reproduced."
+        )
+    options = dict(word.partition(":")[::2] for word in words if word)
+    for option in options:
+        if option not in objective.options:
+            raise UnsupportedModelError(
+                f"The objective {name!r} has the unknown option {option!r}, so its "
+                "predictions cannot be reproduced."
+            )
+    classes = options.get("num_class", "1")
+    if name != "custom" and classes != str(n_outputs):
+        damaged(f"The objective {name!r} is for {classes} outputs, not {n_outputs}")
+    kind, slope = objective.transform, 1.0
+    if "sqrt" in options:
+        kind = "signed_square"
+    if "sigmoid" in objective.options:
+        slope = _atof(options.get("sigmoid", "")) if sigmoid is None else sigmoid
+        if not 0 < slope < math.inf:
+            damaged(f"sigmoid is {options.get('sigmoid')!r}")
+    return PostTransform(kind, slope), objective.task
+
+
+def _atof(text: str) -> float:
+    """Read a number as LightGBM reads parameters: not always the nearest float."""
+    match = re.fullmatch(
+        r"([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?", text, flags=re.ASCII
+    )
+    if match is None or not text:
+        return math.nan
+    digits, fraction, exponent = match.groups()
+    value = 0.0
+    for digit in digits:
+        value = value * 10.0 + int(digit)
+    if fraction:
+        rest = 0.0
+        for digit in fraction:
+            rest = int(digit) + rest * 10.0
+        value += rest / _power(10.0, len(fraction))
+    if exponent:
+        left, scale = min(abs(int(exponent)), 308), 1.0
+        for step, factor in ((50, 1e50), (8, 1e8), (1, 10.0)):
+            while left >= step:
+                scale *= factor
+                left -= step
+        value = value / scale if exponent[0] == "-" else value * scale
+    return value
+
+
+def _power(base: float, exponent: int) -> float:
+    """Return a power by LightGBM's order of multiplications."""
+    if exponent == 0:
+        return 1.0
+    if exponent % 2 == 0:
+        return _power(base * base, exponent // 2)
+    if exponent % 3 == 0:
+        return _power(base * base * base, exponent // 3)
+    return base * _power(base, exponent - 1)
+
+
+def _arrays(trees: Trees) -> dict[str, Any]:
+    """Return the node arrays: each tree's inner nodes, then its leaves."""
+    inner = trees.n_leaves - 1
+    offset = trees.first_inner + trees.first_leaf
+    n_nodes = int(offset[-1])
+    inner_at, inner_number = _positions(offset, inner)
+    leaf_at, leaf_number = _positions(offset + np.append(inner, 0), trees.n_leaves)
+    children = {}
+    for name, child in (("left", trees.left), ("right", trees.right)):
+        shift = np.where(child >= 0, child, np.repeat(inner, inner) + ~child)
+        children[name] = np.full(n_nodes, -1)
+        children[name][inner_at] = np.repeat(offset[:-1], inner) + shift
+    predicates, index = _predicates(trees)
+    predicate, leaf = np.full(n_nodes, -1), np.full(n_nodes, -1)
+    predicate[inner_at] = index
+    leaf[leaf_at] = np.arange(len(leaf_at))
+    source_node = np.zeros(n_nodes, np.int64)
+    source_node[inner_at], source_node[leaf_at] = inner_number, leaf_number
+    cover = np.zeros(0)
+    if trees.inner_count is not None and trees.leaf_count is not None:
+        cover = np.zeros(n_nodes)
+        cover[inner_at], cover[leaf_at] = trees.inner_count, trees.leaf_count
+    return {
+        "tree_offset": offset,
+        "predicate": predicate,
+        **children,
+        "leaf": leaf,
+        "source_node": source_node,
+        "cover": cover,
+        "leaf_value": trees.leaf_value[:, np.newaxis],
+        **predicates,
+    }
+
+
+def _positions(
+    start: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return ``start[t] .. start[t] + counts[t]`` of all t, and the second addends."""
+    ends = np.cumsum(counts)
+    number = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+    return np.repeat(start[:-1], counts) + number, number
+
+
+def _predicates(trees: Trees) -> tuple[dict[str, NDArray[Any]], NDArray[np.int32]]:
+    """Return the distinct tests, and that of each inner node.
+
+    NaN is in no category set, whatever a node's missing type is.
+    """
+    in_set = (trees.decision_type & 1) != 0
+    missing = _MISSING[trees.decision_type >> 2]
+    missing[in_set] = Missing.NAN
+    left = ((trees.decision_type & 2) != 0) & ~in_set & (missing != Missing.NEVER)
+    threshold = np.where(in_set, 0.0, _around_zero(trees.threshold))
+    return deduplicate_predicates(
+        trees.feature,
+        np.where(in_set, Comparison.IN, Comparison.LE),
+        threshold,
+        *_one_kind_of_missing(missing, left, threshold >= 0),
+        trees.categories,
+    )
+
+
+def _one_kind_of_missing(
+    missing: NDArray[np.uint8], left: NDArray[np.bool_], zero_left: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Return a mixture of missing types as NaN alone, as far as that is the same.
+
+    One type for all makes shorter kernels, and LightGBM gives each feature its own.
+    NaN that counts as 0.0 is missing and goes where zero goes (``zero_left``); zeros
+    that are missing and go there anyway need no mention.
+    """
+    if (missing == missing[:1]).all():
+        return missing, left
+    never = missing == Missing.NEVER
+    left = np.where(never, zero_left, left)
+    mentioned = (missing == Missing.ZERO) & (left != zero_left)
+    return np.where(mentioned, missing, np.uint8(Missing.NAN)), left
+
+
+def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Move thresholds near zero so that rows need not be.
+
+    LightGBM takes every |x| <= kZeroThreshold for 0.0 before a tree sees it. All
+    these values then pass ``x <= t``, if t is not negative, or none does.
+    """
+    near = np.abs(threshold) <= ZERO_THRESHOLD
+    below = np.nextafter(-ZERO_THRESHOLD, -np.inf)
+    moved = np.where(threshold >= 0, ZERO_THRESHOLD, below)
+    result: NDArray[np.float64] = np.where(near, moved, threshold)
+    return result
+
+
+def _category_names(
+    model: ModelText, n_features: int
+) -> tuple[tuple[str | int, ...], ...]:
+    """Return the categories of frames' columns; () where they cannot be assigned.
+
+    The file lists them without the columns' names: they are those of the categorical
+    features, in order, if there are as many. Rows given as arrays hold category
+    numbers and need no names.
+    """
+    found = model.pandas_categorical
+    text = model.parameters.get("categorical_feature", "")
+    if found is None or not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, flags=re.ASCII):
+        return ()
+    features = [int(number) for number in text.split(",")]
+    if len(features) != len(found) or sorted(set(features)) != features:
+        return ()
+    if features[-1] >= n_features or not all(
+        isinstance(name, (str, int)) for names in found for name in names
+    ):
+        return ()
+    names_of = dict(zip(features, found, strict=True))
+    return tuple(tuple(names_of.get(feature, ())) for feature in range(n_features))
+
+
+def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
+    """Read a ``.txt`` file: all its rounds, which ``save_model`` has chosen."""
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidModelError(
+            f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start}); "
+            "it is no LightGBM model or damaged, save the model again."
+        ) from error
+    return forest_from_text(text, iteration_range)
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is a model's text, a Booster or a wrapper."""
+    if isinstance(model, str):
+        return model.startswith(("tree\n", "tree\r\n"))
+    return not class_names(model).isdisjoint(
+        {"lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel"}
+    )
+
+
+def refuse(model: Any) -> None:
+    """Refuse a wrapper that could not be read once it is fitted."""
+    if "lightgbm.sklearn.LGBMModel" not in class_names(model):
+        return
+    _refuse_wrapper(model)
+    if linear := _switched_on(model, ("linear_tree", "linear_trees")):
+        raise UnsupportedModelError(
+            f"This {type(model).__name__} trains linear models in its leaves "
+            f"({linear}=True), which are not supported; train with {linear}=False."
+        )
+
+
+def _refuse_wrapper(model: Any) -> None:
+    kind = type(model).__name__
+    if type(model).predict.__module__ != "lightgbm.sklearn":
+        raise UnsupportedModelError(
+            f"{kind} overrides predict, so its predictions cannot be reproduced."
+        )
+    if early := _switched_on(model, ("pred_early_stop", "predict_early_stop")):
+        raise UnsupportedModelError(
+            f"This {kind} predicts with {early}=True, which skips trees; "
+            f"call set_params({early}=False)."
+        )
+
+
+def load(model: Any, iteration_range: Range | None = None) -> Forest:
+    """Read a model's text, a Booster or a wrapper, up to its ``best_iteration``."""
+    if isinstance(model, str):
+        return forest_from_text(model, iteration_range)
+    if "lightgbm.basic.Booster" in class_names(model):
+        return _from_booster(model, iteration_range)
+    kind = type(model).__name__
+    if not model.__sklearn_is_fitted__():
+        raise InvalidModelError(
+            f"This {kind} is not fitted; call fit before load_forest."
+        )
+    _refuse_wrapper(model)
+    forest = _from_booster(model.booster_, iteration_range)
+    return _as_wrapper(model, forest)
+
+
+def _as_wrapper(model: Any, forest: Forest) -> Forest:
+    """Return the forest with the task of the wrapper's class, not the objective's."""
+    from dataclasses import replace
+
+    names = class_names(model)
+    if "lightgbm.sklearn.LGBMRanker" in names:
+        return replace(forest, task="ranking")
+    if "lightgbm.sklearn.LGBMClassifier" not in names:
+        return replace(forest, task="regression")
+    if callable(model.objective_):  # its predict returns raw scores, and warns
+        return replace(forest, task="regression")
+    if forest.n_outputs > 1:
+        return replace(forest, task="multiclass")
+    if model.n_classes_ > 2:
+        raise UnsupportedModelError(
+            f"The objective {model.objective_!r} has one output for "
+            f"{model.n_classes_} classes; train with 'multiclass' or 'multiclassova'."
+        )
+    return replace(forest, task="binary")
+
+
+def _switched_on(model: Any, names: tuple[str, ...]) -> str | None:
+    """Return the first of a wrapper's parameters that is neither absent nor off."""
+    for name in names:
+        value = model.get_params().get(name, False)
+        if str(value).lower() not in ("false", "0", "-", "none"):
+            return name
+    return None
+
+
+def _from_booster(booster: Any, iteration_range: Range | None) -> Forest:
+    text = booster.model_to_string(num_iteration=-1)
+    if iteration_range is None and booster.best_iteration > 0:
+        best = min(int(booster.best_iteration), int(booster.current_iteration()))
+        iteration_range = (0, best) if best else None
+    sigmoid = None
+    if getattr(booster, "train_set", None) is not None:
+        # still the trained object, which never was a text: its slope is not rounded
+        value = (booster.params or {}).get("sigmoid")
+        sigmoid = None if value is None else _atof(str(value))
+    return forest_from_text(text, iteration_range, sigmoid)
+
+
+register(Frontend("lightgbm", (".txt",), detect, load, load_file, refuse))

@@ -1,0 +1,359 @@
+"""The two forms of ONNX's tree ensembles, read into one description.
+
+``TreeEnsembleRegressor`` and ``-Classifier`` have a table with a row for each node;
+``TreeEnsemble`` has lists of tests and of leaves that refer to each other by place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Comparison
+from skforge.compiler.frontends.onnx.attributes import (
+    DAMAGED,
+    Attributes,
+    array,
+    numbers,
+    same_length,
+    typed,
+)
+from skforge.compiler.frontends.onnx.trees import Graph, Weights, merge_equal_chains
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+_MODES = {
+    b"BRANCH_LEQ": int(Comparison.LE),
+    b"BRANCH_LT": int(Comparison.LT),
+    b"BRANCH_GTE": int(Comparison.GE),
+    b"BRANCH_GT": int(Comparison.GT),
+    b"BRANCH_EQ": int(Comparison.EQ),
+    b"BRANCH_NEQ": int(Comparison.NE),
+    b"LEAF": -1,
+}
+# by the number in nodes_modes of TreeEnsemble
+_MODE_NUMBERS = np.array([*list(_MODES.values())[:6], int(Comparison.MEMBER)])
+_POSTS = {
+    b"NONE": "none",
+    b"SOFTMAX": "softmax",
+    b"LOGISTIC": "logistic",
+    b"SOFTMAX_ZERO": "softmax_zero",
+    b"PROBIT": "probit",
+}
+# by the number in post_transform of TreeEnsemble; the operator's text has 1 for
+# softmax and 2 for logistic, onnxruntime (1.31) computes these
+_POST_NUMBERS = ("none", "logistic", "softmax", "softmax_zero", "probit")
+_AGGREGATE_NUMBERS = ("AVERAGE", "SUM", "MIN", "MAX")
+_MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ensemble:
+    """One node, whatever its operator: what the Forest is made from."""
+
+    graph: Graph
+    weights: Weights
+    unweighted: NDArray[np.floating[Any]]
+    n_outputs: int
+    base: NDArray[np.floating[Any]]
+    post: str
+    aggregate: str = "SUM"
+    labels: tuple[str | int, ...] = ()
+
+
+def read_table(
+    attributes: Attributes, dtype: np.dtype[Any], classifier: bool
+) -> Ensemble:
+    """Read ``TreeEnsembleRegressor`` and ``TreeEnsembleClassifier``: rows of nodes."""
+    names = tuple(
+        f"nodes_{name}"
+        for name in (
+            *("nodeids", "treeids", "featureids", "modes"),
+            *("truenodeids", "falsenodeids"),
+        )
+    )
+    n_nodes = same_length(attributes, names)
+    value = numbers(attributes, "nodes_values", dtype)
+    tracks = array(attributes, "nodes_missing_value_tracks_true")
+    for name, length in (
+        ("nodes_values", len(value)),
+        ("nodes_missing_value_tracks_true", len(tracks) or n_nodes),
+    ):
+        if length != n_nodes:
+            raise InvalidModelError(
+                f"{name} has {length} entries, nodes_nodeids has {n_nodes}; {DAMAGED}"
+            )
+    modes = _mode_codes(attributes.get("nodes_modes", []))
+    tree, node = array(attributes, "nodes_treeids"), array(attributes, "nodes_nodeids")
+    find, roots = _index(tree, node)
+    is_leaf = modes < 0
+    refer = []
+    for name in ("nodes_truenodeids", "nodes_falsenodeids"):
+        ids = array(attributes, name)
+        at, found = find(tree, ids)
+        bad = ~is_leaf & (~found | (ids >= n_nodes))
+        if bad.any():
+            i = int(bad.argmax())
+            raise InvalidModelError(
+                f"{name}[{i}] = {ids[i]} is no node of tree {tree[i]}; {DAMAGED}"
+            )
+        refer.append(np.where(is_leaf[at], ~at, at))
+    graph = Graph(
+        feature=np.where(is_leaf, 0, array(attributes, "nodes_featureids")),
+        comparison=np.maximum(modes, 0),
+        value=value,
+        tracks=tracks == 1 if len(tracks) else np.zeros(n_nodes, np.bool_),
+        true=refer[0],
+        false=refer[1],
+        number=node,
+        leaf_number=node,
+        roots=np.where(is_leaf[roots], ~roots, roots),
+        members={},
+    )
+    kind = "class" if classifier else "target"
+    weight = numbers(attributes, f"{kind}_weights", dtype)
+    same_length(attributes, (f"{kind}_ids", f"{kind}_nodeids", f"{kind}_treeids"))
+    output = array(attributes, f"{kind}_ids")
+    if len(weight) != len(output):
+        raise InvalidModelError(
+            f"{kind}_weights has {len(weight)} entries, {kind}_ids has {len(output)}; "
+            f"{DAMAGED}"
+        )
+    ids = array(attributes, f"{kind}_nodeids")
+    row, found = find(array(attributes, f"{kind}_treeids"), ids)
+    if not found.all():
+        i = int((~found).argmax())
+        raise InvalidModelError(
+            f"{kind}_nodeids[{i}] = {ids[i]} is no node of tree "
+            f"{array(attributes, f'{kind}_treeids')[i]}; {DAMAGED}"
+        )
+    labels = _labels(attributes) if classifier else ()
+    n_outputs = len(labels) if classifier else int(attributes.get("n_targets", 0))
+    _check_outputs(output, n_outputs, f"{kind}_ids")
+    base = numbers(attributes, "base_values", dtype)
+    allowed = (0, 1, 2) if classifier and n_outputs == 2 else (0, n_outputs)
+    if len(base) not in allowed:
+        raise InvalidModelError(
+            f"base_values has {len(base)} entries for {n_outputs} outputs; {DAMAGED}"
+        )
+    aggregate = attributes.get("aggregate_function", b"SUM")
+    return Ensemble(
+        graph=merge_equal_chains(graph),
+        weights=Weights(row, output, weight),
+        unweighted=value,
+        n_outputs=n_outputs,
+        base=base,
+        post=_named(
+            _POSTS, attributes.get("post_transform", b"NONE"), "post_transform"
+        ),
+        aggregate=_named(
+            {name.encode(): name for name in _AGGREGATE_NUMBERS},
+            aggregate,
+            "aggregate_function",
+        ),
+        labels=labels,
+    )
+
+
+def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
+    """Read ``TreeEnsemble``: lists of tests and of leaves."""
+    n_tests = same_length(
+        attributes,
+        (
+            *("nodes_featureids", "nodes_modes", "nodes_splits", "nodes_truenodeids"),
+            *("nodes_trueleafs", "nodes_falsenodeids", "nodes_falseleafs"),
+        ),
+    )
+    n_leaves = same_length(attributes, ("leaf_targetids", "leaf_weights"))
+    tracks = array(attributes, "nodes_missing_value_tracks_true")
+    if len(tracks) not in (0, n_tests):
+        raise InvalidModelError(
+            f"nodes_missing_value_tracks_true has {len(tracks)} entries, "
+            f"nodes_featureids has {n_tests}; {DAMAGED}"
+        )
+    modes = array(attributes, "nodes_modes")
+    if modes.dtype != np.uint8 and len(modes):
+        raise InvalidModelError(f"nodes_modes holds {modes.dtype} numbers; {DAMAGED}")
+    modes = modes.astype(np.int64)
+    if len(modes) and modes.max() >= len(_MODE_NUMBERS):
+        raise UnsupportedModelError(
+            f"nodes_modes[{modes.argmax()}] is the unknown mode {modes.max()}."
+        )
+    refer = []
+    for side in ("true", "false"):
+        ids = array(attributes, f"nodes_{side}nodeids")
+        to_leaf = array(attributes, f"nodes_{side}leafs") != 0
+        bad = (ids < 0) | (ids >= np.where(to_leaf, n_leaves, n_tests))
+        if bad.any():
+            i = int(bad.argmax())
+            what = "leaf" if to_leaf[i] else "node"
+            raise InvalidModelError(
+                f"nodes_{side}nodeids[{i}] = {ids[i]} is no {what}; {DAMAGED}"
+            )
+        refer.append(np.where(to_leaf, ~ids, ids))
+    roots = array(attributes, "tree_roots")
+    if not len(roots) or roots.min() < 0 or roots.max() >= n_tests:
+        raise InvalidModelError(f"tree_roots names no node or none at all; {DAMAGED}")
+    # a tree of one leaf is a test that goes there either way
+    same_leaf = (refer[0] == refer[1]) & (refer[0] < 0)
+    sets = _members(modes, array(attributes, "membership_values"))
+    comparison = _MODE_NUMBERS[modes]
+    comparison[[test for test, values in sets.items() if _is_cut(values)]] = (
+        Comparison.IN
+    )
+    splits = typed(array(attributes, "nodes_splits"), "nodes_splits", dtype)
+    graph = Graph(
+        feature=array(attributes, "nodes_featureids"),
+        comparison=comparison,
+        value=splits,
+        tracks=tracks == 1 if len(tracks) else np.zeros(n_tests, np.bool_),
+        true=refer[0],
+        false=refer[1],
+        number=np.arange(n_tests),
+        leaf_number=np.arange(n_leaves),
+        roots=np.where(same_leaf[roots], refer[0][roots], roots),
+        members=sets,
+    )
+    output = array(attributes, "leaf_targetids")
+    n_outputs = int(attributes.get("n_targets", 0))
+    _check_outputs(output, n_outputs, "leaf_targetids")
+    weight = typed(array(attributes, "leaf_weights"), "leaf_weights", dtype)
+    post = attributes.get("post_transform", 0)
+    aggregate = attributes.get("aggregate_function", 1)
+    for name, number, known in (
+        ("post_transform", post, _POST_NUMBERS),
+        ("aggregate_function", aggregate, _AGGREGATE_NUMBERS),
+    ):
+        if not 0 <= number < len(known):
+            raise UnsupportedModelError(f"{name} is the unknown number {number}.")
+    return Ensemble(
+        graph=graph,
+        weights=Weights(np.arange(n_leaves), output, weight),
+        unweighted=np.zeros(n_leaves, dtype),
+        n_outputs=n_outputs,
+        base=np.zeros(0, dtype),
+        post=_POST_NUMBERS[post],
+        aggregate=_AGGREGATE_NUMBERS[aggregate],
+    )
+
+
+def _mode_codes(modes: list[bytes]) -> NDArray[np.int64]:
+    codes = np.fromiter((_MODES.get(m, -2) for m in modes), np.int64, len(modes))
+    if (codes == -2).any():
+        at = int((codes == -2).argmax())
+        raise UnsupportedModelError(
+            f"nodes_modes[{at}] is the unknown mode "
+            f"{modes[at][:40].decode(errors='replace')!r}."
+        )
+    return codes
+
+
+def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
+    """Return a function from (tree, node) to (row, whether found), and root rows."""
+    if not len(tree):
+        raise InvalidModelError(f"nodes_nodeids is empty; {DAMAGED}")
+    for name, ids in (("nodes_treeids", tree), ("nodes_nodeids", node)):
+        bad = (ids < 0) | (ids >= 1 << 31)
+        if bad.any():
+            i = int(bad.argmax())
+            raise InvalidModelError(
+                f"{name}[{i}] = {ids[i]} is outside 0..{2**31 - 1}; {DAMAGED}"
+            )
+    key = (tree << 31) | node
+    order = np.argsort(key, kind="stable")
+    ranked = key[order]
+    same = ranked[1:] == ranked[:-1]
+    if same.any():
+        i = int(order[1:][same][0])
+        raise InvalidModelError(
+            f"node {node[i]} of tree {tree[i]} is given twice; {DAMAGED}"
+        )
+    roots = np.flatnonzero(np.diff(tree, prepend=-1))
+    if len(np.unique(tree[roots])) != len(roots):
+        values, counts = np.unique(tree[roots], return_counts=True)
+        raise InvalidModelError(
+            f"the nodes of tree {values[counts.argmax()]} are not next to each other; "
+            f"{DAMAGED}"
+        )
+
+    def find(trees: NDArray[Any], nodes: NDArray[Any]) -> Any:
+        wanted = (trees << 31) | nodes
+        sane = (trees >= 0) & (trees < 1 << 31) & (nodes >= 0) & (nodes < 1 << 31)
+        at = order[np.minimum(np.searchsorted(ranked, wanted), len(ranked) - 1)]
+        return at, sane & (key[at] == wanted)
+
+    return find, roots
+
+
+def _members(
+    modes: NDArray[np.int64], values: NDArray[Any]
+) -> dict[int, NDArray[np.floating[Any]]]:
+    """Cut ``membership_values``, one run for each test of membership, at its NaNs."""
+    tests = np.flatnonzero(modes == len(_MODE_NUMBERS) - 1).tolist()
+    if not tests:
+        return {}
+    if values.dtype.kind != "f":
+        raise InvalidModelError(f"membership_values has no numbers; {DAMAGED}")
+    ends = np.flatnonzero(np.isnan(values))
+    parts = np.split(values, ends)
+    sets = {}
+    for i, test in enumerate(tests):
+        part = parts[i] if i < len(parts) else values[:0]
+        part = part[~np.isnan(part)]
+        if not len(part):
+            raise InvalidModelError(
+                f"membership_values has no set for node {test}; {DAMAGED}"
+            )
+        sets[test] = part
+    return sets
+
+
+def _is_cut(values: NDArray[np.floating[Any]]) -> bool:
+    """Tell whether onnxruntime cuts a row's value to an integer to look it up.
+
+    It does for sets that do not fit its bit masks; others compare each member.
+    """
+    return len(values) > 30 or bool(values.max() > 30) or bool(values.min() < 0)
+
+
+def _labels(attributes: Attributes) -> tuple[str | int, ...]:
+    strings = attributes.get("classlabels_strings", [])
+    if strings:
+        try:
+            return tuple(label.decode() for label in strings)
+        except UnicodeDecodeError:
+            raise InvalidModelError(
+                f"classlabels_strings holds bytes that are no text; {DAMAGED}"
+            ) from None
+    labels: list[int] = array(attributes, "classlabels_int64s").tolist()
+    if len(labels) < 2:
+        raise UnsupportedModelError(
+            f"The classifier has {len(labels)} class label(s); onnxruntime gives no "
+            "defined output for fewer than two."
+        )
+    return tuple(labels)
+
+
+def _check_outputs(output: NDArray[Any], n_outputs: int, name: str) -> None:
+    if not 1 <= n_outputs <= _MAX_OUTPUTS:
+        raise InvalidModelError(
+            f"The model has {n_outputs} outputs, which is outside 1..{_MAX_OUTPUTS}; "
+            f"{DAMAGED}"
+        )
+    bad = (output < 0) | (output >= n_outputs)
+    if bad.any():
+        i = int(bad.argmax())
+        raise InvalidModelError(
+            f"{name}[{i}] = {output[i]} is outside 0..{n_outputs - 1}; {DAMAGED}"
+        )
+
+
+def _named(known: dict[bytes, str], value: bytes, name: str) -> str:
+    if value not in known:
+        raise UnsupportedModelError(
+            f"{name} is the unknown {value[:40].decode(errors='replace')!r}; known are "
+            f"{', '.join(k.decode() for k in known)}."
+        )
+    return known[value]

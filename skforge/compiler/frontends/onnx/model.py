@@ -1,0 +1,268 @@
+"""ONNX: ``TreeEnsembleRegressor``, ``TreeEnsembleClassifier`` and ``TreeEnsemble``.
+
+Numbers follow onnxruntime's CPU kernels on one thread: rows, thresholds and sums are
+float64 where the node's input is double and float32 otherwise; sums start from 0 and
+go in tree order, are divided by the number of trees for averages, and base values come
+last. Raw scores are these sums, before base values; the rest is
+:mod:`skforge.compiler.outputs.onnx`. MIN and MAX of several trees are no sums:
+:mod:`skforge.compiler.forest.leaves`. A tree whose leaves have several weights for one
+output is there as often: the copies hold one weight each, and add it at its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.forest.forest import Comparison, Forest, PostTransform
+from skforge.compiler.forest.validation import ABSENT
+from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.onnx.attributes import DAMAGED, read_attributes
+from skforge.compiler.frontends.onnx.ensembles import (
+    Ensemble,
+    read_ensemble,
+    read_table,
+)
+from skforge.compiler.frontends.onnx.graph import DOUBLE, INT32, INT64, Place, locate
+from skforge.compiler.frontends.onnx.trees import (
+    Graph,
+    Leaves,
+    build_trees,
+    copies_of_trees,
+    leaf_values,
+)
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+_NOTHING = -0.0  # the number that, added, changes nothing, not even -0.0
+
+
+def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a ``ModelProto`` whose graph is a tree ensemble."""
+    if iteration_range is not None:
+        raise UnsupportedModelError(
+            "An ONNX model has no boosting rounds to choose from."
+        )
+    place = locate(model)
+    attributes = read_attributes(place.node, place.version)
+    dtype = np.dtype(np.float64 if place.node_type == DOUBLE else np.float32)
+    if place.node.op_type == "TreeEnsemble":
+        ensemble = read_ensemble(attributes, dtype)
+    else:
+        classifier = place.node.op_type == "TreeEnsembleClassifier"
+        ensemble = read_table(attributes, dtype, classifier)
+    if place.node_type in (INT32, INT64) and not ensemble.labels:
+        raise UnsupportedModelError(
+            f"{place.node.op_type} of integer rows has no kernel in onnxruntime; "
+            "export the model with float input."
+        )
+    n_trees = len(ensemble.graph.roots)
+    average = ensemble.aggregate == "AVERAGE"
+    trees = build_trees(ensemble.graph, place.input_dtype)
+    copies = copies_of_trees(trees, ensemble.weights, ensemble.n_outputs)
+    aggregate = "sum" if average else ensemble.aggregate.lower()
+    if copies.sum() == 1:
+        aggregate = "sum"  # of one leaf all are the same
+    if copies.max() > 1:
+        trees = build_trees(ensemble.graph, place.input_dtype, copies)
+    leaves = leaf_values(
+        trees,
+        ensemble.weights,
+        ensemble.n_outputs,
+        ensemble.unweighted,
+        ABSENT.get(aggregate, 0.0),
+    )
+    forest = Forest(
+        **trees.arrays,
+        leaf_value=leaves.leaf_value,
+        tree_output=leaves.tree_output,
+        n_features=_n_features(place, ensemble.graph),
+        base=np.zeros(ensemble.n_outputs, dtype),
+        divisor=n_trees if average else 1,
+        source="onnx",
+        truncate_categories=bool((trees.arrays["comparison"] == Comparison.IN).any()),
+        aggregate=aggregate,
+        wider_rows=place.n_features is None,
+    )
+    if ensemble.labels:
+        return _as_classifier(forest, ensemble, leaves)
+    return _as_regressor(forest, ensemble, leaves, place)
+
+
+def _n_features(place: Place, graph: Graph) -> int:
+    used = int(graph.feature.max()) + 1 if len(graph.feature) else 0
+    if len(graph.feature) and graph.feature.min() < 0:
+        raise InvalidModelError(
+            f"nodes_featureids holds {graph.feature.min()}; {DAMAGED}"
+        )
+    if place.n_features is None:
+        return used
+    if used > place.n_features:
+        raise InvalidModelError(
+            f"nodes_featureids holds {used - 1}, the input has {place.n_features} "
+            f"features; {DAMAGED}"
+        )
+    return place.n_features
+
+
+# ------------------------------------------------------------------ outputs
+
+
+def _transform(
+    layout: str, post: str, offsets: Any, bound: float = 0.0, exact: bool = False
+) -> PostTransform:
+    kind = f"onnx:{layout}:{post}:{'float64' if exact else 'float32'}"
+    return PostTransform(kind, bound, offsets=tuple(float(x) for x in offsets))
+
+
+def _as_regressor(
+    forest: Forest, ensemble: Ensemble, leaves: Leaves, place: Place
+) -> Forest:
+    """Add base values and post transform; targets without any leaf stay 0."""
+    exact = place.node.op_type == "TreeEnsemble" and place.node_type == DOUBLE
+    n_outputs, base = ensemble.n_outputs, ensemble.base
+    offsets = base.astype(np.float64) if len(base) else np.full(n_outputs, _NOTHING)
+    if n_outputs == 1:
+        offsets = offsets + 0.0  # here 0 is added where no base value is given
+        # onnxruntime knows no other post transform of one target
+        post = ensemble.post if ensemble.post == "probit" else "none"
+        return replace(
+            forest, transform=_transform("target", post, offsets, exact=exact)
+        )
+    sometimes = ~leaves.always & ~leaves.never & (offsets != 0)
+    if sometimes.any():
+        raise UnsupportedModelError(
+            f"Target {int(sometimes.argmax())} has a base value and leaves for some "
+            "rows only, to which alone onnxruntime adds it."
+        )
+    offsets = np.where(leaves.never, np.nan, offsets)
+    return replace(
+        forest, transform=_transform("columns", ensemble.post, offsets, exact=exact)
+    )
+
+
+def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
+    forest = replace(
+        forest,
+        task="binary" if ensemble.n_outputs == 2 else "multiclass",
+        class_labels=ensemble.labels,
+    )
+    if not len(ensemble.weights.output) or leaves.never.all():
+        raise UnsupportedModelError("No leaf has a class weight: nothing is decided.")
+    if ensemble.n_outputs == 2:
+        return _as_binary(forest, ensemble, leaves)
+    n_outputs, base = ensemble.n_outputs, ensemble.base
+    if len(base):
+        offsets = base.astype(np.float64)
+        return replace(forest, transform=_transform("columns", ensemble.post, offsets))
+    sometimes = ~leaves.always & ~leaves.never
+    positive = bool((ensemble.weights.value > 0).all()) and bool(leaves.always.any())
+    if sometimes.any() and not positive:
+        raise UnsupportedModelError(
+            f"Class {int(sometimes.argmax())} has a score for some rows only; "
+            "onnxruntime chooses labels among the classes with a score, which differ "
+            "from row to row here. Give every leaf a weight for every class."
+        )
+    offsets = np.where(leaves.never, np.nan, np.full(n_outputs, _NOTHING))
+    return replace(forest, transform=_transform("columns", ensemble.post, offsets))
+
+
+def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
+    """Follow onnxruntime's rules for two classes, which depend on who has weights.
+
+    The kernel decides by the second class's score where it has one, else by the
+    first's; a single score stands for the second class, however it is numbered.
+    """
+    if (~leaves.always & ~leaves.never).any():
+        at = int((~leaves.always & ~leaves.never).argmax())
+        raise UnsupportedModelError(
+            f"Class {at} has a score for some rows only, and onnxruntime treats these "
+            "rows by other rules; give every leaf a weight for that class."
+        )
+    first, second = (bool(scored) for scored in leaves.always)
+    base, post = ensemble.base.astype(np.float64), ensemble.post
+    one_class = len(np.unique(ensemble.weights.output)) == 1
+    positive = bool((ensemble.weights.value >= 0).all())
+    bound = 0.5 if one_class and positive else 0.0
+    if not one_class and not isinstance(ensemble.labels[0], str):
+        # the kernel returns the numbers 0 and 1 here, not the labels at these places
+        forest = replace(forest, class_labels=(0, 1))
+    if len(base) < 2 and not second:
+        if post == "probit":
+            raise UnsupportedModelError(
+                "PROBIT of a classifier with one score column leaves the second "
+                "column undefined in onnxruntime."
+            )
+        offset = base if len(base) else np.array([_NOTHING])
+        return replace(
+            _first_output(forest), transform=_transform("one", post, offset, bound)
+        )
+    if len(base) == 2 and second:
+        if not first:
+            raise UnsupportedModelError(
+                "Two base_values with weights for the second class alone: onnxruntime "
+                "ignores the trees of such a model."
+            )
+        return replace(
+            _first_output(forest),
+            transform=_transform("mirrored", post, base[1:], bound),
+        )
+    offsets = np.array([base[0] if len(base) else _NOTHING, _NOTHING])
+    offsets[~leaves.always] = np.nan
+    return replace(forest, transform=_transform("columns", post, offsets, bound))
+
+
+def _first_output(forest: Forest) -> Forest:
+    """Return the forest with the scores of its first output alone."""
+    value = forest.leaf_value
+    if forest.vector_leaves:
+        value = value[:, :1]
+    else:
+        other = np.repeat(forest.tree_output != 0, np.diff(forest.tree_offset))
+        value = value.copy()
+        value[forest.leaf[other & (forest.leaf >= 0)]] = 0
+    return replace(
+        forest,
+        leaf_value=value,
+        tree_output=np.zeros(forest.n_trees, np.int32),
+        base=forest.base[:1],
+    )
+
+
+# ------------------------------------------------------------------ files
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is a ``ModelProto``."""
+    return bool({name for name in class_names(model) if name in _PROTOS})
+
+
+_PROTOS = frozenset({"onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto"})
+
+
+def load_file(path: Path, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a ``.onnx`` file; this needs the ``onnx`` package."""
+    data = path.read_bytes()
+    try:
+        import onnx
+        from google.protobuf.message import (  # type: ignore[import-untyped, unused-ignore]
+            DecodeError,
+        )
+    except ImportError as error:
+        raise UnsupportedModelError(
+            f"{path.name}: reading ONNX files needs the onnx package; install it with "
+            "'pip install onnx'."
+        ) from error
+    try:
+        model = onnx.load_model_from_string(data)
+    except DecodeError as error:
+        raise InvalidModelError(
+            f"{path.name} is no ONNX model ({error}); the file is damaged, save the "
+            "model again."
+        ) from error
+    return load(model, iteration_range)
+
+
+register(Frontend("onnx", (".onnx",), detect, load, load_file))

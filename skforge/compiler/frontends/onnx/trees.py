@@ -1,0 +1,428 @@
+"""Trees of ONNX nodes as a graph of tests and leaves, and as the arrays of a Forest.
+
+Both forms of the file (rows of a node table, and lists of tests and leaves) become one
+:class:`Graph`. Then trees are followed from their roots, level by level and all at
+once; every later step is one pass over all nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import (
+    Comparison,
+    Missing,
+    deduplicate_predicates,
+    round_thresholds,
+)
+from skforge.compiler.frontends.onnx.attributes import DAMAGED
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.floating[Any]]
+
+_MAX_WORDS = 1 << 24  # of all sets; a small file could ask for terabytes
+_MAX_MEMBER = 1 << 31
+_MAX_NODES = 1 << 25  # of trees that are written out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Tests that refer to tests (>= 0) or leaves (``~leaf``): trees, as it says."""
+
+    feature: IntArray
+    comparison: IntArray  # Comparison; MEMBER and IN have their values in ``members``
+    value: FloatArray
+    tracks: NDArray[np.bool_]  # NaN goes the way of a true test
+    true: IntArray
+    false: IntArray
+    number: IntArray  # the source's own number of each test
+    leaf_number: IntArray
+    roots: IntArray  # a test or a leaf for each tree
+    members: dict[int, FloatArray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """What leaves add: parallel arrays, those of one leaf in the order they count."""
+
+    leaf: IntArray
+    output: IntArray
+    value: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trees:
+    """Arrays of a Forest; ``leaf_of[i]`` is the graph's leaf of leaf row ``i``."""
+
+    arrays: dict[str, Any]
+    leaf_of: IntArray
+    tree_of: IntArray
+    copy: IntArray  # of each tree: how many copies of it come before
+
+
+def build_trees(
+    graph: Graph, input_dtype: np.dtype[Any], copies: IntArray | None = None
+) -> Trees:
+    """Follow the trees from their roots and return the arrays of a Forest.
+
+    Parameters
+    ----------
+    graph : Graph
+        References are in range.
+    input_dtype : dtype
+        Type of the rows; thresholds are rounded to it so that no test changes.
+    copies : ndarray of int, shape (n_trees,), optional
+        How often each tree is there, one copy next to the other.
+
+    Returns
+    -------
+    Trees
+    """
+    followed = _follow(graph)
+    whole = _without_fractions(graph)
+    copy = np.zeros(len(graph.roots), np.int64)
+    if copies is not None:
+        whole = replace(whole, roots=np.repeat(graph.roots, copies))
+        copy = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
+    if whole is not graph:
+        graph, followed = whole, _follow(whole, shared=True)
+    tree, reference, left, right = followed
+    # stable: within a tree the order of levels stays, so its root is first
+    order = np.argsort(tree, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    tree, reference = tree[order], reference[order]
+    inner = reference >= 0
+    test = reference[inner]
+    left, right = left[order], right[order]
+    predicates, index = _predicates(graph, test, input_dtype)
+    predicate = np.full(len(tree), -1, dtype=np.int32)
+    predicate[inner] = index
+    leaf_of = ~reference[~inner]
+    number = np.empty(len(tree), np.int64)
+    number[inner] = graph.number[test]
+    number[~inner] = graph.leaf_number[leaf_of]
+    arrays = {
+        "tree_offset": np.searchsorted(tree, np.arange(len(graph.roots) + 1)),
+        "predicate": predicate,
+        "left": np.where(inner, rank[left], -1),
+        "right": np.where(inner, rank[right], -1),
+        "leaf": np.where(inner, -1, np.cumsum(~inner) - 1),
+        "source_node": number,
+        "cover": np.zeros(0),
+        **predicates,
+    }
+    return Trees(arrays, leaf_of, tree[~inner], copy)
+
+
+def _follow(
+    graph: Graph, shared: bool = False
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return tree, reference and children (positions) of every node, level by level.
+
+    Nodes that are reached in several ways are refused, or (``shared``) become as many.
+    """
+    seen = np.zeros(len(graph.true), np.bool_)
+    tree = np.arange(len(graph.roots))
+    front = graph.roots
+    trees, references, lefts, rights = [], [], [], []
+    start = 0
+    while len(front):
+        inner = np.flatnonzero(front >= 0)
+        test = front[inner]
+        values, counts = np.unique(test, return_counts=True)
+        twice = (counts > 1) | seen[values]
+        if shared:
+            if start + len(front) > _MAX_NODES:
+                raise UnsupportedModelError(
+                    "The trees take more than "
+                    f"{_MAX_NODES} nodes once each weight of a leaf for one target, or "
+                    "each fraction of a set, has its own; export a smaller model."
+                )
+        elif twice.any():
+            at = int(graph.number[values[twice][0]])
+            raise InvalidModelError(
+                f"node {at} is reached in more than one way, so its tree is none; "
+                f"{DAMAGED}"
+            )
+        seen[test] = True
+        left = np.zeros(len(front), np.int64)
+        right = np.zeros(len(front), np.int64)
+        begin = start + len(front)
+        left[inner] = begin + np.arange(len(inner))
+        right[inner] = begin + len(inner) + np.arange(len(inner))
+        trees.append(tree)
+        references.append(front)
+        lefts.append(left)
+        rights.append(right)
+        tree = np.concatenate((tree[inner], tree[inner]))
+        front = np.concatenate((graph.true[test], graph.false[test]))
+        start = begin
+    none = [np.zeros(0, np.int64)]
+    joined = [np.concatenate(part or none) for part in (trees, references)]
+    sides = [np.concatenate(part or none) for part in (lefts, rights)]
+    return joined[0], joined[1], sides[0], sides[1]
+
+
+def merge_equal_chains(graph: Graph) -> Graph:
+    """Make one set test of chains of ``==`` that lead to the same node when true.
+
+    Converters write ``x in {a, b}`` as ``x == a ? n : x == b ? n : ...``, which shares
+    the node ``n``. onnxruntime merges such chains too, and then looks at the missing
+    track of the first test only, so chains of several tracks are refused.
+    """
+    equal = graph.comparison == Comparison.EQ
+    following = np.where(graph.false >= 0, graph.false, 0)
+    linked = (
+        equal
+        & (graph.false >= 0)
+        & equal[following]
+        & (graph.feature[following] == graph.feature)
+        & (graph.true[following] == graph.true)
+    )
+    mixed = linked & (graph.tracks[following] != graph.tracks)
+    if mixed.any():
+        at = int(mixed.argmax())
+        raise UnsupportedModelError(
+            f"node {graph.number[at]} starts a chain of equality tests with different "
+            "nodes_missing_value_tracks_true; onnxruntime treats it as one test."
+        )
+    if not linked.any():
+        return graph
+    inner_chain = np.zeros(len(linked), np.bool_)
+    inner_chain[graph.false[linked]] = True
+    comparison, false = graph.comparison.copy(), graph.false.copy()
+    members = dict(graph.members)
+    for head in np.flatnonzero(linked & ~inner_chain).tolist():
+        chain = [head]
+        while linked[chain[-1]] and len(chain) <= len(linked):
+            chain.append(int(graph.false[chain[-1]]))
+        comparison[head] = Comparison.MEMBER
+        members[head] = graph.value[chain]
+        false[head] = graph.false[chain[-1]]
+    return replace(graph, comparison=comparison, false=false, members=members)
+
+
+def _without_fractions(graph: Graph) -> Graph:
+    """Test members that no set of bits holds by ``==``, before the rest of their set.
+
+    onnxruntime makes such chains of small sets, and refuses models with others.
+    """
+    apart = {
+        test: values
+        for test, values in graph.members.items()
+        if graph.comparison[test] == Comparison.MEMBER
+        and not _can_be_member(values).all()
+    }
+    if not apart:
+        return graph
+    comparison, false = graph.comparison.copy(), graph.false.copy()
+    value, members = graph.value.copy(), dict(graph.members)
+    source = [np.arange(len(graph.true))]
+    n_tests = len(graph.true)
+    for test, values in apart.items():
+        fits = _can_be_member(values)
+        odd = np.unique(values[~fits])
+        n_more = len(odd) - (not fits.any())
+        chain = np.array([test, *range(n_tests, n_tests + n_more)])
+        comparison = np.append(comparison, np.full(n_more, Comparison.EQ))
+        value = np.append(value, np.zeros(n_more, value.dtype))
+        false = np.append(false, np.full(n_more, false[test]))
+        false[chain[:-1]] = chain[1:]
+        comparison[test] = Comparison.EQ
+        value[chain[: len(odd)]] = odd
+        del members[test]
+        if fits.any():
+            comparison[chain[-1]] = Comparison.MEMBER
+            members[int(chain[-1])] = values[fits]
+        source.append(np.full(n_more, test))
+        n_tests += n_more
+    of = np.concatenate(source)
+    return replace(
+        graph,
+        feature=graph.feature[of],
+        comparison=comparison,
+        value=value,
+        tracks=graph.tracks[of],
+        true=graph.true[of],
+        false=false,
+        number=graph.number[of],
+        members=members,
+    )
+
+
+def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
+    """Tell which values are whole numbers that a set of bits can hold."""
+    with np.errstate(invalid="ignore"):
+        result: NDArray[np.bool_] = (
+            (values >= 0) & (values < _MAX_MEMBER) & (values == np.trunc(values))
+        )
+    return result
+
+
+def _predicates(
+    graph: Graph, test: IntArray, input_dtype: np.dtype[Any]
+) -> tuple[dict[str, Any], NDArray[np.int32]]:
+    """Return the distinct predicates of the tests and each test's number."""
+    comparison = graph.comparison[test].copy()
+    with np.errstate(invalid="ignore"):
+        value = graph.value[test].astype(np.float64)
+    tracks = graph.tracks[test]
+    unequal = comparison == Comparison.NE
+    equal = (comparison == Comparison.EQ) | unequal
+    member = comparison >= Comparison.IN
+    value[member] = 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        never = np.isnan(value) | (equal & (value.astype(input_dtype) != value))
+    # no number passes x < -inf and every number passes x >= -inf
+    comparison[never] = np.where(unequal[never], Comparison.GE, Comparison.LT)
+    value[never] = -np.inf
+    sets = _member_words(graph, test)
+    threshold = round_thresholds(value, comparison, input_dtype)
+    return deduplicate_predicates(
+        graph.feature[test],
+        comparison,
+        threshold,
+        int(Missing.NAN),
+        tracks | unequal,  # NaN != t is true
+        sets,
+    )
+
+
+def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]:
+    """Return each set as bits, by position in ``test``."""
+    sets: dict[int, NDArray[np.uint32]] = {}
+    total = 0
+    for position in np.flatnonzero(graph.comparison[test] >= Comparison.IN):
+        values = graph.members[int(test[position])]
+        fits = _can_be_member(values)
+        if not fits.all():
+            raise UnsupportedModelError(
+                f"node {graph.number[test[position]]} tests membership of a set with "
+                f"{values[~fits][0]}; only whole numbers from 0 to {_MAX_MEMBER - 1} "
+                "are supported in sets with numbers above 30, below 0, or more than "
+                "30 of them."
+            )
+        codes = values.astype(np.int64)
+        n_words = int(codes.max()) // 32 + 1
+        total += n_words
+        if total > _MAX_WORDS:
+            raise UnsupportedModelError(
+                "The sets of the model's membership tests take more than "
+                f"{_MAX_WORDS} words of 32 bits; use smaller category numbers."
+            )
+        words = np.zeros(n_words, np.uint32)
+        bits = np.left_shift(np.uint32(1), (codes % 32).astype(np.uint32))
+        np.bitwise_or.at(words, codes // 32, bits)
+        sets[int(position)] = words
+    return sets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaves:
+    """Leaf values, and which outputs get a score for which rows."""
+
+    leaf_value: FloatArray
+    tree_output: NDArray[np.int32]
+    always: NDArray[np.bool_]  # (n_outputs,) every row gives the output a score
+    never: NDArray[np.bool_]  # (n_outputs,) no row does
+
+
+def copies_of_trees(trees: Trees, weights: Weights, n_outputs: int) -> IntArray:
+    """Return how many weights for one output the leaves of each tree have at most."""
+    copies = np.ones(len(trees.copy), np.int64)
+    if n_outputs > 1 and len(weights.leaf):
+        most = np.ones(int(max(weights.leaf.max(), trees.leaf_of.max())) + 1, np.int64)
+        np.maximum.at(most, weights.leaf, _turns(weights, n_outputs) + 1)
+        np.maximum.at(copies, trees.tree_of, most[trees.leaf_of])
+    return copies
+
+
+def _turns(weights: Weights, n_outputs: int) -> IntArray:
+    """Return how many weights of the same leaf and output come before each."""
+    pair = weights.leaf * n_outputs + weights.output
+    order = np.argsort(pair, kind="stable")
+    ranked = pair[order]
+    turns = np.empty_like(order)
+    turns[order] = np.arange(len(pair)) - np.searchsorted(ranked, ranked)
+    return turns
+
+
+def leaf_values(
+    trees: Trees,
+    weights: Weights,
+    n_outputs: int,
+    unweighted: FloatArray,
+    absent: float = 0.0,
+) -> Leaves:
+    """Return what leaves hold: a number, or a vector if trees have several outputs.
+
+    Parameters
+    ----------
+    trees : Trees
+        From :func:`build_trees`.
+    weights : Weights
+        Weights of leaves; those of other leaves do no harm.
+    n_outputs : int
+        Targets or classes.
+    unweighted : ndarray
+        For each leaf of the graph, what it adds without weights, with one output.
+    absent : float
+        What a leaf without a weight for an output holds.
+
+    Returns
+    -------
+    Leaves
+    """
+    dtype = weights.value.dtype
+    n_trees = len(trees.arrays["tree_offset"]) - 1
+    order = np.argsort(weights.leaf, kind="stable")
+    leaf, output, value, turn = (
+        a[order]
+        for a in (
+            *(weights.leaf, weights.output, weights.value),
+            _turns(weights, n_outputs),
+        )
+    )
+    first = np.searchsorted(leaf, trees.leaf_of)
+    count = np.searchsorted(leaf, trees.leaf_of, side="right") - first
+    if n_outputs == 1:
+        # only the first weight counts
+        at = np.minimum(first, max(0, len(value) - 1))
+        given = value[at] if len(value) else np.zeros(len(first), dtype)
+        values = np.where(count > 0, given, unweighted[trees.leaf_of].astype(dtype))
+        scored = np.array([bool((count > 0).any())])
+        return Leaves(
+            values[:, np.newaxis], np.zeros(n_trees, np.int32), scored, ~scored
+        )
+    row = np.repeat(np.arange(len(first)), count)
+    at = np.repeat(first, count) + np.arange(len(row))
+    at -= np.repeat(np.cumsum(count) - count, count)
+    own = turn[at] == trees.copy[trees.tree_of[row]]
+    row, at = row[own], at[own]
+    output, value = output[at], value[at]
+    tree = trees.tree_of[row]
+    key, hits = np.unique(tree * n_outputs + output, return_counts=True)
+    size = np.bincount(trees.tree_of, minlength=n_trees)
+    full = hits == size[key // n_outputs]
+    always = np.bincount(key[full] % n_outputs, minlength=n_outputs) > 0
+    never = np.bincount(key % n_outputs, minlength=n_outputs) == 0
+    if (np.bincount(key // n_outputs, minlength=n_trees) <= 1).all():
+        single = np.full((len(first), 1), absent, dtype)
+        single[row, 0] = value
+        tree_output = np.zeros(n_trees, np.int32)
+        tree_output[key // n_outputs] = key % n_outputs
+        return Leaves(single, tree_output, always, never)
+    # a small file could ask for terabytes
+    if len(first) * n_outputs > max(1 << 26, 16 * len(weights.value)):
+        raise UnsupportedModelError(
+            f"{len(first)} leaves with {n_outputs} numbers each do not fit in memory."
+        )
+    vector = np.full((len(first), n_outputs), absent, dtype)
+    vector[row, output] = value
+    return Leaves(vector, np.full(n_trees, -1, np.int32), always, never)

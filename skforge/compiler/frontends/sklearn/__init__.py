@@ -1,0 +1,11 @@
+"""Models of scikit-learn."""
+
+from skforge.compiler.frontends.sklearn import (
+    boosting,
+    ensembles,
+    forest,
+    histogram,
+    isolation,
+)
+
+__all__ = ["boosting", "ensembles", "forest", "histogram", "isolation"]

@@ -1,0 +1,124 @@
+"""scikit-learn: GradientBoostingRegressor and GradientBoostingClassifier.
+
+X is cast to float32 and compared with float64 thresholds by ``<=``. Sums are float64,
+start from the initial estimator's raw prediction and add ``learning_rate * value``, a
+product that is rounded before it is added, stage by stage.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest, PostTransform
+from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.sklearn.common import (
+    check_model,
+    feature_names,
+    refuse_overrides,
+    view_tree,
+)
+from skforge.compiler.frontends.sklearn.forest import _tree_arrays
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+_MODULE = "sklearn.ensemble._gb."
+_DUMMIES = {"sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor"}
+
+#: Rows on which the initial prediction is asked for, to see that it is one constant.
+_PROBES = 17
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is a GradientBoosting estimator of scikit-learn."""
+    return f"{_MODULE}BaseGradientBoosting" in class_names(model)
+
+
+def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a fitted GradientBoostingClassifier or GradientBoostingRegressor."""
+    check_model(model, "estimators_", iteration_range)
+    classifier = f"{_MODULE}GradientBoostingClassifier" in class_names(model)
+    estimators = model.estimators_
+    n_stages, n_outputs = estimators.shape
+    scale = float(model.learning_rate)
+    trees = [_view(estimator.tree_, scale) for estimator in estimators.ravel()]
+    task = "regression"
+    if classifier:
+        task = "binary" if n_outputs == 1 else "multiclass"
+    return Forest(
+        **_tree_arrays(trees, None),
+        tree_output=np.tile(np.arange(n_outputs), n_stages),
+        n_features=int(model.n_features_in_),
+        base=_initial_scores(model, n_outputs),
+        transform=_transform(model, n_outputs) if classifier else PostTransform(),
+        task=task,
+        source="sklearn",
+        feature_names=feature_names(model),
+    )
+
+
+def _view(tree: Any, scale: float) -> Any:
+    if tree.value.shape[1:] != (1, 1):
+        raise InvalidModelError(
+            f"A tree of the model holds values of shape {tree.value.shape[1:]} where "
+            "(1, 1) was expected; the model is damaged, fit it again."
+        )
+    # its walk asks `x <= threshold` and nothing else, so what is missing goes right
+    nowhere = np.zeros(tree.node_count, np.bool_)
+    return view_tree(tree, value=scale * tree.value[:, :, 0], missing_left=nowhere)
+
+
+def _transform(model: Any, n_outputs: int) -> PostTransform:
+    if model.loss == "exponential":
+        return PostTransform("gb_exponential")
+    if model.loss in ("log_loss", "deviance"):
+        return PostTransform("gb_logistic" if n_outputs == 1 else "gb_softmax")
+    raise UnsupportedModelError(
+        f"{type(model).__name__} with loss={model.loss!r} has probabilities that are "
+        "not known here; 'log_loss' and 'exponential' are."
+    )
+
+
+def refuse(model: Any) -> None:
+    """Refuse what could not be read once it is fitted."""
+    refuse_overrides(model)
+    if model.init is not None and not isinstance(model.init, str):
+        _refuse_initial(model, model.init)
+
+
+def _refuse_initial(model: Any, initial: Any) -> None:
+    name = type(initial).__name__
+    if class_names(initial).isdisjoint(_DUMMIES):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} starts from init={name}(), whose prediction "
+            "depends on the row; fit with init=None, init='zero' or a Dummy estimator."
+        )
+    if getattr(initial, "strategy", None) == "stratified":
+        raise UnsupportedModelError(
+            f"{type(model).__name__} starts from {name}(strategy='stratified'), which "
+            "draws at random; fit with another strategy."
+        )
+
+
+def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
+    """Return the raw prediction that sums start from, the same for every row."""
+    initial = model.init_
+    if isinstance(initial, str) and initial == "zero":
+        return np.zeros(n_outputs)
+    _refuse_initial(model, initial)
+    name = type(initial).__name__
+    rows = np.zeros((_PROBES, int(model.n_features_in_)), np.float32)
+    scores: NDArray[np.float64] = np.asarray(
+        model._raw_predict_init(rows), dtype=np.float64
+    )
+    if scores.shape != (_PROBES, n_outputs) or (scores != scores[0]).any():
+        raise UnsupportedModelError(
+            f"{type(model).__name__} starts from {name}, whose prediction is not one "
+            "constant; fit with init=None or init='zero'."
+        )
+    first: NDArray[np.float64] = scores[0]
+    return first
+
+
+register(Frontend("sklearn GradientBoosting", (), detect, load, refuse=refuse))

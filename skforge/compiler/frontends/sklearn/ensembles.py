@@ -1,0 +1,183 @@
+"""scikit-learn: Bagging and AdaBoostClassifier over single trees.
+
+Bagging sums what its trees predict, each on its own columns, and divides by their
+number once; a tree that has not seen a class adds nothing to it. AdaBoost (SAMME) adds
+a tree's weight to the class it votes for and takes a share of it from the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest, PostTransform
+from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.sklearn.common import (
+    check_model,
+    check_tree,
+    check_trees,
+    feature_names,
+    refuse_overrides,
+    view_tree,
+)
+from skforge.compiler.frontends.sklearn.forest import _tree_arrays
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+_BOOSTING = "sklearn.ensemble._weight_boosting."
+_BAGGING = "sklearn.ensemble._bagging."
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is Bagging* or AdaBoost* of scikit-learn."""
+    return not class_names(model).isdisjoint(
+        {
+            f"{_BOOSTING}BaseWeightBoosting",
+            f"{_BAGGING}BaggingClassifier",
+            f"{_BAGGING}BaggingRegressor",
+        }
+    )
+
+
+def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a fitted BaggingClassifier, BaggingRegressor or AdaBoostClassifier."""
+    _refuse_class(model)
+    check_model(model, "estimators_", iteration_range)
+    names = class_names(model)
+    if f"{_BOOSTING}AdaBoostClassifier" in names:
+        return _load_boosting(model)
+    return _load_bagging(model, f"{_BAGGING}BaggingClassifier" in names)
+
+
+def refuse(model: Any) -> None:
+    """Refuse what could not be read once it is fitted."""
+    _refuse_class(model)
+    refuse_overrides(model)
+    member = model.estimator
+    if member is not None:  # by default, a tree
+        classifies = any(name.endswith("Classifier") for name in class_names(model))
+        check_tree(model, member, "Classifier" if classifies else "Regressor")
+
+
+def _refuse_class(model: Any) -> None:
+    if f"{_BOOSTING}AdaBoostRegressor" in class_names(model):
+        raise UnsupportedModelError(
+            "AdaBoostRegressor predicts the weighted median of its trees, which is no "
+            "sum of leaves, so it cannot be compiled."
+        )
+    if getattr(model, "algorithm", "SAMME") == "SAMME.R":
+        raise UnsupportedModelError(
+            "AdaBoostClassifier with algorithm='SAMME.R' adds logarithms of "
+            "probabilities and cannot be compiled; fit with algorithm='SAMME'."
+        )
+
+
+# ---------------------------------------------------------------- bagging
+
+
+def _load_bagging(model: Any, classifier: bool) -> Forest:
+    check_trees(model, model.estimators_, "Classifier" if classifier else "Regressor")
+    n_classes = int(model.n_classes_) if classifier else 0
+    trees = []
+    members = zip(model.estimators_, model.estimators_features_, strict=True)
+    for estimator, features in members:
+        values = estimator.tree_.value
+        if classifier:
+            value = _class_columns(values, estimator.classes_, n_classes)
+        else:
+            value = values[:, :, 0]
+        trees.append(view_tree(estimator.tree_, features=features, value=value))
+    arrays = _tree_arrays(trees, None)
+    n_outputs = arrays["leaf_value"].shape[1]
+    task = "regression"
+    if classifier:
+        task = "binary" if n_classes == 2 else "multiclass"
+    return Forest(
+        **arrays,
+        tree_output=np.full(len(trees), -1 if n_outputs > 1 else 0, np.int32),
+        n_features=int(model.n_features_in_),
+        base=np.zeros(n_outputs),
+        divisor=len(trees),
+        task=task,
+        source="sklearn",
+        feature_names=feature_names(model),
+        output_sizes=(n_classes,) if classifier else (1,) * n_outputs,
+    )
+
+
+def _class_columns(
+    values: NDArray[Any], classes: Any, n_classes: int
+) -> NDArray[np.float64]:
+    """Return class fractions with columns of zeros for classes a tree never saw."""
+    if values.shape[1] != 1:
+        raise UnsupportedModelError(
+            "BaggingClassifier over trees of several targets cannot be compiled."
+        )
+    if values.shape[2] == n_classes:
+        return np.asarray(values[:, 0, :], np.float64)
+    seen = np.asarray(classes)
+    if (
+        len(seen) != values.shape[2]
+        or seen.dtype.kind not in "iu"
+        or (seen < 0).any()
+        or (seen >= n_classes).any()
+    ):
+        raise InvalidModelError(
+            f"A tree of the model has the classes {seen.tolist()} where numbers from 0 "
+            f"to {n_classes - 1} were expected; the model is damaged, fit it again."
+        )
+    columns = np.zeros((len(values), n_classes))
+    columns[:, seen] = values[:, 0, :]
+    return columns
+
+
+# ---------------------------------------------------------------- AdaBoost
+
+
+def _load_boosting(model: Any) -> Forest:
+    check_trees(model, model.estimators_, "Classifier")
+    n_classes = int(model.n_classes_)
+    if n_classes < 2:
+        raise UnsupportedModelError(
+            "AdaBoostClassifier was fitted with one class, so there is nothing to "
+            "compile."
+        )
+    trees = [
+        view_tree(estimator.tree_, value=_votes(model, estimator, weight))
+        for estimator, weight in zip(
+            model.estimators_, model.estimator_weights_, strict=False
+        )
+    ]
+    return Forest(
+        **_tree_arrays(trees, None),
+        tree_output=np.full(len(trees), -1, np.int32),
+        n_features=int(model.n_features_in_),
+        base=np.zeros(n_classes),
+        transform=PostTransform(
+            "samme", parameter=float(model.estimator_weights_.sum())
+        ),
+        task="binary" if n_classes == 2 else "multiclass",
+        source="sklearn",
+        feature_names=feature_names(model),
+        output_sizes=(n_classes,),
+    )
+
+
+def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
+    """Return what each node's vote adds to each class."""
+    values = estimator.tree_.value
+    if values.shape[1] != 1:
+        raise UnsupportedModelError(
+            "AdaBoostClassifier over trees of several targets cannot be compiled."
+        )
+    label = estimator.classes_.take(np.argmax(values[:, 0, :], axis=1))
+    n_classes = len(model.classes_)
+    others = -1 / (n_classes - 1) * weight
+    votes: NDArray[np.float64] = np.where(
+        label[:, np.newaxis] == model.classes_, weight, others
+    )
+    return votes
+
+
+register(Frontend("sklearn Bagging and AdaBoost", (), detect, load, refuse=refuse))

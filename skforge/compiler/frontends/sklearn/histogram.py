@@ -1,0 +1,275 @@
+"""scikit-learn: HistGradientBoostingRegressor and HistGradientBoostingClassifier.
+
+X is float64 and compared with float64 thresholds by ``<=``; sums are float64, start
+from the baseline and add one leaf of each tree, iteration by iteration.
+
+Categorical columns are ordinally encoded by the model before its trees see them, and
+moved to the front. Here trees read X itself: a split's set of codes becomes a set of
+the values behind the codes. Values that were not there in training, NaN among them,
+go where missing values go. Categories that are names, not numbers, keep their codes:
+rows then hold positions in ``category_names``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import (
+    Comparison,
+    Forest,
+    Missing,
+    PostTransform,
+    deduplicate_predicates,
+)
+from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.sklearn.common import (
+    check_model,
+    feature_names,
+    refuse_overrides,
+)
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+_MODULE = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
+
+#: Links by the class that holds them: of classifiers, and of regressors.
+_CLASSIFIER_LINKS = {"LogitLink": "hist_logistic", "MultinomialLogit": "hist_softmax"}
+_REGRESSOR_LINKS = {"IdentityLink": "identity", "LogLink": "hist_exp"}
+
+#: Categories are bits of a set: larger numbers would make the sets too large.
+_LARGEST_CATEGORY = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of X that the model's trees see under another number.
+
+    Parameters
+    ----------
+    feature : int
+        Number of the column in X.
+    categories : tuple of int, or None
+        What rows hold for each code; None where the column has no categories.
+    names : tuple of str
+        Names of the categories, where rows hold positions in this tuple.
+    """
+
+    feature: int
+    categories: tuple[int, ...] | None = None
+    names: tuple[str, ...] = ()
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is a HistGradientBoosting estimator of scikit-learn."""
+    return f"{_MODULE}BaseHistGradientBoosting" in class_names(model)
+
+
+def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a fitted HistGradientBoostingClassifier or HistGradientBoostingRegressor."""
+    check_model(model, "_predictors", iteration_range)
+    classifier = f"{_MODULE}HistGradientBoostingClassifier" in class_names(model)
+    baseline = np.asarray(model._baseline_prediction)
+    if baseline.dtype != np.float64:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} sums in {baseline.dtype}, which is not known "
+            "here; float64 is."
+        )
+    n_outputs = int(model.n_trees_per_iteration_)
+    columns = model_columns(model)
+    task = "regression"
+    if classifier:
+        task = "binary" if n_outputs == 1 else "multiclass"
+    trees = [tree for iteration in model._predictors for tree in iteration]
+    named = any(column.names for column in columns)
+    names = {column.feature: column.names for column in columns}
+    return Forest(
+        **_tree_arrays(trees, columns),
+        tree_output=np.tile(np.arange(n_outputs), len(model._predictors)),
+        n_features=len(columns),
+        base=np.zeros(n_outputs) + baseline.reshape(-1),
+        transform=_transform(model, classifier),
+        task=task,
+        source="sklearn",
+        feature_names=feature_names(model),
+        category_names=tuple(names[i] for i in sorted(names)) if named else (),
+    )
+
+
+def _transform(model: Any, classifier: bool) -> PostTransform:
+    link = type(model._loss.link).__name__
+    known = _CLASSIFIER_LINKS if classifier else _REGRESSOR_LINKS
+    if link not in known or not _is_sklearn(model._loss):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has the loss {type(model._loss).__name__} with "
+            f"the link {link}, which cannot be reproduced; links that can are "
+            f"{', '.join(known)}."
+        )
+    return PostTransform(known[link])
+
+
+def _is_sklearn(part: object) -> bool:
+    return type(part).__module__.startswith("sklearn.")
+
+
+def model_columns(model: Any) -> tuple[Column, ...]:
+    """Return, for each feature of the model's trees, the column of X it comes from.
+
+    Parameters
+    ----------
+    model : HistGradientBoostingClassifier or HistGradientBoostingRegressor
+        Fitted.
+
+    Returns
+    -------
+    tuple of Column
+        In the order of the trees' features.
+    """
+    mask = getattr(model, "is_categorical_", None)
+    if mask is None:
+        return tuple(Column(i) for i in range(int(model.n_features_in_)))
+    preprocessor = getattr(model, "_preprocessor", None)
+    if preprocessor is None:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has categories and was fitted by scikit-learn "
+            "before 1.4, which encoded them differently; fit it again."
+        )
+    encoder = preprocessor.named_transformers_["encoder"]
+    positions = np.flatnonzero(mask)
+    coded = [
+        _column(model, int(feature), categories)
+        for feature, categories in zip(positions, encoder.categories_, strict=True)
+    ]
+    plain = [Column(int(feature)) for feature in np.flatnonzero(~np.asarray(mask))]
+    return (*coded, *plain)
+
+
+def _column(model: Any, feature: int, found: Any) -> Column:
+    categories = list(np.asarray(found).tolist())
+    if categories and categories[-1] != categories[-1]:
+        categories.pop()  # NaN is encoded as itself
+    if all(isinstance(category, str) for category in categories):
+        return Column(feature, tuple(range(len(categories))), tuple(categories))
+    for category in categories:
+        if (
+            not isinstance(category, (bool, int, float))
+            or category != category
+            or not 0 <= category <= _LARGEST_CATEGORY
+            or category != int(category)
+        ):
+            raise UnsupportedModelError(
+                f"{type(model).__name__} has the category {category!r} in feature "
+                f"{feature}; categories must be whole numbers from 0 to "
+                f"{_LARGEST_CATEGORY}, or all of them strings. Encode them so, and fit "
+                "again."
+            )
+    return Column(feature, tuple(int(category) for category in categories))
+
+
+def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any]:
+    """Join the nodes of all trees, and turn codes into values of X."""
+    sizes = np.array([len(tree.nodes) for tree in trees], dtype=np.int64)
+    offset = np.concatenate(([0], np.cumsum(sizes)))
+    start = np.repeat(offset[:-1], sizes)
+    nodes = np.concatenate([tree.nodes for tree in trees])
+    tree_of = np.repeat(np.arange(len(trees)), sizes)
+    inner = nodes["is_leaf"] == 0
+    left = nodes["left"].astype(np.int64)
+    right = nodes["right"].astype(np.int64)
+    _check_range(inner & (left >= np.repeat(sizes, sizes)), tree_of, start, "left")
+    _check_range(inner & (right >= np.repeat(sizes, sizes)), tree_of, start, "right")
+    seen = nodes["feature_idx"].astype(np.int64)
+    _check_range(
+        inner & ((seen < 0) | (seen >= len(columns))), tree_of, start, "feature"
+    )
+
+    tests = np.flatnonzero(inner)
+    feature_of = np.array([column.feature for column in columns], np.int64)
+    missing_left = nodes["missing_go_to_left"][tests] != 0
+    comparison = np.full(len(tests), Comparison.LE, np.uint8)
+    threshold = nodes["num_threshold"][tests].astype(np.float64)
+    sets: dict[int, NDArray[np.uint32]] = {}
+    for test in np.flatnonzero(nodes["is_categorical"][tests]):
+        node = tests[test]
+        tree = trees[tree_of[node]]
+        goes_left = _code_bits(tree, int(nodes["bitset_idx"][node]), int(tree_of[node]))
+        categories = columns[int(seen[node])].categories
+        if categories is None:
+            raise InvalidModelError(
+                f"Node {node - start[node]} of tree {tree_of[node]} splits categories "
+                "of a feature that has none; the model is damaged, fit it again."
+            )
+        # the set is the side that what is unknown does not join, so that unknown
+        # values, which are in no set, and missing ones go the same way
+        wanted = not missing_left[test]
+        sets[int(test)] = _value_words(
+            [v for code, v in enumerate(categories) if goes_left[code] == wanted]
+        )
+        comparison[test] = Comparison.MEMBER
+        threshold[test] = 0.0
+    in_set = comparison == Comparison.MEMBER
+    swap = np.zeros(len(nodes), np.bool_)
+    swap[tests] = in_set & missing_left
+    predicates, index = deduplicate_predicates(
+        feature_of[seen[tests]],
+        comparison,
+        threshold,
+        int(Missing.NAN),
+        missing_left & ~in_set,
+        sets,
+    )
+    predicate = np.full(len(nodes), -1, np.int32)
+    predicate[tests] = index
+    is_leaf = ~inner
+    return {
+        "tree_offset": offset,
+        "predicate": predicate,
+        "left": np.where(inner, np.where(swap, right, left) + start, -1),
+        "right": np.where(inner, np.where(swap, left, right) + start, -1),
+        "leaf": np.where(is_leaf, np.cumsum(is_leaf) - 1, -1),
+        "source_node": np.arange(offset[-1]) - start,
+        "cover": nodes["count"].astype(np.float64),
+        "leaf_value": nodes["value"][is_leaf][:, np.newaxis],
+        **predicates,
+    }
+
+
+def _check_range(
+    bad: NDArray[Any], tree_of: NDArray[Any], start: NDArray[Any], what: str
+) -> None:
+    if bad.any():
+        node = int(bad.argmax())
+        raise InvalidModelError(
+            f"{what} of node {node - start[node]} of tree {tree_of[node]} is out of "
+            "range; the model is damaged, fit it again."
+        )
+
+
+def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
+    """Return which of the 256 codes go left."""
+    bitsets = np.asarray(tree.raw_left_cat_bitsets)
+    if not 0 <= row < len(bitsets):
+        raise InvalidModelError(
+            f"Tree {number} has no category set {row}; the model is damaged, fit it "
+            "again."
+        )
+    words = np.ascontiguousarray(bitsets[row], dtype="<u4")
+    bits: NDArray[np.bool_] = np.unpackbits(
+        words.view(np.uint8), bitorder="little"
+    ).astype(np.bool_)
+    return bits
+
+
+def _value_words(values: list[int]) -> NDArray[np.uint32]:
+    """Return a set of small whole numbers as bits of 32-bit words."""
+    words = np.zeros(max(values, default=0) // 32 + 1, np.uint32)
+    for value in values:
+        words[value // 32] |= np.uint32(1 << value % 32)
+    return words
+
+
+register(
+    Frontend("sklearn HistGradientBoosting", (), detect, load, refuse=refuse_overrides)
+)

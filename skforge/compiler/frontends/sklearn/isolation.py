@@ -1,0 +1,91 @@
+"""scikit-learn: IsolationForest.
+
+Raw scores are path lengths: the depth of each leaf plus the average length of the path
+that its training rows would still need, less one, summed in float64 tree by tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest, PostTransform
+from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.sklearn.common import (
+    check_model,
+    check_trees,
+    feature_names,
+    refuse_overrides,
+    view_tree,
+)
+from skforge.compiler.frontends.sklearn.forest import _tree_arrays
+from skforge.exceptions import UnsupportedModelError
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is an IsolationForest of scikit-learn."""
+    return "sklearn.ensemble._iforest.IsolationForest" in class_names(model)
+
+
+def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a fitted IsolationForest."""
+    check_model(model, "estimators_", iteration_range)
+    check_trees(model, model.estimators_, "Regressor")
+    if not hasattr(model, "_average_path_length_per_tree"):
+        raise UnsupportedModelError(
+            "IsolationForest of scikit-learn before 1.3 does not keep its path "
+            "lengths; fit the model again with a newer release."
+        )
+    n_features = int(model.n_features_in_)
+    # the model looks features up only where it drew some of them
+    drawn = model._max_features != n_features
+    trees = [
+        view_tree(
+            estimator.tree_,
+            features=features if drawn else None,
+            value=_path_lengths(depth, further),
+        )
+        for estimator, features, depth, further in zip(
+            model.estimators_,
+            model.estimators_features_,
+            model._decision_path_lengths,
+            model._average_path_length_per_tree,
+            strict=True,
+        )
+    ]
+    return Forest(
+        **_tree_arrays(trees, None),
+        tree_output=np.zeros(len(trees), np.int32),
+        n_features=n_features,
+        base=np.zeros(1),
+        transform=PostTransform(
+            "path_length",
+            parameter=_average_path(model) * len(trees),
+            cutoff=float(model.offset_),
+        ),
+        task="outlier",
+        source="sklearn",
+        feature_names=feature_names(model),
+    )
+
+
+def _path_lengths(depth: Any, further: Any) -> NDArray[np.float64]:
+    lengths: NDArray[np.float64] = np.asarray(depth) + np.asarray(further) - 1.0
+    return lengths[:, np.newaxis]
+
+
+def _average_path(model: Any) -> float:
+    """Return the average path length of a tree, which scores are relative to.
+
+    As ``sklearn.ensemble._iforest._average_path_length`` computes it.
+    """
+    size = np.array([[getattr(model, "_max_samples", model.max_samples_)]])
+    if size[0, 0] <= 2:
+        return float(size[0, 0] == 2)
+    length = 2.0 * (np.log(size - 1.0) + np.euler_gamma) - 2.0 * (size - 1.0) / size
+    return float(length[0, 0])
+
+
+register(Frontend("sklearn IsolationForest", (), detect, load, refuse=refuse_overrides))

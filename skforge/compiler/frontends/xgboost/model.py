@@ -1,0 +1,531 @@
+"""XGBoost: ``.json`` and ``.ubj`` files, Boosters and the scikit-learn wrappers.
+
+Everything is read from the model document, so files need no xgboost. Numbers follow
+XGBoost's CPU predictor: float32 rows and sums, ``x < threshold`` goes left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import math
+import re
+import sys
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest, PostTransform
+from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.xgboost import ubjson as _ubjson
+from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Objective:
+    link: str  # from base_score to margin: identity | logit | log
+    transform: str  # from margin to prediction, a PostTransform kind
+    task: str
+
+
+_REGRESSION = _Objective("identity", "identity", "regression")
+#: From 3.4 on, quantiles that cross are put in order.
+_QUANTILES = _Objective("identity", "sorted", "regression")
+_RANKING = _Objective("identity", "identity", "ranking")
+_LOG = _Objective("log", "exp", "regression")
+_OBJECTIVES: dict[str, _Objective] = {
+    "reg:squarederror": _REGRESSION,
+    "reg:linear": _REGRESSION,
+    "reg:squaredlogerror": _REGRESSION,
+    "reg:absoluteerror": _REGRESSION,
+    "reg:pseudohubererror": _REGRESSION,
+    "reg:quantileerror": _QUANTILES,
+    "reg:expectileerror": _REGRESSION,
+    "reg:logistic": _Objective("logit", "sigmoid", "regression"),
+    "reg:gamma": _LOG,
+    "reg:tweedie": _LOG,
+    "count:poisson": _LOG,
+    "survival:cox": _LOG,
+    "survival:aft": _LOG,
+    "binary:logistic": _Objective("logit", "sigmoid", "binary"),
+    "binary:logitraw": _Objective("identity", "identity", "binary"),
+    "binary:hinge": _Objective("identity", "hinge", "binary"),
+    "multi:softmax": _Objective("identity", "argmax", "multiclass"),
+    "multi:softprob": _Objective("identity", "softmax", "multiclass"),
+    "rank:pairwise": _RANKING,
+    "rank:ndcg": _RANKING,
+    "rank:map": _RANKING,
+}
+# What each object of a document may hold: an unknown field may change predictions.
+_KNOWN = {
+    "learner": frozenset(
+        (
+            "attributes",
+            "feature_names",
+            "feature_types",
+            "gradient_booster",
+            "learner_model_param",
+            "objective",
+        )
+    ),
+    "learner.learner_model_param": frozenset(
+        ("base_score", "boost_from_average", "num_class", "num_feature", "num_target")
+    ),
+    "gradient_booster": frozenset(("gbtree", "model", "name", "weight_drop")),
+    "gradient_booster.model": frozenset(
+        (
+            "cats",
+            "gbtree_model_param",
+            "iteration_indptr",
+            "tree_info",
+            "trees",
+            "weight_drop",
+        )
+    ),
+}
+_MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
+_DAMAGED = "the model is damaged, export it again."
+
+
+def forest_from_document(
+    document: Any,
+    iteration_range: Range | None = None,
+    missing: float = math.nan,
+    in_place: bool = False,
+) -> Forest:
+    """Build the forest of a decoded XGBoost model document.
+
+    Parameters
+    ----------
+    document : dict
+        What ``save_model`` writes, decoded from JSON or UBJSON.
+    iteration_range : tuple of int, optional
+        Boosting rounds ``[begin, end)``; ``end == 0`` means all from ``begin``.
+    missing : float, default=nan
+        The rows' own marker of a missing value.
+    in_place : bool, default=False
+        Follow ``inplace_predict``, as the wrappers do, and not ``Booster.predict``;
+        the two differ in the last bits of DART models of up to 3.2 only.
+
+    Returns
+    -------
+    Forest
+    """
+    learner = _member(document, "learner", dict, "The document")
+    booster = _member(learner, "gradient_booster", dict, "learner")
+    kind = _member(booster, "name", str, "gradient_booster")
+    dropped = booster.get("weight_drop")
+    nested = kind == "dart" and "model" not in booster  # by XGBoost up to 3.2
+    if nested:
+        booster = _member(booster, "gbtree", dict, "gradient_booster")
+    else:
+        _refuse_booster(kind)
+    model = _member(booster, "model", dict, "gradient_booster")
+    dropped = model.get("weight_drop", dropped)  # from 3.4, of a gbtree too
+    weights: NDArray[np.float32] | None = None
+    if kind == "dart" or dropped is not None:
+        weights = _floats(dropped, "weight_drop")
+    param = _member(learner, "learner_model_param", dict, "learner")
+    for where, fields in (
+        ("learner", learner),
+        ("learner.learner_model_param", param),
+        ("gradient_booster", learner["gradient_booster"] | booster),
+        ("gradient_booster.model", model),
+    ):
+        if unknown := fields.keys() - _KNOWN[where]:
+            raise UnsupportedModelError(
+                f"{where} has the unknown field {min(unknown)!r}; "
+                "it may change predictions, so the model is refused."
+            )
+    objective = _objective(learner)
+    if objective is _QUANTILES and _version(document) < (3, 4):
+        objective = _REGRESSION
+
+    n_classes = _integer(param, "num_class", 0)
+    n_targets = _integer(param, "num_target", 1)
+    if n_classes > 1 and n_targets > 1:
+        raise UnsupportedModelError(
+            f"num_class = {n_classes} with num_target = {n_targets} is unknown."
+        )
+    n_outputs = max(n_classes, n_targets, 1)
+    if n_outputs > _MAX_OUTPUTS:
+        raise InvalidModelError(f"The model has {n_outputs} outputs; {_DAMAGED}")
+    n_features = _integer(param, "num_feature")
+
+    trees = _member(model, "trees", list, "gradient_booster.model")
+    info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
+    announced = _integer(
+        _member(model, "gbtree_model_param", dict, "gradient_booster.model"),
+        "num_trees",
+        len(trees),
+    )
+    for name, length in (
+        ("tree_info", len(info)),
+        ("num_trees", announced),
+        ("weight_drop", len(trees) if weights is None else len(weights)),
+    ):
+        if length != len(trees):
+            raise InvalidModelError(
+                f"{name} is for {length} trees, the model has {len(trees)}; {_DAMAGED}"
+            )
+    trees = in_order(trees)
+    keep = _tree_range(model, iteration_range, n_outputs, len(trees))
+    with np.errstate(invalid="ignore"):  # NaNs are reported by validate()
+        arrays = tree_arrays(trees[keep], n_outputs)
+    vector = arrays["leaf_value"].shape[1] > 1
+    group = _integers(info, "tree_info")[keep]
+    if not trees and objective.link != "identity" and _unfitted_base(param):
+        raise UnsupportedModelError(
+            "The model has no trees and no base_score of its own; what XGBoost then "
+            "predicts depends on its release. Train it for one round at least."
+        )
+    base = _base(param, objective.link, n_outputs)
+    if weights is not None:
+        if vector:
+            raise UnsupportedModelError("DART with vector leaves is no XGBoost model.")
+        _check_groups(group, n_outputs)
+        tree_base = base[group] if in_place and nested else None
+        _scale_by_dropout(arrays, weights[keep], tree_base)
+    return Forest(
+        **arrays,
+        tree_output=(np.full(len(group), -1) if vector else group).astype(np.int32),
+        n_features=n_features,
+        base=base,
+        transform=PostTransform(objective.transform),
+        task=_task(objective, n_outputs),
+        source="xgboost",
+        missing_value=missing,
+        feature_names=_names(learner, n_features),
+        category_names=_category_names(model, n_features),
+    )
+
+
+def _refuse_booster(kind: str) -> None:
+    if kind not in ("gbtree", "dart"):
+        raise UnsupportedModelError(
+            f"The booster {kind!r} is no tree ensemble that can be compiled; "
+            "train with booster='gbtree' or 'dart'."
+        )
+
+
+def _check_groups(group: NDArray[np.int64], n_outputs: int) -> None:
+    bad = (group < 0) | (group >= n_outputs)
+    if bad.any():
+        at = int(bad.argmax())
+        raise InvalidModelError(
+            f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}; {_DAMAGED}"
+        )
+
+
+def _scale_by_dropout(
+    arrays: dict[str, Any],
+    weights: NDArray[np.float32],
+    tree_base: NDArray[np.float32] | None,
+) -> None:
+    """Multiply DART's leaves by their trees' weights, rounding as XGBoost does.
+
+    ``Booster.predict`` adds float32(leaf * weight). ``inplace_predict``, which the
+    wrappers use, up to 3.2 predicts each tree on top of the base margin and takes it
+    off again, so each leaf first loses the bits that this loses.
+    """
+    tree = np.repeat(np.arange(len(weights)), np.diff(arrays["tree_offset"]))
+    tree = tree[arrays["leaf"] >= 0]
+    value = arrays["leaf_value"]
+    if tree_base is not None:
+        base = tree_base[tree][:, np.newaxis]
+        value = (base + value) - base
+    arrays["leaf_value"] = value * weights[tree][:, np.newaxis]
+
+
+def _task(objective: _Objective, n_outputs: int) -> str:
+    if objective.task == "binary" and n_outputs > 1:
+        return "multilabel"
+    return objective.task
+
+
+def _objective(learner: dict[str, Any]) -> _Objective:
+    name = _member(learner, "objective", dict, "learner").get("name")
+    if not isinstance(name, str) or name not in _OBJECTIVES:
+        raise UnsupportedModelError(
+            f"The objective {name!r} is not built into XGBoost, "
+            "so its predictions cannot be reproduced."
+        )
+    return _OBJECTIVES[name]
+
+
+def _version(document: dict[str, Any]) -> tuple[int, ...]:
+    """Return the version of the library that wrote the document; files have it."""
+    try:
+        return tuple(int(part) for part in document["version"])
+    except (KeyError, TypeError, ValueError):
+        return ()
+
+
+def _unfitted_base(param: dict[str, Any]) -> bool:
+    """Tell whether base_score was neither given nor estimated."""
+    return _integer(param, "boost_from_average", 0) == 1
+
+
+def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float32]:
+    """Return the margins sums start from: base_score through the objective's link.
+
+    Up to 3.0 ``base_score`` is one number, "5E-1"; since then a list, "[5E-1]".
+    """
+    text = param.get("base_score", "5E-1")
+    try:
+        score = _floats(np.atleast_1d(json.loads(str(text))), "base_score")
+    except (ValueError, RecursionError):
+        raise InvalidModelError(f"base_score is {text!r:.60}; {_DAMAGED}") from None
+    if len(score) not in (1, n_outputs):
+        raise InvalidModelError(
+            f"base_score has {len(score)} values for {n_outputs} outputs; {_DAMAGED}"
+        )
+    score = np.repeat(score, n_outputs) if len(score) == 1 else score
+    one = np.float32(1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if link == "logit":
+            # XGBoost keeps probabilities this far from 0 and 1.
+            edge = np.float32(1e-6)
+            inside = np.clip(score, edge, one - edge)
+            inside[(score < 0) | (score > one)] = np.nan  # no probability: refused
+            return np.array([-_logf(one / s - one) for s in inside], dtype=np.float32)
+        if link == "log":
+            return np.array([_logf(s) for s in score], dtype=np.float32)
+    return score
+
+
+def _logf(x: Any) -> np.float32:
+    """Return the C library's float logarithm, which NumPy's is not bit for bit."""
+    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+    logf = library.logf
+    logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]
+    result: np.float32 = np.float32(logf(float(x)))
+    return result
+
+
+def _tree_range(
+    model: dict[str, Any], rounds: Range | None, n_outputs: int, n_trees: int
+) -> slice:
+    """Return the trees of boosting rounds ``[begin, end)``."""
+    if "iteration_indptr" in model:
+        steps = _integers(model["iteration_indptr"], "iteration_indptr")
+        last = steps[-1] if len(steps) else 0
+        if last != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
+            raise InvalidModelError(
+                "iteration_indptr has to rise from round to round and to end at "
+                f"{n_trees}, the number of trees, but is {steps.tolist()!s:.60}; "
+                f"{_DAMAGED}"
+            )
+        steps = steps if len(steps) else np.zeros(1, np.int64)
+    else:
+        param = model["gbtree_model_param"]
+        layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
+        steps = np.arange(0, n_trees + 1, layer)
+    if rounds is None or tuple(rounds) == (0, 0):
+        # XGBoost never reads trees before the first round
+        return slice(int(steps[0]), n_trees)
+    begin, end = int(rounds[0]), int(rounds[1]) or len(steps) - 1
+    if not 0 <= begin < end <= len(steps) - 1:
+        raise InvalidModelError(
+            f"iteration_range {tuple(rounds)} does not lie within the "
+            f"{len(steps) - 1} boosting rounds of the model."
+        )
+    return slice(int(steps[begin]), int(steps[end]))
+
+
+def _names(learner: dict[str, Any], n_features: int) -> tuple[str, ...] | None:
+    names = learner.get("feature_names")
+    if not isinstance(names, list) or not names:
+        return None
+    if len(names) != n_features:
+        raise InvalidModelError(
+            f"feature_names has {len(names)} names for {n_features} features; "
+            f"{_DAMAGED}"
+        )
+    return tuple(str(name) for name in names)
+
+
+def _category_names(
+    model: dict[str, Any], n_features: int
+) -> tuple[tuple[str | int, ...], ...]:
+    """Return the category names kept since 3.1 for models trained on data frames.
+
+    Rows given as arrays hold category numbers and need no names.
+    """
+    cats = model.get("cats")
+    encoded = cats.get("enc") if isinstance(cats, dict) else None
+    if not isinstance(encoded, list) or not encoded:
+        return ()
+    if len(encoded) != n_features:
+        raise InvalidModelError(
+            f"cats.enc is for {len(encoded)} features, the model has {n_features}; "
+            f"{_DAMAGED}"
+        )
+    return tuple(_names_of(entry) for entry in encoded)
+
+
+def _names_of(entry: Any) -> tuple[str | int, ...]:
+    values = np.asarray(_member(entry, "values", (list, np.ndarray), "cats.enc"))
+    if "offsets" not in entry:
+        return tuple(values.tolist())
+    ends = _integers(entry["offsets"], "offsets").tolist()
+    text = bytes(_integers(values, "values").astype(np.uint8).tolist())
+    if not text.isascii():  # XGBoost 3.2 cuts these names at the wrong bytes
+        return ()
+    return tuple(text[a:b].decode() for a, b in pairwise(ends))
+
+
+def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
+    value = parent.get(name) if isinstance(parent, dict) else None
+    if not isinstance(value, kind):
+        raise InvalidModelError(
+            f"{where} has no {name}, so it is no XGBoost model; "
+            "save it with Booster.save_model."
+        )
+    return value
+
+
+def _integer(param: dict[str, Any], name: str, default: int | None = None) -> int:
+    value = param.get(name, default)
+    try:
+        number = int(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = -1
+    if not 0 <= number < 2**31:
+        raise InvalidModelError(f"{name} is {value!r:.60}; {_DAMAGED}")
+    return number
+
+
+def _integers(values: Any, name: str) -> NDArray[np.int64]:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.array("ragged")
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise InvalidModelError(f"{name} is no list of integers; {_DAMAGED}")
+    return array.astype(np.int64)
+
+
+def _floats(values: Any, name: str) -> NDArray[np.float32]:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.array("ragged")
+    if array.ndim != 1 or (array.dtype.kind not in "iuf" and array.size):
+        raise InvalidModelError(f"{name} is no list of numbers; {_DAMAGED}")
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32)
+
+
+def _attributes(document: Any) -> dict[str, Any]:
+    learner = document.get("learner") if isinstance(document, dict) else None
+    found = learner.get("attributes") if isinstance(learner, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _best_rounds(attributes: dict[str, Any]) -> Range | None:
+    """Return the rounds an early-stopped wrapper predicts with."""
+    best = attributes.get("best_iteration")
+    if best is None:
+        return None
+    try:
+        return 0, int(best) + 1
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidModelError(f"best_iteration is {best!r:.60}; {_DAMAGED}") from None
+
+
+def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
+    """Read a file of JSON or UBJSON.
+
+    A file that a wrapper saved (it carries the attribute ``scikit_learn``) predicts
+    as the wrapper does, with the rounds up to ``best_iteration``.
+    """
+    data = path.read_bytes()
+    document: Any
+    # XGBoost's objects of UBJSON begin with the length of a name, those of JSON do not
+    binary = re.match(rb"\{[^\s\"}]", data) is not None
+    if binary or (path.suffix.lower() == ".ubj" and data.lstrip()[:1] != b"{"):
+        document = _ubjson.loads(data)
+    else:
+        collecting = gc.isenabled()
+        gc.disable()  # millions of new lists, none of them garbage: a third of the time
+        try:
+            document = json.loads(data)
+        except RecursionError:
+            raise InvalidModelError(
+                f"{path.name} is nested too deep; it is no XGBoost model."
+            ) from None
+        except ValueError as error:
+            raise InvalidModelError(
+                f"{path.name} is not JSON ({error}); "
+                "the file is damaged, save the model again."
+            ) from error
+        finally:
+            if collecting:
+                gc.enable()
+    attributes = _attributes(document)
+    by_wrapper = "scikit_learn" in attributes
+    if iteration_range is None and by_wrapper:
+        iteration_range = _best_rounds(attributes)
+    return forest_from_document(document, iteration_range, in_place=by_wrapper)
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is a Booster or one of XGBoost's wrappers."""
+    return not class_names(model).isdisjoint(
+        {"xgboost.core.Booster", "xgboost.sklearn.XGBModel"}
+    )
+
+
+def _task_of_wrapper(model: Any, forest: Forest) -> str:
+    """Return what the wrapper's class predicts, whatever its objective is for."""
+    names = class_names(model)
+    if "xgboost.sklearn.XGBClassifier" in names:
+        if forest.task in ("binary", "multiclass", "multilabel"):
+            return forest.task
+        return "binary" if forest.n_outputs == 1 else "multilabel"
+    return "ranking" if "xgboost.sklearn.XGBRanker" in names else "regression"
+
+
+def refuse(model: Any) -> None:
+    """Refuse a wrapper that could not be read once it is fitted."""
+    if "xgboost.sklearn.XGBModel" in class_names(model):
+        _refuse_override(model)
+        _refuse_booster(model.booster or "gbtree")
+
+
+def _refuse_override(model: Any) -> None:
+    if type(model).predict.__module__ != "xgboost.sklearn":
+        raise UnsupportedModelError(
+            f"{type(model).__name__} overrides predict, "
+            "so its predictions cannot be reproduced."
+        )
+
+
+def load(model: Any, iteration_range: Range | None = None) -> Forest:
+    """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
+    if "xgboost.core.Booster" in class_names(model):
+        document = _ubjson.loads(bytes(model.save_raw("ubj")))
+        return forest_from_document(document, iteration_range)
+    if not model.__sklearn_is_fitted__():
+        raise InvalidModelError(
+            f"This {type(model).__name__} is not fitted; call fit before load_forest."
+        )
+    _refuse_override(model)
+    document = _ubjson.loads(bytes(model.get_booster().save_raw("ubj")))
+    if iteration_range is None:
+        iteration_range = _best_rounds(_attributes(document))
+    missing = math.nan if model.missing is None else float(model.missing)
+    forest = forest_from_document(document, iteration_range, missing, in_place=True)
+    return replace(forest, task=_task_of_wrapper(model, forest))
+
+
+register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_file, refuse))

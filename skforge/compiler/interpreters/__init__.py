@@ -1,0 +1,1 @@
+"""Interpreters of MIR and LIR: the oracles of the tests."""

@@ -1,0 +1,1 @@
+"""Runs LIR, translated to Python."""

@@ -1,0 +1,1 @@
+"""Runs MIR on rows."""

@@ -1,0 +1,1 @@
+"""HIR: trees, node tiles and predicates."""

@@ -1,0 +1,85 @@
+"""HIR, the high-level IR: one operation, ``predict_ensemble``, over trees of tiles.
+
+A *NodeTile* groups up to ``tile_size`` connected inner nodes of one tree, compared at
+once; a look-up table maps (shape, comparison bits) to the exit taken (Treebeard §3).
+Tile size 1 is the plain binary tree: one shape, two exits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.bins import CodeTable
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.nest import BoundNest
+
+Reduction: TypeAlias = Literal["exact", "reproducible", "fast"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TiledForest:
+    """Every tree as a tree of NodeTiles and leaves, in arrays (read-only).
+
+    Item ``i`` is a tile (``leaf[i] == -1``) or a leaf. Items of the tree at position
+    ``p`` of the walking order are ``item_offset[p] .. item_offset[p + 1]``, its root
+    the first, then level by level, so that the children of a tile are neighbours.
+    Exits are numbered left to right, ``0 .. tile_size``; an exit that no row can take
+    (below a dummy node) is -1. A slot without a node (``predicate == -1``) holds a
+    dummy test that is *false* for every row; a tile of nothing else is padding.
+
+    ``node[i]`` is the Forest node that a walk standing on item ``i`` has come to: the
+    first node of a tile, the leaf below a padding tile.
+    """
+
+    tile_size: int
+    item_offset: NDArray[np.int64]  # (n_trees + 1,)
+    tree_order: NDArray[np.int32]  # (n_trees,) tree (model order) at each position
+    predicate: NDArray[np.int32]  # (n_items, tile_size) into Forest's predicates
+    shape: NDArray[np.int32]  # (n_items,) row of exit_table; 0 for leaves
+    child: NDArray[np.int32]  # (n_items, tile_size + 1) items; -1 for leaves' exits
+    leaf: NDArray[np.int32]  # (n_items,) row of Forest.leaf_value, or -1
+    node: NDArray[np.int32]  # (n_items,) Forest node that a walk here stands on
+    depth: NDArray[np.int32]  # (n_items,) tiles above this item
+    exit_table: NDArray[np.uint8]  # (n_shapes, 2 ** tile_size); node 0 = top bit
+    min_depth: NDArray[np.int32]  # (n_trees,) of the leaves, in tiles, by position
+    max_depth: NDArray[np.int32]  # (n_trees,)
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only: passes return new ones."""
+        for name in self.__slots__:
+            value: Any = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.item_offset) - 1
+
+    @property
+    def n_items(self) -> int:
+        """Number of tiles and leaves."""
+        return len(self.leaf)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PredictEnsemble:
+    """The whole of HIR: a forest, its tiles, and the loops that walk it.
+
+    ``forest`` is normalised: all predicates that order share ``comparison`` (LT or LE),
+    tests for equality are EQ, and category tests IN or MEMBER. ``n_rows`` is known
+    only at call time. Where rows are quantised, ``codes`` says how. What layouts
+    derive from the forest alone they keep in ``shared``, for the other kernels of it.
+    """
+
+    forest: Forest
+    tiles: TiledForest
+    nest: BoundNest
+    reduction: Reduction
+    comparison: Literal["lt", "le"]
+    codes: CodeTable | None = None
+    shared: dict[tuple[object, ...], Any] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""LIR: scalars, vectors, buffers and structured control flow."""

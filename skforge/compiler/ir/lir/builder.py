@@ -1,0 +1,345 @@
+"""Writes LIR: every method appends one statement and returns its value.
+
+Scalars meet vectors: an operand of scalar type is splat to the other's lanes, so that
+one walk serves one row and a vector of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    I64,
+    Buffer,
+    Mask,
+    Scalar,
+    Stmt,
+    Type,
+    Value,
+    Vec,
+)
+
+
+def with_lanes(element: Scalar, like: Type) -> Type:
+    """Return ``element`` with as many lanes as ``like`` has."""
+    match like:
+        case Vec(lanes=lanes) | Mask(lanes=lanes):
+            return Mask(lanes) if element == BOOL else Vec(element, lanes)
+        case _:
+            return element
+
+
+def lanes_of(type_: Type) -> int:
+    """Lanes of a vector or mask; 0 for a scalar."""
+    match type_:
+        case Vec(lanes=lanes) | Mask(lanes=lanes):
+            return lanes
+        case _:
+            return 0
+
+
+class Builder:
+    """Appends statements to the innermost open body."""
+
+    def __init__(self) -> None:
+        self._bodies: list[list[Stmt]] = [[]]
+        self._count = 0
+        self._constants: list[dict[tuple[Type, str], Value]] = [{}]
+
+    # ------------------------------------------------------------ plumbing
+
+    def name(self, hint: str) -> str:
+        """Return a name not used before in this function."""
+        self._count += 1
+        return f"{hint}.{self._count}"
+
+    def emit(self, stmt: Stmt) -> None:
+        """Append a statement."""
+        self._bodies[-1].append(stmt)
+
+    def let(self, op: lir.Op, type_: Type, hint: str = "v") -> Value:
+        """Append ``hint = op`` and return the value."""
+        value = Value(self.name(hint), type_)
+        self.emit(lir.Let(value, op))
+        return value
+
+    @contextmanager
+    def body(self) -> Iterator[list[Stmt]]:
+        """Open a nested body; the caller puts it into a statement."""
+        stmts: list[Stmt] = []
+        self._bodies.append(stmts)
+        self._constants.append({})
+        try:
+            yield stmts
+        finally:
+            self._bodies.pop()
+            self._constants.pop()
+
+    def finish(self) -> lir.Body:
+        """Return the outermost body."""
+        assert len(self._bodies) == 1
+        return tuple(self._bodies[0])
+
+    # ------------------------------------------------------------ operations
+
+    def const(self, value: int | float | bool, type_: Type = I64) -> Value:
+        """Return a constant; one per body and value."""
+        key = (type_, repr(value))
+        for scope in reversed(self._constants):
+            if key in scope:
+                return scope[key]
+        made = self.let(lir.Const(value), type_, "c")
+        self._constants[-1][key] = made
+        return made
+
+    def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Return both with the lanes of the wider, a scalar splat to them."""
+        la, lb = lanes_of(a.type), lanes_of(b.type)
+        if la and not lb:
+            return a, self.splat(b, la)
+        if lb and not la:
+            return self.splat(a, lb), b
+        return a, b
+
+    def splat(self, a: Value, lanes: int) -> Value:
+        """Return a vector (or mask) with ``a`` in every lane."""
+        if lanes_of(a.type) or lanes == 0:
+            return a
+        assert isinstance(a.type, Scalar)
+        type_: Type = Mask(lanes) if a.type == BOOL else Vec(a.type, lanes)
+        return self.let(lir.Splat(a), type_, "splat")
+
+    def iota(self, element: Scalar, lanes: int) -> Value:
+        """Return 0, 1, 2, …."""
+        return self.let(lir.Iota(), Vec(element, lanes), "iota")
+
+    def threads(self) -> Value:
+        """Append how many threads a parallel loop here may use."""
+        return self.let(lir.Threads(), I64, "threads")
+
+    def binary(self, op: lir.BinaryOp, a: Value, b: Value | int) -> Value:
+        """Return ``a op b``; an int is a constant of a's element type."""
+        b = self._operand(a, b)
+        a, b = self.same_lanes(a, b)
+        return self.let(lir.Binary(op, a, b), a.type, op)
+
+    def _operand(self, a: Value, b: Value | int | float) -> Value:
+        if isinstance(b, Value):
+            return b
+        return self.const(b, a.type)
+
+    def add(self, a: Value, b: Value | int) -> Value:
+        """Return a + b; adding the constant 0 to an integer costs nothing."""
+        if isinstance(b, int) and b == 0:
+            return a
+        return self.binary("add", a, b)
+
+    def sub(self, a: Value, b: Value | int) -> Value:
+        """Return a - b."""
+        return self.binary("sub", a, b)
+
+    def mul(self, a: Value, b: Value | int) -> Value:
+        """Return a * b; multiplying by the constant 1 costs nothing."""
+        if isinstance(b, int) and b == 1:
+            return a
+        return self.binary("mul", a, b)
+
+    def compare(
+        self,
+        op: lir.CompareOp,
+        a: Value,
+        b: Value | int | float,
+        unordered: bool = False,
+    ) -> Value:
+        """Return a bool or mask."""
+        b = self._operand(a, b)
+        a, b = self.same_lanes(a, b)
+        type_ = with_lanes(BOOL, a.type)
+        return self.let(lir.Compare(op, a, b, unordered), type_, "cmp")
+
+    def count_zeros(self, a: Value) -> Value:
+        """Return the number of an integer's lowest set bit."""
+        return self.let(lir.Unary("zeros", a), a.type, "zeros")
+
+    def is_nan(self, a: Value) -> Value:
+        """Return whether a float is NaN."""
+        return self.compare("ne", a, a, unordered=True)
+
+    def invert(self, a: Value) -> Value:
+        """Return not a."""
+        return self.let(lir.Unary("not", a), a.type, "not")
+
+    def select(self, cond: Value, a: Value, b: Value) -> Value:
+        """Return a where cond else b."""
+        a, b = self.same_lanes(a, b)
+        if lanes_of(cond.type) and not lanes_of(a.type):
+            lanes = lanes_of(cond.type)
+            a, b = self.splat(a, lanes), self.splat(b, lanes)
+        return self.let(lir.Select(cond, a, b), a.type, "sel")
+
+    def convert(self, a: Value, element: Scalar) -> Value:
+        """Return ``a`` as numbers of ``element``."""
+        type_ = with_lanes(element, a.type)
+        return a if type_ == a.type else self.let(lir.Convert(a), type_, "conv")
+
+    def bitcast(self, a: Value, element: Scalar) -> Value:
+        """Return the bits of ``a`` as ``element`` of the same width."""
+        type_ = with_lanes(element, a.type)
+        return a if type_ == a.type else self.let(lir.Bitcast(a), type_, "bits")
+
+    def extract(self, a: Value, lane: int) -> Value:
+        """Return one lane."""
+        match a.type:
+            case Vec(element=element):
+                return self.let(lir.Extract(a, lane), element, "lane")
+            case _:
+                return self.let(lir.Extract(a, lane), BOOL, "lane")
+
+    def pack(self, parts: Sequence[Value]) -> Value:
+        """Return a vector of scalars."""
+        element = parts[0].type
+        assert isinstance(element, Scalar)
+        return self.let(lir.Pack(tuple(parts)), Vec(element, len(parts)), "pack")
+
+    def permute(self, tables: Sequence[Value], index: Value) -> Value:
+        """Return elements of the tables joined, by a vector of indices."""
+        assert isinstance(tables[0].type, Vec)
+        type_ = Vec(tables[0].type.element, lanes_of(index.type))
+        return self.let(lir.Permute(tuple(tables), index), type_, "perm")
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """Return chosen lanes of two vectors joined."""
+        assert isinstance(a.type, Vec)
+        type_ = Vec(a.type.element, len(lanes))
+        return self.let(lir.Shuffle(a, b, tuple(lanes)), type_, "shuf")
+
+    def compress(self, a: Value, mask: Value) -> Value:
+        """Return the lanes that a mask selects, moved to the front."""
+        return self.let(lir.Compress(a, mask), a.type, "packed")
+
+    def popcount(self, a: Value) -> Value:
+        """Return how many bits of an integer are set, in each lane."""
+        return self.let(lir.Unary("popcount", a), a.type, "count")
+
+    def reinterpret(self, a: Value, type_: Type) -> Value:
+        """Return the bits of a vector as another of the same width."""
+        return a if a.type == type_ else self.let(lir.Bitcast(a), type_, "bits")
+
+    def mask_bits(self, a: Value, type_: Scalar) -> Value:
+        """Return a mask's lanes as the bits of an integer."""
+        return self.let(lir.MaskBits(a), type_, "bits")
+
+    def any_true(self, a: Value) -> Value:
+        """Return whether any lane is true; a bool is returned as it is."""
+        return a if a.type == BOOL else self.let(lir.AnyTrue(a), BOOL, "any")
+
+    def load(self, buffer: Buffer, index: Value, type_: Type | None = None) -> Value:
+        """Load a scalar or vector; a vector of indices gathers."""
+        if type_ is None:
+            type_ = buffer.element
+        if lanes_of(index.type):
+            assert isinstance(type_, Scalar)
+            result = with_lanes(type_, index.type)
+            return self.let(lir.Gather(buffer, index), result, "gather")
+        return self.let(lir.Load(buffer, index), type_, "load")
+
+    # ------------------------------------------------------------ statements
+
+    def store(self, buffer: Buffer, index: Value, value: Value) -> None:
+        """Store; a vector of indices scatters."""
+        if lanes_of(index.type):
+            self.emit(lir.Scatter(buffer, index, value))
+        else:
+            self.emit(lir.Store(buffer, index, value))
+
+    def prefetch(self, buffer: Buffer, index: Value) -> None:
+        """Append a hint that the line of an element is read soon."""
+        self.emit(lir.Prefetch(buffer, index))
+
+    def if_(
+        self,
+        cond: Value,
+        then: Callable[[], None],
+        orelse: Callable[[], None] | None = None,
+    ) -> None:
+        """Append a branch."""
+        with self.body() as yes:
+            then()
+        with self.body() as no:
+            if orelse is not None:
+                orelse()
+        self.emit(lir.If(cond, tuple(yes), tuple(no)))
+
+    def for_(
+        self,
+        lo: Value,
+        hi: Value,
+        step: Value,
+        body: Callable[[Value, tuple[Value, ...]], Sequence[Value] | None],
+        inits: Sequence[Value] = (),
+        hint: str = "i",
+    ) -> tuple[Value, ...]:
+        """Append a loop; ``body(var, carried)`` returns the next carried values."""
+        var = Value(self.name(hint), lo.type)
+        params = tuple(Value(self.name("carry"), v.type) for v in inits)
+        with self.body() as stmts:
+            yields = tuple(body(var, params) or ())
+        results = tuple(Value(self.name("out"), v.type) for v in inits)
+        self.emit(
+            lir.For(
+                var, lo, hi, step, tuple(stmts), tuple(inits), params, yields, results
+            )
+        )
+        return results
+
+    def while_(
+        self,
+        inits: Sequence[Value],
+        cond: Callable[[tuple[Value, ...]], Value],
+        body: Callable[[tuple[Value, ...]], Sequence[Value]],
+    ) -> tuple[Value, ...]:
+        """Append ``while cond(carried): carried = body(carried)``."""
+        params = tuple(Value(self.name("carry"), v.type) for v in inits)
+        with self.body() as before:
+            test = cond(params)
+        with self.body() as stmts:
+            yields = tuple(body(params))
+        results = tuple(Value(self.name("out"), v.type) for v in inits)
+        self.emit(
+            lir.While(
+                tuple(inits), params, tuple(before), test, tuple(stmts), yields, results
+            )
+        )
+        return results
+
+    def parallel_for(self, count: Value, body: Callable[[Value], None]) -> None:
+        """Append a parallel loop over 0 … count."""
+        var = Value(self.name("p"), count.type)
+        with self.body() as stmts:
+            body(var)
+        self.emit(lir.ParallelFor(var, count, tuple(stmts)))
+
+    def switch(
+        self,
+        selector: Value,
+        cases: Sequence[Callable[[], Sequence[Value] | None]],
+        types: Sequence[Type] = (),
+    ) -> tuple[Value, ...]:
+        """Append a switch; each case returns one value for each of ``types``."""
+        bodies, yields = [], []
+        for case in cases:
+            with self.body() as stmts:
+                yields.append(tuple(case() or ()))
+            bodies.append(tuple(stmts))
+        results = tuple(Value(self.name("out"), t) for t in types)
+        self.emit(lir.Switch(selector, tuple(bodies), tuple(yields), results))
+        return results
+
+    def alloc(self, hint: str, element: Scalar, size: Value, **facts: object) -> Buffer:
+        """Append scratch memory and return it."""
+        buffer = Buffer(self.name(hint), element, **facts)  # type: ignore[arg-type]
+        self.emit(lir.Alloc(buffer, size))
+        return buffer

@@ -1,0 +1,433 @@
+"""Proves that a function is LIR: the printed statement and the reason where it is not.
+
+Names are bound once and used in scope with their types; operations and control agree
+with their docstrings; row orders agree from block to block; nothing computed in a
+block region steers the control around one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from skforge._compat import assert_never
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    U8,
+    Buffer,
+    Mask,
+    Op,
+    RowOrder,
+    Scalar,
+    Stmt,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.printer import print_row_order, print_stmt, print_type
+from skforge.compiler.ir.lir.verifier_grid import check_host, check_uniform
+from skforge.compiler.ir.lir.verifier_ops import (
+    Refused,
+    check_index,
+    check_indices,
+    check_op,
+    check_same,
+    check_table,
+    check_type,
+    is_integer,
+    join,
+    lanes_of,
+    order_of,
+    refuse,
+)
+from skforge.compiler.ir.lir.walk import buffers_of, operands, statements
+from skforge.exceptions import CompilerError
+
+# Where a statement stands: outside any launch, in a block, or in a thread of it.
+_Place = Literal["host", "block", "thread"]
+
+
+def verify_lir(function: lir.Function) -> None:
+    """Check ``function``.
+
+    Parameters
+    ----------
+    function : lir.Function
+        What a pass or a lowering produced.
+
+    Raises
+    ------
+    CompilerError
+        When it is not LIR; names the statement and the reason.
+    """
+    launches = any(isinstance(stmt, lir.Grid) for stmt in statements(function.body))
+    verifier = _Verifier(launches)
+    try:
+        for param in function.params:
+            verifier.param(param)
+        verifier.check(function.body)
+    except Refused as error:
+        where = f"in {verifier.at!r} of " if verifier.at else "in the parameters of "
+        raise CompilerError(f"{error}, {where}{function.name}.") from None
+
+
+class _Verifier:
+    def __init__(self, launches: bool) -> None:
+        self._launches = launches
+        self._bound: set[str] = set()  # every name, in scope or not
+        self._values: dict[str, Value] = {}  # in scope
+        self._buffers: dict[str, Buffer] = {}
+        self._orders: dict[str, RowOrder] = {}
+        self._place: _Place = "host"
+        self._private: set[str] = set()  # private buffers of the open block
+        self._regions: tuple[tuple[str, ...], ...] = ()
+        self._stmt: Stmt | None = None
+
+    @property
+    def at(self) -> str:
+        """The statement being checked, as text."""
+        return "" if self._stmt is None else print_stmt(self._stmt)
+
+    # ------------------------------------------------------------ names
+
+    def param(self, param: Value | Buffer) -> None:
+        """Bind a parameter."""
+        if isinstance(param, Value):
+            if not isinstance(param.type, Scalar):
+                refuse(f"%{param.name} is {print_type(param.type)}, not a number")
+            self._bind(param)
+            return
+        if param.space not in ("global", "constant"):
+            refuse(f"@{param.name} is a parameter in {param.space} memory")
+        self._bind_buffer(param)
+
+    def _once(self, name: str) -> None:
+        if name in self._bound:
+            refuse(f"{name} is bound twice")
+        self._bound.add(name)
+
+    def _bind(self, value: Value, order: RowOrder | None = None) -> None:
+        self._once(value.name)
+        if not isinstance(value.type, Scalar):
+            check_type(value.type)
+        self._values[value.name] = value
+        if order is not None:
+            self._orders[value.name] = order
+
+    def _bind_buffer(self, buffer: Buffer) -> None:
+        self._once("@" + buffer.name)
+        if buffer.alignment < 0 or buffer.alignment & (buffer.alignment - 1):
+            refuse(f"alignment {buffer.alignment} is no power of two")
+        if (buffer.row_order.kind == "transposed") != bool(
+            buffer.row_order.bytes_per_plane
+        ):
+            refuse(f"row order {print_row_order(buffer.row_order)} is incomplete")
+        self._buffers[buffer.name] = buffer
+
+    def _use(self, *values: Value) -> None:
+        known = self._values
+        for value in values:
+            found = known.get(value.name)
+            if found is value:
+                continue
+            if found is None:
+                bound = value.name in self._bound
+                why = "is used outside its body" if bound else "is not defined"
+                refuse(f"%{value.name} {why}")
+            if found != value:
+                refuse(
+                    f"%{value.name} is used as {print_type(value.type)} but bound as "
+                    f"{print_type(found.type)}"
+                )
+
+    def _read(self, buffer: Buffer) -> None:
+        found = self._buffers.get(buffer.name)
+        if found is not buffer:
+            if found is None:
+                bound = "@" + buffer.name in self._bound
+                why = "is used outside its body" if bound else "is not defined"
+                refuse(f"@{buffer.name} {why}")
+            if found != buffer:
+                refuse(
+                    f"@{buffer.name} is used with other facts than it was bound with"
+                )
+        if buffer.name in self._private and self._place != "thread":
+            refuse(f"@{buffer.name} belongs to threads and is used outside a region")
+
+    def _write(self, buffer: Buffer) -> None:
+        self._read(buffer)
+        if buffer.space == "constant":
+            refuse(f"@{buffer.name} is constant")
+        if self._place == "block":
+            refuse("every thread would write; a grid writes in its regions only")
+
+    # ------------------------------------------------------------ statements
+
+    def check(
+        self,
+        body: Sequence[Stmt],
+        binds: Sequence[Value] = (),
+        yields: Sequence[Value] = (),
+        results: Sequence[Value] = (),
+        before: tuple[Sequence[Stmt], Value] | None = None,
+    ) -> list[RowOrder | None]:
+        """Check a body; return the row orders of what it yields."""
+        owner = self._stmt
+        values, buffers = len(self._values), len(self._buffers)
+        private = self._private
+        for value in binds:
+            self._bind(value)
+        if before is not None:
+            for stmt in before[0]:
+                self._check_stmt(stmt)
+            self._stmt = owner
+            self._use(before[1])
+        for stmt in body:
+            self._check_stmt(stmt)
+        self._stmt = owner
+        if len(yields) != len(results):
+            refuse(f"yields {len(yields)} values for {len(results)} results")
+        self._use(*yields)
+        for value, result in zip(yields, results, strict=True):
+            check_same(f"%{value.name} and %{result.name}", value.type, result.type)
+        orders = [self._orders.get(v.name) for v in yields]
+        # Dicts keep their order: what this body bound is at the end.
+        while len(self._values) > values:
+            self._values.popitem()
+        while len(self._buffers) > buffers:
+            self._buffers.popitem()
+        self._private = private
+        return orders
+
+    def _check_stmt(self, stmt: Stmt) -> None:
+        self._stmt = stmt
+        if self._launches and self._place == "host":
+            check_host(stmt)
+        match stmt:
+            case lir.Let(value=value, op=op):
+                self._let(value, op)
+            case lir.Store(buffer=buffer, index=index, value=value):
+                self._write(buffer)
+                self._use(index, value)
+                check_index(index)
+                self._check_element(buffer, value)
+                self._stored(buffer, value)
+            case lir.For():
+                self._for(stmt)
+            case lir.If():
+                self._if(stmt)
+            case lir.While():
+                self._while(stmt)
+            case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
+                self._write(buffer)
+                self._use(index, value)
+                check_indices(index)
+                if lanes_of(value.type) != lanes_of(index.type):
+                    refuse("indices and values differ in lanes")
+                self._check_element(buffer, value)
+                if mask is not None:
+                    self._use(mask)
+                    if mask.type != Mask(lanes_of(value.type)):
+                        refuse(f"%{mask.name} is no mask of the values' lanes")
+            case lir.AtomicAdd(buffer=buffer, index=index, value=value):
+                self._write(buffer)
+                self._use(index, value)
+                check_index(index)
+                if value.type != buffer.element or value.type == BOOL:
+                    added = print_type(value.type)
+                    refuse(f"adds {added} to a {buffer.element.name} buffer")
+            case lir.Prefetch(buffer=buffer, index=index):
+                self._read(buffer)
+                self._use(index)
+                check_index(index)
+            case lir.StorePlane(table=table, index=index, value=value):
+                self._write(table)
+                self._use(index, value)
+                check_index(index)
+                check_table(table, value.type)
+                self._stored(table, value)
+            case lir.TransposeBlock():
+                self._transpose(stmt)
+            case lir.UnpermuteStore(target=target, source=source):
+                self._write(target)
+                self._read(source)
+                self._use(stmt.index, stmt.n_valid)
+                check_index(stmt.index)
+                check_index(stmt.n_valid)
+                check_same("buffers", target.element, source.element)
+                if target.row_order != lir.NATURAL:
+                    refuse(f"@{target.name} is not in natural row order")
+            case lir.Alloc(buffer=buffer, size=size):
+                self._use(size)
+                check_index(size)
+                self._alloc(buffer)
+            case lir.Switch():
+                self._switch(stmt)
+            case lir.ParallelFor(var=var, count=count, body=body):
+                if self._place != "host":
+                    refuse("a parallel loop in a launch")
+                self._use(count)
+                check_index(count)
+                check_same("variable and count", var.type, count.type)
+                self.check(body, (var,))
+            case lir.Grid():
+                self._grid(stmt)
+            case lir.BlockRegion():
+                self._region(stmt)
+            case _:
+                assert_never(stmt)
+
+    def _check_element(self, buffer: Buffer, value: Value) -> None:
+        if value.type == buffer.element:
+            return
+        if buffer.element == U8 and isinstance(value.type, Scalar | Vec):
+            return  # a buffer of bytes takes the bytes of any number
+        if not isinstance(value.type, Vec) or value.type.element != buffer.element:
+            refuse(f"stores {print_type(value.type)} in a {buffer.element.name} buffer")
+
+    def _stored(self, buffer: Buffer, value: Value) -> None:
+        if not isinstance(value.type, Scalar):
+            join(self._orders.get(value.name), buffer.row_order)
+
+    def _transpose(self, stmt: lir.TransposeBlock) -> None:
+        self._write(stmt.target)
+        self._read(stmt.source)
+        self._read(stmt.features)
+        for value in (stmt.stride, stmt.first, stmt.n_rows, stmt.n_features):
+            self._use(value)
+            check_index(value)
+        check_same("buffers", stmt.target.element, stmt.source.element)
+        if not is_integer(stmt.features.element):
+            refuse(f"@{stmt.features.name} holds no feature numbers")
+        if stmt.source.row_order != lir.NATURAL:
+            refuse(f"@{stmt.source.name} is not in natural row order")
+        if stmt.rows < 1:
+            refuse(f"a block of {stmt.rows} rows")
+
+    def _alloc(self, buffer: Buffer) -> None:
+        if buffer.space == "constant":
+            refuse("constant memory is not allocated")
+        if buffer.space == "shared" and self._place != "block":
+            refuse("shared memory is allocated in a grid, outside its regions")
+        if buffer.space == "global" and self._place != "host":
+            refuse("global memory is allocated outside a launch")
+        self._bind_buffer(buffer)
+        if self._place == "block" and buffer.space == "private":
+            self._private = self._private | {buffer.name}
+
+    # ------------------------------------------------------------ operations
+
+    def _let(self, value: Value, op: Op) -> None:
+        for buffer in buffers_of(op):
+            self._read(buffer)
+        self._use(*operands(op))
+        check_op(op, value.type)
+        if isinstance(op, lir.WarpReduce) and self._place != "thread":
+            refuse("a warp reduction outside a block region")
+        self._bind(value, order_of(op, value.type, self._orders))
+
+    # ------------------------------------------------------------ control
+
+    def _inits(self, inits: Sequence[Value], params: Sequence[Value]) -> None:
+        self._use(*inits)
+        if len(inits) != len(params):
+            refuse(f"{len(inits)} initial values for {len(params)} carried values")
+        for init, param in zip(inits, params, strict=True):
+            check_same(f"%{init.name} and %{param.name}", init.type, param.type)
+            self._bind(param, self._orders.get(init.name))
+
+    def _results(
+        self, results: Sequence[Value], *orders: Sequence[RowOrder | None]
+    ) -> None:
+        for number, result in enumerate(results):
+            self._bind(result, join(*(side[number] for side in orders)))
+
+    def _for(self, stmt: lir.For) -> None:
+        self._use(stmt.lo, stmt.hi, stmt.step)
+        check_index(stmt.lo)
+        types = (v.type for v in (stmt.var, stmt.lo, stmt.hi, stmt.step))
+        check_same("variable and bounds", *types)
+        self._inits(stmt.inits, stmt.params)
+        first = [self._orders.get(v.name) for v in stmt.inits]
+        if len(stmt.results) != len(stmt.params):
+            refuse(f"{len(stmt.results)} results for {len(stmt.params)} carried values")
+        last = self.check(stmt.body, (stmt.var,), stmt.yields, stmt.results)
+        self._drop(stmt.params)
+        self._results(stmt.results, first, last)
+
+    def _drop(self, params: Sequence[Value]) -> None:
+        for param in params:
+            del self._values[param.name]
+
+    def _while(self, stmt: lir.While) -> None:
+        self._inits(stmt.inits, stmt.params)
+        first = [self._orders.get(v.name) for v in stmt.inits]
+        if len(stmt.results) != len(stmt.params):
+            refuse(f"{len(stmt.results)} results for {len(stmt.params)} carried values")
+        if stmt.cond.type != BOOL:
+            refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
+        before = (stmt.before, stmt.cond)
+        last = self.check(stmt.body, (), stmt.yields, stmt.results, before)
+        self._drop(stmt.params)
+        self._results(stmt.results, first, last)
+
+    def _if(self, stmt: lir.If) -> None:
+        self._use(stmt.cond)
+        if stmt.cond.type != BOOL:
+            refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
+        then = self.check(stmt.then, (), stmt.then_yields, stmt.results)
+        orelse = self.check(stmt.orelse, (), stmt.else_yields, stmt.results)
+        self._results(stmt.results, then, orelse)
+
+    def _switch(self, stmt: lir.Switch) -> None:
+        self._use(stmt.selector)
+        if not isinstance(stmt.selector.type, Scalar) or not is_integer(
+            stmt.selector.type
+        ):
+            refuse(f"%{stmt.selector.name} is no integer")
+        if not stmt.cases:
+            refuse("a switch without cases")
+        yields = stmt.yields or ((),) * len(stmt.cases)
+        if len(yields) != len(stmt.cases):
+            refuse(f"{len(yields)} yields for {len(stmt.cases)} cases")
+        orders = [
+            self.check(case, (), values, stmt.results)
+            for case, values in zip(stmt.cases, yields, strict=True)
+        ]
+        self._results(stmt.results, *orders)
+
+    # ------------------------------------------------------------ launches
+
+    def _dims(
+        self, dims: Sequence[tuple[lir.GpuDim, Value, Value]], kind: str
+    ) -> tuple[str, ...]:
+        names = tuple(dim for dim, _, _ in dims)
+        if not names or len(set(names)) < len(names):
+            refuse("each dimension is given once, and at least one")
+        for name, var, count in dims:
+            if not name.startswith(kind):
+                refuse(f"{name} is no dimension of a {kind}")
+            self._use(count)
+            check_index(count)
+            check_same("variable and count", var.type, count.type)
+        return names
+
+    def _grid(self, stmt: lir.Grid) -> None:
+        if self._place != "host":
+            refuse("a launch in a launch")
+        self._dims(stmt.dims, "grid")
+        self._place, self._regions = "block", ()
+        self.check(stmt.body, [var for _, var, _ in stmt.dims])
+        self._place = "host"
+        check_uniform(stmt)
+
+    def _region(self, stmt: lir.BlockRegion) -> None:
+        if self._place != "block":
+            refuse("a block region that is not in a grid, or in another region")
+        names = self._dims(stmt.dims, "block")
+        if self._regions and self._regions[0] != names:
+            refuse(f"a region over {names} beside one over {self._regions[0]}")
+        self._regions = (names,)
+        self._place = "thread"
+        self.check(stmt.body, [var for _, var, _ in stmt.dims])
+        self._place = "block"

@@ -1,0 +1,145 @@
+"""Control around block regions is uniform, and hosts look at no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Value
+from skforge.compiler.ir.lir.printer import print_type
+from skforge.compiler.ir.lir.verifier_ops import element_of, refuse
+from skforge.compiler.ir.lir.walk import (
+    bodies,
+    buffers_of,
+    operands,
+    statements,
+    written,
+)
+
+
+def check_uniform(grid: Grid) -> None:
+    """Refuse control around a region that depends on what a region wrote.
+
+    A region's values end with it, so only memory can carry them out: a value loaded,
+    outside regions, from a buffer that a region of this grid writes is *computed in a
+    region*, and so is what follows from it.
+    """
+    from_regions: set[str] = set()
+    stored = written(grid.body)
+    while True:
+        before = len(from_regions)
+        _spread(grid.body, stored, from_regions)
+        if len(from_regions) == before:
+            break
+    for stmt in _outside_regions(grid.body):
+        for value in _steers(stmt):
+            if value.name in from_regions and _has_region(stmt):
+                refuse(f"%{value.name} was computed in a region and steers control")
+
+
+def _outside_regions(body: Body) -> Iterable[Stmt]:
+    for stmt in body:
+        if not isinstance(stmt, lir.BlockRegion):
+            yield stmt
+            for inner in bodies(stmt):
+                yield from _outside_regions(inner)
+
+
+def _has_region(stmt: Stmt) -> bool:
+    return any(
+        isinstance(inner, lir.BlockRegion)
+        for body in bodies(stmt)
+        for inner in statements(body)
+    )
+
+
+def _steers(stmt: Stmt) -> tuple[Value, ...]:
+    match stmt:
+        case lir.For(lo=lo, hi=hi, step=step):
+            return (lo, hi, step)
+        case lir.While(cond=cond) | lir.If(cond=cond):
+            return (cond,)
+        case lir.Switch(selector=selector):
+            return (selector,)
+        case lir.BlockRegion(dims=dims):
+            return tuple(count for _, _, count in dims)
+        case _:
+            return ()
+
+
+def _spread(body: Body, stored: set[str], names: set[str]) -> None:
+    for stmt in _outside_regions(body):
+        if isinstance(stmt, lir.Let):
+            sources = [v.name for v in operands(stmt.op)]
+            loaded = any(b.name in stored for b in buffers_of(stmt.op))
+            if loaded or not names.isdisjoint(sources):
+                names.add(stmt.value.name)
+            continue
+        if any(v.name in names for v in _steers(stmt)):
+            names.update(v.name for v in _binds(stmt))
+        for source, target in _flows(stmt):
+            if source.name in names:
+                names.add(target.name)
+
+
+def _binds(stmt: Stmt) -> tuple[Value, ...]:
+    match stmt:
+        case lir.For(var=var, params=params, results=results):
+            return (var, *params, *results)
+        case lir.While(params=params, results=results):
+            return (*params, *results)
+        case lir.If(results=results) | lir.Switch(results=results):
+            return results
+        case _:
+            return ()
+
+
+def _flows(stmt: Stmt) -> Iterable[tuple[Value, Value]]:
+    match stmt:
+        case lir.For() | lir.While():
+            for values in (stmt.inits, stmt.yields):
+                yield from zip(values, stmt.params, strict=True)
+                yield from zip(values, stmt.results, strict=True)
+        case lir.If():
+            for values in (stmt.then_yields, stmt.else_yields):
+                yield from zip(values, stmt.results, strict=True)
+        case lir.Switch():
+            for values in stmt.yields:
+                yield from zip(values, stmt.results, strict=True)
+        case _:
+            pass
+
+
+# ---------------------------------------------------------------- hosts
+
+_HOST_OPS = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert)
+
+
+def check_host(stmt: Stmt) -> None:
+    """Refuse a statement that no host runs between its launches.
+
+    The memory of a function with grids is a device's. The host computes integers (and
+    knows constants), allocates global memory, and loops around launches.
+    """
+    match stmt:
+        case lir.Let(value=value, op=op):
+            _check_number(value)
+            if isinstance(op, lir.Const):
+                return
+            if not isinstance(op, _HOST_OPS):
+                refuse("the host of a launch computes integers and nothing else")
+            for number in (value, *operands(op)):
+                if element_of(number.type).is_float:
+                    refuse("the host of a launch computes with no floats")
+        case lir.Alloc(buffer=buffer):
+            if buffer.space == "private":
+                refuse("private memory is allocated in a launch")
+        case lir.For() | lir.Grid() | lir.BlockRegion():
+            pass
+        case _:
+            refuse("the host of a launch computes, allocates, loops and launches only")
+
+
+def _check_number(value: Value) -> None:
+    if not isinstance(value.type, lir.Scalar):
+        refuse(f"the host of a launch has no {print_type(value.type)}")

@@ -1,0 +1,401 @@
+"""Types and row orders of LIR operations, as their docstrings say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn, TypeAlias
+
+from skforge._compat import assert_never
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    I32,
+    I64,
+    Buffer,
+    Mask,
+    Op,
+    Plane,
+    RowOrder,
+    Scalar,
+    Type,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.printer import print_row_order, print_type
+
+BITS = {s: 8 * b for s, b in lir._BYTES.items()} | {"bool": 1}
+
+
+class Refused(Exception):
+    """Why a statement is not LIR."""
+
+
+def refuse(reason: str) -> NoReturn:
+    """Stop with a reason."""
+    raise Refused(reason)
+
+
+def element_of(type_: Type) -> Scalar:
+    """Return the scalar in a lane; bool for masks and planes."""
+    match type_:
+        case Scalar():
+            return type_
+        case Vec(element=element):
+            return element
+        case Mask() | Plane():
+            return BOOL
+        case _:
+            assert_never(type_)
+
+
+def lanes_of(type_: Type) -> int:
+    """Return the lanes of a vector or mask; 0 for the rest."""
+    return type_.lanes if isinstance(type_, Vec | Mask) else 0
+
+
+def is_integer(type_: Type) -> bool:
+    """Whether this is an integer or a vector of them."""
+    if not isinstance(type_, Scalar | Vec):
+        return False
+    element = element_of(type_)
+    return not element.is_float and element != BOOL
+
+
+def is_float(type_: Type) -> bool:
+    """Whether this is a float or a vector of them."""
+    return isinstance(type_, Scalar | Vec) and element_of(type_).is_float
+
+
+def check_index(index: Value) -> None:
+    """Require an i32 or i64."""
+    if index.type != I64 and index.type != I32:
+        refuse(f"index %{index.name} is {print_type(index.type)}, not i32 or i64")
+
+
+def check_same(what: str, *types: Type) -> None:
+    """Require equal types."""
+    if any(t != types[0] for t in types):
+        refuse(f"{what} differ in type: {', '.join(map(print_type, types))}")
+
+
+def _check_result(actual: Type, expected: Type) -> None:
+    if actual != expected:
+        refuse(f"the result is {print_type(actual)}, not {print_type(expected)}")
+
+
+def check_type(type_: Type) -> None:
+    """Require a type that can exist."""
+    match type_:
+        case Scalar():
+            pass
+        case Vec(element=element, lanes=lanes):
+            if lanes < 1 or element == BOOL:
+                refuse(f"{print_type(type_)} is no vector; bools make a mask")
+        case Mask(lanes=lanes):
+            if lanes < 1:
+                refuse(f"{print_type(type_)} has no lanes")
+        case Plane(rows=rows):
+            if rows < 8 or rows % 8:
+                refuse(f"{print_type(type_)}: rows come in whole bytes")
+        case _:
+            assert_never(type_)
+
+
+def check_op(op: Op, type_: Type) -> None:
+    """Require operands that fit ``op`` and the result's type."""
+    match op:
+        case lir.Const(value=value):
+            _check_const(value, type_)
+        case lir.Binary(op=kind, a=a, b=b):
+            _check_binary(kind, a, b, type_)
+        case lir.Load(index=index):
+            check_index(index)
+            if isinstance(type_, Mask | Plane):
+                refuse(f"a {print_type(type_)} is never in a buffer as such")
+        case lir.Compare(op=kind, a=a, b=b):
+            check_same("operands", a.type, b.type)
+            if isinstance(a.type, Plane):
+                refuse("planes are not compared")
+            if element_of(a.type) == BOOL and kind not in ("eq", "ne"):
+                refuse("bools have no order")
+            lanes = lanes_of(a.type)
+            _check_result(type_, Mask(lanes) if lanes else BOOL)
+        case lir.Select(cond=cond, a=a, b=b):
+            check_same("operands", a.type, b.type)
+            _check_result(type_, a.type)
+            if cond.type != BOOL and cond.type != Mask(lanes_of(a.type)):
+                refuse(f"%{cond.name} is no bool, nor a mask of the operands' lanes")
+        case lir.Unary(op=kind, a=a):
+            _check_result(type_, a.type)
+            if kind == "not":
+                fits = is_integer(a.type) or a.type == BOOL or isinstance(a.type, Mask)
+            elif kind == "exp":
+                fits = is_float(a.type)
+            elif kind in ("popcount", "zeros"):
+                fits = is_integer(a.type)
+            elif kind == "abs":
+                signed = not element_of(a.type).name.startswith(("u", "b"))
+                fits = signed and isinstance(a.type, Scalar | Vec)
+            else:
+                fits = is_integer(a.type) or is_float(a.type)
+            if not fits:
+                refuse(f"{kind} of a {print_type(a.type)}")
+        case lir.Convert(a=a):
+            if isinstance(a.type, Plane):
+                refuse("a plane is not converted")
+            if not (is_integer(type_) or is_float(type_)):
+                refuse(f"converts to {print_type(type_)}; use a comparison")
+            if lanes_of(type_) != lanes_of(a.type):
+                refuse("operand and result differ in lanes")
+        case lir.Bitcast(a=a):
+            for t in (a.type, type_):
+                if not (is_integer(t) or is_float(t)):
+                    refuse(f"bitcast of a {print_type(t)}")
+            if _bits(type_) != _bits(a.type):
+                refuse(f"bitcast of {_bits(a.type)} to {_bits(type_)} bits")
+        case lir.Splat(a=a):
+            fits = isinstance(type_, Mask) if a.type == BOOL else isinstance(type_, Vec)
+            if not fits or element_of(type_) != a.type:
+                refuse(f"splat of {print_type(a.type)} to {print_type(type_)}")
+        case lir.Iota():
+            if not isinstance(type_, Vec):
+                refuse("iota is no vector")
+        case lir.Threads():
+            _check_result(type_, lir.I64)
+        case lir.Extract(a=a, lane=lane):
+            _check_result(type_, element_of(a.type))
+            if not 0 <= lane < lanes_of(a.type):
+                refuse(f"lane {lane} of {print_type(a.type)}")
+        case lir.Pack(parts=parts):
+            if not isinstance(type_, Vec) or len(parts) != type_.lanes:
+                refuse(f"{len(parts)} scalars give no {print_type(type_)}")
+            for part in parts:
+                check_same("lanes", part.type, type_.element)
+        case lir.Permute(tables=tables, index=index):
+            _check_permute(tables, index, type_)
+        case lir.Shuffle(a=a, b=b, lanes=lanes):
+            if not isinstance(a.type, Vec) or a.type != b.type:
+                refuse(f"shuffle of {print_type(a.type)} and {print_type(b.type)}")
+            if type_ != Vec(a.type.element, len(lanes)):
+                refuse(f"{len(lanes)} lanes give no {print_type(type_)}")
+            if any(not 0 <= lane < 2 * a.type.lanes for lane in lanes):
+                refuse(f"a lane is not among {2 * a.type.lanes}")
+        case lir.Compress(a=a, mask=mask):
+            _check_result(type_, a.type)
+            if not isinstance(a.type, Vec):
+                refuse(f"compresses a {print_type(a.type)}")
+            if mask.type != Mask(a.type.lanes):
+                refuse(f"%{mask.name} is no mask of {a.type.lanes} lanes")
+        case lir.MaskBits(a=a):
+            if not isinstance(a.type, Mask):
+                refuse(f"%{a.name} is no mask")
+            if not is_integer(type_) or lanes_of(type_) or _bits(type_) < a.type.lanes:
+                refuse(f"{print_type(a.type)} does not fit {print_type(type_)}")
+        case lir.AnyTrue(a=a):
+            if not isinstance(a.type, Mask):
+                refuse(f"%{a.name} is no mask")
+            _check_result(type_, BOOL)
+        case lir.Gather():
+            _check_gather(op, type_)
+        case lir.WarpReduce(a=a, width=width):
+            _check_result(type_, a.type)
+            if not isinstance(a.type, Scalar) or a.type == BOOL:
+                refuse(f"sums a {print_type(a.type)}")
+            if width < 1 or width & (width - 1):
+                refuse(f"width {width} is no power of two")
+        case _:
+            _check_plane_op(op, type_)
+
+
+_PlaneOp: TypeAlias = (
+    lir.CompareToPlane
+    | lir.PlaneBinary
+    | lir.PlaneNot
+    | lir.PlaneMux
+    | lir.LoadPlane
+    | lir.FoldTree
+    | lir.PlanesToIndex
+    | lir.Lookup
+)
+
+
+def _check_plane_op(op: _PlaneOp, type_: Type) -> None:
+    match op:
+        case lir.CompareToPlane(column=column, scalar=scalar):
+            if not isinstance(column.type, Vec) or column.type.element != scalar.type:
+                refuse("the column is a vector of the scalar's type")
+            _check_result(type_, Plane(column.type.lanes))
+        case lir.PlaneBinary(a=a, b=b):
+            check_same("planes", type_, a.type, b.type)
+            check_plane(type_)
+        case lir.PlaneNot(a=a):
+            check_same("planes", type_, a.type)
+            check_plane(type_)
+        case lir.PlaneMux(select=select, a=a, b=b):
+            check_same("planes", type_, select.type, a.type, b.type)
+            check_plane(type_)
+        case lir.LoadPlane(table=table, index=index):
+            check_index(index)
+            check_table(table, type_)
+        case lir.FoldTree(depth=depth, level=level, indices=indices):
+            check_index(op.offset)
+            check_table(op.table, type_)
+            if not 0 <= level < depth:
+                refuse(f"level {level} of a tree of {depth} levels")
+            if not is_integer(indices.element):
+                refuse(f"@{indices.name} holds {indices.element.name}, not indices")
+        case lir.PlanesToIndex(planes=planes):
+            if not planes:
+                refuse("no planes")
+            check_same("planes", *(p.type for p in planes))
+            rows = check_plane(planes[0].type)
+            if not is_integer(type_) or lanes_of(type_) != rows:
+                refuse(f"{print_type(type_)} is no index for each of {rows} rows")
+            element = element_of(type_)
+            if len(planes) > BITS[element.name] - element.name.startswith("i"):
+                refuse(f"{len(planes)} planes do not fit {element.name}")
+        case lir.Lookup(table=table, base=base, index=index):
+            check_index(base)
+            if not is_integer(index.type) or not lanes_of(index.type):
+                refuse(
+                    f"%{index.name} is {print_type(index.type)}, no vector of indices"
+                )
+            _check_result(type_, Vec(table.element, lanes_of(index.type)))
+        case _:
+            assert_never(op)
+
+
+def check_plane(type_: Type) -> int:
+    """Require a plane; return its rows."""
+    if not isinstance(type_, Plane):
+        refuse(f"a {print_type(type_)} is no plane")
+    return type_.rows
+
+
+def check_table(table: Buffer, type_: Type) -> None:
+    """Require a buffer that can hold planes of this type."""
+    rows = check_plane(type_)
+    if table.element.is_float:
+        refuse(f"the table @{table.name} holds {table.element.name}, not bits")
+    size = table.row_order.bytes_per_plane
+    if table.row_order.kind == "transposed" and 8 * size != rows:
+        refuse(
+            f"planes of {rows} rows in @{table.name}, whose planes have {size} bytes"
+        )
+
+
+def _bits(type_: Type) -> int:
+    return BITS[element_of(type_).name] * max(1, lanes_of(type_))
+
+
+def _check_const(value: int | float | bool, type_: Type) -> None:
+    if isinstance(type_, Plane):
+        refuse("a plane is no constant")
+    element = element_of(type_)
+    if element == BOOL:
+        if not isinstance(value, bool):
+            refuse(f"{value!r} is no bool")
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        refuse(f"{value!r} is no number")
+    elif not element.is_float:
+        bits = BITS[element.name]
+        low = -(1 << (bits - 1)) if element.name.startswith("i") else 0
+        if not isinstance(value, int) or not low <= value < low + (1 << bits):
+            refuse(f"{value!r} is no {element.name}")
+
+
+def _check_binary(kind: lir.BinaryOp, a: Value, b: Value, type_: Type) -> None:
+    if a.type != type_ or b.type != type_:
+        check_same("result and operands", type_, a.type, b.type)
+    fits = is_integer(type_)
+    if not fits and kind in ("and", "or", "xor"):
+        fits = type_ == BOOL or isinstance(type_, Mask)
+    elif not fits and kind in ("add", "sub", "mul", "div"):
+        fits = is_float(type_)
+    if not fits:
+        refuse(f"{kind} of {print_type(type_)}")
+
+
+def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None:
+    """Tables of the result's element, a power of two of them, and a matching index."""
+    if not isinstance(type_, Vec) or type_.element == BOOL:
+        refuse(f"permute gives no {print_type(type_)}")
+    lanes = lanes_of(tables[0].type) if tables else type_.lanes
+    for count in (len(tables), lanes):
+        if count < 1 or count & (count - 1):
+            refuse(f"{len(tables)} tables of {lanes} lanes")
+    if type_.lanes > lanes and len(tables) > 1:
+        refuse(f"tables of {lanes} lanes for {print_type(type_)}")
+    for table in tables:
+        if table.type != Vec(type_.element, lanes):
+            refuse(f"table %{table.name} is no {print_type(Vec(type_.element, lanes))}")
+    if (
+        not is_integer(index.type)
+        or lanes_of(index.type) != type_.lanes
+        or _bits(index.type) != _bits(type_)
+    ):
+        refuse(f"an index of {print_type(index.type)} for {print_type(type_)}")
+
+
+def _check_gather(op: lir.Gather, type_: Type) -> None:
+    check_indices(op.index)
+    lanes = lanes_of(op.index.type)
+    if not isinstance(type_, Vec) or type_.lanes != lanes:
+        refuse(f"gathers {lanes} lanes to {print_type(type_)}")
+    if (op.mask is None) != (op.other is None):
+        refuse("mask and other come together")
+    if op.mask is not None and op.mask.type != Mask(lanes):
+        refuse(f"%{op.mask.name} is no mask of {lanes} lanes")
+    if op.other is not None and op.other.type != type_:
+        refuse(f"%{op.other.name} is not of the result's type")
+
+
+def check_indices(index: Value) -> None:
+    """Require a vector of i32 or i64."""
+    if not isinstance(index.type, Vec) or index.type.element not in (I32, I64):
+        refuse(f"index %{index.name} is {print_type(index.type)}, no vec of i32 or i64")
+
+
+# ---------------------------------------------------------------- row orders
+
+# None: any order; the backend picks it where the value is stored.
+Orders = Mapping[str, RowOrder]
+
+
+def join(*orders: RowOrder | None) -> RowOrder | None:
+    """Return the one order that all have, None where nothing fixes it."""
+    known = {order for order in orders if order is not None}
+    if len(known) > 1:
+        texts = sorted(map(print_row_order, known))
+        refuse(f"mixes rows in {' and '.join(texts)} order")
+    return known.pop() if known else None
+
+
+def order_of(op: Op, type_: Type, orders: Orders) -> RowOrder | None:
+    """Return the row order of an operation's result."""
+    if isinstance(type_, Scalar):
+        return None
+    match op:
+        case lir.Load(buffer=buffer):
+            return buffer.row_order
+        case lir.LoadPlane(table=table) | lir.FoldTree(table=table):
+            return table.row_order
+        case lir.Binary(a=a, b=b) | lir.Compare(a=a, b=b) | lir.PlaneBinary(a=a, b=b):
+            return join(orders.get(a.name), orders.get(b.name))
+        case lir.Select(cond=cond, a=a, b=b) | lir.PlaneMux(select=cond, a=a, b=b):
+            names = (cond.name, a.name, b.name)
+            return join(*(orders.get(name) for name in names))
+        case lir.Unary(a=a) | lir.Convert(a=a) | lir.Bitcast(a=a) | lir.PlaneNot(a=a):
+            return orders.get(a.name)
+        case lir.Gather(index=index, mask=mask, other=other):
+            values = [v for v in (index, mask, other) if v is not None]
+            return join(*(orders.get(v.name) for v in values))
+        case lir.CompareToPlane(column=column):
+            # A natural column may become planes in any order.
+            order = orders.get(column.name)
+            return None if order == lir.NATURAL else order
+        case lir.PlanesToIndex(planes=planes):
+            join(*(orders.get(p.name) for p in planes))
+            return None  # the bit transpose and the look-up pick the order
+        case _:
+            return None

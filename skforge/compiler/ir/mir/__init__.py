@@ -1,0 +1,1 @@
+"""MIR: loops over rows and trees, walks and reductions."""

@@ -1,0 +1,492 @@
+"""MIR, the mid-level IR: loops over rows and trees, walks, caches and reductions.
+
+The whole level on one page (SilvanForge Table 4, Treebeard draft §4)::
+
+    function = arrays, body
+    stmt     = Loop var = start to min(bounds) step: body
+             | Let names = op
+             | WalkLoop names while any not leaf: TraverseTreeTile
+             | Reduce target[indices] += value
+             | StoreLeaf target[indices] = value
+             | ReduceDimension target = sum(source over dim)
+             | ReduceDimensionInplace source[.., 0, ..] = sum(source over dim)
+             | Fill target = values
+             | CacheTrees | CacheRows | EvaluatePredicates | QuantizeRows
+             | DepthSwitch over the depth class of a tree
+             | Finish result = base + source * scale
+             | StoreRows result = source
+    op       = GetTree | GetTreeClassId | WalkDecisionTree
+             | GetRoot | TraverseTreeTile | GetLeafValue
+
+Indices are sums of loop variables and constants (``Affine``), or the iteration number
+where an array has one slot per iteration (``Slot``). How trees lie in memory is not
+said here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from skforge.compiler.schedule.nest import Size
+
+# ---------------------------------------------------------------- indices
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """The sum of loop variables, a constant, and multiples of open sizes."""
+
+    terms: tuple[str, ...] = ()
+    constant: int = 0
+    sizes: tuple[tuple[Size, int], ...] = ()  # (size, times)
+
+    def plus(self, other: Affine) -> Affine:
+        """Return the sum of two."""
+        return Affine(
+            self.terms + other.terms,
+            self.constant + other.constant,
+            self.sizes + other.sizes,
+        )
+
+
+def multiple(size: Size, times: int) -> Affine:
+    """Return ``size * times`` as an index."""
+    if times == 0:
+        return Affine()
+    if isinstance(size, int):
+        return Affine(constant=size * times)
+    return Affine(sizes=((size, times),))
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The iteration number of a loop: ``(value - start) / step``, one slot each."""
+
+    value: Affine
+    start: Size
+    step: Size
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTree:
+    """The tree's number in the model, from its position in the walking order."""
+
+    position: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """The output a tree's scalar leaves add to, as bound by GetTreeClassId."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Every output: the leaves are vectors."""
+
+
+Index: TypeAlias = Affine | Slot | ModelTree | Class | Outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``limit - minus``, an upper end of a loop or range."""
+
+    limit: Size
+    minus: Affine = Affine()
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """``[start, start + length)`` with length = min over ``bounds``, at least 0."""
+
+    start: Affine
+    bounds: tuple[Bound, ...]
+
+
+# ---------------------------------------------------------------- arrays
+
+Element: TypeAlias = Literal["accumulator", "leaf_number"]
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A multi-dimensional array; the result is a parameter, any other is scratch.
+
+    ``dims`` are extents; None stands for the number of outputs.
+    """
+
+    name: str
+    dims: tuple[Size | None, ...]
+    element: Element = "accumulator"
+    shared: bool = False  # in shared memory, where the target has one
+    lanes: bool = False  # each slot in the registers of the thread that fills it
+
+
+RESULT = "result"
+
+
+# ---------------------------------------------------------------- operations
+
+
+@dataclass(frozen=True, slots=True)
+class GetTree:
+    """The tree at a position of the walking order."""
+
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class GetTreeClassId:
+    """The output that the scalar leaves of a tree add to."""
+
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class WalkDecisionTree:
+    """An interleaved walk over the element-wise pairs of trees and rows.
+
+    The leaves of these trees lie ``min_depth .. max_depth`` hops below the roots;
+    the first ``unroll`` hops (trees are padded for them) or ``peel`` hops (no leaf is
+    shallower) have no leaf check. ``element`` says what the walk gives back: the
+    leaf's value, or its node number in the source for ``apply``.
+    """
+
+    trees: tuple[str, ...]
+    rows: tuple[Affine, ...]
+    min_depth: int
+    max_depth: int
+    unroll: int = 0
+    peel: int = 0
+    element: Element = "accumulator"
+    using: str | None = None  # the predicates or codes of a block of rows
+    block: bool = False  # walks all rows of the block as one, by the representation
+
+
+@dataclass(frozen=True, slots=True)
+class GetRoot:
+    """The root of each tree."""
+
+    trees: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraverseTreeTile:
+    """One hop of each walk: evaluate a tile on a row, move to the exit taken.
+
+    ``checked`` walks may stand on a leaf already and then stay there.
+    """
+
+    trees: tuple[str, ...]
+    nodes: tuple[str, ...]
+    rows: tuple[Affine, ...]
+    checked: bool
+    using: str | None = None  # the codes to compare, instead of the rows' numbers
+
+
+@dataclass(frozen=True, slots=True)
+class GetLeafValue:
+    """The value (scalar or vector) of the leaf each walk stands on, or its number."""
+
+    trees: tuple[str, ...]
+    nodes: tuple[str, ...]
+    element: Element = "accumulator"
+
+
+Op: TypeAlias = (
+    GetTree
+    | GetTreeClassId
+    | WalkDecisionTree
+    | GetRoot
+    | TraverseTreeTile
+    | GetLeafValue
+)
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Bind names to the results of an operation (one a walk, or one)."""
+
+    names: tuple[str, ...]
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
+class WalkLoop:
+    """``while any node is not a leaf: nodes = traverse(...)`` carrying the nodes."""
+
+    results: tuple[str, ...]
+    params: tuple[str, ...]
+    inits: tuple[str, ...]
+    step: TraverseTreeTile
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """What the schedule asks of a loop; each pass takes off what it has done."""
+
+    cache: bool = False
+    cache_layout: str | None = None
+    unroll: bool = False
+    specialize: bool = False
+    vectorize: bool = False
+    quantize: bool = False
+    interleave: int | None = None
+    unroll_walk: int | None = None
+    peel_walk: int | None = None
+    cache_predicates: bool = False
+    atomic_reduce: bool = False
+    shared_reduce: bool = False
+    vector_reduce: int | None = None
+
+
+NO_DIRECTIVES = Directives()
+
+LoopKind: TypeAlias = Literal[
+    "serial",
+    "parallel",
+    "vector",
+    "block",
+    "grid.x",
+    "grid.y",
+    "grid.z",
+    "block.x",
+    "block.y",
+    "block.z",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for var = start to min(bounds) step step``.
+
+    ``body`` does ``group`` consecutive iterations at once; ``var`` is the first of
+    them. Iterations that do not fill a group run ``remainder`` one by one. A
+    ``vector`` loop does its group in SIMD lanes. A ``block`` loop does all its
+    iterations at once, with those past a bound where they do no harm; a block of trees
+    still adds their leaves in order. ``trip_count`` is given where it never varies.
+    """
+
+    var: str
+    root: Literal["batch", "tree"]
+    start: Size
+    step: Size
+    bounds: tuple[Bound, ...]
+    kind: LoopKind
+    body: Body
+    trip_count: int | None = None
+    group: int = 1
+    remainder: Body = ()
+    directives: Directives = NO_DIRECTIVES
+
+    @property
+    def in_order(self) -> bool:
+        """Whether this is a block of trees: evaluated at once, added in order."""
+        return self.kind == "block" and self.root == "tree"
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether its iterations are blocks of a GPU's grid."""
+        return self.kind.startswith("grid.")
+
+    @property
+    def on_threads(self) -> bool:
+        """Whether its iterations are threads of a GPU's block."""
+        return self.kind.startswith("block.")
+
+
+@dataclass(frozen=True, slots=True)
+class DepthSwitch:
+    """One body per class of tree depths: ``cases[class_of[position]]``.
+
+    ``classes`` are the (least, greatest) leaf depths that case k is written for.
+    """
+
+    position: Affine
+    classes: tuple[tuple[int, int], ...]
+    class_of: tuple[int, ...]
+    cases: tuple[Body, ...]
+
+
+Order: TypeAlias = Literal["ordered", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Accumulate ``value`` into ``target[indices]``; atomic in meaning (001 §4).
+
+    ``ordered`` keeps the model's tree order bit for bit, ``any`` may add in any order.
+    ``atomic`` is set by legalisation where iterations of a parallel loop share an
+    element on purpose.
+    """
+
+    target: str
+    indices: tuple[Index, ...]
+    value: str
+    order: Order
+    atomic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLeaf:
+    """``target[indices] = value``: one leaf a tree and row, used later."""
+
+    target: str
+    indices: tuple[Index, ...]
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceDimension:
+    """``target[prefix, k] += sum over i of source[i, k]``, k in ``rows`` (001 D. 4.2).
+
+    The sum runs i = 0, 1, … for every row and output, in that order if ``ordered``.
+    With ``by_output`` the dimension is the trees of the model and each adds to its own
+    output. ``source_rows`` is where the same rows lie in ``source``. ``prefix`` picks
+    slots of a target that is privatised itself; ``atomic`` adds are shared on purpose.
+    ``by_warp`` sums slots that are lanes of a warp, without leaving registers.
+    """
+
+    target: str
+    source: str
+    extent: Size
+    rows: Range
+    source_rows: Affine
+    vector_width: int | None = None
+    by_output: bool = False
+    ordered: bool = True
+    prefix: tuple[Index, ...] = ()
+    atomic: bool = False
+    by_warp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceDimensionInplace:
+    """``array[prefix, 0, k] = sum over i of array[prefix, i, k]`` (001 Def. 4.3).
+
+    The other slots are 0 afterwards, so that a serial loop outside may come back.
+    """
+
+    array: str
+    prefix: tuple[Index, ...]
+    extent: Size
+    rows: Range
+    vector_width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AllocArray:
+    """Scratch for the statements that follow in the same body; zeroed if asked."""
+
+    array: Array
+    zero: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """``target[rows, k] = base[k]``: where the sums of these rows start.
+
+    ``by_warp``: by the threads that sum the same rows by warp.
+    """
+
+    target: str
+    rows: Range
+    by_warp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """``result[rows] = base + sums * scale``: fixed-point sums to floats."""
+
+    source: str
+    rows: Range
+    source_rows: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRows:
+    """``result[rows] = source``: the sums of a block, once it is done."""
+
+    source: str
+    rows: Range
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTrees:
+    """Bring the trees of one iteration close: prefetch (CPU), shared memory (GPU)."""
+
+    trees: Range
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRows:
+    """Bring rows close: those of one iteration, or a share of the next iteration's.
+
+    With ``share`` = (variable, step, trips) each of that many iterations of the loop
+    inside brings its part, so that memory streams while trees are walked. ``layout``
+    is how they lie in a GPU's shared memory, where the schedule says.
+    """
+
+    rows: Range
+    share: tuple[str, int, int] | None = None
+    layout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatePredicates:
+    """``name`` = every distinct predicate of the trees on a block of rows, as bits."""
+
+    name: str
+    trees: Range
+    rows: Range
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeRows:
+    """``name`` = the codes of a block of at most ``size`` rows, compared as integers.
+
+    A walk using them reads the code of a predicate's column where it would read a
+    number of the row.
+    """
+
+    name: str
+    rows: Range
+    size: int
+
+
+Stmt: TypeAlias = (
+    Let
+    | WalkLoop
+    | Loop
+    | DepthSwitch
+    | Reduce
+    | StoreLeaf
+    | ReduceDimension
+    | ReduceDimensionInplace
+    | AllocArray
+    | Fill
+    | Finish
+    | StoreRows
+    | CacheTrees
+    | CacheRows
+    | EvaluatePredicates
+    | QuantizeRows
+)
+Body: TypeAlias = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A prediction function over ``rows`` and ``result``.
+
+    ``result`` is (rows, outputs) of accumulators, or (rows, trees) of leaf numbers.
+    """
+
+    result: Array
+    n_trees: int
+    body: Body

@@ -1,0 +1,1 @@
+"""Trees as bit logic over shared predicates."""

@@ -1,0 +1,237 @@
+"""The bit-sliced representation: trees as bit logic over a table of predicates.
+
+It lowers whole walks of a block of rows, so it goes with
+``cache_predicates`` and ``vectorize``: the input stage is ``predicate_lines.py``, the
+trees are ``sliced_trees.py``, what both read is laid out in ``predicate_table.py`` and
+``sliced_layout.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skforge.compiler.binning.transpose import WIDE, lockstep, permuted, search_levels
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U8, Buffer, Value, Vec
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.layouts.base import (
+    BlockLayout,
+    BlockRows,
+    BlockShape,
+    GpuBlockLayout,
+    Model,
+    Representation,
+    register,
+)
+from skforge.compiler.layouts.bitsliced.gpu import check_shape, lay_out
+from skforge.compiler.layouts.bitsliced.narrow_rows import narrowed, narrows
+from skforge.compiler.layouts.bitsliced.predicate_lines import PredicateLowering
+from skforge.compiler.layouts.bitsliced.predicate_table import (
+    PredicateTable,
+    plan_predicates,
+    refusal,
+)
+from skforge.compiler.layouts.bitsliced.sliced_layout import (
+    MAX_BITS,
+    MAX_CODE_BITS,
+    SlicedTrees,
+    check_trees,
+    slice_trees,
+)
+from skforge.compiler.layouts.bitsliced.sliced_trees import GROUP, BitslicedLowering
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+
+#: Bytes of a thread's table of predicates above which a schedule is refused.
+TABLE_BYTES = 1 << 30
+
+
+#: Sums written at once when a block starts; a group is a multiple.
+LANES = 8
+
+
+class BitslicedLayout(BlockLayout):
+    """One forest for one target and block size."""
+
+    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
+        forest = hir.forest
+        narrow = forest.n_features <= WIDE and narrows(forest, hir.comparison)
+        tests = narrowed(forest) if narrow else forest
+        item = tests.threshold.dtype.itemsize
+        self._hir, self._block = hir, block
+        self._lanes = max(2, target.vector_bits // (8 * item))
+        self._plane_rows = min(block, max(64, target.vector_bits))
+        self._bytes = target.has("avx512vbmi")
+        self._lockstep, self._held = lockstep(target), permuted(target)
+        levels = search_levels(target, self._lanes, item)
+        # Blocks of other sizes have the same predicates and trees.
+        key = ("bitsliced", id(forest), self._lanes, levels, self._bytes)
+        if key not in hir.shared:
+            table = plan_predicates(tests, hir.comparison, self._lanes, levels)
+            order = hir.tiles.tree_order
+            bits = MAX_CODE_BITS if self._bytes else MAX_BITS
+            trees = slice_trees(forest, table.line_of, order, table.n_lines, bits)
+            hir.shared[key] = (table, trees)
+        self.table: PredicateTable
+        self._trees: SlicedTrees
+        self.table, self._trees = hir.shared[key]
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+        """Fill the table of lines for one block of rows."""
+        forest = self._hir.forest
+        self._input = PredicateLowering(
+            b,
+            self.table,
+            forest,
+            self._hir.comparison,
+            self._lanes,
+            self._block,
+            self._plane_rows // 64,
+            self._lockstep,
+            self._held,
+            model,
+        )
+        self._sliced = BitslicedLowering(
+            b,
+            self._trees,
+            forest,
+            self._hir.tiles.tree_order,
+            self._block,
+            self._plane_rows,
+            self._bytes,
+            model,
+        )
+        self._model = model
+        self._input.scratch()
+        self._sliced.scratch()
+        size = b.const(self._trees.n_lines * self._block // 8)
+        self._lines = b.alloc("lines", U8, size, alignment=64)
+        if any(kind == "list" for kind, _ in self._trees.shapes):
+            self._sliced.constants(self._lines)
+        left = b.binary("sub", rows.n_rows, rows.first)
+        self._sliced.rows_left(b.binary("min", left, self._block))
+        self._input.evaluate(rows, self._lines)
+
+    def start(self, b: Builder, sums: Buffer) -> None:
+        """Set the sums of every row to the base, one output after another."""
+        base = self._model("base", self._hir.forest.base)
+        vec = Vec(scalar_of(self._hir.forest.base.dtype), LANES)
+
+        def output(k: Value, _: tuple[Value, ...]) -> None:
+            value = b.splat(b.load(base, k), LANES)
+            first = b.mul(k, self._block)
+
+            def some(i: Value, _: tuple[Value, ...]) -> None:
+                b.store(sums, b.binary("add", first, i), value)
+
+            step = b.const(vec.lanes)
+            b.for_(b.const(0), b.const(self._block), step, some, hint="row")
+
+        b.for_(b.const(0), b.const(self._hir.forest.n_outputs), b.const(1), output)
+
+    def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
+        """Add the leaves that the block's rows reach in one tree."""
+        self._sliced.add_tree(tree, self._lines, sums)
+
+    def finish(
+        self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
+    ) -> None:
+        """Write the sums of ``count`` rows, undoing the order of the look-up."""
+        outputs = self._hir.forest.n_outputs
+        places = self._sliced.row_order().tolist()
+        order = self._model("row_order", np.asarray(places, np.int32))
+        whole = b.mul(b.binary("div", count, GROUP), GROUP)
+
+        def output(k: Value, _: tuple[Value, ...]) -> None:
+            own = b.mul(k, self._block)
+
+            def at(row: Value) -> Value:
+                return b.binary("add", b.mul(b.binary("add", first, row), outputs), k)
+
+            def group(row: Value, _: tuple[Value, ...]) -> None:
+                # The order is fixed: whole groups are plain moves.
+                here, to = b.binary("add", own, row), at(row)
+                for i, place in enumerate(places):
+                    value = b.load(sums, b.add(here, place))
+                    b.store(result, b.add(to, i * outputs), value)
+
+            def one(row: Value, _: tuple[Value, ...]) -> None:
+                place = b.load(order, b.binary("and", row, GROUP - 1))
+                base = b.binary("and", row, -GROUP)
+                here = b.binary("add", base, b.convert(place, I64))
+                b.store(result, at(row), b.load(sums, b.binary("add", own, here)))
+
+            b.for_(b.const(0), whole, b.const(GROUP), group, hint="group")
+            b.for_(whole, count, b.const(1), one, hint="row")
+
+        b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
+
+
+class Bitsliced(Representation):
+    """``represent("bitsliced")``."""
+
+    name = "bitsliced"
+    by_blocks = True
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return the bytes of node numbers and leaf tables, about."""
+        forest = hir.forest
+        per_code = 4 + forest.leaf_value.itemsize * forest.n_outputs
+        return forest.n_leaves * 4 * per_code + 16 * forest.n_nodes
+
+    def check(self, hir: PredictEnsemble) -> None:
+        """Refuse what the bit logic cannot express."""
+        if hir.reduction == "reproducible":
+            raise ScheduleError(
+                'represent("bitsliced") sums floats in model order; use '
+                'reduction="exact" or another representation.'
+            )
+        if hir.tiles.tile_size > 1:
+            raise ScheduleError(
+                'represent("bitsliced") evaluates single nodes; leave out tile_nodes.'
+            )
+        if not hir.forest.n_predicates and not hir.nest.on_gpu:
+            raise ScheduleError(
+                'represent("bitsliced") evaluates predicates, and this forest of '
+                'single leaves has none; use represent("sparse").'
+            )
+        refused = refusal(hir.forest)
+        if refused is not None and not hir.nest.on_gpu:
+            raise ScheduleError(refused)
+        check_trees(hir.forest)
+        super().check(hir)
+
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Refuse blocks that do not fill planes, or whose table is out of bounds."""
+        if block % GROUP or block & (block - 1):
+            raise ScheduleError(
+                f'represent("bitsliced") takes blocks of {GROUP} rows or a power of '
+                f"two times that; this schedule has blocks of {block}."
+            )
+        size = hir.forest.n_predicates * block // 8
+        if size > TABLE_BYTES:
+            raise ScheduleError(
+                f"{hir.forest.n_predicates} predicates of {block} rows take "
+                f"{size >> 20} MiB a thread, over the limit of {TABLE_BYTES >> 20}; "
+                "use smaller blocks."
+            )
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> BlockLayout:
+        """Lay predicates and trees out for blocks of ``block`` rows."""
+        return BitslicedLayout(hir, target, block)
+
+    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
+        """Refuse rows that do not fill words, or that threads cannot share."""
+        check_shape(shape)
+
+    def lay_out_gpu_blocks(
+        self, hir: PredictEnsemble, target: Target, shape: BlockShape
+    ) -> GpuBlockLayout:
+        """Lay predicates and trees out for a GPU's blocks of threads."""
+        return lay_out(hir, shape, target.shared_bytes)
+
+
+register(Bitsliced())

@@ -1,0 +1,177 @@
+"""The bit-sliced representation on a GPU: a table of predicates in shared memory.
+
+A block takes ``rows`` rows, 32 to a word: word l of a slot is a *lane*. A block of 1024
+rows has 32 lanes, those of a warp, so that all its threads read words of the same slot
+side by side. ``threads / lanes`` trees are folded at once. What fills the slots is
+``bit_tests.py`` (arrays) and ``bit_rows.py`` (code); what reads them ``bit_trees.py``
+and ``bit_walks.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.nodes import U32, Value
+from skforge.compiler.layouts.base import BlockShape, BlockThreads, GpuBlockLayout
+from skforge.compiler.layouts.bitsliced.gpu_predicates import TestPlan, plan_tests
+from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, BitRows, Geometry
+from skforge.compiler.layouts.bitsliced.gpu_trees import BitTrees, Slots, lay_out_trees
+from skforge.compiler.layouts.bitsliced.gpu_walks import NUMBERS, WHAT, BitWalks
+from skforge.compiler.layouts.bitsliced.sliced_layout import folds
+from skforge.exceptions import ScheduleError
+
+#: Words that a thread folds at once where all trees are alike.
+WIDE = 2
+
+#: Most bytes of a group's leaf values that are brought to shared memory.
+STAGED_BYTES = 32 << 10
+
+
+def check_shape(shape: BlockShape) -> None:
+    """Refuse rows that do not fill words, or that threads cannot share."""
+    lanes = shape.rows // WORD
+    group = shape.threads // max(1, lanes)
+    if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
+        raise ScheduleError(
+            f"{WHAT} packs {WORD} rows a word: a block has a multiple of {WORD} rows, "
+            f"and each thread 1, 2, 4, 8, 16 or {WORD} of them; this schedule has "
+            f"{shape.rows} rows for {shape.threads} threads."
+        )
+
+
+def stride_of(lanes: int, wide: int) -> int:
+    """Return the words from one slot to the next.
+
+    Marks of one row on several slots go to different banks where lanes are padded;
+    lanes that do not fill a warp read slots of several trees, where it does not help.
+    """
+    return lanes + wide if lanes >= WORD else lanes
+
+
+def lay_out(
+    hir: PredictEnsemble, shape: BlockShape, shared_bytes: int
+) -> GpuBitslicedLayout:
+    """Lay a forest out so that a thread folds as many words as are worth it.
+
+    Two words at once take 2.6 instructions a node and word, not 4.5 (sm_90); but twice
+    as many trees are folded at once then, whose shapes must not differ within a warp.
+
+    Raises
+    ------
+    ScheduleError
+        If no table of predicates of a block fits, before anything is laid out.
+    """
+    forest, lanes = hir.forest, shape.rows // WORD
+    most = max(map(len, _tables(forest, hir.tiles.tree_order, shape.trees)))
+    if 4 * lanes * most > shared_bytes:
+        raise ScheduleError(
+            f"{WHAT} takes {4 * lanes * most:,} bytes of shared memory for {most:,} "
+            f"predicates of {shape.rows} rows; a block has {shared_bytes:,}. Use "
+            "blocks of fewer rows, or tile the trees for smaller tables."
+        )
+    folded = folds(forest)
+    alike = folded.all() and len(np.unique(forest.tree_depths())) == 1
+    if alike and lanes % WIDE == 0:
+        made = GpuBitslicedLayout(hir, shape, WIDE)
+        if made.shared_bytes() <= shared_bytes:
+            return made
+    return GpuBitslicedLayout(hir, shape)
+
+
+class GpuBitslicedLayout(GpuBlockLayout):
+    """One forest for blocks of one shape."""
+
+    def __init__(self, hir: PredictEnsemble, shape: BlockShape, wide: int = 1) -> None:
+        forest = self._forest = hir.forest
+        self._hir, self._trees = hir, max(1, shape.trees)
+        lanes = shape.rows // WORD
+        stride = stride_of(lanes, wide)
+        self.geometry = Geometry(shape.rows, shape.threads, stride, wide)
+        key = ("bitsliced gpu", id(forest), id(hir.tiles.tree_order), shape, wide)
+        if key not in hir.shared:
+            hir.shared[key] = self._plan(forest, hir)
+        self.tests: TestPlan
+        self.trees: BitTrees
+        self.slots: Slots
+        self.tests, self.slots, self.trees = hir.shared[key]
+
+    def _plan(
+        self, forest: Forest, hir: PredictEnsemble
+    ) -> tuple[TestPlan, Slots, BitTrees]:
+        order, stride = hir.tiles.tree_order, self.geometry.stride
+        tests = plan_tests(forest, _tables(forest, order, self._trees), stride)
+        slots = Slots(tests.n_slots, stride, self.geometry.wide)
+        group = self.geometry.group
+        trees = lay_out_trees(forest, order, self._trees, group, tests.slot_of, slots)
+        return tests, slots, trees
+
+    @property
+    def n_words(self) -> int:
+        """Words of the table: slots, and for lists constants and temporaries."""
+        if not self.trees.has_lists:
+            return self.slots.n_predicates * self.slots.stride
+        group = self.geometry.group
+        return self.slots.temporary(group, 0, self.trees.n_temporaries)
+
+    @property
+    def stages_leaves(self) -> bool:
+        """Whether groups' leaf values are brought to shared memory."""
+        forest = self._forest
+        size = self.trees.most_leaves * forest.leaf_value.itemsize
+        return forest.leaf_value.shape[1] == 1 and size <= STAGED_BYTES
+
+    def shared_bytes(self) -> int:
+        """Return the shared memory that a block takes."""
+        numbers = 4 * NUMBERS * self.geometry.group * self.geometry.lanes
+        leaves = self.trees.most_leaves * self._forest.leaf_value.itemsize
+        parts = (4 * self.n_words, numbers, leaves * self.stages_leaves)
+        return sum(-(-part // 16) * 16 for part in parts)
+
+    # ------------------------------------------------------------ code
+
+    def start(self, block: BlockThreads) -> None:
+        """Allocate the table and set the sums to the base."""
+        self._block, forest, g = block, self._forest, self.geometry
+        slots = block.share("slots", U32, max(4, self.n_words), WHAT)
+        self._rows = BitRows(block, self.tests, forest, self._hir.comparison, g, slots)
+        self._walks = BitWalks(
+            block, self.trees, forest, g, slots, self.stages_leaves, self.slots.zero
+        )
+        self._walks.start()
+
+    def evaluate(self, first: Value) -> None:
+        """Fill the slots of a tile's predicates."""
+        self._rows.evaluate(self._tile(first))
+
+    def add_trees(self, first: Value) -> None:
+        """Fold a tile's trees and add their leaves."""
+        self._walks.add_groups(self._tile(first))
+
+    def finish(self) -> None:
+        """Write the sums."""
+        self._walks.finish()
+
+    def _tile(self, first: Value) -> Value:
+        return self._block.b.binary("div", first, self._trees)
+
+
+def _tables(
+    forest: Forest, order: NDArray[np.int32], trees: int
+) -> list[NDArray[np.int64]]:
+    """Return the predicates of each tile of trees."""
+    size = max(1, trees)
+    parts = range(0, max(1, len(order)), size)
+    return [_predicates(forest, order[k : k + size]) for k in parts]
+
+
+def _predicates(forest: Forest, trees: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the distinct predicates that some trees test."""
+    parts = [
+        forest.predicate[forest.tree_offset[t] : forest.tree_offset[t + 1]]
+        for t in trees
+    ]
+    found = np.unique(np.concatenate([*parts, np.zeros(0, np.int32)]))
+    return found[found >= 0].astype(np.int64)

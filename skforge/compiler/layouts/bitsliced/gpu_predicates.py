@@ -1,0 +1,233 @@
+"""Where a GPU block keeps each predicate's bits, and what fills them: plain arrays.
+
+A *slot* holds one predicate for the rows of a block, a word of 32 rows a lane. Sorted
+thresholds of a feature are one *column*: a row's code is how many of them send it
+right, one search finds it, and it is marked in one slot; afterwards each slot takes up
+those above it, which makes a thermometer of the marks. Tests for equality and of
+category sets are columns of *classes*: a table says which of their predicates send a
+class of values right. Columns are of one feature and one rule for missing values, so
+that forests may mix the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+
+IntArray = NDArray[np.int32]
+
+#: Numbers of a column's record, and of a job's.
+RECORD, JOB = 8, 4
+
+#: Kinds of columns of classes, by the test of their predicates.
+ClassKind = Literal["equal", "in", "member"]
+CLASS_KINDS: dict[ClassKind, Comparison] = {
+    "equal": Comparison.EQ,
+    "in": Comparison.IN,
+    "member": Comparison.MEMBER,
+}
+
+#: Classes of values in no set, and of missing ones; categories follow.
+NONE, GONE, FIRST_CATEGORY = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Columns of one kind; those of tile k are ``start[k] … start[k + 1]``."""
+
+    records: IntArray  # (n, RECORD)
+    start: IntArray  # (n_tiles + 1,)
+    missing: frozenset[int]  # kinds of Missing that occur
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TestPlan:
+    """What the threads of a block read to fill its slots.
+
+    Attributes
+    ----------
+    ordered : Columns
+        Records of (feature, first threshold, levels of the search, element of the slot
+        before the first, code of missing values, kind of missing).
+    classes : dict
+        Records of (feature, first word, words of a class, element of the first slot,
+        kind of missing, categories or first threshold, levels of the search).
+    jobs : Columns
+        Records of (element of the first slot, slots, whether a slot of missing rows
+        follows, first mask).
+    """
+
+    n_slots: int  # of the greatest tile, a multiple of four
+    slot_of: tuple[IntArray, ...]  # for each tile, each predicate's slot or -1
+    ordered: Columns
+    classes: dict[ClassKind, Columns]
+    jobs: Columns
+    thresholds: NDArray[Any]  # levels of 2**k - 1 a column, NaN past the last
+    masks: IntArray  # for each slot with mixed rules: -1 where missing rows go right
+    words: NDArray[np.uint32]  # rows of classes: which predicates send them right
+    plain: bool  # no ordered column looks at missing values: NaN goes left by itself
+
+
+@dataclass(slots=True)
+class _Records:
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    start: list[int] = field(default_factory=lambda: [0])
+    missing: set[int] = field(default_factory=set)
+
+    def columns(self, width: int) -> Columns:
+        made = np.zeros((len(self.rows), width), np.int32)
+        for to, row in zip(made, self.rows, strict=True):
+            to[: len(row)] = row
+        return Columns(made, np.asarray(self.start, np.int32), frozenset(self.missing))
+
+
+def plan_tests(
+    forest: Forest, tiles: Sequence[NDArray[np.int64]], stride: int
+) -> TestPlan:
+    """Lay out the predicates of each tile of trees.
+
+    Parameters
+    ----------
+    forest : Forest
+        Normalised: every order the same, no opposites.
+    tiles : sequence of ndarray
+        The predicates that each tile of trees tests.
+    stride : int
+        Elements from one slot to the next.
+    """
+    builder = _Builder(forest, stride)
+    for predicates in tiles:
+        builder.tile(predicates)
+    return builder.plan()
+
+
+class _Builder:
+    def __init__(self, forest: Forest, stride: int) -> None:
+        self._forest, self._stride = forest, stride
+        self._ordered, self._jobs = _Records(), _Records()
+        self._classes: dict[ClassKind, _Records] = {k: _Records() for k in CLASS_KINDS}
+        self._slot_of: list[IntArray] = []
+        self._n_slots = self._most = 0
+        self._thresholds: list[NDArray[Any]] = []
+        self._n_thresholds = 0
+        self._masks: list[IntArray] = []
+        self._n_masks = 0
+        self._words: list[NDArray[np.uint32]] = []
+        self._n_words = 0
+
+    def plan(self) -> TestPlan:
+        dtype = self._forest.threshold.dtype
+        return TestPlan(
+            -(-self._most // 4) * 4,  # cleared four words at a time
+            tuple(self._slot_of),
+            self._ordered.columns(RECORD),
+            {k: made.columns(RECORD) for k, made in self._classes.items()},
+            self._jobs.columns(JOB),
+            np.concatenate([*self._thresholds, np.zeros(1)]).astype(dtype),
+            np.concatenate([*self._masks, np.zeros(1)]).astype(np.int32),
+            np.concatenate([*self._words, np.zeros(1, np.uint32)]),
+            plain=self._ordered.missing <= {Missing.NAN}
+            and not any(row[4] for row in self._ordered.rows),
+        )
+
+    def tile(self, predicates: NDArray[np.int64]) -> None:
+        """Add the columns of a tile's predicates."""
+        f = self._forest
+        self._slot_of.append(np.full(f.n_predicates, -1, np.int32))
+        self._n_slots, first_job = 0, len(self._jobs.rows)
+        kind = np.full(len(predicates), -1)
+        for number, test in enumerate(CLASS_KINDS.values()):
+            kind[f.comparison[predicates] == test] = number
+        keys = np.stack([kind, f.feature[predicates], f.missing[predicates]])
+        order = np.lexsort((f.threshold[predicates], keys[2], keys[1], keys[0]))
+        keys, sorted_ = keys[:, order], predicates[order]
+        cuts = np.flatnonzero((np.diff(keys, axis=1) != 0).any(axis=0)) + 1
+        for column in np.split(sorted_, cuts) if len(sorted_) else ():
+            name = Comparison(int(f.comparison[column[0]]))
+            of = next((k for k, test in CLASS_KINDS.items() if test == name), None)
+            if of is None:
+                self._order(column)
+            else:
+                self._class(of, column)
+        self._most = max(self._most, self._n_slots)
+        # The longest first: threads take one after another.
+        self._jobs.rows[first_job:] = sorted(
+            self._jobs.rows[first_job:], key=lambda job: -job[1]
+        )
+        for made in (self._ordered, self._jobs, *self._classes.values()):
+            made.start.append(len(made.rows))
+
+    def _take(self, column: NDArray[np.int64], spare: int = 0) -> int:
+        first = self._n_slots
+        self._slot_of[-1][column] = first + np.arange(len(column))
+        self._n_slots += len(column) + spare
+        return first
+
+    def _search(self, thresholds: NDArray[Any]) -> tuple[int, int]:
+        """Store thresholds for a search; return where, and how many levels it has."""
+        levels = len(thresholds).bit_length()
+        padded = np.full((1 << levels) - 1, np.nan, thresholds.dtype)
+        padded[: len(thresholds)] = thresholds
+        first = self._n_thresholds
+        self._thresholds.append(padded)
+        self._n_thresholds += len(padded)
+        return first, levels
+
+    def _order(self, column: NDArray[np.int64]) -> None:
+        f, n = self._forest, len(column)
+        missing = int(f.missing[column[0]])
+        right = ~f.missing_left[column] & (missing != Missing.NEVER)
+        mixed = bool(right.any() and not right.all())
+        first = self._take(column, spare=int(mixed))
+        gone = n + 1 if mixed else n * int(right.all())
+        where, levels = self._search(f.threshold[column])
+        before = (first - 1) * self._stride
+        row = (int(f.feature[column[0]]), where, levels, before, gone, missing)
+        self._ordered.rows.append(row)
+        self._ordered.missing.add(missing)
+        self._jobs.rows.append((first * self._stride, n, int(mixed), self._n_masks))
+        if mixed:
+            self._masks.append(-right.astype(np.int32))
+            self._n_masks += n
+
+    def _class(self, kind: ClassKind, column: NDArray[np.int64]) -> None:
+        f, n = self._forest, len(column)
+        missing = int(f.missing[column[0]])
+        first = self._take(column)
+        if kind == "equal":
+            values = f.threshold[column]
+            where, levels = self._search(values)
+            holds = values[:, None] == values[None, :]  # -0.0 is 0.0
+        else:
+            holds = self._members(column)
+            where, levels = holds.shape[1], 0
+        right = np.ones((n, FIRST_CATEGORY + holds.shape[1]), np.bool_)
+        right[:, GONE] = ~f.missing_left[column]
+        right[:, FIRST_CATEGORY:] = ~holds
+        n_words = -(-n // 32)
+        bits = np.zeros((right.shape[1], 32 * n_words), np.bool_)
+        bits[:, :n] = right.T
+        packed = np.packbits(bits, axis=1, bitorder="little").view("<u4")
+        self._words.append(packed.astype(np.uint32).reshape(-1))
+        made = self._classes[kind]
+        start = first * self._stride
+        row = (int(f.feature[column[0]]), self._n_words, n_words, start, missing)
+        made.rows.append((*row, where, levels))
+        made.missing.add(missing)
+        self._n_words += packed.size
+
+    def _members(self, column: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which categories each predicate's set holds."""
+        offset = self._forest.category_offset
+        sets = [self._forest.category_words[offset[p] : offset[p + 1]] for p in column]
+        holds = np.zeros((len(column), 32 * max(map(len, sets))), np.bool_)
+        for to, words in zip(holds, sets, strict=True):
+            bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")
+            to[: len(bits)] = bits
+        return holds

@@ -1,0 +1,387 @@
+"""How a GPU block fills its slots: one search a value, marks, thermometers.
+
+Threads take values as they lie in memory: neighbours read neighbouring features of a
+row. The row's code on a column is marked by an atomic add to shared memory, since 32
+rows share a word (each adds a bit of its own, so the sum is their union). After a
+barrier every slot of a column takes up the marks of those above: one logic operation
+a slot and 32 rows, whatever comparing them all would have cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from skforge.compiler.forest.forest import ZERO_THRESHOLD, Forest, Missing
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.base import BlockThreads
+from skforge.compiler.layouts.bitsliced.gpu_predicates import (
+    CLASS_KINDS,
+    FIRST_CATEGORY,
+    GONE,
+    JOB,
+    NONE,
+    RECORD,
+    ClassKind,
+    Columns,
+    TestPlan,
+)
+
+#: Neighbouring threads that read neighbouring features: a sector of memory.
+FEATURES = 8
+#: Rows whose searches a thread runs together, so that one's loads hide another's.
+TOGETHER = 4
+#: Rows of a word.
+WORD = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A block: rows, threads, elements from slot to slot, words a thread folds."""
+
+    rows: int
+    threads: int
+    stride: int
+    wide: int = 1
+
+    @property
+    def lanes(self) -> int:
+        """Words of a slot."""
+        return self.rows // WORD
+
+    @property
+    def group(self) -> int:
+        """Trees that are folded at once."""
+        return self.threads * self.wide // self.lanes
+
+
+class BitRows:
+    """Writes the code; one for a block of a kernel."""
+
+    def __init__(
+        self,
+        block: BlockThreads,
+        plan: TestPlan,
+        forest: Forest,
+        comparison: str,
+        geometry: Geometry,
+        slots: Buffer,
+    ) -> None:
+        self._block, self.b = block, block.b
+        self._plan, self._forest = plan, forest
+        self._right: lir.CompareOp = "ge" if comparison == "lt" else "gt"
+        self._g, self._slots = geometry, slots
+        of_kinds = [plan.ordered, *plan.classes.values()]
+        most = max(int(np.diff(c.start).max(initial=0)) for c in of_kinds)
+        self._across = 1
+        while self._across < min(FEATURES, most) and (
+            geometry.threads % (2 * self._across) == 0
+        ):
+            self._across *= 2
+
+    # ------------------------------------------------------------ regions
+
+    def evaluate(self, tile: Value) -> None:
+        """Fill the slots of a tile's predicates."""
+        self._block.region(self._clear)
+
+        def mark(thread: Value) -> None:
+            if len(self._plan.ordered.records):
+                self._columns("ordered", self._plan.ordered, tile, thread, self._order)
+            for kind in CLASS_KINDS:
+                columns = self._plan.classes[kind]
+                if len(columns.records):
+                    body = self._class_of(kind)
+                    self._columns(kind, columns, tile, thread, body)
+
+        self._block.region(mark)
+        if len(self._plan.jobs.records):
+            self._block.region(lambda thread: self._take_up(tile, thread))
+
+    def _clear(self, thread: Value) -> None:
+        b, g = self.b, self._g
+        end = -(-self._plan.n_slots * g.stride // 4)
+        zero = b.const(0, Vec(U32, 4))
+        b.for_(
+            b.convert(thread, I32),
+            b.const(end, I32),
+            b.const(g.threads, I32),
+            lambda i, _: b.store(self._slots, b.mul(i, 4), zero),
+        )
+
+    def _range(self, name: str, columns: Columns, tile: Value) -> tuple[Value, Value]:
+        b, starts = self.b, columns.start
+        if len(starts) == 2:
+            return b.const(0, I32), b.const(int(starts[1]), I32)
+        buffer = self._block.model(f"{name}_start", starts)
+        return b.load(buffer, tile), b.load(buffer, b.add(tile, 1))
+
+    # ------------------------------------------------------------ marks
+
+    def _columns(
+        self,
+        name: str,
+        columns: Columns,
+        tile: Value,
+        thread: Value,
+        body: Callable[[tuple[Value, ...], list[_Row]], None],
+    ) -> None:
+        """Run a body for each column and each row, some rows together."""
+        b, g = self.b, self._g
+        across, at_once = self._across, g.threads // self._across
+        own = b.convert(thread, I32)
+        low, high = self._range(name, columns, tile)
+        first = b.binary("add", low, b.binary("and", own, across - 1))
+        start = b.binary("shr", own, across.bit_length() - 1)
+        records = self._block.model(f"{name}_columns", columns.records.reshape(-1))
+        turns = g.rows // at_once
+        together = min(TOGETHER, turns)
+
+        def column(c: Value, _: tuple[Value, ...]) -> None:
+            at = b.mul(c, RECORD)
+            halves = [b.load(records, b.add(at, k), Vec(I32, 4)) for k in (0, 4)]
+            record = tuple(b.extract(half, i) for half in halves for i in range(4))
+            feature = b.convert(record[0], I64)
+
+            def some(i: Value, _: tuple[Value, ...]) -> None:
+                rows = [
+                    self._row(b.add(i, k * at_once), feature) for k in range(together)
+                ]
+                body(record, rows)
+
+            step = b.const(at_once * together, I32)
+            b.for_(start, b.const(g.rows, I32), step, some, hint="row")
+
+        b.for_(first, high, b.const(across, I32), column, hint="column")
+
+    def _row(self, i: Value, feature: Value) -> _Row:
+        """Return a value; one past the batch is that of the last row."""
+        b, rows, lanes = self.b, self._block.rows, self._g.lanes
+        # Rows that are neighbours here are of different words: of different banks.
+        lane, bit = b.binary("rem", i, lanes), b.binary("div", i, lanes)
+        if lanes & (lanes - 1) == 0:
+            lane = b.binary("and", i, lanes - 1)
+            bit = b.binary("shr", i, lanes.bit_length() - 1)
+        place = b.binary("add", b.mul(lane, WORD), bit)
+        row = b.binary("add", rows.first, b.convert(place, I64))
+        row = b.binary("min", row, b.sub(rows.n_rows, 1))
+        at = b.binary("add", b.binary("mul", row, rows.stride), feature)
+        one = b.const(1, U32)
+        mark = b.binary("shl", one, b.convert(bit, U32))
+        return _Row(b.load(rows.rows, at), lane, mark)
+
+    def _mark(self, slot: Value, row: _Row) -> None:
+        at = self.b.binary("add", slot, row.lane)
+        self.b.emit(lir.AtomicAdd(self._slots, at, row.mark))
+
+    def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
+        """Mark how many thresholds of a column send each row right."""
+        b = self.b
+        _, first, levels, before, gone, kind, *_ = record
+        values = [row.value for row in rows]
+        missing: list[Value | None] = [None] * len(rows)
+        if not self._plan.plain:
+            kinds = self._plan.ordered.missing
+            both = [self._missing(value, kind, kinds) for value in values]
+            values, missing = [v for v, _ in both], [m for _, m in both]
+        codes = self._search(values, first, levels, self._right)
+        for row, code, is_gone in zip(rows, codes, missing, strict=True):
+            if is_gone is not None:
+                code = b.select(is_gone, gone, code)
+            some = b.compare("gt", code, 0)
+            slot = b.binary("add", before, b.mul(code, self._g.stride))
+            b.if_(some, lambda slot=slot, row=row: self._mark(slot, row))  # type: ignore[misc]
+
+    def _search(
+        self, values: list[Value], first: Value, levels: Value, op: lir.CompareOp
+    ) -> list[Value]:
+        """Return how many thresholds of a column compare true, for each value."""
+        b = self.b
+        thresholds = self._block.model("bit_thresholds", self._plan.thresholds)
+        before = b.sub(first, 1)
+        top = b.binary("shl", b.const(1, I32), b.sub(levels, 1))
+
+        def level(_: Value, carried: tuple[Value, ...]) -> list[Value]:
+            step, *places = carried
+            made = []
+            for value, place in zip(values, places, strict=True):
+                there = b.binary("add", place, step)
+                right = b.compare(op, value, b.load(thresholds, there))
+                made.append(b.select(right, there, place))
+            return [b.binary("shr", step, 1), *made]
+
+        inits = [top, *[before] * len(values)]
+        zero, one = b.const(0, I32), b.const(1, I32)
+        _, *places = b.for_(zero, levels, one, level, inits, hint="level")
+        return [b.binary("sub", place, before) for place in places]
+
+    def _missing(
+        self, x: Value, kind: Value, kinds: frozenset[int]
+    ) -> tuple[Value, Value | None]:
+        """Return what is compared, and whether it is missing, by a column's rule."""
+        b = self.b
+        nan, zero = b.is_nan(x), b.const(0.0, x.type)
+        never: Value | None = None
+        compared = x
+        if kinds == {Missing.NEVER}:
+            return b.select(nan, zero, x), None
+        if Missing.NEVER in kinds:
+            never = b.compare("eq", kind, int(Missing.NEVER))
+            compared = b.select(b.binary("and", nan, never), zero, x)
+            nan = b.binary("and", nan, b.invert(never))
+        if Missing.ZERO not in kinds:
+            return compared, nan
+        low, high = b.const(-ZERO_THRESHOLD, x.type), b.const(ZERO_THRESHOLD, x.type)
+        near = b.binary("and", b.compare("ge", x, low), b.compare("le", x, high))
+        if len(kinds) > 1:
+            near = b.binary("and", near, b.compare("eq", kind, int(Missing.ZERO)))
+        return compared, b.binary("or", nan, near)
+
+    # ------------------------------------------------------------ classes
+
+    def _class_of(
+        self, kind: ClassKind
+    ) -> Callable[[tuple[Value, ...], list[_Row]], None]:
+        """Return the code for columns of equality or category sets."""
+        b = self.b
+        kinds = self._plan.classes[kind].missing
+        words = self._block.model("class_words", self._plan.words)
+
+        def body(record: tuple[Value, ...], rows: list[_Row]) -> None:
+            _, first, n_words, slot, rule, where, levels, _ = record
+            for row in rows:
+                x, gone = self._missing(row.value, rule, kinds)
+                if kind == "equal":
+                    number = self._equal(x, where, levels)
+                else:
+                    number = self._category(x, where, exact=kind == "member")
+                if gone is not None:
+                    number = b.select(gone, b.const(GONE, I32), number)
+                at = b.binary("add", first, b.binary("mul", number, n_words))
+                self._mark_all(words, at, n_words, slot, row)
+
+        return body
+
+    def _mark_all(
+        self, words: Buffer, at: Value, n_words: Value, slot: Value, row: _Row
+    ) -> None:
+        """Mark every slot whose bit is set in a row of words."""
+        b, stride = self.b, self._g.stride
+
+        def word(w: Value, _: tuple[Value, ...]) -> None:
+            bits = b.load(words, b.binary("add", at, w))
+            base = b.binary("add", slot, b.mul(w, WORD * stride))
+
+            def cond(carried: tuple[Value, ...]) -> Value:
+                return b.compare("ne", carried[0], 0)
+
+            def lowest(carried: tuple[Value, ...]) -> list[Value]:
+                (left,) = carried
+                number = b.convert(b.count_zeros(left), I32)
+                self._mark(b.binary("add", base, b.mul(number, stride)), row)
+                return [b.binary("and", left, b.sub(left, 1))]
+
+            b.while_([bits], cond, lowest)
+
+        b.for_(b.const(0, I32), n_words, b.const(1, I32), word, hint="word")
+
+    def _equal(self, x: Value, where: Value, levels: Value) -> Value:
+        """Return the class of the threshold that a value equals."""
+        b = self.b
+        (count,) = self._search([x], where, levels, "ge")
+        last = b.binary("max", b.sub(count, 1), 0)
+        thresholds = self._block.model("bit_thresholds", self._plan.thresholds)
+        found = b.load(thresholds, b.binary("add", where, last))
+        same = b.binary("and", b.compare("gt", count, 0), b.compare("eq", x, found))
+        return b.select(same, b.add(last, FIRST_CATEGORY), b.const(NONE, I32))
+
+    def _category(self, x: Value, count: Value, exact: bool) -> Value:
+        """Return the class of a category; no value that is none converts."""
+        b = self.b
+        zero = b.const(0.0, x.type)
+        positive = b.compare("ge", x, zero)
+        below = b.compare("lt", x, b.const(float(1 << 31), x.type))
+        possible = positive
+        if self._forest.truncate_categories:
+            possible = b.compare("gt", x, b.const(-1.0, x.type))
+        safe = b.select(b.binary("and", positive, below), x, zero)
+        code = b.convert(b.convert(safe, U32), I32)
+        possible = b.binary("and", possible, below)
+        possible = b.binary("and", possible, b.compare("lt", code, count))
+        if exact:
+            element = F32 if x.type == F32 else lir.F64
+            whole = b.compare("eq", b.convert(code, element), x)
+            possible = b.binary("and", possible, whole)
+        return b.select(possible, b.add(code, FIRST_CATEGORY), b.const(NONE, I32))
+
+    # ------------------------------------------------------------ thermometers
+
+    def _take_up(self, tile: Value, thread: Value) -> None:
+        """Let each slot of a column hold the marks of those above it, too."""
+        b, g, plan = self.b, self._g, self._plan
+        own = b.convert(thread, I32)
+        lane, row = split_thread(b, own, g.lanes)
+        low, high = self._range("job", plan.jobs, tile)
+        jobs = self._block.model("jobs", plan.jobs.records.reshape(-1))
+        has_masks = bool(plan.jobs.records[:, 2].any())
+
+        def job(j: Value, _: tuple[Value, ...]) -> None:
+            record = b.load(jobs, b.mul(j, JOB), Vec(I32, 4))
+            start, count, mixed, mask = (b.extract(record, i) for i in range(JOB))
+            bottom = b.binary("add", start, lane)
+            last = b.sub(count, 1)
+            top = b.binary("add", bottom, b.mul(last, g.stride))
+            one = b.const(1, I32)
+
+            def plain() -> None:
+                def slot(_: Value, carried: tuple[Value, ...]) -> list[Value]:
+                    at, above = carried
+                    word = b.binary("or", b.load(self._slots, at), above)
+                    b.store(self._slots, at, word)
+                    return [b.sub(at, g.stride), word]
+
+                inits = [top, b.const(0, U32)]
+                b.for_(b.const(0, I32), count, one, slot, inits, hint="slot")
+
+            def masked() -> None:
+                gone = b.load(self._slots, b.add(top, g.stride))
+                masks = self._block.model("missing_masks", plan.masks)
+                end = b.binary("add", mask, last)
+
+                def slot(i: Value, carried: tuple[Value, ...]) -> list[Value]:
+                    at, above = carried
+                    word = b.binary("or", b.load(self._slots, at), above)
+                    right = b.load(masks, b.binary("sub", end, i))
+                    set_ = b.binary("and", gone, b.convert(right, U32))
+                    b.store(self._slots, at, b.binary("or", word, set_))
+                    return [b.sub(at, g.stride), word]
+
+                inits = [top, b.const(0, U32)]
+                b.for_(b.const(0, I32), count, one, slot, inits, hint="slot")
+
+            if has_masks:
+                b.if_(b.compare("ne", mixed, 0), masked, plain)
+            else:
+                plain()
+
+        first = b.binary("add", low, row)
+        b.for_(first, high, b.const(g.threads // g.lanes, I32), job, hint="job")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    value: Value
+    lane: Value
+    mark: Value  # the row's bit in its word
+
+
+def split_thread(b: Builder, thread: Value, lanes: int) -> tuple[Value, Value]:
+    """Return a thread's word of each slot, and its number among those that have it."""
+    if lanes & (lanes - 1) == 0:
+        shift = lanes.bit_length() - 1
+        return b.binary("and", thread, lanes - 1), b.binary("shr", thread, shift)
+    return b.binary("rem", thread, lanes), b.binary("div", thread, lanes)

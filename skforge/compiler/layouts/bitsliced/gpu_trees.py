@@ -1,0 +1,266 @@
+"""Trees as a GPU block folds them: groups of trees, slots by element, leaf tables.
+
+As on a CPU a tree is folded or a list of bit operations (``sliced_layout.py``). Here
+numbers are those of elements of shared memory, a group of trees is folded at once by
+as many rows of threads and added in order, and no group has trees of two outputs:
+sums stay in registers while a group is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.bitsliced.encode_trees import Encoding
+from skforge.compiler.layouts.bitsliced.sliced_layout import (
+    MAX_BITS,
+    Heaps,
+    Shape,
+    depth_classes,
+    folds,
+    list_tree,
+)
+
+IntArray = NDArray[np.int32]
+
+#: Lines of a tree start at a multiple of it, so that four are loaded at once.
+QUAD = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BitTrees:
+    """Every tree, in the order that threads take them.
+
+    Attributes
+    ----------
+    shapes : tuple of Shape
+        That occur; lists have ``MAX_BITS`` planes, those they lack being zero.
+    trees : ndarray of int32, shape (n_trees, 4)
+        Shape, first line over four, first operation, end of the operations. Line
+        ``i + 1`` of a folded tree is that of heap node i.
+    groups : ndarray of int32, shape (n_groups, 4)
+        First tree, trees, first leaf value, leaf values.
+    outputs : ndarray of int32, shape (n_groups,)
+        The output each group adds to, -1: vector leaves.
+    group_start : ndarray of int32, shape (n_tiles + 1,)
+        The groups of each tile.
+    leaf_start : ndarray of int32, shape (n_trees,)
+        Each tree's first leaf value, within its group.
+    leaf_row : ndarray of int32
+        Row of ``Forest.leaf_value`` of each code, tree by tree.
+    n_temporaries : int
+        Slots for results that one tree needs at once.
+    """
+
+    shapes: tuple[Shape, ...]
+    trees: IntArray
+    groups: IntArray
+    outputs: IntArray
+    group_start: IntArray
+    lines: IntArray
+    ops: IntArray  # (n_ops, 4): target, select, a, b
+    leaf_start: IntArray
+    leaf_row: IntArray
+    n_temporaries: int
+    has_lists: bool
+
+    @property
+    def most_leaves(self) -> int:
+        """Leaf values of the greatest group."""
+        return int(self.groups[:, 3].max(initial=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Where slots lie: predicates, then lines of no and all bits, then temporaries."""
+
+    n_predicates: int  # of the greatest tile
+    stride: int
+    unit: int = 1  # elements that a tree's numbers count
+
+    @property
+    def zero(self) -> int:
+        """The element of the line of no bits; that of all bits follows."""
+        return self.n_predicates * self.stride
+
+    def temporary(self, group_row: int, number: int, each: int) -> int:
+        """Return the element of a temporary of the tree that a row of threads folds."""
+        slot = self.n_predicates + 2 + group_row * each + number
+        return slot * self.stride
+
+
+def lay_out_trees(
+    forest: Forest,
+    order: IntArray,
+    tile_size: int,
+    group: int,
+    slot_of: Sequence[IntArray],
+    slots: Slots,
+) -> BitTrees:
+    """Lay trees out for the threads of a block.
+
+    Parameters
+    ----------
+    forest : Forest
+        Normalised; see ``sliced_layout.check_trees``.
+    order : ndarray of int32, shape (n_trees,)
+        The tree at each position of the walking order.
+    tile_size : int
+        Trees of one table of predicates.
+    group : int
+        Most trees that are folded at once.
+    slot_of : sequence of ndarray
+        For each tile, the slot of each predicate.
+    slots : Slots
+        Where they lie.
+    """
+    tile = np.arange(len(order)) // tile_size
+    outputs = forest.tree_output[order]
+    # Each output's trees stay in order, which is all that its sums depend on.
+    places = np.lexsort((outputs, tile))
+    order, outputs, tile = order[places], outputs[places], tile[places]
+    cuts = _groups(tile, outputs, group)
+    row_of = np.arange(len(order)) - np.repeat(cuts, np.diff([*cuts, len(order)]))
+
+    folded = folds(forest)[order]
+    bits = np.zeros(len(order), np.int64)
+    bits[folded] = depth_classes(forest.tree_depths()[order].astype(np.int64)[folded])
+    lists = _lists(forest, order, np.flatnonzero(~folded))
+    for position, made in lists.items():
+        bits[position] = len(made.planes)
+    each = max((made.n_temporaries for made in lists.values()), default=0)
+
+    n_lines = np.where(folded, np.maximum(1 << bits, QUAD), 2 * QUAD)
+    first_line = np.cumsum(n_lines) - n_lines
+    lines = np.zeros(int(n_lines.sum()) + QUAD, np.int32)  # of predicates, 0 for none
+    codes = 1 << bits
+    first_code = np.cumsum(codes) - codes
+    leaf_row = np.zeros(int(codes.sum()), np.int32)
+    heaps = Heaps(folded, bits, first_line + 1, first_code, lines, leaf_row)
+    heaps.fill(forest, order, np.arange(1, forest.n_predicates + 1, dtype=np.int32))
+    element = [np.concatenate([[0], s * slots.stride // slots.unit]) for s in slot_of]
+    for k, of in enumerate(element):
+        own = np.flatnonzero(tile == k)
+        if not len(own):
+            continue
+        part = slice(first_line[own[0]], first_line[own[-1]] + n_lines[own[-1]])
+        lines[part] = of[lines[part]]
+
+    ops = [np.zeros((0, 4), np.int64)]
+    n_ops = np.zeros(len(order), np.int64)
+    for position, made in lists.items():
+        row = int(row_of[position])
+        n = forest.n_predicates
+        of = np.concatenate(
+            [
+                element[tile[position]][1:],
+                [slots.zero, slots.zero + slots.stride],
+                [slots.temporary(row, i, each) for i in range(each)],
+            ]
+        ).astype(np.int64)
+        ops.append(of[made.ops])
+        n_ops[position] = len(made.ops)
+        planes = [n] * (MAX_BITS - len(made.planes)) + made.planes
+        lines[first_line[position] :][:MAX_BITS] = of[planes]
+        leaf_row[first_code[position] :][: len(made.table)] = made.table
+
+    of_tree: list[Shape] = [
+        ("fold", int(n)) if is_folded else ("list", MAX_BITS)
+        for is_folded, n in zip(folded, bits, strict=True)
+    ]
+    shapes = sorted(set(of_tree))
+    shape = [shapes.index(s) for s in of_tree]
+    last_op = np.cumsum(n_ops)
+    first = cuts
+    count = np.diff([*cuts, len(order)])
+    width = forest.leaf_value.shape[1]
+    starts = first_code[first] * width if len(first) else np.zeros(0, np.int64)
+    ends = np.append(starts[1:], codes.sum() * width)
+    group_of = np.repeat(np.arange(len(first)), count)
+    return BitTrees(
+        shapes=tuple(shapes),
+        trees=_table(shape, first_line // QUAD, last_op - n_ops, last_op),
+        groups=_table(first, count, starts, ends - starts),
+        outputs=outputs[first].astype(np.int32),
+        group_start=np.searchsorted(tile[first], np.arange(len(slot_of) + 1)).astype(
+            np.int32
+        ),
+        lines=lines,
+        ops=np.concatenate([*ops, np.zeros((1, 4))]).astype(np.int32),
+        leaf_start=(first_code * width - starts[group_of]).astype(np.int32),
+        leaf_row=leaf_row,
+        n_temporaries=each,
+        has_lists=bool(lists),
+    )
+
+
+def _table(*columns: Any) -> IntArray:
+    return np.stack([np.asarray(c) for c in columns], axis=1).astype(np.int32)
+
+
+def _groups(
+    tile: NDArray[np.int64], outputs: IntArray, group: int
+) -> NDArray[np.int64]:
+    """Return where groups start: at most so many trees of a tile and an output."""
+    n = len(tile)
+    changes = (np.diff(tile) != 0) | (np.diff(outputs) != 0)
+    runs = np.concatenate([[0], np.flatnonzero(changes) + 1]) if n else np.zeros(0, int)
+    ends = np.append(runs[1:], n) if n else runs
+    parts = [np.arange(a, z, group) for a, z in zip(runs, ends, strict=True)]
+    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """Operations on predicates, the two constants, then temporaries used again."""
+
+    planes: list[int]
+    ops: IntArray
+    table: IntArray
+    n_temporaries: int
+
+
+def _lists(
+    forest: Forest, order: IntArray, positions: NDArray[np.int64]
+) -> dict[int, _List]:
+    n = forest.n_predicates
+    line_of = np.arange(n, dtype=np.int32)
+    lists = {}
+    for position in positions.tolist():
+        into = Encoding(n, n + 1, n + 2)
+        made = list_tree(forest, int(order[position]), line_of, into, MAX_BITS)
+        ops, planes, used = _reused(made.ops.tolist(), made.lines.tolist(), n + 2)
+        lists[position] = _List(
+            planes, np.array(ops, np.int32).reshape(-1, 4), made.table, used
+        )
+    return lists
+
+
+def _reused(
+    ops: list[list[int]], planes: list[int], first: int
+) -> tuple[list[list[int]], list[int], int]:
+    """Let results take the places of those that nothing reads any more."""
+    last: dict[int, int] = {}
+    for at, (_, *read) in enumerate(ops):
+        last.update((line, at) for line in read if line >= first)
+    last.update((line, len(ops)) for line in planes if line >= first)
+    place: dict[int, int] = {}
+    free: list[int] = []
+    used = 0
+    made = []
+    for at, (target, *read) in enumerate(ops):
+        moved = [place.get(line, line) for line in read]
+        free += [place[line] for line in set(read) if last.get(line) == at]
+        if not free:
+            free.append(first + used)
+            used += 1
+        place[target] = free.pop()
+        made.append([place[target], *moved])
+        if target not in last:
+            free.append(place[target])
+    return made, [place.get(line, line) for line in planes], used

@@ -1,0 +1,172 @@
+"""float64 rows compared as float32: half the bytes, twice the lanes, the same answers.
+
+Let P be a threshold T rounded down to float32, and X a value x rounded down. Then
+``x > T`` is ``X > P``, unless X equals P and x is no float32: above P there is no
+float32 up to T, and if X is below P so is x below T. Such ties are noticed while
+comparing (a bit pattern equal to that of a pivot), which is rare, and the feature's
+tests on those rows are then done again in float64::
+
+    least = min over all compares of  bits(X) xor bits(P)
+    if least == 0 and any value of the column is no float32:
+      line[i] = column > T[i]     for every test of the job
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.transpose import store_masks
+from skforge.compiler.forest.forest import Comparison, Forest, round_thresholds
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, F64, I64, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.base import BlockRows, Model
+
+#: Rows whose tests are stored at once.
+ROWS = 64
+
+#: Tests of a feature from which narrower compares repay rounding its values.
+WORTH = 10
+
+
+def narrows(forest: Forest, comparison: str) -> bool:
+    """Whether a forest's tests on float64 rows can be compared as float32."""
+    return (
+        forest.input_dtype == np.float64
+        and comparison == "le"
+        and forest.n_predicates >= WORTH * len(np.unique(forest.feature))
+        and bool((forest.comparison == Comparison.LE).all())
+    )
+
+
+def narrowed(forest: Forest) -> Forest:
+    """Return a forest with its thresholds rounded down to float32."""
+    rounded = round_thresholds(forest.threshold, Comparison.LE, np.float32)
+    return replace(forest, threshold=rounded)
+
+
+def round_down(b: Builder, x: Value) -> Value:
+    """Return the greatest float32 that is not above a float64; NaN stays NaN."""
+    near = b.convert(x, F32)
+    above = b.compare("gt", b.convert(near, F64), x)
+    bits = b.bitcast(near, U32)
+    # One step down: away from zero where the sign is set, toward it elsewhere.
+    one = b.const(1, bits.type)
+    sign = b.const(1 << 31, bits.type)
+    negative = b.compare("ge", bits, sign)
+    moved = b.select(negative, b.binary("add", bits, one), b.binary("sub", bits, one))
+    return b.bitcast(b.select(above, moved, bits), F32)
+
+
+class Ties:
+    """Notices ties of one job at a time, and does its tests again in float64."""
+
+    def __init__(
+        self,
+        b: Builder,
+        exact: NDArray[np.float64],
+        lanes: int,
+        part: int,
+        clean: Callable[[Value], Value],
+        unordered: bool,
+        model: Model,
+    ) -> None:
+        self.b, self.lanes, self.part, self._clean = b, lanes, part, clean
+        self._unordered = unordered
+        self._exact = model("exact_thresholds", exact)
+        self._found = b.alloc("ties", U32, b.const(lanes), alignment=64)
+        self._column = b.alloc("exact_column", F64, b.const(part), alignment=64)
+        self._vec = Vec(U32, lanes)
+
+    def none(self) -> Value:
+        """Return what :meth:`nearer` starts with: no tie so far."""
+        return self.b.const((1 << 32) - 1, self._vec)
+
+    def nearer(self, least: Value, x: Value, pivot: Value) -> Value:
+        """Return the lesser of ``least`` and how far x is from a pivot: 0 in a tie."""
+        b = self.b
+        apart = b.binary("xor", b.bitcast(x, U32), b.bitcast(pivot, U32))
+        return b.binary("min", least, apart)
+
+    def keep(self, least: Value) -> None:
+        """Keep what a job's compares have found."""
+        self.b.store(self._found, self.b.const(0), least)
+
+    def settle(
+        self,
+        rows: BlockRows,
+        feature: Value,
+        left: Value,
+        line: Value,
+        count: Value,
+        lines: Buffer,
+        line_bytes: int,
+    ) -> None:
+        """Do the tests of a job again where a tie may have been decided wrongly.
+
+        Parameters
+        ----------
+        rows : BlockRows
+            The rows of the part.
+        feature, left, line, count : Value
+            The job's feature, rows of the part, first line, and lines.
+        lines : Buffer
+            Of bits, ``line_bytes`` a line.
+        line_bytes : int
+            Bytes of a line.
+        """
+        b = self.b
+        least = b.load(self._found, b.const(0), self._vec)
+        tie = b.any_true(b.compare("eq", least, b.const(0, self._vec)))
+
+        def check() -> None:
+            odd = self._load(rows, feature, left)
+            b.if_(
+                b.compare("ne", odd, 0),
+                lambda: self._again(line, count, lines, line_bytes),
+            )
+
+        b.if_(tie, check)
+
+    def _load(self, rows: BlockRows, feature: Value, left: Value) -> Value:
+        """Copy a column, and return whether any value of it is no float32."""
+        b = self.b
+
+        def row(r: Value, found: tuple[Value, ...]) -> list[Value]:
+            number = b.binary("add", rows.first, r)
+            at = b.binary("add", b.binary("mul", number, rows.stride), feature)
+            x = self._clean(b.load(rows.rows, at))
+            b.store(self._column, r, x)
+            odd = b.compare("ne", b.convert(b.convert(x, F32), F64), x)
+            return [b.binary("or", found[0], b.convert(odd, I64))]
+
+        zero = b.const(0)
+        (odd,) = b.for_(zero, left, b.const(1), row, [zero], hint="row")
+        return odd
+
+    def _again(self, line: Value, count: Value, lines: Buffer, line_bytes: int) -> None:
+        b, half = self.b, self.lanes // 2
+
+        def test(i: Value, _: tuple[Value, ...]) -> None:
+            number = b.binary("add", line, i)
+            threshold = b.splat(b.load(self._exact, number), half)
+            to = b.mul(number, line_bytes)
+
+            def some(r: Value, _: tuple[Value, ...]) -> None:
+                masks = [
+                    b.compare("gt", x, threshold, unordered=self._unordered)
+                    for x in (
+                        b.load(self._column, b.add(r, v), Vec(F64, half))
+                        for v in range(0, ROWS, half)
+                    )
+                ]
+                at = b.binary("add", to, b.binary("div", r, 8))
+                store_masks(b, lines, at, masks)
+
+            end, step = b.const(self.part), b.const(ROWS)
+            b.for_(b.const(0), end, step, some, hint="rows")
+
+        b.for_(b.const(0), count, b.const(1), test, hint="threshold")

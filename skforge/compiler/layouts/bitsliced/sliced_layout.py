@@ -1,0 +1,339 @@
+"""The bit-sliced representation: a tree is the numbers of its predicates' lines.
+
+A bushy tree is *folded*: a node of the complete tree of depth d stands at its heap
+place; the leaf a row reaches is the number whose bits are the answers on the way, the
+root's highest (a set bit went right). Shallower leaves are repeated below dummy nodes,
+whose answer does not matter. Any other tree is a *list* of bit operations
+(``encode_trees.py``), whose last results are the bits of the leaf's code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.bitsliced.encode_trees import (
+    Encoding,
+    Tree,
+    code_table,
+    encode,
+    leaf,
+    node,
+)
+from skforge.exceptions import ScheduleError
+
+#: Bits of a code: the 256 entries that byte look-ups reach.
+MAX_BITS = 8
+
+#: Bits of a list's code where a table brings it back to a leaf's number: one more than
+#: 129 to 256 leaves need halves their operations.
+MAX_CODE_BITS = 9
+
+#: Bodies of code a kernel has for folded trees of different depth.
+MAX_CLASSES = 3
+
+#: A folded node costs a quarter of an operation of a list, which leaves cost 1.3 each.
+FOLD_LIMIT = 5
+
+#: Trees whose operations are run together, and how many at most: their temporaries
+#: stay in the first cache (LightGBM, 31 leaves: 13.7 ns a row one by one, 9.5, 8.3 and
+#: 8.1 for 2, 4 and 8).
+GROUP_TREES, GROUP_OPS = 8, 256
+
+Shape = tuple[Literal["fold", "list"], int]  # and the bits of a leaf's number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlicedTrees:
+    """Every tree as it is walked in bits, by position.
+
+    A folded tree's ``lines`` are those of its heap nodes, a list's those of its code.
+    """
+
+    shapes: tuple[Shape, ...]  # that occur
+    shape_of: NDArray[np.uint8]  # (n_trees,) into shapes
+    line_offset: NDArray[np.int32]  # (n_trees,) into lines
+    lines: NDArray[np.int32]
+    op_offset: NDArray[np.int32]  # (n_trees + 1,) into ops
+    ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
+    leaf_offset: NDArray[np.int32]  # (n_trees,) into leaf_row
+    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each code
+    constants: tuple[int, int]  # the lines of no and of all bits
+    n_lines: int  # predicates, constants and temporaries
+
+    @property
+    def bits(self) -> NDArray[np.int64]:
+        """Bits of each tree's leaf numbers."""
+        return np.array([bits for _, bits in self.shapes], np.int64)[self.shape_of]
+
+
+def folds(forest: Forest) -> NDArray[np.bool_]:
+    """Return which trees are bushy enough to be folded."""
+    depth = forest.tree_depths().astype(np.int64)
+    complete = 1 << np.minimum(depth, MAX_BITS + 1)
+    bushy: NDArray[np.bool_] = complete <= FOLD_LIMIT * _leaves(forest)
+    return (depth <= MAX_BITS) & bushy
+
+
+def _leaves(forest: Forest) -> NDArray[np.int64]:
+    """Return the number of leaves of each tree."""
+    count = np.concatenate([[0], np.cumsum(forest.leaf >= 0)])
+    ends = count[forest.tree_offset]
+    leaves: NDArray[np.int64] = np.diff(ends)
+    return leaves
+
+
+def fits_bits(forest: Forest) -> bool:
+    """Whether every tree can be folded or has few enough leaves for a code."""
+    return bool((folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)).all())
+
+
+def check_trees(forest: Forest) -> None:
+    """Refuse trees that have too many leaves for a code.
+
+    Raises
+    ------
+    ScheduleError
+        If a tree that cannot be folded has more than 256 leaves.
+    """
+    leaves = _leaves(forest)
+    too_many = ~folds(forest) & (leaves > 1 << MAX_BITS)
+    if too_many.any():
+        tree = int(np.argmax(too_many))
+        raise ScheduleError(
+            f'represent("bitsliced") takes trees of at most {1 << MAX_BITS} leaves; '
+            f'tree {tree} has {int(leaves[tree])}. Use represent("sparse").'
+        )
+
+
+def slice_trees(
+    forest: Forest,
+    line_of: NDArray[np.int32],
+    order: NDArray[np.int32],
+    n_lines: int,
+    code_bits: int = MAX_BITS,
+) -> SlicedTrees:
+    """Lay every tree out in bits.
+
+    Parameters
+    ----------
+    forest : Forest
+        Normalised; see :func:`check_trees`.
+    line_of : ndarray of int32, shape (n_predicates,)
+        The line of each predicate.
+    order : ndarray of int32, shape (n_trees,)
+        The tree at each position of the walking order.
+    n_lines : int
+        Lines of the predicates; constants and temporaries follow.
+    code_bits : int, default=8
+        Bits that the code of a list may have.
+    """
+    check_trees(forest)
+    folded = folds(forest)[order]
+    depth = forest.tree_depths()[order].astype(np.int64)
+    bits = np.zeros(len(order), np.int64)
+    bits[folded] = depth_classes(depth[folded])
+    zero, one, first = n_lines, n_lines + 1, n_lines + 2
+    lists = {
+        int(p): list_tree(
+            forest, int(order[p]), line_of, Encoding(zero, one, first), code_bits
+        )
+        for p in np.flatnonzero(~folded)
+    }
+    groups = _groups(lists, first)
+    for position, made in lists.items():
+        bits[position] = len(made.lines)
+    of_tree: list[Shape] = [
+        ("fold" if is_folded else "list", int(n))
+        for is_folded, n in zip(folded, bits, strict=True)
+    ]
+    shapes = sorted(set(of_tree))
+    number = {shape: k for k, shape in enumerate(shapes)}
+    shape_of = [number[shape] for shape in of_tree]
+    n_own = np.where(folded, (1 << bits) - 1, bits)
+    line_offset = np.cumsum(n_own) - n_own
+    leaf_offset = np.cumsum(1 << bits) - (1 << bits)
+    lines = np.zeros(int(n_own.sum()) + 1, np.int32)
+    leaf_row = np.zeros(int((1 << bits).sum()), np.int32)
+    heaps = Heaps(folded, bits, line_offset, leaf_offset, lines, leaf_row)
+    heaps.fill(forest, order, line_of)
+    op_count = np.zeros(len(order), np.int64)
+    for position, made in lists.items():
+        at, to = line_offset[position], leaf_offset[position]
+        lines[at : at + len(made.lines)] = made.lines
+        leaf_row[to : to + len(made.table)] = made.table
+    for position, own in groups.items():
+        op_count[position] = len(own)
+    ops = list(groups.values())
+    return SlicedTrees(
+        shapes=tuple(shapes),
+        shape_of=np.asarray(shape_of, np.uint8),
+        line_offset=line_offset.astype(np.int32),
+        lines=lines,
+        op_offset=np.concatenate([[0], np.cumsum(op_count)]).astype(np.int32),
+        ops=np.concatenate([*ops, np.zeros((1, 4), np.int32)]),
+        leaf_offset=leaf_offset.astype(np.int32),
+        leaf_row=leaf_row,
+        constants=(zero, one),
+        n_lines=first + int(op_count.max(initial=0)),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heaps:
+    """Arrays of which the folded trees own a part each."""
+
+    folded: NDArray[np.bool_]
+    bits: NDArray[np.int64]
+    line_offset: NDArray[np.int64]
+    leaf_offset: NDArray[np.int64]
+    lines: NDArray[np.int32]
+    leaf_row: NDArray[np.int32]
+
+    def fill(
+        self, forest: Forest, order: NDArray[np.int32], line_of: NDArray[np.int32]
+    ) -> None:
+        """Write lines and leaves level by level, all trees at once."""
+        # Every item is (position, heap place, forest node); a leaf above the bottom
+        # goes on to both children of a dummy.
+        position = np.flatnonzero(self.folded)
+        place = np.zeros(len(position), np.int64)
+        node = forest.tree_offset[:-1][order[position]].astype(np.int64)
+        for level in range(int(self.bits[self.folded].max(initial=0)) + 1):
+            bottom = self.bits[position] == level
+            code = place[bottom] - (1 << level) + 1
+            at = self.leaf_offset[position[bottom]] + code
+            self.leaf_row[at] = forest.leaf[node[bottom]]
+            position, place, node = position[~bottom], place[~bottom], node[~bottom]
+            predicate = forest.predicate[node]
+            inner = predicate >= 0
+            at = self.line_offset[position] + place
+            self.lines[at[inner]] = line_of[predicate[inner]]
+            left = np.where(inner, forest.left[node], node)
+            right = np.where(inner, forest.right[node], node)
+            position = np.concatenate([position, position])
+            place = np.concatenate([2 * place + 1, 2 * place + 2])
+            node = np.concatenate([left, right])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedTree:
+    """One tree as operations on lines: see ``encode_trees.py``."""
+
+    lines: NDArray[np.int32]
+    ops: NDArray[np.int32]
+    table: NDArray[np.int32]
+
+
+def _groups(lists: dict[int, ListedTree], first: int) -> dict[int, NDArray[np.int32]]:
+    """Give the operations of several trees to the first of them, by dependence.
+
+    An operation waits for those before it that it reads; others of other trees fill
+    the time. Each tree of a group gets temporaries of its own, from line ``first`` on;
+    the lines of ``lists`` are renumbered in place.
+    """
+    groups: dict[int, list[NDArray[np.int32]]] = {}
+    at, used = -1, 0
+    for position, made in lists.items():
+        ops = groups.get(at, [])
+        full = len(ops) >= GROUP_TREES or used + len(made.ops) > GROUP_OPS
+        if not ops or full:
+            at, used = position, 0
+            groups[at] = []
+        for array in (made.lines, made.ops):
+            array[array >= first] += used
+        groups[at].append(made.ops)
+        used += len(made.ops)
+    return {
+        position: _by_level(np.concatenate(ops)) for position, ops in groups.items()
+    }
+
+
+def _by_level(ops: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Sort operations by how many others they wait for."""
+    level: dict[int, int] = {}
+    for target, select, a, b in ops.tolist():
+        level[target] = 1 + max(level.get(line, 0) for line in (select, a, b))
+    order = np.argsort(np.fromiter(level.values(), np.int64, len(ops)), kind="stable")
+    sorted_: NDArray[np.int32] = ops[order]
+    return sorted_
+
+
+def list_tree(
+    forest: Forest,
+    tree: int,
+    line_of: NDArray[np.int32],
+    into: Encoding,
+    code_bits: int,
+) -> ListedTree:
+    """Encode one tree as operations, with one bit to spare where codes have it."""
+    first, last = forest.tree_offset[tree], forest.tree_offset[tree + 1]
+    predicate = forest.predicate[first:last].tolist()
+    left = (forest.left[first:last] - first).tolist()
+    right = (forest.right[first:last] - first).tolist()
+    leaves = forest.leaf[first:last].tolist()
+    made: list[Tree | None] = [None] * (last - first)
+    pending = [0]
+    while pending:  # no recursion: trees may be deeper than Python's stack
+        at = pending[-1]
+        if leaves[at] >= 0:
+            made[at] = leaf(leaves[at])
+            pending.pop()
+            continue
+        one, two = made[left[at]], made[right[at]]
+        if one is None or two is None:
+            pending += [left[at], right[at]]
+            continue
+        made[at] = node(int(line_of[predicate[at]]), one, two)
+        pending.pop()
+    whole = made[0]
+    assert whole is not None
+    bits = min(code_bits, (whole.leaves - 1).bit_length() + 1)
+    lines, cubes = encode(whole, bits, into)
+    ops = np.array(into.ops, np.int32).reshape(-1, 4)
+    return ListedTree(np.array(lines, np.int32), ops, code_table(cubes, len(lines)))
+
+
+def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the depth each tree is laid out with: few, so that the code is short.
+
+    A depth joins the next greater one where that adds the fewest nodes.
+    """
+    kept, counts = np.unique(depth, return_counts=True)
+    classes = dict(zip(kept.tolist(), counts.tolist(), strict=True))
+    made: NDArray[np.int64] = depth.copy()
+    while len(classes) > MAX_CLASSES:
+        order = sorted(classes)
+        added = [classes[d] * ((1 << e) - (1 << d)) for d, e in pairwise(order)]
+        k = int(np.argmin(added))
+        low, high = order[k], order[k + 1]
+        made[made == low] = high
+        classes[high] += classes.pop(low)
+    return made
+
+
+def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
+    """Return tables of values as planes of bytes, lowest byte first.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, size)
+        One table a row.
+    entries : int
+        Entries of a plane; more than ``size`` are zero.
+
+    Returns
+    -------
+    ndarray of uint8, shape (n, itemsize, entries)
+    """
+    n, size = values.shape
+    item = values.dtype.itemsize
+    raw = np.ascontiguousarray(values).view(np.uint8).reshape(n, size, item)
+    planes = np.zeros((n, item, entries), np.uint8)
+    planes[:, :, :size] = raw.transpose(0, 2, 1)
+    return planes

@@ -1,0 +1,493 @@
+"""Trees as bit logic over lines of predicates, for a block of rows at a time.
+
+For each tree, of depth d::
+
+    plane[l] = the line of the node that each row reaches on level l, chosen level by
+               level by the planes above: one three-input operation a node
+    leaf     = the number whose bits are the planes, as bytes
+    sum     += value[leaf]
+
+Leaf values are looked up in registers, a byte of the value at a time, where the target
+permutes bytes; elsewhere they are loaded one by one. Either way sums stay in tree
+order. The rows of a block of 64 come out of the byte look-up in another order, the
+same for every tree, which the last step undoes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    I64,
+    U8,
+    U16,
+    Buffer,
+    Plane,
+    Scalar,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.layouts.base import Model
+from skforge.compiler.layouts.bitsliced.sliced_layout import (
+    MAX_BITS,
+    MAX_CODE_BITS,
+    SlicedTrees,
+    byte_planes,
+)
+
+_WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
+
+#: Rows whose leaf values are loaded together where nothing permutes bytes.
+LOADED_ROWS = 8
+
+#: Rows whose leaf numbers fill one look-up.
+GROUP = 64
+
+#: Groups of a block up to which all are looked up, real or padding.
+FEW_GROUPS = 4
+
+#: Outputs of a vector leaf that a turn of a loop adds, where there are more than twice
+#: as many: code does not grow with them.
+OUTPUTS_A_TURN = 8
+
+#: Parts of a block that are folded together where planes are shorter than blocks.
+PARTS_TOGETHER = 2
+
+
+class BitslicedLowering:
+    """Writes the trees of one block of ``block`` rows."""
+
+    def __init__(
+        self,
+        b: Builder,
+        trees: SlicedTrees,
+        forest: Forest,
+        order: NDArray[np.int32],
+        block: int,
+        plane_rows: int,
+        byte_lookup: bool,
+        model: Model,
+    ) -> None:
+        self.b, self.t, self.forest, self.block = b, trees, forest, block
+        self.plane_rows, self.byte_lookup = plane_rows, byte_lookup
+        self.sum: Scalar = scalar_of(forest.leaf_value.dtype)
+        self.width = forest.leaf_value.shape[1]
+        self.shape_of = model("tree_shape", trees.shape_of)
+        self.line_offset = model("line_offset", trees.line_offset)
+        # Short numbers where they fit: these tables are read whole for each block.
+        number = np.uint16 if trees.n_lines <= 1 << 16 else np.int32
+        self.lines_of = model("tree_lines", trees.lines.astype(number))
+        self.op_offset = model("op_offset", trees.op_offset)
+        self.ops = model("tree_ops", trees.ops.reshape(-1).astype(number))
+        self.leaf_offset = model("leaf_offset", self._value_offsets())
+        self.values = model("leaf_tables", self._value_tables())
+        self.output = model("tree_outputs", forest.tree_output[order])
+        self.model = model
+
+    # ------------------------------------------------------------ stored layout
+
+    def _entries(self, depth: int) -> int:
+        """Entries of a value table: as many as leaves, at least one look-up."""
+        if not self.byte_lookup:
+            return 1 << depth
+        return max(GROUP, 1 << min(depth, MAX_BITS))
+
+    def _remap(self, depth: int) -> int:
+        """Bytes of the table from a long code to a leaf's number, before the values."""
+        return 1 << depth if self.byte_lookup and depth > MAX_BITS else 0
+
+    def _value_sizes(self) -> NDArray[np.int64]:
+        """Return the elements of each tree's table."""
+        sizes = np.array([self._entries(bits) for _, bits in self.t.shapes], np.int64)
+        whole: NDArray[np.int64] = sizes * self.width
+        if self.byte_lookup:
+            remaps = [self._remap(bits) for _, bits in self.t.shapes]
+            whole = whole * self.sum.bytes + np.array(remaps, np.int64)
+        of_tree: NDArray[np.int64] = whole[self.t.shape_of]
+        return of_tree
+
+    def _value_offsets(self) -> NDArray[np.int64]:
+        sizes = self._value_sizes()
+        return np.cumsum(sizes) - sizes  # may pass 2**31: vector leaves of many outputs
+
+    def _value_tables(self) -> NDArray[Any]:
+        """Return the tables of all trees; vector leaves have one an output."""
+        leaf, offsets = self.forest.leaf_value, self._value_offsets()
+        dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
+        made = np.empty(int(self._value_sizes().sum()), dtype)
+        bits_of = self.t.bits
+        for bits in np.unique(bits_of).tolist():  # all trees of a size at once
+            trees = np.flatnonzero(bits_of == bits)
+            codes = self.t.leaf_offset[trees][:, None] + np.arange(1 << bits)
+            rows = self.t.leaf_row[codes]
+            remap = np.zeros((len(trees), 0), np.uint8)
+            if self._remap(bits):
+                rows, remap = _numbered(rows, self._entries(bits))
+            values: NDArray[Any] = leaf[rows].transpose(0, 2, 1)
+            values = values.reshape(len(trees) * self.width, rows.shape[1])
+            if self.byte_lookup:
+                values = byte_planes(values, self._entries(bits))
+            values = values.reshape(len(trees), -1)
+            if self._remap(bits):
+                values = np.concatenate([remap, values], axis=1)
+            made[offsets[trees][:, None] + np.arange(values.shape[1])] = values
+        return made
+
+    def row_order(self) -> NDArray[np.int64]:
+        """Return where row i of a group of 64 lies in the sums."""
+        if not self.byte_lookup:
+            return np.arange(GROUP)
+        rows = np.arange(GROUP)
+        pieces = [rows]  # each piece: the row of each lane
+        while len(pieces) < self.sum.bytes:
+            pieces = [half for piece in pieces for half in _unpacked(piece)]
+        where = np.empty(GROUP, np.int64)
+        where[np.concatenate(pieces)] = np.arange(GROUP)
+        return where
+
+    # ------------------------------------------------------------ code
+
+    def scratch(self) -> None:
+        """Allocate the planes of one tree and leaf numbers of a group."""
+        b = self.b
+        size = b.const(MAX_CODE_BITS * self.block // 8)
+        self.planes = b.alloc("leaf_planes", U8, size, alignment=64)
+        self.numbers = b.alloc("leaf_numbers", U8, b.const(GROUP), alignment=64)
+
+    def rows_left(self, left: Value) -> None:
+        """Say how many rows of a block are real: only their leaves are looked up.
+
+        Few groups are all looked up: a loop of fixed length is 7 % faster.
+        """
+        b, whole = self.b, self.block // GROUP
+        self.groups = b.const(whole)
+        if whole > FEW_GROUPS:
+            self.groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
+
+    def add_tree(self, tree: Value, lines: Buffer, sums: Buffer) -> None:
+        """Add one tree's leaves to the block's sums, an output after another."""
+        b = self.b
+
+        def table(buffer: Buffer) -> Value:
+            return b.convert(b.load(buffer, tree), I64)
+
+        own, leaves = table(self.line_offset), table(self.leaf_offset)
+        output: Value = b.const(0)
+        if self.width == 1 and self.forest.n_outputs > 1:
+            output = b.mul(table(self.output), self.block)
+
+        def folded(depth: int) -> None:
+            self._fold(depth, own, lines)
+            self._look_up(depth, leaves, output, sums)
+
+        def listed(bits: int) -> None:
+            self._run(bits, tree, own, lines)
+            self._look_up(bits, leaves, output, sums)
+
+        cases = [
+            lambda kind=kind, bits=bits: (folded if kind == "fold" else listed)(bits)
+            for kind, bits in self.t.shapes
+        ]
+        if len(cases) == 1:
+            cases[0]()
+        else:
+            b.switch(table(self.shape_of), cases)
+
+    def _run(self, bits: int, tree: Value, own: Value, lines: Buffer) -> None:
+        """Run a tree's operations; copy the planes of its code together."""
+        b, rows = self.b, self.plane_rows
+        plane, parts = Plane(rows), self.block // rows
+        first = b.convert(b.load(self.op_offset, tree), I64)
+        last = b.convert(b.load(self.op_offset, b.add(tree, 1)), I64)
+
+        def sub_block(part: Value, _: tuple[Value, ...]) -> None:
+            def number(buffer: Buffer, at: Value) -> Value:
+                index = b.convert(b.load(buffer, at), I64)
+                if parts == 1:
+                    return index
+                return b.binary("add", b.mul(index, parts), part)
+
+            def line(buffer: Buffer, at: Value) -> Value:
+                return b.let(lir.LoadPlane(lines, number(buffer, at)), plane, "line")
+
+            def operation(op: Value, _: tuple[Value, ...]) -> None:
+                at = b.mul(op, 4)
+                select, one, two = (line(self.ops, b.add(at, k)) for k in (1, 2, 3))
+                mux = b.let(lir.PlaneMux(select, one, two), plane, "plane")
+                b.emit(lir.StorePlane(lines, number(self.ops, at), mux))
+
+            b.for_(first, last, b.const(1), operation, hint="op")
+            for k in range(bits):
+                index: Value = b.const(k * parts)
+                if parts > 1:
+                    index = b.binary("add", index, part)
+                found = line(self.lines_of, b.add(own, k))
+                b.emit(lir.StorePlane(self.planes, index, found))
+
+        if parts == 1:
+            sub_block(b.const(0), ())
+        else:
+            b.for_(b.const(0), b.const(parts), b.const(1), sub_block, hint="part")
+
+    def constants(self, lines: Buffer) -> None:
+        """Write the lines of no and of all bits, which lists read."""
+        b = self.b
+        words = self.block // 64
+        lanes = min(words, self.plane_rows // 64)
+        for number, bits in zip(self.t.constants, (0, -1), strict=True):
+            value = b.const(bits, Vec(I64, lanes))
+            for word in range(0, words, lanes):
+                at = b.const(8 * (number * words + word))
+                b.store(lines, at, value)
+
+    def _fold(self, depth: int, nodes: Value, lines: Buffer) -> None:
+        """Store the planes of the leaf numbers, highest bit first."""
+        b, rows = self.b, self.plane_rows
+        plane = Plane(rows)
+        parts = self.block // rows
+
+        # Planes of several parts side by side share the loads of their lines' numbers.
+        together = min(parts, PARTS_TOGETHER)
+
+        def line(node: int, first: Value) -> list[Value]:
+            number = b.load(self.lines_of, b.add(nodes, node))
+            index = b.convert(number, I64)
+            if parts > 1:
+                index = b.binary("add", b.mul(index, parts), first)
+            return [
+                b.let(lir.LoadPlane(lines, b.add(index, k)), plane, "line")
+                for k in range(together)
+            ]
+
+        def sub_block(first: Value, _: tuple[Value, ...]) -> None:
+            found: list[list[Value]] = []
+
+            def reach(node: int, level: int, below: int) -> list[Value]:
+                """Return the lines rows reach ``below`` levels under a node."""
+                if below == 0:
+                    return line(node, first)
+                left = reach(2 * node + 1, level + 1, below - 1)
+                right = reach(2 * node + 2, level + 1, below - 1)
+                return [
+                    b.let(lir.PlaneMux(select, one, two), plane, "plane")
+                    for select, one, two in zip(found[level], right, left, strict=True)
+                ]
+
+            for level in range(depth):
+                found.append(reach(0, 0, level))
+            for level, values in enumerate(found):
+                index = b.const(level * parts)
+                if parts > 1:
+                    index = b.binary("add", index, first)
+                for k, value in enumerate(values):
+                    b.emit(lir.StorePlane(self.planes, b.add(index, k), value))
+
+        if parts == together:
+            sub_block(b.const(0), ())
+        else:
+            step = b.const(together)
+            b.for_(b.const(0), b.const(parts), step, sub_block, hint="part")
+
+    def _look_up(self, depth: int, leaves: Value, output: Value, sums: Buffer) -> None:
+        b = self.b
+        groups = self.block // GROUP
+        tables = (
+            [self._registers(depth, leaves, 0)]
+            if self.byte_lookup and self.width == 1
+            else []
+        )
+
+        def group(g: Value, _: tuple[Value, ...]) -> None:
+            planes = tuple(
+                b.let(
+                    lir.LoadPlane(self.planes, b.add(g, level * groups)),
+                    Plane(GROUP),
+                    "bits",
+                )
+                for level in range(depth)
+            )
+            index = self._leaf_number(planes, leaves)
+            first = b.binary("add", output, b.mul(g, GROUP))
+            if self.byte_lookup:
+
+                def one(k: int | Value) -> None:
+                    own = tables[0] if tables else self._registers(depth, leaves, k)
+                    to = b.add(first, self._times(k, self.block))
+                    self._add_bytes(own, index, to, sums)
+
+                self._each_output(one)
+            else:
+                b.store(self.numbers, b.const(0), index)
+                self._add_loads(depth, leaves, first, sums)
+
+        b.for_(b.const(0), self.groups, b.const(1), group, hint="group")
+
+    def _each_output(self, body: Callable[[int | Value], None]) -> None:
+        """Write the body for every output of a leaf: many in a loop, a few a turn."""
+        b = self.b
+        looped = 0
+        if self.width > 2 * OUTPUTS_A_TURN:
+            looped = self.width // OUTPUTS_A_TURN * OUTPUTS_A_TURN
+
+        def turn(first: Value, _: tuple[Value, ...]) -> None:
+            for k in range(OUTPUTS_A_TURN):
+                body(b.add(first, k))
+
+        if looped:
+            step = b.const(OUTPUTS_A_TURN)
+            b.for_(b.const(0), b.const(looped), step, turn, hint="output")
+        for k in range(looped, self.width):
+            body(k)
+
+    def _times(self, k: int | Value, size: int) -> int | Value:
+        return k * size if isinstance(k, int) else self.b.mul(k, size)
+
+    def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
+        """Return the places of 64 rows in the value table, from the bits of codes."""
+        b, vec = self.b, Vec(U8, GROUP)
+        if not planes:
+            return b.const(0, vec)
+        index = b.let(lir.PlanesToIndex(planes[-MAX_BITS:]), vec, "leaf")
+        if len(planes) <= MAX_BITS:
+            return index
+        registers = [
+            b.load(self.values, b.add(leaves, at), vec)
+            for at in range(0, self._remap(len(planes)), GROUP)
+        ]
+        half = len(registers) // 2
+        low = b.permute(registers[:half], index)
+        high = b.permute(registers[half:], index)
+        top = b.let(lir.PlanesToIndex(planes[:1]), vec, "top")
+        return b.select(b.compare("ne", top, b.const(0, vec)), high, low)
+
+    # ------------------------------------------------------------ look-ups
+
+    def _registers(
+        self, depth: int, leaves: Value, k: int | Value
+    ) -> list[list[Value]]:
+        """Load one output's value table: for each byte, its registers."""
+        b, entries = self.b, self._entries(depth)
+        table = b.add(leaves, self._times(k, self.sum.bytes * entries))
+        first = self._remap(depth)
+        return [
+            [
+                b.load(
+                    self.values,
+                    b.add(table, first + byte * entries + part * GROUP),
+                    Vec(U8, GROUP),
+                )
+                for part in range(entries // GROUP)
+            ]
+            for byte in range(self.sum.bytes)
+        ]
+
+    def _add_bytes(
+        self, tables: list[list[Value]], index: Value, first: Value, sums: Buffer
+    ) -> None:
+        b = self.b
+        # By rows, then by significance: each step joins pairs of neighbouring bytes
+        # (then halves, words) and splits the rows into a low and a high part.
+        parts = [[b.permute(registers, index) for registers in tables]]
+        unit = U8
+        while len(parts[0]) > 1:
+            lanes = GROUP // unit.bytes
+            wider = Vec(_WIDER[unit], lanes // 2)
+            parts = [
+                [
+                    b.reinterpret(b.shuffle(x, y, _unpack_lanes(lanes, high)), wider)
+                    for x, y in zip(pieces[0::2], pieces[1::2], strict=True)
+                ]
+                for pieces in parts
+                for high in (False, True)
+            ]
+            unit = wider.element
+        vec = Vec(self.sum, GROUP // self.sum.bytes)
+        for n, (piece,) in enumerate(parts):
+            at = b.add(first, n * vec.lanes)
+            value = b.reinterpret(piece, vec)
+            b.store(sums, at, b.binary("add", b.load(sums, at, vec), value))
+
+    def _add_loads(self, depth: int, leaves: Value, first: Value, sums: Buffer) -> None:
+        """Load leaf values one by one, add them eight rows at a time."""
+        b, vec = self.b, Vec(self.sum, LOADED_ROWS)
+
+        def rows(r: Value, _: tuple[Value, ...]) -> None:
+            places = []
+            for i in range(LOADED_ROWS):
+                number = b.load(self.numbers, b.add(r, i))
+                places.append(b.binary("add", leaves, b.convert(number, I64)))
+
+            def one(k: int | Value) -> None:
+                own = self._times(k, 1 << depth)
+                values = [b.load(self.values, b.add(at, own)) for at in places]
+                to = b.binary("add", first, b.add(r, self._times(k, self.block)))
+                total = b.binary("add", b.load(sums, to, vec), b.pack(values))
+                b.store(sums, to, total)
+
+            self._each_output(one)
+
+        step = b.const(LOADED_ROWS)
+        b.for_(b.const(0), b.const(GROUP), step, rows, hint="row")
+
+
+def _numbered(
+    rows: NDArray[np.int32], entries: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Give numbers to the leaves that each tree's codes stand for.
+
+    Parameters
+    ----------
+    rows : ndarray of int32, shape (n_trees, n_codes)
+        The leaf of each code.
+    entries : int
+        Leaves a tree has at most.
+
+    Returns
+    -------
+    leaves : ndarray of int32, shape (n_trees, entries)
+        The leaf of each number; those that are too many repeat another.
+    numbers : ndarray of uint8, shape (n_trees, n_codes)
+        The number of each code.
+    """
+    leaves = np.zeros((len(rows), entries), np.int32)
+    numbers = np.zeros(rows.shape, np.uint8)
+    for tree, own in enumerate(rows):
+        found, number = np.unique(own, return_inverse=True)
+        leaves[tree, : len(found)] = found
+        numbers[tree] = number.ravel()
+    return leaves, numbers
+
+
+def _unpack_lanes(lanes: int, high: bool) -> list[int]:
+    """Lanes that interleave the low or high halves of each 128-bit part."""
+    parts = 4
+    per = lanes // parts
+    chosen: list[int] = []
+    for part in range(parts):
+        half = part * per + (per // 2 if high else 0)
+        for k in range(per // 2):
+            chosen += [half + k, lanes + half + k]
+    return chosen
+
+
+def _unpacked(piece: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows of the two vectors that unpacking a piece with another gives."""
+    lanes = len(piece)
+    per = lanes // 4
+    return [
+        np.concatenate(
+            [
+                piece[p * per + s * (per // 2) : p * per + (s + 1) * (per // 2)]
+                for p in range(4)
+            ]
+        )
+        for s in (0, 1)
+    ]

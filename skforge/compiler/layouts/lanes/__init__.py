@@ -1,0 +1,1 @@
+"""One row through many trees at once, a tree per SIMD lane."""

@@ -1,0 +1,401 @@
+"""Every node of small trees at once, a tree in each lane: masks of reachable leaves.
+
+A row that goes right at a node reaches no leaf to the left of it. With leaves numbered
+from the left, the leaf reached is the first that no such node has excluded::
+
+    reachable = all leaves
+    for each slot (one node of every tree, in any order):
+      right = permute(codes, column[slot]) > rank[slot]
+      reachable &= not (leaves left of the node, where right)
+    leaf = number of the lowest bit of reachable
+
+Tests for sets of categories take no slot: what one category leaves reachable, after all
+sets of its feature, is a register of a table (``category_rows.py``), and slots start
+from those of all features.
+
+A register holds one byte of each tree's mask; masks are put together by interleaving,
+in an order that leaves trees where their number says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.layouts.base import Model
+from skforge.compiler.layouts.lanes.lane_levels import NEVER_RIGHT, RowTests
+
+#: Leaves of a tree, at most: the bits of the widest integer.
+MOST_LEAVES = 64
+
+#: Instructions, about, of a slot besides its planes, of a plane, which is a line of the
+#: first cache, too, and of a loop over slots.
+SLOT, PLANE, PART = 7.0, 2.0, 5.0
+
+_BY_BITS: dict[int, Scalar] = {8: U8, 16: U16, 32: U32, 64: I64}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafMasks:
+    """The tests and masks of every slot.
+
+    What a node excludes lies in the planes from that of its first leaf on the left to
+    that of its last, most often in one. Slots of one plane hold such nodes; others,
+    and those of trees with too many of a plane, are in slots of all planes up to their
+    last.
+    """
+
+    n_trees: int
+    lanes: int  # trees of a group
+    groups: int
+    parts: tuple[tuple[int, int, int], ...]  # slots, their first plane, one past it
+    planes: int  # registers of a group's masks
+    slots: NDArray[Any]  # group by group, slot by slot: places, ranks, masks
+    leaf_of_item: NDArray[np.int32]  # (n_trees * bits,)
+
+    @property
+    def element_bits(self) -> int:
+        """Bits of a lane."""
+        return 8 * int(self.slots.dtype.itemsize)
+
+    @property
+    def bits(self) -> int:
+        """Bits of one tree's mask."""
+        return self.planes * self.element_bits
+
+
+def leaf_counts(forest: Forest) -> NDArray[np.int64]:
+    """Return the number of leaves of each tree."""
+    counts: NDArray[np.int64] = (np.diff(forest.tree_offset) + 1) // 2
+    return counts
+
+
+def mask_planes(forest: Forest, element_bits: int) -> int:
+    """Return how many registers the masks of a group take."""
+    planes, most = 1, int(leaf_counts(forest).max(initial=1))
+    while planes * element_bits < most:
+        planes *= 2
+    return planes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exclusions:
+    """What each inner node excludes, tree by tree."""
+
+    tree: NDArray[np.int64]  # (n_inner,)
+    predicate: NDArray[np.int32]
+    start: NDArray[np.int64]  # its first leaf
+    end: NDArray[np.int64]  # one past its last leaf on the left
+    leaves: NDArray[np.uint64]  # bit i for leaf i: those on its left
+    first: NDArray[np.int64]  # (n_nodes,) the first leaf below a node
+
+    @classmethod
+    def of(cls, forest: Forest) -> Exclusions:
+        """Look at trees of at most ``MOST_LEAVES`` leaves."""
+        first, last = _leaves_below(forest)
+        inner = np.flatnonzero(forest.left >= 0)
+        tree = np.searchsorted(forest.tree_offset, inner, "right") - 1
+        end = last[forest.left[inner]]
+        one, low, high = np.uint64(1), first[inner], end
+        # The leaves left of a node are not all of its tree: no shift by all bits.
+        leaves = (one << high.astype(np.uint64)) - (one << low.astype(np.uint64))
+        return cls(tree, forest.predicate[inner], low, end, leaves, first)
+
+
+def lay_leaf_masks(
+    forest: Forest,
+    excluded: Exclusions,
+    tests: RowTests,
+    in_slots: NDArray[np.bool_],
+    lanes: int,
+    dtype: type[np.unsignedinteger[Any]],
+) -> LeafMasks:
+    """Lay the nodes out whose predicate takes a slot."""
+    bits = 8 * np.dtype(dtype).itemsize
+    planes, groups = mask_planes(forest, bits), -(-forest.n_trees // lanes)
+    own = np.flatnonzero(in_slots[excluded.predicate])
+    tree, predicate = excluded.tree[own], excluded.predicate[own]
+    low, high = excluded.start[own] // bits, (excluded.end[own] - 1) // bits + 1
+    slot, parts = _fewest_planes(tree, low, high, bits)
+    n_slots = sum(count for count, _, _ in parts)
+    made = np.zeros((groups * lanes, n_slots, 2 + planes), dtype)
+    made[:, :, 1] = NEVER_RIGHT
+    made[tree, slot, 0] = tests.place[predicate]
+    made[tree, slot, 1] = tests.rank[predicate]
+    made[tree, slot, 2:] = _planes(excluded.leaves[own], planes, bits)
+    by_slot = _by_lane(made.reshape(groups, lanes, n_slots, -1), planes, bits)
+    needed, at = [], 0
+    for count, begin, end in parts:
+        columns = [0, 1, *range(2 + begin, 2 + end)]
+        needed.append(by_slot[:, at : at + count, columns].reshape(groups, -1))
+        at += count
+    leaf_of_item = np.zeros((forest.n_trees, planes * bits), np.int32)
+    leaves = np.flatnonzero(forest.leaf >= 0)
+    of_tree = np.searchsorted(forest.tree_offset, leaves, "right") - 1
+    leaf_of_item[of_tree, excluded.first[leaves]] = forest.leaf[leaves]
+    return LeafMasks(
+        n_trees=forest.n_trees,
+        lanes=lanes,
+        groups=groups,
+        parts=tuple(parts),
+        planes=planes,
+        slots=np.concatenate(needed, axis=1).reshape(-1),
+        leaf_of_item=leaf_of_item.reshape(-1),
+    )
+
+
+def _fewest_planes(
+    tree: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], bits: int
+) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
+    """Return the slot of each node and the parts, by the cheapest number of each plane.
+
+    ``low`` and ``high`` are a node's first plane and one past its last; trees ascend.
+    """
+    found = [_slots(tree, low, high, most) for most in range(bits + 1)]
+    return min(found, key=_cost)[:2]
+
+
+def _cost(found: tuple[Any, list[tuple[int, int, int]]]) -> float:
+    """Return about how many instructions the slots of a group take."""
+    return sum(PART + n * (SLOT + PLANE * (end - begin)) for n, begin, end in found[1])
+
+
+def _slots(
+    tree: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], most: int
+) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
+    """Give the first ``most`` nodes of one plane a slot of that plane, in each tree."""
+    slot = np.zeros(len(tree), np.int64)
+    left = np.ones(len(tree), np.bool_)
+    parts: list[tuple[int, int, int]] = []
+    first = 0
+    for plane in range(1, int(high.max(initial=0)) if most else 0):
+        nodes = np.flatnonzero((low == plane) & (high == plane + 1))
+        number = _number(tree[nodes])
+        nodes, number = nodes[number < most], number[number < most]
+        if len(nodes):
+            slot[nodes] = first + number
+            left[nodes] = False
+            parts.append((int(number.max()) + 1, plane, plane + 1))
+            first += parts[-1][0]
+    nodes = np.flatnonzero(left)
+    nodes = nodes[np.lexsort((-high[nodes], tree[nodes]))]
+    number = _number(tree[nodes])
+    needs = np.ones(int(number.max(initial=0)) + 1, np.int64)
+    np.maximum.at(needs, number, high[nodes])
+    slot[nodes] = first + len(needs) - 1 - number
+    ends, counts = np.unique(needs, return_counts=True)
+    for end, count in zip(ends.tolist(), counts.tolist(), strict=True):
+        parts.append((count, 0, end))
+    return slot, parts
+
+
+def _number(tree: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of each node in its tree, whose nodes lie together."""
+    return np.arange(len(tree)) - np.searchsorted(tree, tree)
+
+
+def _planes(masks: NDArray[np.uint64], planes: int, bits: int) -> NDArray[np.uint64]:
+    """Cut masks into the parts that registers hold."""
+    shifts = np.arange(0, planes * bits, bits, dtype=np.uint64)
+    cut: NDArray[np.uint64] = masks[..., None] >> shifts
+    cut &= np.uint64((1 << bits) - 1)
+    return cut
+
+
+def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
+    """Return (groups, trees, slots, parts) as (groups, slots, parts, lanes).
+
+    The lane of a tree is where interleaving leaves it at its number's place.
+    """
+    by_lane: NDArray[Any] = np.empty_like(shaped)
+    by_lane[:, _interleaved(np.arange(shaped.shape[1]), planes, bits)] = shaped
+    made: NDArray[Any] = by_lane.transpose(0, 2, 3, 1)
+    return made
+
+
+def set_masks(
+    masks: LeafMasks, excluded: Exclusions, classes: SetClasses
+) -> NDArray[Any]:
+    """Return what each class of categories leaves reachable, after all its sets."""
+    own = classes.within(excluded.predicate)
+    nodes = np.flatnonzero(own >= 0)
+    number, tree = own[nodes], excluded.tree[nodes]
+    starts = np.flatnonzero(np.diff(tree, prepend=-1))
+    lanes, groups, dtype = masks.lanes, masks.groups, masks.slots.dtype
+    every = ~np.uint64(0)
+
+    def some(right: NDArray[np.bool_]) -> NDArray[Any]:
+        reachable = np.full((len(right), groups * lanes), every)
+        kept = np.where(right[:, number], ~excluded.leaves[nodes], every)
+        if len(nodes):
+            found = np.bitwise_and.reduceat(kept, starts, axis=1)
+            reachable[:, tree[starts]] = found
+        parts = _planes(reachable, masks.planes, masks.element_bits).astype(dtype)
+        # Classes stand for slots.
+        shaped = parts.reshape(len(right), groups, lanes, -1).transpose(1, 2, 0, 3)
+        placed = _by_lane(shaped, masks.planes, masks.element_bits)
+        made: NDArray[Any] = placed.transpose(1, 0, 2, 3).reshape(len(right), -1)
+        return made
+
+    return by_classes(classes, some)
+
+
+def _leaves_below(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each node's first leaf and one past its last, numbered from the left."""
+    count = (forest.leaf >= 0).astype(np.int64)
+    levels = []
+    level = forest.tree_offset[:-1].astype(np.int64)
+    while len(level):
+        levels.append(level)
+        inner = level[forest.left[level] >= 0]
+        level = np.concatenate([forest.left[inner], forest.right[inner]])
+    first = np.zeros(forest.n_nodes, np.int64)
+    for level in reversed(levels):
+        inner = level[forest.left[level] >= 0]
+        count[inner] = count[forest.left[inner]] + count[forest.right[inner]]
+    for level in levels:
+        inner = level[forest.left[level] >= 0]
+        left, right = forest.left[inner], forest.right[inner]
+        first[left] = first[inner]
+        first[right] = first[inner] + count[left]
+    return first, first + count
+
+
+def _halves(lanes: int, unit: int, bits: int) -> tuple[list[int], list[int]]:
+    """Return the lanes that interleave two registers within each 128 bits.
+
+    ``unit`` consecutive lanes stay together.
+    """
+    whole = 128 // bits
+    low: list[int] = []
+    high: list[int] = []
+    for start in range(0, lanes, whole):
+        for made, offset in ((low, 0), (high, whole // 2)):
+            for k in range(0, whole // 2, unit):
+                at = start + offset + k
+                made += [*range(at, at + unit), *range(lanes + at, lanes + at + unit)]
+    return low, high
+
+
+def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[Any]:
+    """Return the lane that stands at each tree's place after interleaving."""
+    made = [[lanes] for _ in range(planes)]
+    unit = 1
+    while len(made) > 1:
+        low, high = _halves(len(lanes), unit, bits)
+        paired = []
+        for one, two in zip(made[::2], made[1::2], strict=True):
+            parts = []
+            for a, c in zip(one, two, strict=True):
+                both = np.concatenate([a, c])
+                parts += [both[low], both[high]]
+            paired.append(parts)
+        made, unit = paired, 2 * unit
+    return np.concatenate(made[0])[::planes]
+
+
+class LeafMasksLowering:
+    """Writes the evaluation of the slots."""
+
+    def __init__(
+        self,
+        b: Builder,
+        masks: LeafMasks,
+        model: Model,
+        categories: CategoryRows | None = None,
+    ) -> None:
+        self.b, self.masks, self._categories = b, masks, categories
+        self._slots = model("lane_slots", masks.slots)
+        self._vec = Vec(scalar_of(masks.slots.dtype), masks.lanes)
+
+    def evaluate(self, group: Value, codes: list[Value], reachable: Buffer) -> None:
+        """Write the masks of the reachable leaves of a group of trees."""
+        b, masks = self.b, self.masks
+        ones = b.const((1 << masks.element_bits) - 1, self._vec)
+        at = b.mul(group, len(masks.slots) // masks.groups)
+        planes = [ones] * masks.planes
+        if self._categories is not None:
+            own = b.mul(group, masks.planes * masks.lanes)
+            planes = [
+                self._categories.head(b.add(own, k * masks.lanes), "and")
+                for k in range(masks.planes)
+            ]
+        for count, first, last in masks.parts:
+            step = (2 + last - first) * masks.lanes
+            end = b.add(at, count * step)
+
+            def slot(i: Value, some: tuple[Value, ...]) -> list[Value]:
+                return self._slot(i, codes, some)
+
+            planes[first:last] = b.for_(
+                at, end, b.const(step), slot, planes[first:last], hint="slot"
+            )
+            at = end
+        to = b.mul(group, masks.lanes * masks.planes)
+        for k, part in enumerate(self._interleave(planes)):
+            b.store(reachable, b.add(to, k * masks.lanes), part)
+
+    def _slot(
+        self, at: Value, codes: list[Value], planes: tuple[Value, ...]
+    ) -> list[Value]:
+        """Return the planes without the leaves that one node of each tree excludes."""
+        b, lanes = self.b, self.masks.lanes
+        code = b.permute(codes, b.load(self._slots, at, self._vec))
+        rank = b.load(self._slots, b.add(at, lanes), self._vec)
+        # All bits of a lane or none: each plane is then one operation.
+        right = b.convert(b.compare("gt", code, rank), self._vec.element)
+        right = b.sub(b.const(0, self._vec), right)
+        made = []
+        for k, plane in enumerate(planes):
+            mask = b.load(self._slots, b.add(at, (2 + k) * lanes), self._vec)
+            lost = b.binary("and", right, mask)
+            made.append(b.binary("and", plane, b.invert(lost)))
+        return made
+
+    def _interleave(self, planes: list[Value]) -> list[Value]:
+        """Put the parts of each tree's mask together."""
+        b, bits = self.b, self.masks.element_bits
+        made, unit = [[plane] for plane in planes], 1
+        while len(made) > 1:
+            low, high = _halves(self.masks.lanes, unit, bits)
+            paired = []
+            for one, two in zip(made[::2], made[1::2], strict=True):
+                parts = []
+                for a, c in zip(one, two, strict=True):
+                    parts += [b.shuffle(a, c, low), b.shuffle(a, c, high)]
+                paired.append(parts)
+            made, unit = paired, 2 * unit
+        return made[0]
+
+    def items(self, first: Value, count: int, reachable: Buffer) -> list[Value]:
+        """Return the leaf item of ``count`` trees from ``first`` on."""
+        b, bits = self.b, self.masks.bits
+        whole = _BY_BITS[bits]
+        at, base = b.mul(first, self.masks.planes), b.mul(first, bits)
+        made = []
+        for k in range(count):
+            mask = b.load(reachable, b.add(at, k * self.masks.planes), whole)
+            wide = U32 if bits < 32 else whole
+            leaf = b.convert(b.count_zeros(b.convert(mask, wide)), I64)
+            made.append(b.add(b.binary("add", base, leaf), k * bits))
+        return made
+
+
+__all__ = [
+    "MOST_LEAVES",
+    "Exclusions",
+    "LeafMasks",
+    "LeafMasksLowering",
+    "lay_leaf_masks",
+    "leaf_counts",
+    "mask_planes",
+    "set_masks",
+]

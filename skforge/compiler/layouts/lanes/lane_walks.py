@@ -1,0 +1,208 @@
+"""From below the top levels to the leaves: several trees in flight, codes compared.
+
+Either the rest of a tree is complete, so that a node's number says where its children
+are, and every tree takes the same hops::
+
+    test = tests[level][i]                 # i counts the nodes of all trees' levels
+    i = 2 i + (codes[test >> 8] > (test & 255))
+
+or a node says how far behind it its left child is; a leaf has its children behind
+itself and never goes right, so a walk stays there while others of its group go on::
+
+    node = node + (word >> 16) + (codes[word >> 8 & 255] > (word & 255))
+
+Words are twice as wide where a place takes more than a byte: each test for a set of
+categories has a code of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U8, U32, Buffer, Value
+from skforge.compiler.layouts.base import Model
+from skforge.compiler.layouts.lanes.lane_levels import RowTests, TopLevels, descend
+
+#: Trees walked at the same time: one waits for its loads, more than there are
+#: registers spill. 4 to 12 are within 4 % where few levels are left; where many are, 4,
+#: 8, 12, 16 took 1.35, 0.87, 0.74, 0.70 us a row (100 trees of 255 leaves).
+IN_FLIGHT, IN_FLIGHT_DEEP = 8, 16
+
+#: Words of a complete rest that padding may take, as a multiple of the forest's nodes.
+PADDING = 6
+
+#: Levels that a complete rest may have: it doubles with each.
+MOST_COMPLETE = 8
+
+
+#: A node is at most so far behind its parent.
+MOST_NODES = 1 << 16
+
+
+class Rest(ABC):
+    """The levels below the top ones."""
+
+    #: Trees walked at the same time.
+    in_flight: int = IN_FLIGHT
+    #: For each item that a walk may end on, the row of leaf values it stands for.
+    leaf_of_item: NDArray[np.int32]
+
+    @abstractmethod
+    def items(
+        self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
+    ) -> list[Value]:
+        """Return the leaf item of each tree from ``first`` on, from its index."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompleteRest(Rest):
+    """Complete levels, none included."""
+
+    n_trees: int
+    top: int  # levels above
+    levels: int  # levels here
+    tests: NDArray[Any]  # place and rank: level by level, then tree by tree
+    leaf_of_item: NDArray[np.int32]
+
+    def items(
+        self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
+    ) -> list[Value]:
+        """Hop level by level, tree after tree within a level."""
+        tests = model("rest_tests", self.tests) if self.levels else None
+        wide = self.tests.dtype == np.uint32
+        base, width, at = b.mul(first, 1 << self.top), 1 << self.top, 0
+        index = [b.binary("add", base, i) for i in index]
+        for _ in range(self.levels):
+            assert tests is not None
+            made = []
+            for k, i in enumerate(index):
+                word = b.load(tests, b.add(i, at + k * width))
+                right = _goes_right(b, b.convert(word, U32), codes, wide)
+                made.append(b.binary("add", b.binary("add", i, i), right))
+            index, at, width = made, at + self.n_trees * width, 2 * width
+        return [b.add(i, k * width) for k, i in enumerate(index)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseRest(Rest):
+    """Nodes with children behind them, as deep as they are."""
+
+    in_flight = IN_FLIGHT_DEEP
+
+    words: NDArray[Any]  # by node: distance, place, rank
+    below: NDArray[np.int32]  # (n_trees, 2 ** top) where a walk begins
+    leaf_of_item: NDArray[np.int32]
+
+    def items(
+        self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
+    ) -> list[Value]:
+        """Hop until no walk of these trees is on its way any more."""
+        words = model("rest_words", self.words)
+        wide = self.words.dtype == np.int64
+        below = model("rest_below", self.below.reshape(-1))
+        size = self.below.shape[1]
+        start = b.mul(first, size)
+        nodes = []
+        for k, i in enumerate(index):
+            at = b.add(b.binary("add", start, i), k * size)
+            nodes.append(b.convert(b.load(below, at), I64))
+
+        def hop(carried: tuple[Value, ...]) -> list[Value]:
+            made, moves = [], b.const(0)
+            for node in carried[1:]:
+                word = b.load(words, node)
+                right = _goes_right(b, b.convert(word, U32), codes, wide)
+                child = b.convert(b.binary("shr", word, 32 if wide else 16), I64)
+                moves = b.binary("or", moves, child)
+                made.append(b.binary("add", b.binary("add", node, child), right))
+            return [moves, *made]
+
+        def going(carried: tuple[Value, ...]) -> Value:
+            return b.compare("ne", carried[0], 0)
+
+        _, *ends = b.while_([b.const(1), *nodes], going, hop)
+        return ends
+
+
+def _goes_right(b: Builder, word: Value, codes: Buffer, wide: bool) -> Value:
+    """Return 1 where a code exceeds the rank in the low byte of a word, else 0."""
+    place = b.binary("shr", word, 8)
+    if not wide:
+        place = b.binary("and", place, 255)
+    # Compared as bytes where codes are: no extension, and memory as an operand.
+    code = b.load(codes, b.convert(place, I64))
+    if codes.element != U8:
+        return b.convert(
+            b.compare("gt", b.convert(code, U32), b.binary("and", word, 255)), I64
+        )
+    return b.convert(b.compare("gt", code, b.convert(word, U8)), I64)
+
+
+def refusal(forest: Forest) -> str | None:
+    """Say why trees cannot be walked so, or return None."""
+    if int(np.diff(forest.tree_offset).max(initial=0)) > MOST_NODES:
+        return f"trees of more than {MOST_NODES} nodes; use another representation."
+    return None
+
+
+def plan_rest(forest: Forest, tests: RowTests, top: TopLevels) -> Rest:
+    """Lay the rest out, complete where that costs little."""
+    _, high = forest.leaf_depths()
+    levels = max(0, int(high.max(initial=0)) - top.levels)
+    words = forest.n_trees << (top.levels + levels)
+    complete = levels <= MOST_COMPLETE and words <= PADDING * forest.n_nodes
+    if levels == 0 or complete:
+        return _complete(forest, tests, top, levels)
+    return _sparse(forest, tests, top)
+
+
+def _complete(
+    forest: Forest, tests: RowTests, top: TopLevels, levels: int
+) -> CompleteRest:
+    at, made = top.below, []
+    for _ in range(levels):
+        place, rank, children = descend(forest, tests, at)
+        made.append((place << 8 | rank).reshape(-1))
+        at = children.reshape(forest.n_trees, -1)
+    dtype = np.uint32 if tests.wide else np.uint16
+    joined = np.concatenate([np.zeros(0, np.int32), *made]).astype(dtype)
+    leaves = forest.leaf[at].reshape(-1)
+    return CompleteRest(forest.n_trees, top.levels, levels, joined, leaves)
+
+
+def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
+    """Lay nodes out tree by tree and level by level: siblings are neighbours."""
+    levels: list[NDArray[np.int32]] = []
+    level = forest.tree_offset[:-1].astype(np.int32)
+    while len(level):
+        levels.append(level)
+        inner = level[forest.left[level] >= 0]
+        level = np.stack([forest.left[inner], forest.right[inner]], 1).reshape(-1)
+    every = np.concatenate(levels)
+    tree = np.searchsorted(forest.tree_offset, every, "right")
+    every = every[np.argsort(tree, kind="stable")]
+    number = np.empty(forest.n_nodes, np.int32)
+    number[every] = np.arange(len(every), dtype=np.int32)
+    place, rank, children = descend(forest, tests, every)
+    distance = (number[children[:, 0]] - number[every]).astype(np.int64)
+    words = distance << (32 if tests.wide else 16) | place << 8 | rank
+    words = words if tests.wide else words.astype(np.uint32)
+    leaf_of_item = np.maximum(forest.leaf[every], 0)
+    return SparseRest(words, number[top.below], leaf_of_item)
+
+
+__all__ = [
+    "IN_FLIGHT",
+    "CompleteRest",
+    "Rest",
+    "SparseRest",
+    "plan_rest",
+    "refusal",
+]

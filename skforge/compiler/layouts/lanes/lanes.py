@@ -1,0 +1,494 @@
+"""``represent("lanes")``: one row at a time, a tree in each lane of a vector.
+
+The row becomes one byte a column (``row_codes.py``), which fits a register or a few.
+Trees of at most 64 leaves are then evaluated whole (``lane_masks.py``) where that is
+cheaper; of others the top levels are, for as many trees as a register has bytes
+(``lane_levels.py``), and the rest is walked (``lane_walks.py``). Leaves are added one
+after another in the order of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.category_rows import (
+    CategoryRows,
+    SetClasses,
+    in_groups,
+    lay_category_table,
+    set_groups,
+)
+from skforge.compiler.binning.row_blocks import BLOCK, RowCodes, plan_row_codes
+from skforge.compiler.forest.bins import CodeTable, plan_codes
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
+from skforge.compiler.layouts.base import (
+    Model,
+    Representation,
+    RowAt,
+    RowLayout,
+    register,
+)
+from skforge.compiler.layouts.lanes.lane_levels import (
+    NEVER_RIGHT,
+    RowTests,
+    TopLevelsLowering,
+    lay_top_levels,
+    set_bits,
+)
+from skforge.compiler.layouts.lanes.lane_masks import (
+    MOST_LEAVES,
+    Exclusions,
+    LeafMasksLowering,
+    lay_leaf_masks,
+    leaf_counts,
+    mask_planes,
+    set_masks,
+)
+from skforge.compiler.layouts.lanes.lane_walks import IN_FLIGHT, Rest, plan_rest
+from skforge.compiler.layouts.lanes.lane_walks import refusal as walk_refusal
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+
+#: Columns of codes that a byte of a test counts.
+MOST_COLUMNS = 256
+
+#: Levels evaluated in lanes, at most: the tests of 8 take twice the first cache (5, 6,
+#: 7 and 8 took 0.17, 0.14, 0.15 and 0.41 us a row).
+MOST_LEVELS = 7
+
+#: Instructions, about: of a position and a slot besides their look-up of codes, of a
+#: slot's mask, of a hop of the walk, of a leaf. They choose levels, and the way.
+POSITION, SLOT, MASK, HOP, LEAF = 3.0, 4.0, 1.5, 5.0, 5.0
+
+#: Of finding a category's row, of a register of it, of a position's bit in one.
+ENTRY, READ, SET_BIT = 20.0, 3.0, 1.0
+
+#: Registers that may hold sums.
+MOST_REGISTERS = 8
+
+#: Values of a vector leaf added at once.
+CHUNK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LaneShape:
+    """What a register of codes is on a target."""
+
+    dtype: type[np.unsignedinteger[Any]]
+    lanes: int
+    tables: int  # registers that hold a row's codes
+    narrow: int  # codes, where they fill only a part of one register; else 0
+    look_up: int  # instructions, about, that find a code for each lane
+
+    @property
+    def element(self) -> Scalar:
+        """The type of a code."""
+        return U8 if self.dtype is np.uint8 else U16
+
+
+def lane_shape(target: Target, n_columns: int) -> LaneShape:
+    """Return the registers that hold so many codes.
+
+    Words instead of bytes where only words permute over whole registers.
+    """
+    dtype: type[np.unsignedinteger[Any]] = np.uint8
+    bits = target.vector_bits
+    if bits == 512 and not target.has("avx512vbmi") and n_columns > 32:
+        dtype = np.uint16
+    lanes = bits // (8 * np.dtype(dtype).itemsize)
+    tables = 1
+    while tables * lanes < n_columns:
+        tables *= 2
+    narrow = 16
+    while narrow < n_columns:
+        narrow *= 2
+    whole = dtype is np.uint16 or narrow >= lanes
+    look_up = max(1, 3 * tables // 2 - 2)  # two registers at a time, then blends
+    if dtype is np.uint8 and not target.has("avx512vbmi"):
+        # 16 bytes at a time, then blends, each with a mask of its own.
+        look_up = 3 * (narrow // 16) - 2
+    return LaneShape(dtype, lanes, tables, 0 if whole else narrow, look_up)
+
+
+#: Evaluates a group of trees; gives the leaf items of some trees; what items stand for.
+_Way: TypeAlias = tuple[
+    Callable[[Value], None],
+    Callable[[Value, int], list[Value]],
+    NDArray[np.int32],
+]
+
+
+class LanesLayout(RowLayout):
+    """One forest for one target."""
+
+    def __init__(self, hir: PredictEnsemble, target: Target) -> None:
+        forest = hir.forest
+        self._hir = hir
+        groups = set_groups(forest)
+        classes = [SetClasses.of(forest, group) for group in groups]
+        self._sets = sets = in_groups(forest, groups)
+        table = plan_codes(forest, np.uint8, chosen=~sets)
+        self._shape = shape = lane_shape(target, table.n_columns)
+        self._plan = plan_row_codes(table, forest)
+        place = np.append(self._plan.place, np.int32(0))[table.column_of]
+        rank = np.where(sets, np.int32(NEVER_RIGHT), table.rank_of)
+        tests = RowTests(place, rank)
+        self.masks = self.top = self.categories = None
+        self.rest: Rest | None = None
+        coded = [np.zeros(0, np.int32)] * len(classes)
+        if masks_are_cheaper(forest, shape):
+            excluded = Exclusions.of(forest)
+            self.masks = lay_leaf_masks(
+                forest, excluded, tests, ~sets, shape.lanes, shape.dtype
+            )
+            heads = [set_masks(self.masks, excluded, own) for own in classes]
+        else:
+            _, levels = cheapest_levels(forest, shape)
+            top = lay_top_levels(forest, tests, levels, shape.lanes, shape.dtype)
+            self.top = top
+            heads = [set_bits(top, own) for own in classes]
+            below = (forest.predicate >= 0) & (forest.node_depths() >= levels)
+            coded = [own.within_any(forest.predicate[below]) for own in classes]
+        first = shape.tables * shape.lanes
+        if classes:
+            self.categories = lay_category_table(
+                classes, heads, coded, first, shape.lanes
+            )
+            for group, chosen, at in zip(
+                groups, coded, self.categories.place, strict=True
+            ):
+                place[group.predicates[chosen]] = at + np.arange(len(chosen))
+                rank[group.predicates[chosen]] = 0
+        if self.top is not None:
+            self.rest = plan_rest(forest, RowTests(place, rank), self.top)
+
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> None:
+        """Find the row's codes and load them into registers."""
+        shape, forest = self._shape, self._hir.forest
+        size = shape.tables * shape.lanes
+        if self.categories is not None:
+            size += int(self.categories.size.sum())
+        codes = b.alloc("codes", shape.element, b.const(size), alignment=64)
+        vec = Vec(shape.element, shape.lanes)
+        for k in range(shape.tables):
+            b.store(codes, b.const(k * shape.lanes), b.const(0, vec))
+        RowCodes(b, self._plan, forest, self._hir.comparison, model).evaluate(
+            row, codes
+        )
+        self._categories = None
+        if self.categories is not None:
+            self._categories = CategoryRows(b, self.categories, forest, model)
+            self._categories.find(row, codes)
+        part = Vec(shape.element, shape.narrow) if shape.narrow else vec
+        self._vectors = [
+            b.load(codes, b.const(k * shape.lanes), part) for k in range(shape.tables)
+        ]
+        self._codes = codes
+
+    def add_trees(self, b: Builder, sums: Buffer, at: Value, model: Model) -> None:
+        """Evaluate all trees, then add their leaves, some trees in flight at a time.
+
+        Adding a group's leaves before the next group is evaluated gains nothing: it
+        waits for the numbers just stored (airline: 0.17 us a row, not 0.15).
+        """
+        shape, n_trees = self._shape, self._hir.forest.n_trees
+        groups = -(-n_trees // shape.lanes)
+        ways = self._masks_way if self.masks is not None else self._levels_way
+        evaluate, items, leaf_of_item = ways(b, groups * shape.lanes, model)
+
+        def group(g: Value, _: tuple[Value, ...]) -> None:
+            evaluate(g)
+
+        zero, one = b.const(0), b.const(1)
+        if groups == 1:
+            evaluate(zero)
+        else:
+            b.for_(zero, b.const(groups), one, group, hint="group")
+        adds = _Sums(b, self._hir.forest, leaf_of_item, sums, at, model)
+
+        def some(first: Value, carried: tuple[Value, ...]) -> list[Value]:
+            return adds.add(first, items(first, in_flight), list(carried))
+
+        in_flight = IN_FLIGHT if self.rest is None else self.rest.in_flight
+        in_flight = max(1, in_flight // adds.turn) * adds.turn
+        carried = adds.start()
+        whole = n_trees // in_flight * in_flight
+        if whole:
+            end, step = b.const(whole), b.const(in_flight)
+            carried = list(b.for_(zero, end, step, some, carried, hint="tree"))
+        if whole < n_trees:
+            first = b.const(whole)
+            carried = adds.add(first, items(first, n_trees - whole), carried)
+        adds.finish(carried)
+
+    def _masks_way(self, b: Builder, places: int, model: Model) -> _Way:
+        assert self.masks is not None
+        size = b.const(places * self.masks.planes)
+        found = b.alloc("reachable", self._shape.element, size, alignment=64)
+        masks = LeafMasksLowering(b, self.masks, model, self._categories)
+        return (
+            lambda group: masks.evaluate(group, self._vectors, found),
+            lambda first, count: masks.items(first, count, found),
+            self.masks.leaf_of_item,
+        )
+
+    def _levels_way(self, b: Builder, places: int, model: Model) -> _Way:
+        assert self.top is not None and self.rest is not None
+        found = b.alloc("index", self._shape.element, b.const(places), alignment=64)
+        categories, rest = self._categories, self.rest
+        top = TopLevelsLowering(b, self.top, model, categories, self._sets)
+
+        def items(first: Value, count: int) -> list[Value]:
+            index = [
+                b.convert(b.load(found, b.add(first, k)), I64) for k in range(count)
+            ]
+            return rest.items(b, first, index, self._codes, model)
+
+        return (
+            lambda group: top.evaluate(group, self._vectors, found),
+            items,
+            rest.leaf_of_item,
+        )
+
+
+class _Sums:
+    """Adds leaves in order: to registers where few hold all sums, else in memory.
+
+    Trees of scalar leaves take turns where each output has a register, as those of
+    boosted classifiers do: the trees in flight are then a multiple of the outputs.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        forest: Forest,
+        leaf_of_item: NDArray[np.int32],
+        sums: Buffer,
+        at: Value,
+        model: Model,
+    ) -> None:
+        self.b, self.forest, self._sums, self._at = b, forest, sums, at
+        n, width = forest.n_outputs, forest.leaf_value.shape[1]
+        self._vectors = width > 1
+        #: Trees after which an output's turn comes again.
+        self.turn = 1
+        #: What is added at once: the first output and how many.
+        self._chunks = _chunks(0, n) if self._vectors else [(k, 1) for k in range(n)]
+        in_turn = (forest.tree_output == np.arange(forest.n_trees) % n).all()
+        self._carried = len(self._chunks) <= MOST_REGISTERS
+        if self._vectors:
+            #: Outputs added in a loop: code does not grow with them.
+            self._looped = 0 if self._carried else n // CHUNK * CHUNK
+            self._chunks = _chunks(self._looped, n)
+            self._rows = model("lane_leaf_rows", leaf_of_item)
+            self._values = model("leaf_rows", forest.leaf_value.reshape(-1))
+            return
+        self._carried = self._carried and bool(in_turn)
+        self._values = model("lane_leaves", forest.leaf_value[leaf_of_item, 0])
+        if self._carried:
+            self.turn = n
+        else:
+            self._outputs = model("model_outputs", forest.tree_output)
+
+    def _type(self, lanes: int) -> Type:
+        return Vec(self._sums.element, lanes) if lanes > 1 else self._sums.element
+
+    def _read(self, chunk: int) -> Value:
+        first, lanes = self._chunks[chunk]
+        return self.b.load(self._sums, self.b.add(self._at, first), self._type(lanes))
+
+    def _write(self, chunk: int, value: Value) -> None:
+        self.b.store(self._sums, self.b.add(self._at, self._chunks[chunk][0]), value)
+
+    def start(self) -> list[Value]:
+        """Return what is carried from leaf to leaf."""
+        count = len(self._chunks) if self._carried else 0
+        return [self._read(chunk) for chunk in range(count)]
+
+    def add(
+        self, first: Value, items: Sequence[Value], carried: list[Value]
+    ) -> list[Value]:
+        """Add the leaves of consecutive trees; turns begin with the first."""
+        b = self.b
+        for k, item in enumerate(items):
+            if self._vectors:
+                carried = self._add_vector(item, carried)
+                continue
+            value = b.load(self._values, item)
+            if carried:
+                own = k % self.turn
+                carried[own] = b.binary("add", carried[own], value)
+                continue
+            output = b.convert(b.load(self._outputs, b.add(first, k)), I64)
+            at = b.binary("add", self._at, output)
+            b.store(self._sums, at, b.binary("add", b.load(self._sums, at), value))
+        return carried
+
+    def _add_vector(self, item: Value, carried: list[Value]) -> list[Value]:
+        b = self.b
+        leaf = b.mul(b.convert(b.load(self._rows, item), I64), self.forest.n_outputs)
+        made = []
+
+        def whole(j: Value, _: tuple[Value, ...]) -> None:
+            here, there = b.binary("add", self._at, j), b.binary("add", leaf, j)
+            old = b.load(self._sums, here, self._type(CHUNK))
+            value = b.load(self._values, there, self._type(CHUNK))
+            b.store(self._sums, here, b.binary("add", old, value))
+
+        if self._looped:
+            b.for_(b.const(0), b.const(self._looped), b.const(CHUNK), whole)
+        for chunk, (first, lanes) in enumerate(self._chunks):
+            old = carried[chunk] if carried else self._read(chunk)
+            value = b.load(self._values, b.add(leaf, first), self._type(lanes))
+            made.append(b.binary("add", old, value))
+            if not carried:
+                self._write(chunk, made[-1])
+        return made if carried else []
+
+    def finish(self, carried: list[Value]) -> None:
+        """Write carried sums back."""
+        for chunk, value in enumerate(carried):
+            self._write(chunk, value)
+
+
+def _chunks(done: int, n: int) -> list[tuple[int, int]]:
+    """Return how numbers ``done .. n`` are cut: first and length of each part."""
+    made, lanes = [], CHUNK
+    while done < n:
+        while lanes > n - done:
+            lanes //= 2
+        made.append((done, lanes))
+        done += lanes
+    return made
+
+
+def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
+    """Whether evaluating every node costs less than the top levels and a walk."""
+    leaves = leaf_counts(forest)
+    if leaves.max(initial=1) > MOST_LEAVES:
+        return False
+    return masks_cost(forest, shape) < cheapest_levels(forest, shape)[0]
+
+
+def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
+    """Return about how many instructions trees take, and how many levels in lanes."""
+    groups = -(-forest.n_trees // shape.lanes)
+    depths = forest.leaf_depths()[1]
+    deepest = int(depths.max(initial=0))
+    sets = set_groups(forest)
+    position = POSITION + shape.look_up + (SET_BIT if sets else 0.0)
+    met = _deepest_sets(forest, in_groups(forest, sets))
+    bits = 8 * np.dtype(shape.dtype).itemsize
+
+    def cost(levels: int) -> float:
+        hops = float(np.maximum(depths - levels, 0).sum())
+        heads = len(sets) * groups * -(-((1 << levels) - 1) // bits)
+        coded = int((met >= levels).sum()) / shape.lanes
+        return groups * position * (1 << levels) + HOP * hops + READ * (heads + coded)
+
+    costs = [(cost(n), n) for n in range(1, max(1, min(deepest, MOST_LEVELS)) + 1)]
+    return min(costs)
+
+
+def _deepest_sets(forest: Forest, sets: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the depth of the deepest node that tests each of some predicates."""
+    inner = np.flatnonzero(forest.predicate >= 0)
+    deepest = np.zeros(forest.n_predicates, np.int64)
+    np.maximum.at(deepest, forest.predicate[inner], forest.node_depths()[inner])
+    return deepest[sets]
+
+
+def masks_cost(forest: Forest, shape: LaneShape) -> float:
+    """Return about how many instructions all nodes take."""
+    groups = -(-forest.n_trees // shape.lanes)
+    sets = set_groups(forest)
+    slots = int(leaf_counts(forest).max(initial=1)) - 1
+    if sets:
+        inner = np.flatnonzero(forest.predicate >= 0)
+        inner = inner[~in_groups(forest, sets)[forest.predicate[inner]]]
+        tree = np.searchsorted(forest.tree_offset, inner, "right")
+        slots = int(np.bincount(tree).max(initial=0))
+    planes = mask_planes(forest, 8 * np.dtype(shape.dtype).itemsize)
+    cost = slots * (SLOT + shape.look_up + MASK * planes)
+    return groups * (cost + READ * len(sets) * planes)
+
+
+def refusal(forest: Forest) -> str | None:
+    """Say why a forest's trees cannot be put in lanes, or return None."""
+    if not forest.n_predicates:
+        return 'a forest of single leaves; use represent("sparse").'
+    columns = _code_table(forest).n_columns
+    if columns > MOST_COLUMNS:
+        return (
+            f"{columns} columns of codes, more than {MOST_COLUMNS}; use another "
+            "representation."
+        )
+    return walk_refusal(forest)
+
+
+def _code_table(forest: Forest) -> CodeTable:
+    """Return the columns that a row's codes are searched in."""
+    sets = in_groups(forest, set_groups(forest))
+    return plan_codes(forest, np.uint8, chosen=~sets)
+
+
+def lanes_cost(forest: Forest, target: Target) -> float:
+    """Return about how many instructions one row takes; infinite where it is no use."""
+    if refusal(forest) is not None or not target.permute_entries(8):
+        return float("inf")
+    table = _code_table(forest)
+    shape = lane_shape(target, table.n_columns)
+    compares = table.n_columns + int((table.counts > BLOCK).sum())
+    # A block of thresholds is so many registers, and more masks to put together.
+    registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
+    search = compares * (5 + 5 * registers) + ENTRY * len(set_groups(forest))
+    trees = cheapest_levels(forest, shape)[0]
+    if leaf_counts(forest).max(initial=1) <= MOST_LEAVES:
+        trees = min(trees, masks_cost(forest, shape))
+    return search + trees + LEAF * forest.n_trees
+
+
+class Lanes(Representation):
+    """``represent("lanes")``."""
+
+    name = "lanes"
+    by_rows = True
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return the bytes of positions, leaves and numbers, about."""
+        forest = hir.forest
+        item = forest.leaf_value.dtype.itemsize
+        return (forest.n_trees << MOST_LEVELS) * 8 + forest.n_nodes * (8 + 6 * item)
+
+    def check(self, hir: PredictEnsemble) -> None:
+        """Refuse what trees in lanes cannot do."""
+        if hir.reduction == "reproducible":
+            raise ScheduleError(
+                'represent("lanes") sums floats in model order; use '
+                'reduction="exact" or another representation.'
+            )
+        if hir.tiles.tile_size > 1:
+            raise ScheduleError(
+                'represent("lanes") evaluates single nodes; leave out tile_nodes.'
+            )
+        refused = refusal(hir.forest)
+        if refused is not None:
+            raise ScheduleError(f'represent("lanes") does not take {refused}')
+        super().check(hir)
+
+    def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> LanesLayout:
+        """Lay positions, rests and leaves out."""
+        return LanesLayout(hir, target)
+
+
+register(Lanes())
+
+__all__ = ["Lanes", "LanesLayout", "cheapest_levels", "lane_shape", "lanes_cost"]

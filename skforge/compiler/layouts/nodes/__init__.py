@@ -1,0 +1,1 @@
+"""Layouts that keep a record per node."""

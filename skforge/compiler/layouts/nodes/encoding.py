@@ -1,0 +1,272 @@
+"""How a node's test is written into words: thresholds, feature numbers and flags.
+
+Shared by the representations that store one record a tile. Only the flags a forest
+needs take bits: a forest without missing values or categories has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder, with_lanes
+from skforge.compiler.ir.lir.nodes import BOOL, U32, Value
+from skforge.exceptions import UnsupportedModelError
+
+#: Flags of a test, in bit order above the feature number.
+FLAGS = (
+    *("default_left", "category", "nan_is_zero", "zero_is_missing"),
+    *("equal", "member"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TestFacts:
+    """Which kinds of test a normalised forest holds; code is written only for these."""
+
+    flags: tuple[str, ...]
+    all_nan_is_zero: bool = False  # every test, so that no flag is needed
+    has_categories: bool = False
+    exact_members: bool = False  # a fraction is in no set (of those with "member")
+
+    @classmethod
+    def of(cls, forest: Forest) -> TestFacts:
+        """Look at every predicate of a forest."""
+        missing = forest.missing
+        category = forest.comparison >= Comparison.IN
+        member = forest.comparison == Comparison.MEMBER
+        flags = []
+        never = bool((missing == Missing.NEVER).any())
+        all_never = never and bool((missing == Missing.NEVER).all())
+        if bool((forest.missing_left & (missing != Missing.NEVER)).any()):
+            flags.append("default_left")
+        if bool(category.any()):
+            flags.append("category")
+        if never and not all_never:
+            flags.append("nan_is_zero")
+        if bool((missing == Missing.ZERO).any()):
+            flags.append("zero_is_missing")
+        if bool((forest.comparison == Comparison.EQ).any()):
+            flags.append("equal")
+        if bool(member.any()) and bool((category & ~member).any()):
+            flags.append("member")
+        return cls(tuple(flags), all_never, bool(category.any()), bool(member.any()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tests:
+    """What a kernel's nodes read and compare with, for each predicate.
+
+    Where rows are quantised that is a column of codes and the least code that goes
+    right, without flags: codes know about missing values and categories.
+    """
+
+    facts: TestFacts
+    feature: NDArray[np.uint32]  # (n_predicates,)
+    threshold: NDArray[Any]  # (n_predicates,) floats, or codes
+    n_features: int
+    flags: dict[str, NDArray[np.bool_]]
+
+    @classmethod
+    def of(cls, hir: PredictEnsemble) -> Tests:
+        """Look at every predicate of a kernel's forest."""
+        forest, table = hir.forest, hir.codes
+        if table is None:
+            facts = TestFacts.of(forest)
+            flags = flag_values(forest)
+            return cls(
+                facts,
+                forest.feature.astype(np.uint32),
+                stored_thresholds(forest),
+                forest.n_features,
+                {flag: flags[flag] for flag in facts.flags},
+            )
+        least = (table.rank_of + 1).astype(table.dtype)
+        column = table.column_of.astype(np.uint32)
+        return cls(TestFacts(()), column, least, table.n_columns, {})
+
+    @property
+    def are_codes(self) -> bool:
+        """Whether codes are compared."""
+        return bool(self.threshold.dtype.kind == "u")
+
+    @property
+    def never_left(self) -> Any:
+        """What a dummy compares with: every row goes right."""
+        return self.threshold.dtype.type(0 if self.are_codes else np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class TestEncoding:
+    """A feature number and its flags in the low bits of a u32; above them a code."""
+
+    tests: Tests
+    feature_bits: int
+    code_bits: int  # of a test on codes, whose number stands in the same word
+    code_at: int  # the code's lowest bit
+
+    @classmethod
+    def of(cls, hir: PredictEnsemble, code_on_top: bool = False) -> TestEncoding:
+        """Choose as few bits as the forest needs.
+
+        With ``code_on_top`` a code ends at the word's last bit, where one shift
+        decodes it, and what is free lies between feature number and code.
+        """
+        tests = Tests.of(hir)
+        bits = max(1, int(tests.n_features - 1).bit_length())
+        greatest = int(tests.threshold.max(initial=0)) if tests.are_codes else 0
+        code_bits = greatest.bit_length()
+        if bits + len(tests.flags) + code_bits > 32:
+            raise UnsupportedModelError(
+                f"{tests.n_features} features do not fit a node's 32-bit word."
+            )
+        code_at = 32 - code_bits if code_on_top else bits
+        return cls(tests, bits, code_bits, code_at)
+
+    @property
+    def threshold_words(self) -> int:
+        """Words a threshold takes: 1 (float32), 2 (float64), 0 for codes."""
+        return 0 if self.tests.are_codes else self.tests.threshold.dtype.itemsize // 4
+
+    @property
+    def free_bit(self) -> int:
+        """The lowest bit that neither feature number, flags nor code take."""
+        below = self.feature_bits + len(self.tests.flags)
+        return below if self.code_at > below else self.bits
+
+    @property
+    def bits(self) -> int:
+        """Bits a feature number, its flags and a code take."""
+        return self.feature_bits + len(self.tests.flags) + self.code_bits
+
+    def encode(self, predicate: NDArray[np.int32]) -> NDArray[np.uint32]:
+        """Return the words of nodes; predicate -1 (a dummy or a leaf) is 0."""
+        tests = self.tests
+        word = tests.feature.copy()
+        up = self.feature_bits
+        for flag in tests.facts.flags:
+            word |= tests.flags[flag].astype(np.uint32) << np.uint32(up)
+            up += 1
+        if tests.are_codes and self.code_bits:
+            word |= tests.threshold.astype(np.uint32) << np.uint32(self.code_at)
+        return _take(word, predicate, np.uint32(0))
+
+    def thresholds(self, predicate: NDArray[np.int32]) -> NDArray[Any]:
+        """Return what the tests of nodes compare with."""
+        return _take(self.tests.threshold, predicate, self.tests.never_left)
+
+    def feature(self, b: Builder, word: Value) -> Value:
+        """Decode the feature number of a word."""
+        if self.feature_bits == 32:
+            return word
+        return b.binary("and", word, (1 << self.feature_bits) - 1)
+
+    def code(self, b: Builder, word: Value) -> Value:
+        """Decode the code a word compares with."""
+        if not self.code_bits:
+            return b.const(0, word.type)
+        up = b.binary("shr", word, self.code_at)
+        if self.code_at + self.code_bits == 32:
+            return up
+        return b.binary("and", up, (1 << self.code_bits) - 1)
+
+    def flag(self, b: Builder, word: Value, flag: str) -> Value:
+        """Decode a flag of a word as a truth value."""
+        bit = self.feature_bits + self.tests.facts.flags.index(flag)
+        picked = b.binary("and", word, 1 << bit)
+        return b.compare("ne", picked, b.const(0, with_lanes(U32, picked.type)))
+
+
+def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
+    """Return the value of every flag for each predicate."""
+    return {
+        "default_left": forest.missing_left & (forest.missing != Missing.NEVER),
+        "category": forest.comparison >= Comparison.IN,
+        "nan_is_zero": forest.missing == Missing.NEVER,
+        "zero_is_missing": forest.missing == Missing.ZERO,
+        "equal": forest.comparison == Comparison.EQ,
+        "member": forest.comparison == Comparison.MEMBER,
+    }
+
+
+def stored_thresholds(forest: Forest) -> NDArray[np.floating[Any]]:
+    """Return what each predicate compares with; a set's number, as bits, for sets."""
+    value: NDArray[np.floating[Any]] = forest.threshold.copy()
+    category = forest.comparison >= Comparison.IN
+    as_int = np.uint32 if value.dtype == np.float32 else np.uint64
+    bits = value.view(as_int)
+    bits[category] = np.cumsum(category)[category] - 1
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeTests:
+    """The tests of every HIR tile as plain arrays, for layouts of one's own.
+
+    Attributes
+    ----------
+    threshold : ndarray of shape (n_items, tile_size)
+        What ``load_threshold`` must return: in the forest's input dtype, or unsigned
+        integers where rows are quantised.
+    feature : ndarray of uint32, shape (n_items, tile_size)
+        What ``load_feature_index`` must return; 0 for leaves and dummies.
+    flags : dict of str to ndarray of bool, shape (n_items, tile_size)
+        What ``load_flag`` must return, for each flag it can be asked for. A forest
+        without missing values or categories has none.
+    """
+
+    threshold: NDArray[Any]
+    feature: NDArray[np.uint32]
+    flags: dict[str, NDArray[np.bool_]]
+
+
+def node_tests(hir: PredictEnsemble) -> NodeTests:
+    """Return what the tests of every tile hold, as plain arrays to store anyhow."""
+    tests, predicate = Tests.of(hir), hir.tiles.predicate
+    return NodeTests(
+        _take(tests.threshold, predicate, tests.never_left),
+        _take(tests.feature, predicate, np.uint32(0)),
+        {
+            flag: _take(values, predicate, np.False_)
+            for flag, values in tests.flags.items()
+        },
+    )
+
+
+def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
+    """``table[index]`` with ``missing`` where the index is -1."""
+    if not len(table):
+        return np.full(index.shape, missing, table.dtype)
+    taken = table[np.maximum(index, 0)]
+    taken[index < 0] = missing
+    return taken
+
+
+def category_tables(
+    forest: Forest,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return each set's first word, its number of words, and all words (one spare)."""
+    category = np.flatnonzero(forest.comparison >= Comparison.IN)
+    start = forest.category_offset[:-1][category].astype(np.uint32)
+    count = np.diff(forest.category_offset)[category].astype(np.uint32)
+    words = np.append(forest.category_words, np.uint32(0)).astype(np.uint32)
+    return start, count, words
+
+
+__all__ = [
+    "BOOL",
+    "FLAGS",
+    "NodeTests",
+    "TestEncoding",
+    "TestFacts",
+    "Tests",
+    "category_tables",
+    "flag_values",
+    "node_tests",
+    "stored_thresholds",
+]

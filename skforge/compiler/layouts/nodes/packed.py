@@ -1,0 +1,241 @@
+"""The packed representation: three levels of a complete tree in sixteen bytes.
+
+A tile holds the tests of the seven nodes of three levels, a byte for the column of
+codes and one for the code each compares with, so that one 128-bit load serves three
+hops: a third of the dependent loads of a walk and 2.3 bytes a node (GPU notes, idea C;
+Treebeard §3 for tiles). Tiles of a tree lie level by level, complete, without
+pointers; shallower leaves are followed to the right, as dummy tests are::
+
+    word 0: node 0 | -        word 1: node 1 | node 2
+    word 2: node 3 | node 4   word 3: node 5 | node 6     (16 bits each)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import U32, Buffer, Value, Vec
+from skforge.compiler.layouts.base import (
+    BufferData,
+    Representation,
+    SharedMemory,
+    TreeLayout,
+    WalkLayout,
+    node_scalar,
+    register,
+)
+from skforge.compiler.layouts.nodes.encoding import Tests
+from skforge.compiler.schedule.nest import BoundLoop
+from skforge.exceptions import ScheduleError
+
+LEVELS = 3
+FAN = 1 << LEVELS
+WORDS = 4
+#: Tiles a walk goes through at most: complete trees grow eightfold with each.
+MOST_HOPS = 4
+#: Columns that one byte can number.
+MOST_COLUMNS = 256
+
+
+def _hops(tiles: TiledForest) -> int:
+    """Tiles from root to leaf of the deepest tree."""
+    return -(-int(tiles.max_depth.max(initial=0)) // LEVELS)
+
+
+def _tiles_a_tree(hops: int) -> int:
+    return int((FAN**hops - 1) // (FAN - 1))
+
+
+def _positions(tiles: TiledForest) -> NDArray[np.int64]:
+    """Each item's place among the nodes of its depth, in a complete tree."""
+    place = np.zeros(tiles.n_items, np.int64)
+    level = np.asarray(tiles.item_offset[:-1])
+    while len(level):
+        parents = level[tiles.leaf[level] < 0]
+        for exit_ in (0, 1):
+            children = tiles.child[parents, exit_]
+            present = children >= 0
+            place[children[present]] = 2 * place[parents[present]] + exit_
+        children = tiles.child[parents]
+        level = children[children >= 0].astype(np.int64)
+    return place
+
+
+class PackedLayout(WalkLayout):
+    """Tiles of three levels; a node is its place among the tiles of its level."""
+
+    def __init__(self, hir: PredictEnsemble) -> None:
+        tiles, tests = hir.tiles, Tests.of(hir)
+        self._hops = _hops(tiles)
+        self._size = _tiles_a_tree(self._hops)
+        self._n_trees = tiles.n_trees
+        self._first: Value | None = None  # of the trees in shared memory
+        self.nodes = Buffer("tiles", U32, alignment=64)
+        tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
+        place, depth = _positions(tiles), tiles.depth.astype(np.int64)
+        hop, level = depth // LEVELS, depth % LEVELS
+        inner = tiles.leaf < 0
+        # Dummies compare column 0 with code 0, which sends every row right.
+        halves = np.zeros((tiles.n_trees * self._size, 2 * WORDS), np.uint16)
+        tile = tree * self._size + (FAN**hop - 1) // (FAN - 1) + (place >> level)
+        slot = np.where(level == 0, 0, (1 << level) + place % (1 << level))
+        predicate = tiles.predicate[inner, 0]
+        column = tests.feature[np.maximum(predicate, 0)] if len(tests.feature) else 0
+        code = tests.threshold[np.maximum(predicate, 0)] if len(tests.feature) else 0
+        test = np.asarray(column, np.uint16) | (np.asarray(code, np.uint16) << 8)
+        halves[tile[inner], slot[inner]] = np.where(predicate >= 0, test, 0)
+        self._data = (BufferData(self.nodes, halves.view(np.uint32).reshape(-1)),)
+        # A leaf above the last level lies behind dummies, to the right of all.
+        below = LEVELS * self._hops - depth
+        leaf_place = ((place + 1) << below) - 1
+        self._leaf = np.where(inner, -1, tree * FAN**self._hops + leaf_place)
+
+    def buffers(self) -> tuple[BufferData, ...]:
+        """Return the tiles."""
+        return self._data
+
+    def root(self, b: Builder, tree: Value) -> Value:
+        """Return where the one leaf of a tree without a test lies."""
+        return b.const(FAN**self._hops - 1, node_scalar(tree))
+
+    def walk(self, b: Builder, tree: Value, read: Callable[[Value], Value]) -> Value:
+        """Return the leaf's place, all hops written out: each level's base is known."""
+        scalar = node_scalar(tree)
+        place = b.const(0, scalar)
+        if self._first is not None:
+            tree = b.binary("sub", tree, self._first)
+        first = b.mul(b.convert(tree, scalar), self._size)
+        for hop in range(self._hops):
+            tile = b.binary("add", b.add(first, _tiles_a_tree(hop)), place)
+            words = b.load(self.nodes, b.mul(tile, WORDS), Vec(U32, WORDS))
+            place = self._three_levels(b, words, place, read)
+        return place
+
+    def _three_levels(
+        self, b: Builder, words: Value, place: Value, read: Callable[[Value], Value]
+    ) -> Value:
+        low, high = b.extract(words, 2), b.extract(words, 3)
+        test = b.extract(words, 0)
+        for level in range(LEVELS):
+            right = self._right(b, test, read, whole=level == 0)
+            place = b.binary("add", b.mul(place, 2), b.convert(right, place.type))  # type: ignore[arg-type]
+            if level == 0:
+                pair = b.extract(words, 1)
+                low = b.select(right, high, low)
+            elif level == 1:
+                pair = low
+            else:
+                break
+            test = b.select(right, b.binary("shr", pair, 16), pair)
+        return place
+
+    def _right(
+        self, b: Builder, test: Value, read: Callable[[Value], Value], whole: bool
+    ) -> Value:
+        """Return whether the test in a word's lower half sends the row right."""
+        code = b.binary("shr", test, 8)
+        if not whole:  # another test stands above
+            code = b.binary("and", code, 0xFF)
+        return b.compare("ge", read(b.binary("and", test, 0xFF)), code)
+
+    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
+        """Return tree * leaves + place."""
+        scaled = b.mul(b.convert(tree, node_scalar(node)), FAN**self._hops)
+        return b.binary("add", scaled, node)
+
+    def item_of(self) -> NDArray[np.int64]:
+        """Return the place of each leaf among all."""
+        return self._leaf
+
+    @property
+    def n_items(self) -> int:
+        """Number of leaves of complete trees."""
+        return int(self._n_trees * FAN**self._hops)
+
+    def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
+        """Prefetch the tiles of consecutive trees."""
+        words = self._size * WORDS
+        lo = b.mul(first, words)
+        hi = b.binary("add", lo, b.mul(count, words))
+        b.for_(lo, hi, b.const(16), lambda i, _: b.prefetch(self.nodes, i))
+
+    def share_trees(
+        self, memory: SharedMemory, first: Value, count: Value, most: int
+    ) -> TreeLayout:
+        """Bring the tiles of consecutive trees to shared memory."""
+        b, words = memory.b, self._size * WORDS
+        shared = PackedLayout.__new__(PackedLayout)
+        shared.__dict__.update(self.__dict__)
+        lo, n = b.mul(first, words), b.mul(count, words)
+        shared.nodes = memory.copy("cached_tiles", self.nodes, lo, n, most * words)
+        shared._first = first
+        return shared
+
+
+def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
+    """Return a directive on some loop that counts single hops, if there is one."""
+    for loop in loops:
+        for name in ("unroll_walk", "peel_walk", "specialize", "vectorize"):
+            if getattr(loop, name):
+                return name
+        found = _marked(loop.body)
+        if found is not None:
+            return found
+    return None
+
+
+class Packed(Representation):
+    """``represent("packed")``."""
+
+    name = "packed"
+    by_complete_tiles = True
+    narrow_codes = True
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return the bytes of tiles and leaves."""
+        hops = _hops(hir.tiles)
+        leaf = 4 if hir.forest.leaf_value.shape[1] > 1 else 8
+        tree = _tiles_a_tree(hops) * 4 * WORDS + FAN**hops * leaf
+        return int(tree * hir.tiles.n_trees)
+
+    def check(self, hir: PredictEnsemble) -> None:
+        """Refuse what sixteen bytes cannot hold."""
+        nest = hir.nest
+        if nest.tile_kind != "complete" or nest.tile_nodes != FAN - 1:
+            raise ScheduleError('represent("packed") needs tile_nodes(7, "complete").')
+        if hir.codes is None:
+            raise ScheduleError(
+                'represent("packed") compares codes of one byte; mark the loop over '
+                "blocks of rows with quantize."
+            )
+        mark = "pad_trees" if nest.pad_trees else _marked(nest.loops)
+        if mark is not None:
+            raise ScheduleError(
+                f'represent("packed") writes walks whole, three levels a tile, so '
+                f"{mark} has nothing to do; leave it out."
+            )
+        columns, hops = hir.codes.n_columns, _hops(hir.tiles)
+        if columns > MOST_COLUMNS:
+            raise ScheduleError(
+                f'represent("packed") has one byte for the column of a test, and this '
+                f'forest has {columns:,}; use represent("sparse").'
+            )
+        if hops > MOST_HOPS:
+            raise ScheduleError(
+                f'represent("packed") completes trees of {LEVELS * MOST_HOPS} levels '
+                f"at most, and this forest has {int(hir.tiles.max_depth.max())}; use "
+                'represent("sparse").'
+            )
+        super().check(hir)
+
+    def lay_out(self, hir: PredictEnsemble) -> TreeLayout:
+        """Build the tiles."""
+        return PackedLayout(hir)
+
+
+register(Packed())

@@ -1,0 +1,1 @@
+"""Deep trees as tiles of nodes, compared in registers."""

@@ -1,0 +1,339 @@
+"""Trees as sparse tiles of codes: how they lie in memory, encoded all at once.
+
+The top levels of a tree are one table, kept in registers while a block of rows passes:
+the columns and ranks of its nodes, heap node h at lane h, and the item behind each of
+the exits. Below, the nodes of each ``levels`` levels under one node are a *tile*::
+
+    rank[2 ** levels]: u16   slot 0 unused; a node that is not there is never passed
+    column[2 ** levels]: u8
+    child exits, leaf exits: u16   the first exit of each child, of each leaf
+    first child, first leaf: u16   minus one; u32 in *wide* tiles
+
+A row's exit x in a tile is the number whose bits are its turns. Children and leaves of
+a tile are numbered one after another, so the item behind x is the first one plus the
+number of exits marked up to x. Tiles of a tree are numbered in level order, leaves from
+1 on: those of the top, then those of each tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.buckets import CodePlaces
+from skforge.compiler.ir.hir.nodes import TiledForest
+
+_Ints = NDArray[np.int64]
+
+#: A left and a right child.
+_SIDES = np.arange(2)
+
+#: Bits of an entry that hold the row of a block; the rest number a tile or a leaf. The
+#: fewer are for trees of a million leaves and more.
+ROW_BITS, FEWEST_ROW_BITS = 12, 10
+
+#: Leaves, and so tiles, a tree may have.
+MAX_LEAVES = (1 << (32 - FEWEST_ROW_BITS)) - 2
+
+#: Levels whose nodes are in registers; a register holds five levels, another the sixth.
+TOP_LEVELS = 6
+
+#: What trees of full depth take, about: a quarter of a tile's nodes are there.
+BYTES_A_NODE = 12
+
+#: Lanes of a register of codes.
+LANES = 32
+
+#: A rank that no code exceeds.
+NEVER = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeTests:
+    """What a node compares, for each predicate, in the dtypes that tiles store."""
+
+    place: NDArray[np.unsignedinteger[Any]]  # of what is compared, in a row
+    rank: NDArray[Any]  # what it must exceed to go right
+    never: float  # a rank that nothing exceeds
+    top_levels: int = TOP_LEVELS
+    gone_right: NDArray[np.bool_] | None = None  # whether missing values go right
+
+    @classmethod
+    def of_codes(cls, codes: CodePlaces) -> NodeTests:
+        """Compare codes in registers."""
+        place, rank = codes.place_of.astype(np.uint8), codes.rank_of.astype(np.uint16)
+        return cls(place, rank, NEVER)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a node."""
+        return self.place.itemsize + self.rank.itemsize
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TiledTrees:
+    """Every tree, by position of the walking order."""
+
+    top_levels: int
+    levels: int  # of a tile
+    wide: bool  # whether items are numbered by 32 bits
+    row_bits: int  # of an entry that hold its row
+    top_column: NDArray[np.uint16]  # (n_trees, registers, 32)
+    top_rank: NDArray[Any]  # (n_trees, registers, 32)
+    top_item: NDArray[np.uint32]  # (n_trees, exits): number << row_bits | is a leaf
+    tiles: NDArray[np.uint8]  # bytes of every tile, then some to spare
+    tile_offset: _Ints  # (n_trees,) byte of a tree's tile 0
+    leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is nobody's
+    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value at each place
+    top_gone: NDArray[np.bool_] | None = None  # where missing values go right
+    rank_bytes: int = 2
+    slot_bytes: int = 3
+
+    @property
+    def stride(self) -> int:
+        """Bytes of a tile."""
+        return tile_bytes(self.levels, self.wide, self.slot_bytes)
+
+    @property
+    def column_at(self) -> int:
+        """Byte of a tile where its columns begin."""
+        return self.rank_bytes << self.levels
+
+    @property
+    def exits_at(self) -> int:
+        """Byte of a tile where its exits begin."""
+        return self.slot_bytes << self.levels
+
+
+def tile_bytes(levels: int, wide: bool, slot_bytes: int = 3) -> int:
+    """Return the bytes of a tile: a power of two, so that none crosses a line."""
+    size = (slot_bytes << levels) + (12 if wide else 8)
+    return 1 << (size - 1).bit_length()
+
+
+def tile_roots(
+    nodes: TiledForest, levels: int, top: int = TOP_LEVELS
+) -> NDArray[np.bool_]:
+    """Return which single nodes are the first of a tile."""
+    below = nodes.depth - top
+    roots: NDArray[np.bool_] = (nodes.leaf < 0) & (below >= 0) & (below % levels == 0)
+    return roots
+
+
+def row_bits(nodes: TiledForest) -> int:
+    """Return the bits of an entry that can hold the row, by the greatest tree."""
+    fits = most_leaves(nodes) <= (1 << (32 - ROW_BITS)) - 2
+    return ROW_BITS if fits else FEWEST_ROW_BITS
+
+
+def most_leaves(nodes: TiledForest) -> int:
+    """Return the leaves of the greatest tree."""
+    return int(np.diff(nodes.item_offset).max(initial=0)) // 2 + 1
+
+
+def needs_wide(nodes: TiledForest) -> bool:
+    """Whether a tree has more leaves, and so perhaps tiles, than 16 bits number."""
+    return most_leaves(nodes) + 1 > 0xFFFF
+
+
+def tile_trees(nodes: TiledForest, tests: NodeTests, levels: int) -> TiledTrees:
+    """Encode every tree.
+
+    Parameters
+    ----------
+    nodes : TiledForest
+        Tiles of one node, in level order.
+    tests : NodeTests
+        What each predicate compares.
+    levels : int
+        Levels of a tile.
+    """
+    wide = needs_wide(nodes)
+    position = _positions(nodes.item_offset)
+    is_root = tile_roots(nodes, levels, tests.top_levels)
+    number = np.cumsum(is_root) - 1  # of the tile that a node is the first of
+    roots = np.flatnonzero(is_root)
+    owner = position[roots]
+    per_tree = np.bincount(owner, minlength=nodes.n_trees)
+    first_tile = np.cumsum(per_tree) - per_tree
+
+    top = _Top(nodes, tests, number - first_tile[position])
+    body = _Body(nodes, tests, roots, levels, wide)
+
+    # Leaves of a tree: a spare one, those of the top, then those of each tile.
+    leaves = _popcount(body.leaf_exits)
+    of_tree = np.bincount(owner, leaves, nodes.n_trees).astype(np.int64)
+    sizes = 1 + top.n_leaves + of_tree
+    leaf_offset = np.cumsum(sizes) - sizes
+    before = np.cumsum(leaves) - leaves
+    own_first = np.cumsum(of_tree) - of_tree
+    first_leaf = top.n_leaves[owner] + before - own_first[owner]
+    first_child = number[body.first_child] - first_tile[owner] - 1
+    body.store(first_child, first_leaf)
+
+    leaf_row = np.zeros(int(sizes.sum()), np.int32)
+    tile, exit_, item = body.leaves()
+    upto = body.leaf_exits[tile] & ((2 << exit_) - 1)
+    place = leaf_offset[owner[tile]] + first_leaf[tile] + _popcount(upto)
+    leaf_row[place] = nodes.leaf[item]
+    tree, number_of, item = top.leaves()
+    leaf_row[leaf_offset[tree] + number_of] = nodes.leaf[item]
+    return TiledTrees(
+        top_levels=tests.top_levels,
+        levels=levels,
+        wide=wide,
+        row_bits=row_bits(nodes),
+        top_column=top.column,
+        top_rank=top.rank,
+        top_item=top.item,
+        tiles=body.bytes.reshape(-1),
+        tile_offset=first_tile * body.bytes.shape[1],
+        leaf_offset=leaf_offset,
+        leaf_row=leaf_row,
+        top_gone=None if tests.gone_right is None else top.gone,
+        rank_bytes=tests.rank.itemsize,
+        slot_bytes=tests.slot_bytes,
+    )
+
+
+class _Top:
+    """The first levels of every tree."""
+
+    def __init__(
+        self, nodes: TiledForest, tests: NodeTests, tile_number: _Ints
+    ) -> None:
+        n, levels = nodes.n_trees, tests.top_levels
+        self._row_bits, self._levels = row_bits(nodes), levels
+        registers = -(-(1 << levels) // LANES) if levels else 0
+        self.column = np.zeros((n, registers, LANES), np.uint16)
+        shape = n, registers, LANES
+        self.rank: NDArray[Any] = np.full(shape, tests.never, tests.rank.dtype)
+        self.gone = np.zeros(shape, np.bool_)
+        gone = self.gone.reshape(n, registers * LANES)
+        columns = self.column.reshape(n, registers * LANES)
+        ranks = self.rank.reshape(n, registers * LANES)
+        self.item = np.zeros((n, 1 << levels), np.uint32)
+        self.n_leaves = np.zeros(n, np.int64)
+        self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
+        tree, heap = np.arange(n), np.ones(n, np.int64)
+        item: _Ints = nodes.item_offset[:-1]
+        for level in range(levels + 1):
+            inner = nodes.leaf[item] < 0
+            self._end(tree[~inner], heap[~inner], item[~inner], level)
+            tree, heap, item = tree[inner], heap[inner], item[inner]
+            if level < levels:
+                predicate = nodes.predicate[item, 0]
+                columns[tree, heap] = tests.place[predicate]
+                ranks[tree, heap] = tests.rank[predicate]
+                if tests.gone_right is not None:
+                    gone[tree, heap] = tests.gone_right[predicate]
+                tree = np.repeat(tree, 2)
+                heap = (2 * heap[:, None] + _SIDES).reshape(-1)
+                item = nodes.child[item].reshape(-1).astype(np.int64)
+        self.item[tree, heap - (1 << levels)] = tile_number[item] << self._row_bits
+
+    def _end(self, tree: _Ints, heap: _Ints, item: _Ints, level: int) -> None:
+        """Give leaves at a level numbers, and lead every exit below them there."""
+        # one level's nodes are ordered by tree
+        rank = np.arange(len(tree)) - np.searchsorted(tree, tree)
+        number = self.n_leaves[tree] + 1 + rank
+        self.n_leaves += np.bincount(tree, minlength=len(self.n_leaves))
+        below = 1 << (self._levels - level)
+        exits = (heap * below - (1 << self._levels))[:, None] + np.arange(below)
+        self.item[tree[:, None], exits] = (number << self._row_bits | 1)[:, None]
+        self._leaves.append((tree, number, item))
+
+    def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
+        """Return tree, number and item of every leaf of the top."""
+        parts = zip(*self._leaves, strict=True)
+        tree, number, item = (np.concatenate(part) for part in parts)
+        return tree, number, item
+
+
+class _Body:
+    """The tiles of all trees, a level of every tile at a time."""
+
+    def __init__(
+        self,
+        nodes: TiledForest,
+        tests: NodeTests,
+        roots: _Ints,
+        levels: int,
+        wide: bool,
+    ) -> None:
+        self._wide, n = wide, len(roots)
+        size, slots = tile_bytes(levels, wide, tests.slot_bytes), 1 << levels
+        self._exits_at = tests.slot_bytes * slots
+        # A spare tile: what is loaded beyond the last one stays inside.
+        self.bytes = np.zeros((n + 1, size), np.uint8)
+        rank = self.bytes.view(tests.rank.dtype)[:, :slots]
+        column = self.bytes.view(tests.place.dtype)
+        first = tests.rank.itemsize * slots // tests.place.itemsize
+        column = column[:, first : first + slots]
+        rank[...] = tests.never
+        self.leaf_exits = np.zeros(n, np.int64)
+        self.child_exits = np.zeros(n, np.int64)
+        self.first_child = np.zeros(n, np.int64)  # its item
+        self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
+        tile, item = np.arange(n), roots
+        heap = np.ones(n, np.int64)
+        for level in range(1, levels + 1):
+            predicate = nodes.predicate[item, 0]
+            rank[tile, heap] = tests.rank[predicate]
+            column[tile, heap] = tests.place[predicate]
+            if tests.gone_right is not None:  # as bits, in the slot of no node
+                right = np.where(tests.gone_right[predicate], 1 << heap, 0)
+                column[:n, 0] += np.bincount(tile, right, n).astype(column.dtype)
+            tile = np.repeat(tile, 2)
+            heap = (2 * heap[:, None] + _SIDES).reshape(-1)
+            item = nodes.child[item].reshape(-1).astype(np.int64)
+            inner = nodes.leaf[item] < 0
+            ends = ~inner
+            exit_ = (heap[ends] << (levels - level)) - slots
+            self.leaf_exits += _bits(tile[ends], exit_, n)
+            self._leaves.append((tile[ends], exit_, item[ends]))
+            tile, item, heap = tile[inner], item[inner], heap[inner]
+        self.child_exits += _bits(tile, heap - slots, n)
+        # the last one written to a tile is its first
+        self.first_child[tile[::-1]] = item[::-1]
+
+    def store(self, first_child: _Ints, first_leaf: _Ints) -> None:
+        """Write exits and first items; both numbers are minus one."""
+        n, start = len(first_child), self._exits_at
+        words = self.bytes.view(np.uint16)[:n, start // 2 :]
+        words[:, 0], words[:, 1] = self.child_exits, self.leaf_exits
+        first_child = np.where(self.child_exits > 0, first_child, 0)
+        if self._wide:
+            wide = self.bytes.view(np.uint32)[:n, start // 4 :]
+            wide[:, 1], wide[:, 2] = first_child, first_leaf
+        else:
+            words[:, 2], words[:, 3] = first_child, first_leaf
+
+    def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
+        """Return tile, exit and item of every leaf."""
+        parts = zip(*self._leaves, strict=True)
+        tile, exit_, item = (np.concatenate(part) for part in parts)
+        return tile, exit_, item
+
+
+def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:
+    """Return for each tile the exits marked, as bits."""
+    return np.bincount(tile, (1 << exit_).astype(np.float64), n).astype(np.int64)
+
+
+def _positions(offset: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the tree that each item is of."""
+    sizes = np.diff(offset)
+    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+
+
+_COUNTS = np.array([bin(i).count("1") for i in range(1 << 16)], np.int64)
+
+
+def _popcount(bits: NDArray[Any]) -> _Ints:
+    """Return how many of 16 bits are set."""
+    counts: _Ints = _COUNTS[bits]
+    return counts

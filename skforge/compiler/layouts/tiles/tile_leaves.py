@@ -1,0 +1,119 @@
+"""What rows add up when they reach leaves: numbers, one class of many, or vectors.
+
+A leaf of a classifier grown to full depth holds one class: it is stored as that class's
+number, and adding it adds to one sum of the row; the others would get zero, which
+changes no sum. Other vectors are stored once each, and leaves by number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import Buffer, Value, Vec
+
+#: Of this many vectors, more than half distinct: they are not worth comparing.
+SAMPLE = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafTable:
+    """Leaves by their place in ``TiledTrees.leaf_row``.
+
+    ``number``: ``values`` is what to add. ``class``: ``index`` is the one output that
+    gets ``values[0]``. ``vector``: ``index`` is a row of ``values``.
+    """
+
+    kind: Literal["number", "class", "vector"]
+    values: NDArray[Any]
+    index: NDArray[np.unsignedinteger[Any]] | None
+
+    @property
+    def width(self) -> int:
+        """Outputs that a leaf adds to."""
+        return self.values.shape[1] if self.kind == "vector" else 1
+
+
+def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
+    """Choose how leaves are stored."""
+    values = forest.leaf_value
+    if values.shape[1] == 1:
+        return LeafTable("number", values[leaf_row, 0], None)
+    classes = _one_class(forest)
+    if classes is not None:
+        height = values.max(initial=0, keepdims=True).reshape(1)
+        return LeafTable("class", height, _narrow(classes, values.shape[1])[leaf_row])
+    rows, number = _distinct(values)
+    return LeafTable("vector", rows, _narrow(number, len(rows))[leaf_row])
+
+
+def add_vector(
+    b: Builder, sums: Buffer, here: Value, values: Buffer, own: Value, width: int
+) -> None:
+    """Add ``width`` values from ``own`` on to the sums from ``here`` on."""
+
+    def part(lanes: int, here: Value, own: Value) -> None:
+        type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
+        value = b.load(values, own, type_)
+        b.store(sums, here, b.binary("add", b.load(sums, here, type_), value))
+
+    whole = width // 8 * 8
+    if whole > 32:  # long vectors in a loop: code is bounded
+
+        def eight(k: Value, _: tuple[Value, ...]) -> None:
+            part(8, b.binary("add", here, k), b.binary("add", own, k))
+
+        b.for_(b.const(0), b.const(whole), b.const(8), eight, hint="k")
+    at = whole if whole > 32 else 0
+    for lanes in (8, 4, 2, 1):
+        while at + lanes <= width:
+            part(lanes, b.add(here, at), b.add(own, at))
+            at += lanes
+
+
+def _narrow(numbers: NDArray[Any], count: int) -> NDArray[np.unsignedinteger[Any]]:
+    """Return numbers below ``count`` in as few bytes as hold them."""
+    for dtype in (np.uint8, np.uint16):
+        if count <= np.iinfo(dtype).max + 1:
+            return numbers.astype(dtype)
+    return numbers.astype(np.uint32)
+
+
+def _one_class(forest: Forest) -> NDArray[np.intp] | None:
+    """Return the output of each leaf if all add one positive number to one output."""
+    values = forest.leaf_value
+    # A sum of -0.0 would become 0.0 by adding zero.
+    if not len(values) or bool((np.signbit(forest.base) & (forest.base == 0)).any()):
+        return None
+    height = values.max()
+    if height <= 0 or bool((values[:SAMPLE].max(axis=1) != height).any()):
+        return None
+    if bool((np.count_nonzero(values, axis=1) != 1).any()):
+        return None
+    classes = values.argmax(axis=1)
+    one_height = values[np.arange(len(values)), classes] == height
+    return classes if bool(one_height.all()) else None
+
+
+def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the distinct vectors and the number of each leaf's, or all of them."""
+    bits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
+    words = bits.view(np.uint64 if bits.shape[1] % 8 == 0 else np.uint32)
+    key = np.zeros(len(values), np.uint64)
+    for column in range(words.shape[1]):
+        key ^= words[:, column].astype(np.uint64)
+        key *= np.uint64(0x9E3779B97F4A7C15)
+        key ^= key >> np.uint64(29)
+    everything = values, np.arange(len(values))
+    sample = key[:SAMPLE]
+    if len(np.unique(sample)) > len(sample) // 2 > SAMPLE // 4:
+        return everything
+    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    if bool((words[first][number] != words).any()):  # equal keys of two vectors
+        return everything
+    return values[first], number

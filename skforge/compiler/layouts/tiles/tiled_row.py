@@ -1,0 +1,205 @@
+"""One row through all trees of tiles: sixteen trees decoded at a time.
+
+What ``tiled_trees.py`` does for the rows of a block in one tree, for the trees of a
+forest and one row: the lists are of trees, the row's codes stay in registers, and the
+tiles met at one depth are read one after another, so that their cache misses overlap.
+A walk waits for a line at each of its hops; here a row waits for as many as it meets
+tiles in its longest walk. Leaves are then noted by tree, and added in the order of the
+model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.base import BlockRows, Model, RowAt, RowLayout
+from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
+from skforge.compiler.layouts.tiles.tile_leaves import LeafTable, add_vector
+from skforge.compiler.layouts.tiles.tiled_trees import GROUP, UNROLL, TileLowering
+from skforge.compiler.target import Target
+
+
+class TreeLowering(TileLowering):
+    """Writes the walks of one row; ``block`` trees, a multiple of 16, are its rows."""
+
+    def __init__(
+        self,
+        b: Builder,
+        trees: TiledTrees,
+        width: int,
+        lanes: int,
+        model: Model,
+    ) -> None:
+        n = -(-len(trees.top_item) // GROUP) * GROUP
+        super().__init__(b, trees, width, n, lanes, model)
+        # Trees are added up to a multiple of 16: single leaves, each nobody's.
+        spare = n - len(trees.top_item)
+        column = np.pad(trees.top_column.reshape(n - spare, -1), [(0, spare), (0, 0)])
+        self.top_column = model("row_top_column", column.astype(np.uint8).reshape(-1))
+        rank = np.pad(trees.top_rank.reshape(n - spare, -1), [(0, spare), (0, 0)])
+        self.top_rank = model("row_top_rank", rank.reshape(-1))
+        item = np.pad(trees.top_item, [(0, spare), (0, 0)], constant_values=1)
+        self.top_item = model("row_top_item", item.reshape(-1))
+        offset = np.pad(trees.leaf_offset, (0, spare))
+        self.leaf_offset = model("row_leaf_offset", offset)
+
+    def walk_row(self, codes: Buffer, copies: int) -> None:
+        """Walk one row by one or two copies of its codes."""
+        b = self.b
+        own = range(0, copies * self.width, LANES)
+        self._values = [b.load(codes, b.const(k), Vec(U16, LANES)) for k in own]
+        self.walk(b.const(0), codes, copies, b.const(self.block))
+
+    def _row(self, codes: Buffer, at: Value) -> list[Value]:
+        return self._values
+
+    def _compare_top(self, tree: Value, codes: Buffer, n: Value) -> None:
+        b, vec = self.b, Vec(U16, LANES)
+        registers = self.t.top_column.shape[1]
+
+        def trees(t: Value, _: tuple[Value, ...]) -> None:
+            for u in range(UNROLL):
+                own = b.mul(b.add(t, u), registers * LANES)
+                for k in range(registers):
+                    at = b.add(own, k * LANES)
+                    column = b.load(self.top_column, at, Vec(U8, LANES))
+                    code = b.permute(self._values, b.convert(column, U16))
+                    passed = b.compare("gt", code, b.load(self.top_rank, at, vec))
+                    to = b.add(t, u + k * self.block)
+                    b.store(self.top_bits, to, b.mask_bits(passed, U32))
+
+        b.for_(b.const(0), n, b.const(UNROLL), trees, hint="tree")
+
+    def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
+        b = self.b
+
+        def found(of_tree: Value, exit_: Value) -> Value:
+            at = b.binary("shl", of_tree, self.t.top_levels)
+            at = b.binary("add", at, exit_)
+            return b.load(self.top_item, b.bitcast(at, I32))
+
+        return found
+
+    def _tile(self, row: Value, number: Value, first: Value) -> Value:
+        b = self.b
+        own = b.load(self.tile_offset, row)
+        return b.binary("add", b.mul(number, self.t.stride), own)
+
+    def _compare_tiles(
+        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
+    ) -> list[Value]:
+        self.fetch_tiles(live, first)
+        return super()._compare_tiles(live, first, codes, ahead)
+
+    def _ahead(self, tree: Value) -> list[Value]:
+        return []
+
+
+class RowTiles(RowLayout):
+    """One forest for one target, one row at a time."""
+
+    def __init__(
+        self,
+        hir: PredictEnsemble,
+        target: Target,
+        codes: CodePlaces,
+        trees: TiledTrees,
+        leaves: LeafTable,
+    ) -> None:
+        self._hir, self._codes, self._trees, self._leaves = hir, codes, trees, leaves
+        row_bits = 8 * hir.forest.input_dtype.itemsize
+        self._lanes = max(2, target.vector_bits // row_bits)
+        self._entry_lanes = target.vector_bits // 32
+
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> None:
+        """Find the row's codes."""
+        codes, forest = self._codes, self._hir.forest
+        size = b.const(codes.width * codes.copies)
+        self._row = b.alloc("codes", U16, size, alignment=64)
+        one = b.const(1)
+        rows = BlockRows(row.rows, one, one, row.start, forest.n_features)
+        search = BucketLowering(
+            b, codes, forest, self._hir.comparison, self._lanes, model
+        )
+        self._missing = search.encode(rows, one, self._row, 1)
+
+    def add_trees(self, b: Builder, sums: Buffer, at: Value, model: Model) -> None:
+        """Walk all trees, then add their leaves."""
+        width = self._codes.width
+        trees = TreeLowering(b, self._trees, width, self._entry_lanes, model)
+        trees.scratch()
+        if self._codes.copies == 1:
+            trees.walk_row(self._row, 1)
+        else:
+            b.if_(
+                self._missing,
+                lambda: trees.walk_row(self._row, 2),
+                lambda: trees.walk_row(self._row, 1),
+            )
+        table = self._leaves
+        values = model("leaf_values", table.values.reshape(-1))
+        read = values
+        if table.index is not None:
+            read = model("leaf_index", table.index)
+        reached = b.alloc("reached", I64, b.const(trees.block), alignment=64)
+
+        def note(tree: Value, leaf: Value) -> None:
+            place = b.binary("add", b.load(trees.leaf_offset, tree), leaf)
+            b.store(reached, tree, place)
+            b.prefetch(read, place)
+
+        def noted(j: Value, _: tuple[Value, ...]) -> None:
+            for u in range(UNROLL):
+                note(*trees.parts(b.load(trees.done, b.add(j, u))))
+
+        b.for_(b.const(0), b.const(trees.block), b.const(UNROLL), noted, hint="done")
+        self._add_leaves(b, reached, read, values, sums, at, model)
+
+    def _add_leaves(
+        self,
+        b: Builder,
+        reached: Buffer,
+        read: Buffer,
+        values: Buffer,
+        sums: Buffer,
+        at: Value,
+        model: Model,
+    ) -> None:
+        forest, kind = self._hir.forest, self._leaves.kind
+        zero, one, end = b.const(0), b.const(1), b.const(forest.n_trees)
+
+        def increase(place: Value, value: Value) -> None:
+            b.store(sums, place, b.binary("add", b.load(sums, place), value))
+
+        if kind == "number" and forest.n_outputs == 1:
+
+            def next_(tree: Value, carried: tuple[Value, ...]) -> list[Value]:
+                value = b.load(values, b.load(reached, tree))
+                return [b.binary("add", carried[0], value)]
+
+            (sum_,) = b.for_(zero, end, one, next_, [b.load(sums, at)], hint="tree")
+            b.store(sums, at, sum_)
+            return
+        outputs = model("tree_outputs", forest.tree_output)
+        height = b.const(float(self._leaves.values.flat[0]), sums.element)
+
+        def add(tree: Value, _: tuple[Value, ...]) -> None:
+            found = b.load(read, b.load(reached, tree))
+            match kind:
+                case "number":
+                    output = b.convert(b.load(outputs, tree), I64)
+                    increase(b.binary("add", at, output), found)
+                case "class":
+                    increase(b.binary("add", at, b.convert(found, I64)), height)
+                case "vector":
+                    width = self._leaves.width
+                    own = b.mul(b.convert(found, I64), width)
+                    add_vector(b, sums, at, values, own, width)
+
+        b.for_(zero, end, one, add, hint="tree")

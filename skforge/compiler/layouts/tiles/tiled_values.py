@@ -1,0 +1,215 @@
+"""Tiles that compare values of rows: for more columns than registers hold codes of.
+
+Each node of a tile has a threshold and the place of its value in a row; values are
+loaded one by one, all of a tile before they are compared::
+
+    threshold[2 ** levels]   slot 0 unused; a node that is not there is never passed
+    place[2 ** levels]: u16  slot 0: the nodes at which missing values go right, as bits
+    exits, first child, first leaf: as in ``tile_layout.py``
+
+The top levels of a tree are compared for a register of rows at once: the rows of a
+block are turned to columns, and the items behind the exits are chosen among from the
+lowest nodes up::
+
+    item = passed[node] ? item of its right child : item of its left child
+
+Where rows have too many features for that, tiles begin at the root. A block of rows
+without missing values asks nowhere whether one is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skforge.compiler.binning.transpose import ColumnTiles, tile_starts
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, CompareOp, Value, Vec
+from skforge.compiler.layouts.base import BlockRows, Model
+from skforge.compiler.layouts.tiles.tile_layout import (
+    LANES,
+    TOP_LEVELS,
+    NodeTests,
+    TiledTrees,
+)
+from skforge.compiler.layouts.tiles.tiled_trees import TileLowering
+
+#: Features above which turning rows to columns costs more than it saves.
+TOP_FEATURES = 1024
+
+#: Places that 16 bits number.
+MAX_FEATURES = 1 << 16
+
+
+def refusal(forest: Forest) -> str | None:
+    """Return why tiles cannot compare the values of a normalised forest, if so."""
+    if forest.n_features > MAX_FEATURES:
+        return f"{forest.n_features} features"
+    if bool((forest.comparison > Comparison.LE).any()):
+        return "tests for categories"
+    kinds = np.unique(forest.missing)
+    if len(kinds) > 1 or bool((kinds == Missing.ZERO).any()):
+        return "zeros that count as missing, or several rules for missing values"
+    return None
+
+
+def value_tests(forest: Forest) -> NodeTests:
+    """Return what the nodes of a normalised forest compare."""
+    right = ~forest.missing_left
+    some = bool(right.any()) and not bool((forest.missing == Missing.NEVER).any())
+    place = forest.feature.astype(np.uint16)
+    top = TOP_LEVELS
+    if forest.threshold.itemsize > 4 or len(np.unique(forest.feature)) > TOP_FEATURES:
+        top = 0  # of float64, a register holds half the rows
+    return NodeTests(
+        place, forest.threshold, float("nan"), top, right if some else None
+    )
+
+
+class ValueLowering(TileLowering):
+    """Writes the walks of one block of rows by their values."""
+
+    def __init__(
+        self,
+        b: Builder,
+        trees: TiledTrees,
+        forest: Forest,
+        comparison: str,
+        block: int,
+        lanes: int,
+        model: Model,
+    ) -> None:
+        used = np.unique(forest.feature)
+        self._starts = tile_starts(used, forest.n_features, lanes)
+        self._n_features = forest.n_features
+        super().__init__(b, trees, 0, block, lanes, model)
+        self._op: CompareOp = "ge" if comparison == "lt" else "gt"
+        self._never = bool((forest.missing == Missing.NEVER).any())
+        all_left = bool(forest.missing_left.all())
+        self._gone_right = self._asks = not self._never and not all_left
+
+    def _declare_top(self, model: Model) -> None:
+        if not self.t.top_levels:
+            return
+        place = np.zeros(self._n_features, np.int64)
+        for k, start in enumerate(self._starts):
+            own = slice(start, start + self._lanes)
+            place[own] = k * self._lanes + np.arange(len(place[own]))
+        column = place[self.t.top_column] * self.block
+        self.top_column = model("top_value", column.astype(np.uint32).reshape(-1))
+        self.top_rank = model("top_threshold", self.t.top_rank.reshape(-1))
+        if self.t.top_gone is not None:
+            gone = self.t.top_gone.astype(np.uint32).reshape(-1)
+            self.top_gone = model("top_gone_right", gone)
+        self._column_starts = model("column_starts", np.array(self._starts, np.int64))
+
+    def _scratch_top(self) -> None:
+        pass
+
+    def take(self, rows: BlockRows, left: Value) -> None:
+        """Walk these rows, ``left`` of them; those past the end repeat the last."""
+        b = self.b
+        self._rows, self._last = rows, b.sub(left, 1)
+        if not self.t.top_levels:
+            return
+        self._seen = b.alloc("missing_seen", U32, b.const(1))
+        zero = b.const(0)
+        b.store(self._seen, zero, b.const(0, U32))
+        columns = ColumnTiles(
+            b,
+            rows.rows.element,
+            self._lanes,
+            self.block,
+            self._clean_and_note,
+            len(self._starts),
+        )
+        columns.fill_all(rows, self._column_starts)
+        self._columns = columns.buffer
+        self._missing = b.compare("ne", b.load(self._seen, zero), 0)
+
+    def walk_block(self, tree: Value, rows: Buffer, n: Value) -> None:
+        """Walk the rows taken, by the code for missing values where there are any."""
+
+        def walk(asks: bool) -> None:
+            self._asks = asks
+            self.walk(tree, rows, 0, n)
+
+        if self.t.top_levels and self._gone_right:
+            self.b.if_(self._missing, lambda: walk(True), lambda: walk(False))
+        else:
+            walk(self._gone_right)
+
+    def _clean(self, x: Value) -> Value:
+        b = self.b
+        if not self._never:
+            return x
+        return b.select(b.is_nan(x), b.const(0.0, x.type), x)
+
+    def _clean_and_note(self, x: Value) -> Value:
+        b, zero = self.b, self.b.const(0)
+        if self._gone_right:
+            nan = b.is_nan(x)
+            bits = b.mask_bits(nan, U32) if lanes_of(x.type) else b.convert(nan, U32)
+            both = b.binary("or", b.load(self._seen, zero), bits)
+            b.store(self._seen, zero, both)
+        return self._clean(x)
+
+    def _compare_top(self, tree: Value, codes: Buffer, n: Value) -> None:
+        pass
+
+    def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
+        b, levels = self.b, self.t.top_levels
+        own = b.mul(tree, self.t.top_column.shape[1] * LANES)
+        exits = b.mul(tree, 1 << levels)
+
+        def splat(buffer: Buffer, at: Value) -> Value:
+            return b.splat(b.load(buffer, at), self._lanes)
+
+        def behind(r: Value, heap: int) -> Value:
+            if heap >= 1 << levels:
+                return splat(self.top_item, b.add(exits, heap - (1 << levels)))
+            left, right = behind(r, 2 * heap), behind(r, 2 * heap + 1)
+            at = b.add(own, heap)
+            place = b.binary("add", b.convert(b.load(self.top_column, at), I64), r)
+            element = self._columns.element
+            x = b.load(self._columns, place, Vec(element, self._lanes))
+            passed = b.compare(self._op, x, splat(self.top_rank, at))
+            if self._asks:
+                gone = b.compare("ne", splat(self.top_gone, at), 0)
+                passed = b.binary("or", passed, b.binary("and", gone, b.is_nan(x)))
+            return b.select(passed, right, left)
+
+        return lambda r, row: behind(r, 1)
+
+    def _compare_tiles(
+        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
+    ) -> list[Value]:
+        self.fetch_tiles(live, first)
+        return super()._compare_tiles(live, first, codes, ahead)
+
+    def _ahead(self, tree: Value) -> list[Value]:
+        return []  # tiles are fetched as they are met
+
+    def _passed(self, tile: Value, row: Value, codes: Buffer) -> Value:
+        b, t, rows, slots = self.b, self.t, self._rows, 1 << self.t.levels
+        number = b.binary("add", rows.first, b.binary("min", row, self._last))
+        start = b.binary("mul", number, rows.stride)
+        places = [
+            b.load(self.tiles, b.add(tile, t.column_at + 2 * k), U16)
+            for k in range(1, slots)
+        ]
+        values = [
+            b.load(rows.rows, b.binary("add", start, b.convert(place, I64)))
+            for place in places
+        ]
+        x = b.pack([values[0], *values])  # slot 0 is no node
+        x = self._clean(x)
+        threshold = b.load(self.tiles, tile, Vec(rows.rows.element, slots))
+        bits = b.mask_bits(b.compare(self._op, x, threshold), U16)
+        if self._asks:
+            right = b.load(self.tiles, b.add(tile, t.column_at), U16)
+            gone = b.binary("and", b.mask_bits(b.is_nan(x), U16), right)
+            bits = b.binary("or", bits, gone)
+        return bits

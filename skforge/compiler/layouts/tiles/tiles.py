@@ -1,0 +1,382 @@
+"""The representation of deep forests: sparse tiles of codes, rows by the block.
+
+It lowers whole walks of a block of rows: quantised to codes, then tree by tree
+(``tiled_trees.py``) over tiles (``tile_layout.py``), leaves by ``tile_leaves.py``.
+Under a vectorised loop over trees, one row passes all of them (``tiled_row.py``).
+"""
+
+from __future__ import annotations
+
+from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
+from skforge.compiler.layouts.base import (
+    BlockLayout,
+    BlockRows,
+    Model,
+    Representation,
+    RowLayout,
+    register,
+)
+from skforge.compiler.layouts.tiles.tile_layout import (
+    FEWEST_ROW_BITS,
+    LANES,
+    MAX_LEAVES,
+    TOP_LEVELS,
+    NodeTests,
+    TiledTrees,
+    most_leaves,
+    needs_wide,
+    row_bits,
+    tile_bytes,
+    tile_roots,
+    tile_trees,
+)
+from skforge.compiler.layouts.tiles.tile_leaves import LeafTable, add_vector, leaf_table
+from skforge.compiler.layouts.tiles.tiled_row import RowTiles
+from skforge.compiler.layouts.tiles.tiled_trees import GROUP, TileLowering
+from skforge.compiler.layouts.tiles.tiled_values import (
+    ValueLowering,
+    refusal,
+    value_tests,
+)
+from skforge.compiler.schedule.nest import marked, vectorizes_trees
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+
+#: Columns of codes: two copies of so many are numbered by a byte.
+MAX_COLUMNS = 4 * LANES
+
+#: Trees that one row passes at once: what is left of an entry, beside a tile or leaf of
+#: the largest trees, numbers so many.
+MAX_TREES = 1 << FEWEST_ROW_BITS
+
+#: Sizes of tiles there is code for, and their levels.
+LEVELS = {7: 3, 15: 4}
+
+
+def tiles_of(hir: PredictEnsemble) -> tuple[CodePlaces, TiledTrees, LeafTable]:
+    """Return a forest as tiles, laid out once for all its kernels."""
+    levels = LEVELS[hir.nest.tile_nodes]
+    key = ("tiles", levels)
+    if key not in hir.shared:
+        assert hir.codes is not None
+        codes = CodePlaces.of(hir.forest, hir.codes, LANES)
+        trees = tile_trees(hir.tiles, NodeTests.of_codes(codes), levels)
+        leaves = leaf_table(hir.forest, trees.leaf_row)
+        hir.shared[key] = (codes, trees, leaves)
+    made: tuple[CodePlaces, TiledTrees, LeafTable] = hir.shared[key]
+    return made
+
+
+def value_tiles_of(hir: PredictEnsemble) -> tuple[TiledTrees, LeafTable]:
+    """Return a forest as tiles of values, laid out once for all its kernels."""
+    levels = LEVELS[hir.nest.tile_nodes]
+    key = ("value tiles", levels)
+    if key not in hir.shared:
+        trees = tile_trees(hir.tiles, value_tests(hir.forest), levels)
+        hir.shared[key] = (trees, leaf_table(hir.forest, trees.leaf_row))
+    made: tuple[TiledTrees, LeafTable] = hir.shared[key]
+    return made
+
+
+class TileLayout(BlockLayout):
+    """One forest for one target and block size."""
+
+    row_group = GROUP
+
+    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
+        self._hir, self._block = hir, block
+        row_bits = 8 * hir.forest.input_dtype.itemsize
+        self._lanes = max(2, target.vector_bits // row_bits)
+        self._entry_lanes = target.vector_bits // 32
+        self.codes, self.trees, self.leaves = tiles_of(hir)
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+        """Quantise the rows of a block to codes."""
+        self._model, width = model, self.codes.width
+        self._walks = TileLowering(
+            b, self.trees, width, self._block, self._entry_lanes, model
+        )
+        self._walks.scratch()
+        size = b.const(self._block * width * self.codes.copies)
+        self._codes = b.alloc("codes", U16, size, alignment=64)
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
+        # Whole groups: what the codes of rows past the end are, nobody asks.
+        groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
+        self._n = b.mul(groups, GROUP)
+        forest, comparison = self._hir.forest, self._hir.comparison
+        search = BucketLowering(b, self.codes, forest, comparison, self._lanes, model)
+        self._missing = search.encode(rows, left, self._codes, self._block)
+
+    def _walk(self, b: Builder, tree: Value) -> None:
+        def walk(copies: int) -> None:
+            self._walks.walk(tree, self._codes, copies, self._n)
+
+        if self.codes.copies == 1:
+            walk(1)
+        else:
+            b.if_(self._missing, lambda: walk(2), lambda: walk(1))
+
+    @property
+    def _by_row(self) -> bool:
+        """Whether a row's sums lie together: leaves add to several of them."""
+        return self._hir.forest.vector_leaves
+
+    def start(self, b: Builder, sums: Buffer) -> None:
+        """Set the sums of every row to the base."""
+        outputs = self._hir.forest.n_outputs
+        base = self._model("base", self._hir.forest.base)
+        per_row, per_output = (outputs, 1) if self._by_row else (1, self._block)
+
+        def output(k: Value, _: tuple[Value, ...]) -> None:
+            value = b.load(base, k)
+            own = b.mul(k, per_output)
+
+            def row(r: Value, _: tuple[Value, ...]) -> None:
+                b.store(sums, b.binary("add", own, b.mul(r, per_row)), value)
+
+            b.for_(b.const(0), self._n, b.const(1), row, hint="row")
+
+        b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
+
+    def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
+        """Add the leaves that the block's rows reach in one tree."""
+        self._walk(b, tree)
+        first = b.load(self._walks.leaf_offset, tree)
+        match self.leaves.kind:
+            case "number":
+                self._add_numbers(b, tree, first, sums)
+            case "class":
+                self._add_classes(b, tree, first, sums)
+            case "vector":
+                self._add_vectors(b, tree, first, sums)
+
+    def _add_numbers(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
+        forest = self._hir.forest
+        values = self._model("leaf_values", self.leaves.values)
+        own: Value = b.const(0)
+        if forest.n_outputs > 1:
+            of_tree = forest.tree_output[self._hir.tiles.tree_order]
+            output = b.load(self._model("tree_outputs", of_tree), tree)
+            own = b.mul(b.convert(output, I64), self._block)
+
+        def add(row: Value, leaf: Value) -> None:
+            at = b.binary("add", own, row) if forest.n_outputs > 1 else row
+            value = b.load(values, b.binary("add", first, leaf))
+            b.store(sums, at, b.binary("add", b.load(sums, at), value))
+
+        self._walks.each_done(tree, self._n, values, add)
+
+    def _index(self) -> Buffer:
+        assert self.leaves.index is not None
+        return self._model("leaf_index", self.leaves.index)
+
+    def _add_classes(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
+        outputs = self._hir.forest.n_outputs
+        index = self._index()
+        height = b.const(float(self.leaves.values[0]), sums.element)
+
+        def add(row: Value, leaf: Value) -> None:
+            own = b.convert(b.load(index, b.binary("add", first, leaf)), I64)
+            at = b.binary("add", b.mul(row, outputs), own)
+            b.store(sums, at, b.binary("add", b.load(sums, at), height))
+
+        self._walks.each_done(tree, self._n, index, add)
+
+    def _add_vectors(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
+        width = self.leaves.width
+        values = self._model("leaf_values", self.leaves.values.reshape(-1))
+        index = self._index()
+
+        def add(row: Value, leaf: Value) -> None:
+            number = b.load(index, b.binary("add", first, leaf))
+            own = b.mul(b.convert(number, I64), width)
+            add_vector(b, sums, b.mul(row, width), values, own, width)
+
+        self._walks.each_done(tree, self._n, index, add)
+
+    def finish(
+        self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
+    ) -> None:
+        """Write the sums of the block's first ``count`` rows to the result."""
+        outputs = self._hir.forest.n_outputs
+        to = b.mul(first, outputs)
+        if self._by_row or outputs == 1:
+            n = b.mul(count, outputs)
+            lanes = 8
+            whole = b.mul(b.binary("div", n, lanes), lanes)
+
+            def some(i: Value, _: tuple[Value, ...]) -> None:
+                values = b.load(sums, i, Vec(sums.element, lanes))
+                b.store(result, b.binary("add", to, i), values)
+
+            def one(i: Value, _: tuple[Value, ...]) -> None:
+                b.store(result, b.binary("add", to, i), b.load(sums, i))
+
+            b.for_(b.const(0), whole, b.const(lanes), some, hint="sum")
+            b.for_(whole, n, b.const(1), one, hint="sum")
+            return
+
+        def output(k: Value, _: tuple[Value, ...]) -> None:
+            own, target = b.mul(k, self._block), b.binary("add", to, k)
+
+            def row(r: Value, _: tuple[Value, ...]) -> None:
+                value = b.load(sums, b.binary("add", own, r))
+                at = b.binary("add", target, b.mul(r, outputs))
+                b.store(result, at, value)
+
+            b.for_(b.const(0), count, b.const(1), row, hint="row")
+
+        b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
+
+
+class ValueTileLayout(TileLayout):
+    """The same by the values of rows, without codes."""
+
+    takes_rows = True
+
+    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
+        self._hir, self._block = hir, block
+        self._entry_lanes = target.vector_bits // 32
+        self.trees, self.leaves = value_tiles_of(hir)
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+        """Remember the rows of a block."""
+        self._model, hir = model, self._hir
+        walks = ValueLowering(
+            b,
+            self.trees,
+            hir.forest,
+            hir.comparison,
+            self._block,
+            self._entry_lanes,
+            model,
+        )
+        walks.scratch()
+        self._walks = self._by_values = walks
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
+        walks.take(rows, left)
+        self._codes = rows.rows
+        groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
+        self._n = b.mul(groups, GROUP)
+
+    def _walk(self, b: Builder, tree: Value) -> None:
+        self._by_values.walk_block(tree, self._codes, self._n)
+
+
+class Tiles(Representation):
+    """``represent("tiles")``."""
+
+    name = "tiles"
+    by_blocks = True
+    by_values = True
+    by_complete_tiles = True
+    merges_missing = True
+    row_group = GROUP
+    byte_limit = 1 << 36
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return the bytes of tiles, tops and leaves, about."""
+        forest = hir.forest
+        levels = LEVELS[hir.nest.tile_nodes]
+        top, slot = TOP_LEVELS, 3
+        if hir.codes is None:
+            top, slot = 0, 2 + forest.threshold.itemsize
+        n_tiles = int(tile_roots(hir.tiles, levels, top).sum())
+        tops = 3 * 4 * (1 << top) * forest.n_trees
+        width = min(4, forest.n_outputs) * forest.leaf_value.itemsize
+        leaves = forest.n_nodes // 2 * width
+        return n_tiles * tile_bytes(levels, needs_wide(hir.tiles), slot) + tops + leaves
+
+    def check(self, hir: PredictEnsemble) -> None:
+        """Refuse what tiles of codes cannot express."""
+        nest = hir.nest
+        if nest.tile_kind != "complete" or nest.tile_nodes not in LEVELS:
+            raise ScheduleError(
+                'represent("tiles") needs tile_nodes(7, "complete") or '
+                'tile_nodes(15, "complete").'
+            )
+        if hir.reduction == "reproducible":
+            raise ScheduleError(
+                'represent("tiles") sums floats in model order; use '
+                'reduction="exact" or another representation.'
+            )
+        if bool(((hir.tiles.leaf < 0) & (hir.tiles.predicate[:, 0] < 0)).any()):
+            raise ScheduleError(
+                'represent("tiles") ends a walk at its leaf; leave out pad_trees and '
+                "unroll_walk."
+            )
+        if hir.codes is not None:
+            _check_codes(hir.codes.n_columns)
+        else:
+            _check_values(hir)
+        most = most_leaves(hir.tiles)
+        if most > MAX_LEAVES:
+            raise ScheduleError(
+                f'represent("tiles") numbers at most {MAX_LEAVES} leaves of a tree; '
+                f"one has {most}. Use another representation."
+            )
+        if vectorizes_trees(nest.loops) and hir.forest.n_trees > MAX_TREES:
+            raise ScheduleError(
+                f'represent("tiles") takes a row through at most {MAX_TREES} trees at '
+                f"once, and this forest has {hir.forest.n_trees}; use blocks of rows."
+            )
+        super().check(hir)
+
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Refuse blocks that are no whole groups, or more rows than an entry holds."""
+        most = 1 << row_bits(hir.tiles)
+        if block % GROUP or block > most:
+            raise ScheduleError(
+                f'represent("tiles") takes blocks of a multiple of {GROUP} rows, at '
+                f"most {most}; this schedule has blocks of {block}."
+            )
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> BlockLayout:
+        """Lay codes, tiles and leaves out for blocks of ``block`` rows."""
+        if hir.codes is None:
+            return ValueTileLayout(hir, target, block)
+        return TileLayout(hir, target, block)
+
+    def check_lanes(self, in_lanes: bool) -> None:
+        """Take blocks of rows tree by tree, or one row through all trees."""
+
+    def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
+        """Lay codes, tiles and leaves out for one row at a time."""
+        return RowTiles(hir, target, *tiles_of(hir))
+
+
+def _check_codes(columns: int) -> None:
+    if not columns:
+        raise ScheduleError(
+            'represent("tiles") compares codes, and this forest of single leaves '
+            'has none; use represent("sparse").'
+        )
+    if columns > MAX_COLUMNS:
+        raise ScheduleError(
+            f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
+            f"registers, and this forest has {columns}; leave quantize out, or use "
+            "another representation."
+        )
+
+
+def _check_values(hir: PredictEnsemble) -> None:
+    if marked(hir.nest.loops, "cache_predicates"):
+        raise ScheduleError(
+            'represent("tiles") compares codes or values of rows; mark the loop over '
+            "blocks of rows with quantize, or not at all, but not with "
+            "cache_predicates."
+        )
+    reason = refusal(hir.forest)
+    if reason is not None:
+        raise ScheduleError(
+            'represent("tiles") compares values of rows where they are not quantised, '
+            f"which this forest does not allow: it has {reason}."
+        )
+
+
+register(Tiles())

@@ -1,0 +1,1 @@
+"""From MIR to LIR."""

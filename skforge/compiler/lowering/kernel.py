@@ -1,0 +1,249 @@
+"""What lowering to LIR keeps at hand: builder, buffers, sizes and names in scope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.hir.fixed_point import scale_exponent, scaled_leaves
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Scalar, Value
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.layouts.base import (
+    BlockLayout,
+    BufferData,
+    GpuBlockLayout,
+    Layout,
+    RowLayout,
+    TreeLayout,
+)
+from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times
+from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    """An array of MIR as a LIR buffer and its extents, outermost first."""
+
+    buffer: Buffer
+    dims: tuple[Value, ...]
+    first: Value | None = None  # the array's first element in the buffer
+    step: int = 1  # elements of the buffer from one of the array to the next
+    lanes: bool = False  # only the outputs of the running thread's slot and row
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """Where walks read rows: at ``(row - first) * stride + feature * step``."""
+
+    buffer: Buffer
+    stride: Value | int
+    first: Value | None = None
+    step: int = 1
+
+
+class Kernel:
+    """The state of one lowering, MIR function to LIR function."""
+
+    def __init__(
+        self,
+        function: mir.Function,
+        hir: PredictEnsemble,
+        layout: TreeLayout | BlockLayout | GpuBlockLayout | RowLayout,
+        target: Target,
+    ) -> None:
+        forest = hir.forest
+        self.target = target
+        self.hir, self.layout, self.function = hir, layout, function
+        self.b = Builder()
+        self.n_outputs = forest.n_outputs
+        self.vector_leaves = forest.leaf_value.shape[1] > 1
+        #: Sums in this type; fixed point where any order must give the same bits.
+        self.float_type: Scalar = scalar_of(forest.leaf_value.dtype)
+        fixed = hir.reduction == "reproducible"
+        self.sum_type: Scalar = I64 if fixed else self.float_type
+        is_apply = function.result.element == "leaf_number"
+        self.rows = Buffer("rows", scalar_of(forest.threshold.dtype))
+        self.result = Buffer("result", I32 if is_apply else self.float_type)
+        self.n_rows = Value("n_rows", I64)
+        self.row_stride = Value("row_stride", I64)
+        self.values: dict[str, Value] = {}
+        self.arrays: dict[str, ArrayView] = {}
+        self.codes: dict[str, RowView] = {}
+        #: Where rows are read that no codes stand for.
+        self.row_view = RowView(self.rows, self.row_stride)
+        #: Sums carried in registers: (target, indices) -> current value.
+        self.carried: dict[tuple[str, tuple[mir.Index, ...]], Value] = {}
+        self._data: dict[str, BufferData] = {}
+        self._classes: dict[tuple[int, ...], int] = {}
+        self.scale_exponent = scale_exponent(hir) if fixed else 0
+
+    @property
+    def walker(self) -> TreeLayout:
+        """The layout of a kernel that walks rows one by one."""
+        if not isinstance(self.layout, TreeLayout):
+            raise CompilerError("a walk of single rows needs a layout for them")
+        return self.layout
+
+    @property
+    def hopper(self) -> Layout:
+        """The layout of a kernel that walks hop by hop."""
+        if not isinstance(self.layout, Layout):
+            raise CompilerError("this layout has no hops")
+        return self.layout
+
+    # ------------------------------------------------------------ model buffers
+
+    def model_buffer(self, name: str, data: NDArray[Any]) -> Buffer:
+        """Declare (once) a buffer of model data and return it."""
+        if name not in self._data:
+            data = np.ascontiguousarray(data)
+            buffer = Buffer(name, scalar_of(data.dtype), alignment=64)
+            self._data[name] = BufferData(buffer, data)
+        return self._data[name].buffer
+
+    def model_data(self) -> tuple[BufferData, ...]:
+        """Return every model buffer: the layout's, then those declared."""
+        return (*self.layout.buffers(), *self._data.values())
+
+    def leaf_values(self) -> Buffer:
+        """Return the values of leaves: by item (scalars), or rows of outputs."""
+        # Every walk asks for it: filled once, which is most of what lowering costs.
+        if "leaf_values" in self._data:
+            return self._data["leaf_values"].buffer
+        values: NDArray[Any] = self.hir.forest.leaf_value
+        if self.hir.reduction == "reproducible":
+            values = scaled_leaves(self.hir, self.scale_exponent)
+        if self.vector_leaves:
+            return self.model_buffer("leaf_values", values.reshape(-1))
+        return self._by_item("leaf_values", values[:, 0], self.hir.tiles.leaf)
+
+    def leaf_rows(self) -> Buffer:
+        """Return the row of ``leaf_values`` of each item (vector leaves)."""
+        rows = np.arange(len(self.hir.forest.leaf_value), dtype=np.int32)
+        return self._by_item("leaf_rows", rows, self.hir.tiles.leaf)
+
+    def leaf_numbers(self) -> Buffer:
+        """Return the source's node number of each item, for ``apply``."""
+        numbers = self.hir.forest.source_node
+        return self._by_item("leaf_numbers", numbers, self.hir.tiles.node)
+
+    def _by_item(
+        self, name: str, table: NDArray[Any], index: NDArray[np.int32]
+    ) -> Buffer:
+        """Return a buffer of ``table[index]`` of each leaf, where its item number is.
+
+        ``index`` has a number for each tile and leaf of the HIR.
+        """
+        if name not in self._data:
+            is_leaf = self.hir.tiles.leaf >= 0
+            by_item = np.zeros(self.walker.n_items, table.dtype)
+            by_item[self.walker.item_of()[is_leaf]] = table[index[is_leaf]]
+            self.model_buffer(name, by_item)
+        return self._data[name].buffer
+
+    def exit_table(self) -> Buffer:
+        """Return the exits by shape and comparison bits, bit i being node i."""
+        tiles = self.hir.tiles
+        size = tiles.tile_size
+        bits = np.arange(1 << size)
+        # The HIR's table has node 0 in the top bit; a mask's lane 0 is the low bit.
+        turned = sum(((bits >> i) & 1) << (size - 1 - i) for i in range(size))
+        return self.model_buffer("exit_table", tiles.exit_table[:, turned].reshape(-1))
+
+    def tree_outputs(self, by_position: bool) -> Buffer:
+        """Return the output of each tree, in walking or model order."""
+        outputs = self.hir.forest.tree_output
+        if not by_position:
+            return self.model_buffer("model_outputs", outputs)
+        return self.model_buffer("tree_outputs", outputs[self.hir.tiles.tree_order])
+
+    def base(self) -> Buffer:
+        """Return where the sums start, one value an output."""
+        return self.model_buffer("base", self.hir.forest.base)
+
+    def class_table(self, classes: tuple[int, ...]) -> Buffer:
+        """Return a table of depth classes by position."""
+        number = self._classes.setdefault(classes, len(self._classes))
+        name = f"depth_classes_{number}"
+        return self.model_buffer(name, np.asarray(classes, np.uint8))
+
+    # ------------------------------------------------------------ indices
+
+    def size(self, size: Size) -> Value:
+        """Return an extent as i64."""
+        b = self.b
+        match size:
+            case int():
+                return b.const(size)
+            case Rows():
+                return self.n_rows
+            case Times(value=value, by=by):
+                return b.mul(self.size(value), by)
+            case CeilDiv(value=value, by=by):
+                up = b.add(self.size(value), by - 1)
+                return b.binary("max", b.binary("div", up, by), 1)
+
+    def affine(self, index: mir.Affine) -> Value:
+        """Return a sum of loop variables: i64, or a vector in a vector loop."""
+        b = self.b
+        total: Value | None = None
+        for name in index.terms:
+            value = self.values[name]
+            total = value if total is None else b.binary("add", total, value)
+        for size, times in index.sizes:
+            value = b.mul(self.size(size), times)
+            total = value if total is None else b.binary("add", total, value)
+        if total is None:
+            return b.const(index.constant)
+        if index.constant:
+            total = b.binary("add", total, b.const(index.constant, total.type))
+        return total
+
+    def bound(self, bounds: tuple[mir.Bound, ...]) -> Value:
+        """Return the least of ``limit - minus``."""
+        b = self.b
+        total: Value | None = None
+        for bound in bounds:
+            value = self.size(bound.limit)
+            if bound.minus != mir.Affine():
+                value = b.sub(value, self.affine(bound.minus))
+            total = value if total is None else b.binary("min", total, value)
+        assert total is not None
+        return total
+
+    def index(self, index: mir.Index) -> Value:
+        """Return any index but ``Outputs`` as i64."""
+        b = self.b
+        match index:
+            case mir.Affine():
+                return self.affine(index)
+            case mir.Slot(value=value, start=start, step=step):
+                offset = b.sub(self.affine(value), self.size(start))
+                return offset if step == 1 else b.binary("div", offset, self.size(step))
+            case mir.ModelTree(position=position):
+                at = self.affine(position)
+                order = self.hir.tiles.tree_order
+                if bool((order == np.arange(len(order))).all()):
+                    return at
+                table = self.model_buffer("tree_order", order)
+                return b.convert(b.load(table, at), I64)
+            case mir.Class(name=name):
+                return self.values[name]
+            case mir.Outputs():
+                raise AssertionError("all outputs are no single index")
+
+    def lanes(self, scalar: Scalar) -> int:
+        """Return how many numbers fill a vector register, one on a GPU's thread."""
+        if self.target.is_gpu:
+            return 1
+        return max(1, self.target.vector_bits // (8 * scalar.bytes))
+
+
+__all__ = ["F32", "F64", "I32", "U8", "ArrayView", "Kernel", "lanes_of"]

@@ -1,0 +1,507 @@
+"""MIR to LIR for a GPU: launches, blocks, and regions of threads between barriers.
+
+The generated function for a thread a row, rows and trees in order::
+
+    predict(rows, n_rows, row_stride, result, nodes, ...):
+      grid (b0 < ceil(n_rows / 256)):
+        region (b1 < 256):
+          if b0 * 256 + b1 < n_rows:
+            result[row] = base
+            for tree in 0 to n_trees: ...                   # as on the CPU
+
+Whatever every thread of a block must have done before any goes on (rows or trees
+brought to shared memory, sums of all threads) is a region of its own; loops around such
+operations are uniform over the block, all others run within a thread. What no block
+knows the others have done (sums over blocks of trees) is a launch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import I64, Value
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.walk import loops_in
+from skforge.compiler.layouts.base import (
+    GpuBlockLayout,
+    Layout,
+    SharedMemory,
+    TreeLayout,
+)
+from skforge.compiler.lowering.kernel import ArrayView, Kernel
+from skforge.compiler.lowering.lower_blocks_gpu import lower_block
+from skforge.compiler.lowering.lower_threads import ThreadLowering, is_by_lanes
+from skforge.compiler.lowering.lower_to_lir import LoweredKernel
+from skforge.compiler.lowering.share_codes import share_codes
+from skforge.compiler.lowering.share_rows import share_rows
+from skforge.compiler.passes.mir.gpu_nest import (
+    block_dims,
+    caches,
+    holds_grid,
+    holds_threads,
+)
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+
+#: Columns of a row that neighbouring threads copy at once, and a thread one by one.
+MOST_COLUMNS_AT_ONCE, MOST_COLUMNS_A_THREAD = 32, 8
+
+#: Threads of a block that only fills or sums arrays.
+UTILITY_THREADS = 256
+
+#: Elements of an array of the model: see ``narrow_indices``.
+MOST_ELEMENTS = (1 << 31) - 1
+
+
+def run(
+    function: mir.Function,
+    hir: PredictEnsemble,
+    layout: TreeLayout | GpuBlockLayout,
+    *,
+    target: Target,
+    name: str = "predict",
+) -> LoweredKernel:
+    """Lower a legalised function whose walks are expanded to launches of kernels.
+
+    Raises
+    ------
+    ScheduleError
+        If what a block caches does not fit its shared memory, or an array of the
+        model what 32 bits number.
+    """
+    if isinstance(layout, Layout):
+        layout.whole_nodes = True
+    kernel = Kernel(function, hir, layout, target)
+    lowering = _GridLowering(kernel)
+    lowering.host(function.body)
+    data = kernel.model_data()
+    for item in data:
+        if item.data.size > MOST_ELEMENTS:
+            raise ScheduleError(
+                f"the forest's array of {item.buffer.name} has {item.data.size:,} "
+                f"elements, and a GPU's kernels index {MOST_ELEMENTS:,}; use "
+                "target='cpu', or compile it in parts."
+            )
+    params: tuple[Value | lir.Buffer, ...] = (
+        kernel.rows,
+        kernel.n_rows,
+        kernel.row_stride,
+        kernel.result,
+        *(item.buffer for item in data),
+    )
+    return LoweredKernel(lir.Function(name, params, kernel.b.finish()), data)
+
+
+class _GridLowering(ThreadLowering):
+    """Host statements, then blocks; the base class has what one thread does."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self.k = kernel
+        self._whole = kernel.layout
+        self._block_number: Value | None = None
+        #: Global scratch of the launch: so much for each block.
+        self._allocs: list[tuple[lir.Buffer, mir.Array]] = []
+        self._neighbours = "batch"  # what threads next to each other take
+
+    # ------------------------------------------------------------ the host
+
+    def host(self, body: mir.Body, shared: mir.Body = ()) -> None:
+        """Lower statements that are not part of a launch yet.
+
+        ``shared`` are cache operations above, which every launch inside repeats.
+        """
+        shared = (*shared, *(stmt for stmt in body if _is_cache(stmt)))
+        for stmt in body:
+            match stmt:
+                case mir.AllocArray():
+                    self._host_array(stmt)
+                case mir.Loop() if holds_grid(stmt) and not stmt.on_grid:
+                    if stmt.kind != "serial":
+                        raise ScheduleError(
+                            f'"{stmt.var}" has loops over the grid inside; blocks of '
+                            "threads are inside the grid, not around it."
+                        )
+                    self._host_loop(stmt, shared)
+                case mir.Loop() if holds_threads(stmt) or holds_grid(stmt):
+                    self._launches((), shared, (stmt,))
+                case mir.Loop():
+                    # Later stages of a reduction, slot after slot.
+                    self._host_loop(stmt, ())
+                case _ if not _is_cache(stmt):
+                    self._on_its_own(stmt)
+                case _:
+                    pass
+
+    def _host_loop(self, loop: mir.Loop, shared: mir.Body) -> None:
+        k, b = self._k, self._k.b
+        lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
+
+        def inner(var: Value, _: tuple[Value, ...]) -> None:
+            with self._bound(loop.var, var):
+                self.host(loop.body, shared)
+
+        b.for_(lo, hi, step, inner, hint=loop.var)
+
+    def _host_array(self, stmt: mir.AllocArray) -> None:
+        """Allocate global scratch for the launches that follow."""
+        k, b = self._k, self._k.b
+        dims = self._sizes(stmt.array)
+        total = self._gpu.elements(ArrayView(k.result, dims))
+        buffer = b.alloc(stmt.array.name, k.sum_type, total, alignment=64)
+        view = k.arrays[stmt.array.name] = ArrayView(buffer, dims)
+        if stmt.zero:
+            with self._gpu.spread_by(self._launch_each):
+                self._gpu.zero(view)
+
+    def _on_its_own(self, stmt: mir.Stmt) -> None:
+        """Give a statement on whole arrays a launch of its own."""
+        with self._gpu.spread_by(self._launch_each):
+            self._statement(stmt)
+
+    def _launch_each(self, count: Value, body: Callable[[Value], None]) -> None:
+        """Run a body for 0 … count, one thread each."""
+        b = self._k.b
+        blocks = b.binary("div", b.add(count, UTILITY_THREADS - 1), UTILITY_THREADS)
+        block = Value(b.name("block"), I64)
+        with b.body() as stmts:
+            first = b.mul(block, UTILITY_THREADS)
+            threads = b.const(UTILITY_THREADS)
+            thread = Value(b.name("thread"), I64)
+            with b.body() as inside:
+                i = b.binary("add", first, thread)
+                b.if_(b.compare("lt", i, count), lambda: body(i))
+            dims = (("block.x", thread, threads),)
+            b.emit(lir.BlockRegion(dims, tuple(inside)))  # type: ignore[arg-type]
+        b.emit(lir.Grid((("grid.x", block, blocks),), tuple(stmts)))
+
+    # ------------------------------------------------------------ launches
+
+    def _launches(
+        self, loops: tuple[mir.Loop, ...], shared: mir.Body, body: mir.Body
+    ) -> None:
+        """Emit a launch for each run of statements without a loop over the grid.
+
+        ``shared`` are the cache operations above: every launch repeats them.
+        """
+        run: list[mir.Stmt] = []
+        made = 0
+
+        def flush() -> None:
+            nonlocal made
+            if any(not _is_cache(stmt) for stmt in run):
+                self._launch(loops, (*shared, *run))
+                made += 1
+            run.clear()
+
+        held: mir.Body = ()
+        for stmt in body:
+            if holds_grid(stmt):
+                held = tuple(s for s in run if _is_cache(s))
+                flush()
+                assert isinstance(stmt, mir.Loop)
+                if not stmt.on_grid:
+                    raise ScheduleError(
+                        f'"{stmt.var}" is a serial loop between loops over the grid; '
+                        "reorder it into the block."
+                    )
+                self._launches((*loops, stmt), (*shared, *held), stmt.body)
+            else:
+                run.append(stmt)
+        flush()
+
+    def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
+        """Emit one grid."""
+        k, b = self._k, self._k.b
+        self._dims = block_dims(body)
+        self._neighbours = next(
+            (i.root for i in loops_in(body) if i.kind == "block.x"), "batch"
+        )
+        self._allocs, self._shared_bytes = [], 0
+        counts: dict[str, Value] = {loop.kind: self._n_blocks(loop) for loop in loops}
+        numbers: dict[str, Value] = {
+            kind: Value(b.name(kind[-1]), I64) for kind in counts
+        }
+        total = b.const(1)
+        for count in counts.values():
+            total = b.binary("mul", total, count)
+        with b.body() as stmts:
+            self._place = "block"
+            self._block_number = self._linear(numbers, counts)
+            self._grid_loops(loops, numbers, body)
+            self._place = "host"
+        for buffer, array in self._allocs:
+            size = self._gpu.elements(ArrayView(k.result, self._sizes(array)))
+            b.emit(lir.Alloc(buffer, b.binary("mul", total, size)))
+        if not counts:
+            counts = {"grid.x": b.const(1)}
+            numbers = {"grid.x": Value(b.name("x"), I64)}
+        dims = tuple((kind, numbers[kind], counts[kind]) for kind in sorted(counts))
+        b.emit(lir.Grid(dims, tuple(stmts)))  # type: ignore[arg-type]
+
+    def _n_blocks(self, loop: mir.Loop) -> Value:
+        """Return the most iterations of a loop over blocks, known to the host."""
+        k = self._k
+        fixed = tuple(bound for bound in loop.bounds if bound.minus == mir.Affine())
+        bounds = fixed or tuple(replace(x, minus=mir.Affine()) for x in loop.bounds)
+        start, step = k.size(loop.start), k.size(loop.step)
+        return self._trips(loop, start, k.bound(bounds), step)
+
+    def _grid_loops(
+        self, loops: tuple[mir.Loop, ...], numbers: dict[str, Value], body: mir.Body
+    ) -> None:
+        """Bind the variables of loops over blocks, outermost first."""
+        if not loops:
+            self._together(body)
+            return
+        k, b = self._k, self._k.b
+        loop, *rest = loops
+        step = k.size(loop.step)
+        offset = b.binary("mul", numbers[loop.kind], step)
+        var = b.binary("add", k.size(loop.start), offset)
+        with self._bound(loop.var, var):
+            if all(bound.minus == mir.Affine() for bound in loop.bounds):
+                self._grid_loops(tuple(rest), numbers, body)
+                return
+            inside = b.compare("lt", var, k.bound(loop.bounds))
+            b.if_(inside, lambda: self._grid_loops(tuple(rest), numbers, body))
+
+    # ------------------------------------------------------------ a block
+
+    def _together(self, body: mir.Body) -> None:
+        """Lower what all threads of a block do together."""
+        k = self._k
+        outer = k.row_view, k.layout
+        run: list[mir.Stmt] = []
+        for stmt in body:
+            if self._is_threads_own(stmt):
+                run.append(stmt)
+                continue
+            self._flush(run)
+            if isinstance(k.layout, GpuBlockLayout):
+                lower_block(self, stmt, body, k.layout)
+                continue
+            match stmt:
+                case mir.AllocArray():
+                    self._block_array(stmt)
+                case mir.CacheRows():
+                    self._share_rows(stmt)
+                case mir.CacheTrees(trees=trees):
+                    self._share_trees(trees)
+                case mir.QuantizeRows():
+                    self._share_codes(stmt)
+                case mir.Loop():
+                    self.uniform_loop(stmt)
+                case mir.DepthSwitch():
+                    self._uniform_switch(stmt)
+                case _:
+                    self._by_block(stmt)
+        self._flush(run)
+        k.row_view, k.layout = outer
+
+    def _is_threads_own(self, stmt: mir.Stmt) -> bool:
+        if isinstance(self._k.layout, GpuBlockLayout):
+            return False
+        match stmt:
+            case mir.Loop() | mir.DepthSwitch():
+                return not caches(stmt) and not _sums_arrays(stmt)
+            case mir.Let() | mir.Reduce() | mir.StoreLeaf():
+                return True
+            case mir.WalkLoop():
+                return True
+            case _:
+                return is_by_lanes(stmt)
+
+    def _flush(self, run: list[mir.Stmt]) -> None:
+        if run:
+            with self._region():
+                self.body(tuple(run))
+            run.clear()
+
+    def uniform_loop(self, loop: mir.Loop) -> None:
+        """Emit a loop around barriers, which every thread of the block runs alike."""
+        k, b = self._k, self._k.b
+        if loop.kind != "serial":
+            raise ScheduleError(
+                f'"{loop.var}" is a loop over the threads of a block with a cache '
+                "inside; all threads of a block fill shared memory together, so put "
+                "cache on a loop outside the threads."
+            )
+        lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
+
+        def inner(var: Value, _: tuple[Value, ...]) -> None:
+            with self._bound(loop.var, var):
+                self._together(loop.body)
+
+        b.for_(lo, hi, step, inner, hint=loop.var)
+
+    def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
+        """Emit a choice by depth around barriers, the same for the whole block."""
+        k, b = self._k, self._k.b
+        table = k.class_table(stmt.class_of)
+        selector = b.convert(b.load(table, k.affine(stmt.position)), I64)
+
+        def case(body: mir.Body) -> Callable[[], None]:
+            return lambda: self._together(body)
+
+        b.switch(selector, [case(body) for body in stmt.cases])
+
+    def _by_block(self, stmt: mir.Stmt) -> None:
+        """Deal a statement on whole arrays out to the threads of the block."""
+        gpu = self._gpu
+        with gpu.spread_by(self._block_each):
+            gpu.team = self._n_threads, self.with_number
+            self._statement(stmt)
+            gpu.team = None
+
+    def with_number(self, body: Callable[[Value], None]) -> None:
+        with self._region():
+            body(self._thread_number())
+
+    def _block_each(self, count: Value, body: Callable[[Value], None]) -> None:
+        """Run a body for 0 … count, thread after thread."""
+        b = self._k.b
+        with self._region():
+            first, step = self._thread_number(), b.const(self._n_threads)
+
+            def once(i: Value, _: tuple[Value, ...]) -> None:
+                body(i)
+
+            b.for_(first, count, step, once)
+
+    def _block_cells(
+        self, n_rows: Value, n_columns: int, body: Callable[[Value, Value], None]
+    ) -> None:
+        """Run a body for each row and column: neighbouring threads, columns of a row.
+
+        Several columns of a thread are written out, so that their addresses differ by
+        constants: about 8 instructions a value of 13 columns and 3 of 100, where
+        cutting a number into row and column takes 14.
+        """
+        b, threads = self._k.b, self._n_threads
+        width = 1
+        while (
+            2 * width <= min(MOST_COLUMNS_AT_ONCE, n_columns // 3)
+            and threads % (2 * width) == 0
+        ):
+            width *= 2
+        chunk = width * MOST_COLUMNS_A_THREAD
+        whole = n_columns // chunk * chunk
+
+        def columns(r: Value, first: Value, n: int) -> None:
+            for c in range(0, n - width + 1, width):
+                body(r, b.add(first, c))
+            if n % width:
+                last = b.add(first, n - n % width)
+                inside = b.compare("lt", last, b.const(n_columns))
+                b.if_(inside, lambda: body(r, last))
+
+        with self._region():
+            number = self._thread_number()
+            first = b.binary("rem", number, width)
+
+            def row(r: Value, _: tuple[Value, ...]) -> None:
+                if whole:
+
+                    def part(c: Value, _: tuple[Value, ...]) -> None:
+                        columns(r, b.binary("add", first, c), chunk)
+
+                    b.for_(b.const(0), b.const(whole), b.const(chunk), part)
+                columns(r, b.add(first, whole), n_columns - whole)
+
+            start = b.binary("div", number, width)
+            b.for_(start, n_rows, b.const(threads // width), row)
+
+    def _block_array(self, stmt: mir.AllocArray) -> None:
+        """Allocate a block's scratch: shared memory, or its part of global memory."""
+        k, b = self._k, self._k.b
+        array = stmt.array
+        dims = self._sizes(array)
+        if array.shared:
+            n = 1
+            for dim in array.dims:
+                if dim is not None and not isinstance(dim, int):
+                    raise ScheduleError(
+                        "shared_reduce needs a fixed number of rows in a block; tile "
+                        "the batch with a positive size."
+                    )
+                n *= k.n_outputs if dim is None else dim
+            buffer = self.share(array.name, k.sum_type, n, "shared_reduce")
+            view = ArrayView(buffer, dims)
+        else:
+            size = self._gpu.elements(ArrayView(k.result, dims))
+            buffer = lir.Buffer(b.name(array.name), k.sum_type, alignment=64)
+            self._allocs.append((buffer, array))
+            assert self._block_number is not None
+            first = b.binary("mul", self._block_number, size)
+            view = ArrayView(buffer, dims, first)
+        k.arrays[array.name] = view
+        if stmt.zero:
+            with self._gpu.spread_by(self._block_each):
+                self._gpu.zero(view)
+
+    def share(
+        self, name: str, element: lir.Scalar, n: int, what: str, alignment: int = 16
+    ) -> lir.Buffer:
+        """Allocate shared memory, as far as the target has it."""
+        b, target = self._k.b, self._k.target
+        self._shared_bytes += -(-n * element.bytes // alignment) * alignment
+        if self._shared_bytes > target.shared_bytes:
+            raise ScheduleError(
+                f"{what} brings a block's shared memory to {self._shared_bytes:,} "
+                f"bytes; {target.cpu} has {target.shared_bytes:,}. Use smaller tiles, "
+                "or leave it out."
+            )
+        buffer = lir.Buffer(b.name(name), element, "shared", alignment)
+        b.emit(lir.Alloc(buffer, b.const(n)))
+        return buffer
+
+    def _share_rows(self, stmt: mir.CacheRows) -> None:
+        k = self._k
+        by_row = self._neighbours == "batch"
+        k.row_view = share_rows(k, stmt, by_row, self.share, self._block_cells)
+
+    def _share_codes(self, stmt: mir.QuantizeRows) -> None:
+        k, table = self._k, self._k.hir.codes
+        assert table is not None
+        by_row = self._neighbours == "batch"
+        k.codes[stmt.name] = share_codes(
+            k, stmt, table, by_row, self.share, self._block_each
+        )
+
+    def _share_trees(self, trees: mir.Range) -> None:
+        k = self._k
+        first = k.affine(trees.start)
+        count = k.b.binary("max", k.bound(trees.bounds), 0)
+        most = min(x.limit for x in trees.bounds if isinstance(x.limit, int))
+        memory = SharedMemory(k.b, self.share, self._block_each)
+        k.layout = self._whole  # also where a cache is inside another
+        k.layout = k.walker.share_trees(memory, first, count, most)
+
+
+def _is_cache(stmt: mir.Stmt) -> bool:
+    return isinstance(stmt, mir.CacheRows | mir.CacheTrees | mir.QuantizeRows)
+
+
+def _sums_arrays(stmt: mir.Stmt) -> bool:
+    """Whether a statement is, or has inside, sums that threads wait for."""
+    match stmt:
+        case mir.AllocArray(array=array):
+            return not array.lanes
+        case mir.ReduceDimension(by_warp=False) | mir.ReduceDimensionInplace():
+            return True
+        case mir.Loop(body=body):
+            if stmt.on_threads:
+                return False
+            # One thread starts sums of rows that others add to.
+            starts = any(isinstance(i, mir.Fill) and not i.by_warp for i in body)
+            if starts and any(holds_threads(i) for i in body):
+                return True
+            return any(_sums_arrays(i) for i in body)
+        case mir.DepthSwitch(cases=cases):
+            return any(_sums_arrays(i) for case in cases for i in case)
+        case _:
+            return False

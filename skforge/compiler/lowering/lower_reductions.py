@@ -1,0 +1,385 @@
+"""Reductions as LIR: load, add, store; slots summed in order; fixed point to floats.
+
+SilvanForge §5.1, Treebeard draft §4.1.1. Legalisation has made every reduce safe, so
+that it becomes a plain read-add-write, or an atomic add where the schedule asked for
+one. ``vector_reduce`` sums as many consecutive elements at once as its width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import lanes_of
+from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.lowering.kernel import ArrayView, Kernel
+
+#: Vector leaves with more chunks than this are added in a loop, not unrolled.
+MAX_UNROLLED_CHUNKS = 8
+
+
+class ReductionLowering:
+    """Writes everything that touches sums; one for a kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._k = kernel
+
+    # ------------------------------------------------------------ arrays
+
+    def result_view(self) -> ArrayView:
+        """Return the function's result as an array."""
+        k = self._k
+        is_apply = k.function.result.element == "leaf_number"
+        columns = k.function.n_trees if is_apply else k.n_outputs
+        return ArrayView(k.result, (k.n_rows, k.b.const(columns)))
+
+    def alloc(self, stmt: mir.AllocArray) -> None:
+        """Allocate scratch, zeroed if asked."""
+        k, b = self._k, self._k.b
+        dims = tuple(
+            b.const(k.n_outputs) if dim is None else k.size(dim)
+            for dim in stmt.array.dims
+        )
+        total = dims[0]
+        for dim in dims[1:]:
+            total = b.binary("mul", total, dim)
+        space: lir.Space = "shared" if stmt.array.shared else "global"
+        name = stmt.array.name
+        buffer = b.alloc(name, k.sum_type, total, space=space, alignment=64)
+        k.arrays[name] = ArrayView(buffer, dims)
+        if stmt.zero:
+            zero = b.const(_zero(k.sum_type), k.sum_type)
+            self._each(total, lambda i: b.store(buffer, i, zero))
+
+    def _each(self, count: Value, body: Callable[[Value], None]) -> None:
+        b = self._k.b
+
+        def once(i: Value, _: tuple[Value, ...]) -> None:
+            body(i)
+
+        b.for_(b.const(0), count, b.const(1), once)
+
+    def _offset(self, view: ArrayView, indices: tuple[mir.Index, ...]) -> Value:
+        """Return the element that indices mean; all outputs count as output 0."""
+        k, b = self._k, self._k.b
+        if view.lanes:  # slot and row are the thread's own
+            last = indices[-1]
+            own = b.const(0) if isinstance(last, mir.Outputs) else k.index(last)
+            return self.at(view, own)
+        total: Value | None = None
+        for n, dim in enumerate(view.dims):
+            index = indices[n] if n < len(indices) else mir.Affine()
+            all_ = isinstance(index, mir.Outputs)
+            value = b.const(0) if isinstance(index, mir.Outputs) else k.index(index)
+            if total is None:
+                total = value
+                continue
+            scaled = b.binary("mul", total, dim)
+            is_zero = all_ or index == mir.Affine()
+            total = scaled if is_zero else b.binary("add", scaled, value)
+        assert total is not None
+        return self.at(view, total)
+
+    def at(self, view: ArrayView, i: Value) -> Value:
+        """Return where element ``i`` of an array is in its buffer."""
+        b = self._k.b
+        i = b.mul(i, view.step)
+        return i if view.first is None else b.binary("add", view.first, i)
+
+    # ------------------------------------------------------------ reduce
+
+    def reduce(self, stmt: mir.Reduce) -> None:
+        """Add a walk's value to its element, or its vector leaf to a row."""
+        k, b = self._k, self._k.b
+        value = k.values[stmt.value]
+        key = (stmt.target, stmt.indices)
+        if key in k.carried:
+            k.carried[key] = b.binary("add", k.carried[key], value)
+            return
+        view = k.arrays[stmt.target]
+        at = self._offset(view, stmt.indices)
+        if isinstance(stmt.indices[-1], mir.Outputs):
+            self._add_vector_leaf(view, at, value, stmt.atomic)
+        elif stmt.atomic:
+            b.emit(lir.AtomicAdd(view.buffer, at, value))
+        else:
+            old = self._load(view.buffer, at)
+            self._store(view.buffer, at, b.binary("add", old, value))
+
+    def row_of(self, stmt: mir.Reduce) -> tuple[ArrayView, Value]:
+        """Return the array a reduce adds to, and the first output of its row."""
+        view = self._k.arrays[stmt.target]
+        return view, self._offset(view, stmt.indices[:1])
+
+    def load_element(self, stmt: mir.Reduce) -> Value:
+        """Return the element a reduce adds to, to carry it through a loop."""
+        view = self._k.arrays[stmt.target]
+        return self._load(view.buffer, self._offset(view, stmt.indices))
+
+    def store_element(self, stmt: mir.Reduce, value: Value) -> None:
+        """Write a carried element back."""
+        view = self._k.arrays[stmt.target]
+        self._store(view.buffer, self._offset(view, stmt.indices), value)
+
+    def _load(self, buffer: Buffer, at: Value) -> Value:
+        return self._k.b.load(buffer, at)
+
+    def _store(self, buffer: Buffer, at: Value, value: Value) -> None:
+        self._k.b.store(buffer, at, value)
+
+    def _add_vector_leaf(
+        self, view: ArrayView, at: Value, leaf: Value, atomic: bool
+    ) -> None:
+        """``target[at + j] += leaf_values[leaf + j]`` for every output j."""
+        b, values, target = self._k.b, self._k.leaf_values(), view.buffer
+        if lanes_of(at.type) or atomic:
+
+            def one(j: Value) -> None:
+                here, there = (b.binary("add", *b.same_lanes(x, j)) for x in (at, leaf))
+                value = b.load(values, there)
+                if atomic:
+                    b.emit(lir.AtomicAdd(target, here, value))
+                else:
+                    b.store(target, here, b.binary("add", b.load(target, here), value))
+
+            self._each(b.const(self._k.n_outputs), one)
+            return
+
+        def chunk(j: Value, type_: lir.Type) -> None:
+            here = b.binary("add", at, b.mul(j, view.step))
+            there = b.binary("add", leaf, j)
+            total = b.binary(
+                "add", b.load(target, here, type_), b.load(values, there, type_)
+            )
+            b.store(target, here, total)
+
+        self._chunks(b.const(self._k.n_outputs), self._k.n_outputs, None, chunk)
+
+    def _chunks(
+        self,
+        count: Value,
+        static: int | None,
+        width: int | None,
+        body: Callable[[Value, lir.Type], None],
+    ) -> None:
+        """Run ``body`` on chunks of consecutive sums, vectors first, then the rest.
+
+        ``static`` is the count where it is known; ``width`` the vector width asked
+        for (None: the target's own for static counts, else scalar).
+        """
+        k, b = self._k, self._k.b
+        scalar = k.sum_type
+        if static is not None:
+            lanes, start = width or k.lanes(scalar), 0
+            if static // lanes > MAX_UNROLLED_CHUNKS:
+                whole = static // lanes * lanes
+
+                def step(i: Value, _: tuple[Value, ...]) -> None:
+                    body(i, Vec(scalar, lanes) if lanes > 1 else scalar)
+
+                b.for_(b.const(0), b.const(whole), b.const(lanes), step)
+                start = whole
+            while start < static:
+                while lanes > static - start:
+                    lanes //= 2
+                body(b.const(start), Vec(scalar, lanes) if lanes > 1 else scalar)
+                start += lanes
+            return
+        zero, lanes = b.const(0), width or 1
+        if lanes > 1:
+            whole_ = b.mul(b.binary("div", count, lanes), lanes)
+
+            def wide(i: Value, _: tuple[Value, ...]) -> None:
+                body(i, Vec(scalar, lanes))
+
+            b.for_(zero, whole_, b.const(lanes), wide)
+            zero = whole_
+
+        def narrow(i: Value, _: tuple[Value, ...]) -> None:
+            body(i, scalar)
+
+        b.for_(zero, count, b.const(1), narrow)
+
+    def store_leaf(self, stmt: mir.StoreLeaf) -> None:
+        """Keep a walk's leaf for the sum (or as the answer of ``apply``)."""
+        k, b = self._k, self._k.b
+        view = k.arrays[stmt.target]
+        value = k.values[stmt.value]
+        at = self._offset(view, stmt.indices)
+        if not isinstance(stmt.indices[-1], mir.Outputs):
+            self._store(view.buffer, at, value)
+            return
+        values = k.leaf_values()
+        if lanes_of(at.type):
+
+            def one(j: Value) -> None:
+                here, there = (
+                    b.binary("add", *b.same_lanes(x, j)) for x in (at, value)
+                )
+                b.store(view.buffer, here, b.load(values, there))
+
+            self._each(b.const(k.n_outputs), one)
+            return
+
+        def chunk(j: Value, type_: lir.Type) -> None:
+            there = b.binary("add", value, j)
+            here = b.binary("add", at, b.mul(j, view.step))
+            b.store(view.buffer, here, b.load(values, there, type_))
+
+        self._chunks(b.const(k.n_outputs), k.n_outputs, None, chunk)
+
+    # ------------------------------------------------------------ whole arrays
+
+    def _length(self, rows: mir.Range) -> Value:
+        b = self._k.b
+        return b.binary("max", self._k.bound(rows.bounds), 0)
+
+    def fill(self, stmt: mir.Fill) -> None:
+        """Start the sums of a range of rows at the forest's base."""
+        k, b = self._k, self._k.b
+        start = k.affine(stmt.rows.start)
+        view = k.arrays[stmt.target]
+        if k.n_outputs == 1:
+            base = b.const(float(k.hir.forest.base[0]), k.float_type)
+
+            def one(i: Value) -> None:
+                b.store(view.buffer, b.binary("add", start, i), base)
+
+            self._each(self._length(stmt.rows), one)
+            return
+        base_buffer = k.base()
+
+        def row(i: Value) -> None:
+            first = b.mul(b.binary("add", start, i), k.n_outputs)
+
+            def output(j: Value) -> None:
+                value = b.load(base_buffer, j)
+                b.store(view.buffer, b.binary("add", first, j), value)
+
+            self._each(b.const(k.n_outputs), output)
+
+        self._each(self._length(stmt.rows), row)
+
+    def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
+        """Add slots 0, 1, … of every row and output to the target, in that order."""
+        k, b = self._k, self._k.b
+        target, source = k.arrays[stmt.target], k.arrays[stmt.source]
+        first = self._offset(target, (stmt.rows.start,))
+        from_ = k.affine(stmt.source_rows)
+        slot = source.dims[1]  # elements from one slot to the next
+        for dim in source.dims[2:]:
+            slot = b.binary("mul", slot, dim)
+        extent, length = k.size(stmt.extent), self._length(stmt.rows)
+        if stmt.by_output:
+            self._reduce_by_output(target, source, first, from_, slot, extent, length)
+            return
+        elements = b.mul(length, k.n_outputs)
+        from_ = b.mul(from_, k.n_outputs)
+
+        def chunk(i: Value, type_: lir.Type) -> None:
+            here = b.binary("add", first, i)
+            at = b.binary("add", from_, i)
+
+            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
+                place = b.binary("add", b.binary("mul", n, slot), at)
+                value = b.load(source.buffer, place, type_)
+                return [b.binary("add", sums[0], value)]
+
+            old = b.load(target.buffer, here, type_)
+            (total,) = b.for_(b.const(0), extent, b.const(1), add, [old])
+            b.store(target.buffer, here, total)
+
+        self._chunks(elements, None, stmt.vector_width, chunk)
+
+    def _reduce_by_output(
+        self,
+        target: ArrayView,
+        source: ArrayView,
+        first: Value,
+        from_: Value,
+        slot: Value,
+        extent: Value,
+        length: Value,
+    ) -> None:
+        """Add each tree's leaf to the tree's own output, trees in model order."""
+        k, b = self._k, self._k.b
+        outputs = k.tree_outputs(by_position=False)
+
+        def row(i: Value) -> None:
+            here = b.binary("add", first, b.mul(i, k.n_outputs))
+            at = b.binary("add", from_, i)
+
+            def tree(n: Value) -> None:
+                output = b.convert(b.load(outputs, n), I64)
+                place = b.binary("add", here, output)
+                value = b.load(
+                    source.buffer, b.binary("add", b.binary("mul", n, slot), at)
+                )
+                old = b.load(target.buffer, place)
+                b.store(target.buffer, place, b.binary("add", old, value))
+
+            self._each(extent, tree)
+
+        self._each(length, row)
+
+    def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
+        """Move the sum of a dimension's slots to slot 0 and clear the others.
+
+        Clearing lets the same slots be reduced again when a serial loop outside
+        comes back to them.
+        """
+        k, b = self._k, self._k.b
+        view = k.arrays[stmt.array]
+        first = self._offset(view, stmt.prefix)
+        slot: Value = b.const(1)
+        for dim in view.dims[len(stmt.prefix) + 1 :]:
+            slot = b.binary("mul", slot, dim)
+        extent = k.size(stmt.extent)
+        elements = b.mul(self._length(stmt.rows), k.n_outputs)
+
+        def chunk(i: Value, type_: lir.Type) -> None:
+            here = b.binary("add", first, i)
+            zero = b.const(_zero(k.sum_type), type_)
+
+            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
+                place = b.binary("add", b.binary("mul", n, slot), here)
+                value = b.load(view.buffer, place, type_)
+                b.store(view.buffer, place, zero)
+                return [b.binary("add", sums[0], value)]
+
+            old = b.load(view.buffer, here, type_)
+            (total,) = b.for_(b.const(1), extent, b.const(1), add, [old])
+            b.store(view.buffer, here, total)
+
+        self._chunks(elements, None, stmt.vector_width, chunk)
+
+    def finish(self, stmt: mir.Finish) -> None:
+        """Write ``base + sums / 2**scale`` as floats, rounded once."""
+        k, b = self._k, self._k.b
+        source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
+        first = self._offset(target, (stmt.rows.start,))
+        from_ = b.mul(k.affine(stmt.source_rows), k.n_outputs)
+        base = k.model_buffer("base_f64", k.hir.forest.base.astype(np.float64))
+        scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)
+
+        def row(i: Value) -> None:
+            offset = b.mul(i, k.n_outputs)
+
+            def output(j: Value) -> None:
+                at = b.binary("add", offset, j)
+                total = b.load(source.buffer, b.binary("add", from_, at))
+                value = b.binary("mul", b.convert(total, F64), scale)
+                value = b.binary("add", b.load(base, j), value)
+                value = b.convert(value, k.float_type)
+                b.store(target.buffer, b.binary("add", first, at), value)
+
+            self._each(b.const(k.n_outputs), output)
+
+        self._each(self._length(stmt.rows), row)
+
+
+def _zero(scalar: Scalar) -> int | float:
+    return 0.0 if scalar.is_float else 0

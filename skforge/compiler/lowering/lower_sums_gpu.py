@@ -1,0 +1,365 @@
+"""Reductions on a GPU: one element a thread, a warp an element, lists by output.
+
+SilvanForge §5.2. Elements (rows times outputs) are independent, so they are dealt out
+to threads; where there are too few of them and any order will do, the threads of a
+(part of a) warp share one and add their parts by shuffles: divide and conquer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.lowering.kernel import ArrayView, Kernel
+from skforge.compiler.lowering.lower_reductions import (
+    MAX_UNROLLED_CHUNKS,
+    ReductionLowering,
+)
+from skforge.compiler.passes.mir.warp_sums import WARP
+from skforge.compiler.schedule.nest import size_value
+
+#: Runs a body for 0 … count, each number once, by whoever is there.
+Spread = Callable[[Value, Callable[[Value], None]], None]
+
+#: Numbers that are read before they are added in their order.
+READ_AHEAD = 8
+
+
+class GpuSums(ReductionLowering):
+    """Writes everything that touches sums, for the threads there are.
+
+    ``spread`` deals work out: to the threads of a launch of its own, of a block, or to
+    none but the running thread.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self.spread: Spread = self._each
+        #: Threads of the block and the running one's number, where they may share.
+        self.team: tuple[int, Callable[[Callable[[Value], None]], None]] | None = None
+
+    @contextmanager
+    def spread_by(self, spread: Spread) -> Iterator[None]:
+        """Deal work out in another way for a while."""
+        outer, self.spread = self.spread, spread
+        yield
+        self.spread = outer
+
+    def zero(self, view: ArrayView) -> None:
+        """Clear an array."""
+        k, b = self._k, self._k.b
+        total = self.elements(view)
+        zero = b.const(0.0 if k.sum_type.is_float else 0, k.sum_type)
+        self.spread(total, lambda i: b.store(view.buffer, self.at(view, i), zero))
+
+    def elements(self, view: ArrayView) -> Value:
+        """Return how many elements an array has."""
+        total = view.dims[0]
+        for dim in view.dims[1:]:
+            total = self._k.b.binary("mul", total, dim)
+        return total
+
+    def fill(self, stmt: mir.Fill) -> None:
+        """Start the sums of a range of rows at the forest's base."""
+        k, b = self._k, self._k.b
+        view = k.arrays[stmt.target]
+        start = self._offset(view, (stmt.rows.start,))
+
+        def one(i: Value) -> None:
+            if k.n_outputs == 1:
+                base = b.const(float(k.hir.forest.base[0]), k.float_type)
+            else:
+                base = b.load(k.base(), b.binary("rem", i, k.n_outputs))
+            b.store(view.buffer, b.binary("add", start, b.mul(i, view.step)), base)
+
+        self.spread(b.mul(self._length(stmt.rows), k.n_outputs), one)
+
+    def store_rows(self, stmt: mir.StoreRows) -> None:
+        """Write sums that a thread kept to the result."""
+        k, b = self._k, self._k.b
+        source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
+        first = self._offset(target, (stmt.rows.start,))
+
+        def one(i: Value) -> None:
+            value = b.load(source.buffer, self.at(source, i))
+            b.store(target.buffer, b.binary("add", first, i), value)
+
+        self.each_output(one)
+
+    def each_output(self, body: Callable[[Value], None]) -> None:
+        """Run a body for each output, written out where they are few."""
+        b, n = self._k.b, self._k.n_outputs
+        if n > MAX_UNROLLED_CHUNKS:
+            self._each(b.const(n), body)
+            return
+        for j in range(n):
+            body(b.const(j))
+
+    def fill_kept(self, stmt: mir.Fill) -> None:
+        """Start sums that a thread keeps at the forest's base."""
+        k, b = self._k, self._k.b
+        view = k.arrays[stmt.target]
+
+        def one(j: Value) -> None:
+            b.store(view.buffer, self.at(view, j), b.load(k.base(), j))
+
+        self.each_output(one)
+
+    def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
+        """Add slots 0, 1, … of every row and output to the target."""
+        k, b = self._k, self._k.b
+        target, source = k.arrays[stmt.target], k.arrays[stmt.source]
+        first = self._offset(target, (*stmt.prefix, stmt.rows.start))
+        slot = source.dims[1]  # elements from one slot to the next
+        for dim in source.dims[2:]:
+            slot = b.binary("mul", slot, dim)
+        extent, length = k.size(stmt.extent), self._length(stmt.rows)
+        if stmt.by_output:
+            from_ = k.affine(stmt.source_rows)
+            self._by_output(target.buffer, source, first, from_, slot, length)
+            return
+        elements = b.mul(length, k.n_outputs)
+        from_ = b.mul(k.affine(stmt.source_rows), k.n_outputs)
+
+        def value(i: Value, n: Value) -> Value:
+            at = b.binary("add", from_, i)
+            place = b.binary("add", b.binary("mul", n, slot), at)
+            return b.load(source.buffer, self.at(source, place))
+
+        def write(i: Value, total: Value, starts_at_target: bool) -> None:
+            here = b.binary("add", first, i)
+            if stmt.atomic:
+                b.emit(lir.AtomicAdd(target.buffer, here, total))
+                return
+            if not starts_at_target:
+                total = b.binary("add", b.load(target.buffer, here), total)
+            b.store(target.buffer, here, total)
+
+        width = self._shared_width(stmt)
+        if width > 1:
+            self._by_warps(elements, extent, width, value, write)
+            return
+        zero = 0.0 if k.sum_type.is_float else 0
+
+        def one(i: Value) -> None:
+            if stmt.atomic:
+                old = b.const(zero, k.sum_type)
+            else:
+                old = b.load(target.buffer, b.binary("add", first, i))
+
+            total = self._in_order(old, b.const(0), extent, lambda n: value(i, n))
+            write(i, total, True)
+
+        self.spread(elements, one)
+
+    def _in_order(
+        self, start: Value, lo: Value, hi: Value, value: Callable[[Value], Value]
+    ) -> Value:
+        """Add ``value(lo)``, ``value(lo + 1)`` … to a number, one after the other.
+
+        Several are read before the first of them is added: adding in order takes 4
+        cycles a number, waiting for each by itself 30 and more.
+        """
+        b = self._k.b
+        whole = b.binary("div", b.binary("sub", hi, lo), READ_AHEAD)
+        end = b.binary("add", lo, b.mul(whole, READ_AHEAD))
+
+        def several(n: Value, sums: tuple[Value, ...]) -> list[Value]:
+            read = [value(b.add(n, k)) for k in range(READ_AHEAD)]
+            total = sums[0]
+            for one in read:
+                total = b.binary("add", total, one)
+            return [total]
+
+        def single(n: Value, sums: tuple[Value, ...]) -> list[Value]:
+            return [b.binary("add", sums[0], value(n))]
+
+        (total,) = b.for_(lo, end, b.const(READ_AHEAD), several, [start])
+        (total,) = b.for_(end, hi, b.const(1), single, [total])
+        return total
+
+    # ------------------------------------------------------------ divide and conquer
+
+    def _shared_width(self, stmt: mir.ReduceDimension) -> int:
+        """Return how many threads of a block can share each element."""
+        if self.team is None or stmt.ordered:
+            return 1
+        threads, extent = self.team[0], stmt.extent
+        rows = [b.limit for b in stmt.rows.bounds if isinstance(b.limit, int)]
+        if not rows or not isinstance(extent, int):
+            return 1
+        elements = min(rows) * self._k.n_outputs
+        width = 1
+        while (
+            2 * width <= min(WARP, size_value(extent, 0))
+            and 2 * width * elements <= threads
+            and threads % (2 * width) == 0
+        ):
+            width *= 2
+        return width
+
+    def _by_warps(
+        self,
+        elements: Value,
+        extent: Value,
+        width: int,
+        value: Callable[[Value, Value], Value],
+        write: Callable[[Value, Value, bool], None],
+    ) -> None:
+        """Sum each element by ``width`` threads: a stride each, then shuffles."""
+        k, b = self._k, self._k.b
+        assert self.team is not None
+        zero = 0.0 if k.sum_type.is_float else 0
+
+        def thread(number: Value) -> None:
+            i = b.binary("div", number, width)
+            part = b.binary("rem", number, width)
+            inside = b.compare("lt", i, elements)
+            end = b.select(inside, extent, b.const(0))
+
+            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
+                return [b.binary("add", sums[0], value(i, n))]
+
+            start = [b.const(zero, k.sum_type)]
+            (own,) = b.for_(part, end, b.const(width), add, start)
+            total = b.let(lir.WarpReduce(own, width), k.sum_type, "warp")
+            leads = b.binary("and", inside, b.compare("eq", part, 0))
+            b.if_(leads, lambda: write(i, total, False))
+
+        self.team[1](thread)
+
+    def reduce_lanes(
+        self,
+        stmt: mir.ReduceDimension,
+        row: Value,
+        lane: Value,
+        width: int,
+    ) -> None:
+        """Sum what the lanes of a warp hold of this thread's row, and add it."""
+        k, b = self._k, self._k.b
+        source, target = k.arrays[stmt.source], k.arrays[stmt.target]
+        totals = []
+        for j in range(k.n_outputs):
+            own = b.load(source.buffer, self.at(source, b.const(j)))
+            totals.append(b.let(lir.WarpReduce(own, width), k.sum_type, "warp"))
+        inside = b.compare("lt", row, self._length(stmt.rows))
+        leads = b.binary("and", inside, b.compare("eq", lane, 0))
+
+        def write() -> None:
+            first = self._offset(target, (*stmt.prefix, stmt.rows.start))
+            at = b.binary("add", first, b.mul(row, k.n_outputs))
+            for j, total in enumerate(totals):
+                here = b.add(at, j)
+                if stmt.atomic:
+                    b.emit(lir.AtomicAdd(target.buffer, here, total))
+                else:
+                    old = b.load(target.buffer, here)
+                    b.store(target.buffer, here, b.binary("add", old, total))
+
+        b.if_(leads, write)
+
+    def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
+        """Start the sums of this thread's row, if it is the one that adds to them."""
+        k, b = self._k, self._k.b
+        inside = b.compare("lt", row, self._length(stmt.rows))
+        leads = b.binary("and", inside, b.compare("eq", lane, 0))
+
+        def write() -> None:
+            view = k.arrays[stmt.target]
+            first = self._offset(view, (stmt.rows.start,))
+            at = b.binary("add", first, b.mul(row, k.n_outputs))
+            for j in range(k.n_outputs):
+                base = b.const(float(k.hir.forest.base[j]), k.float_type)
+                b.store(view.buffer, b.add(at, j), base)
+
+        b.if_(leads, write)
+
+    # ------------------------------------------------------------ one leaf a tree
+
+    def _by_output(
+        self,
+        target: Buffer,
+        source: ArrayView,
+        first: Value,
+        from_: Value,
+        slot: Value,
+        length: Value,
+    ) -> None:
+        """Add the leaves of each output's trees, in model order."""
+        k, b = self._k, self._k.b
+        outputs = np.asarray(k.hir.forest.tree_output)
+        order = np.argsort(outputs, kind="stable").astype(np.int32)
+        ends = np.searchsorted(outputs[order], np.arange(k.n_outputs + 1))
+        trees = k.model_buffer("trees_of_outputs", order)
+        offsets = k.model_buffer("outputs_start", ends.astype(np.int32))
+
+        def one(i: Value) -> None:
+            row = b.binary("div", i, k.n_outputs)
+            output = b.binary("rem", i, k.n_outputs)
+            here, at = b.binary("add", first, i), b.binary("add", from_, row)
+            lo = b.convert(b.load(offsets, output), I64)
+            hi = b.convert(b.load(offsets, b.add(output, 1)), I64)
+
+            def leaf(n: Value) -> Value:
+                tree = b.convert(b.load(trees, n), I64)
+                place = b.binary("add", b.binary("mul", tree, slot), at)
+                return b.load(source.buffer, self.at(source, place))
+
+            total = self._in_order(b.load(target, here), lo, hi, leaf)
+            b.store(target, here, total)
+
+        self.spread(b.mul(length, k.n_outputs), one)
+
+    # ------------------------------------------------------------ later stages
+
+    def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
+        """Move the sum of a dimension's slots to slot 0 and clear the others."""
+        k, b = self._k, self._k.b
+        view = k.arrays[stmt.array]
+        assert view.step == 1  # threads have no stages of sums of their own
+        first = self._offset(view, stmt.prefix)
+        slot: Value = b.const(1)
+        for dim in view.dims[len(stmt.prefix) + 1 :]:
+            slot = b.binary("mul", slot, dim)
+        extent = k.size(stmt.extent)
+        zero = b.const(0.0 if k.sum_type.is_float else 0, k.sum_type)
+
+        def one(i: Value) -> None:
+            here = b.binary("add", first, i)
+
+            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
+                place = b.binary("add", b.binary("mul", n, slot), here)
+                value = b.load(view.buffer, place)
+                b.store(view.buffer, place, zero)
+                return [b.binary("add", sums[0], value)]
+
+            old = b.load(view.buffer, here)
+            (total,) = b.for_(b.const(1), extent, b.const(1), add, [old])
+            b.store(view.buffer, here, total)
+
+        self.spread(b.mul(self._length(stmt.rows), k.n_outputs), one)
+
+    def finish(self, stmt: mir.Finish) -> None:
+        """Write ``base + sums / 2**scale`` as floats, rounded once."""
+        k, b = self._k, self._k.b
+        source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
+        first = self._offset(target, (stmt.rows.start,))
+        from_ = self.at(source, b.mul(k.affine(stmt.source_rows), k.n_outputs))
+        base = k.model_buffer("base_f64", k.hir.forest.base.astype(np.float64))
+
+        def one(i: Value) -> None:
+            scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)
+            place = b.binary("add", from_, b.mul(i, source.step))
+            total = b.load(source.buffer, place)
+            value = b.binary("mul", b.convert(total, F64), scale)
+            output = b.binary("rem", i, k.n_outputs)
+            value = b.binary("add", b.load(base, output), value)
+            value = b.convert(value, k.float_type)
+            b.store(target.buffer, b.binary("add", first, i), value)
+
+        self.spread(b.mul(self._length(stmt.rows), k.n_outputs), one)

@@ -1,0 +1,256 @@
+"""What one thread of a GPU's block does: a region of its own between two barriers.
+
+Loops over threads become the thread's number and a check where their iterations may be
+fewer than the threads::
+
+    for b1 in 0 to min(256, rows - b0):  block.x        if t < min(256, rows - b0):
+      ...                                          =>     ...
+
+Statements outside a loop over some dimension of the block are the first thread's along
+that dimension. Everything else is as on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import I64, Value
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.layouts.base import Cursor, WalkLayout
+from skforge.compiler.lowering.kernel import ArrayView, Kernel
+from skforge.compiler.lowering.lower_reductions import MAX_UNROLLED_CHUNKS
+from skforge.compiler.lowering.lower_sums_gpu import GpuSums
+from skforge.compiler.lowering.lower_to_lir import Lowering
+from skforge.compiler.passes.mir.gpu_nest import holds_threads
+from skforge.compiler.passes.mir.warp_sums import WARP
+from skforge.exceptions import CompilerError
+
+
+class ThreadLowering(Lowering):
+    """Regions, and statements within them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._gpu = GpuSums(kernel)
+        super().__init__(kernel, self._gpu)
+        self._place = "host"
+        self._dims: dict[str, int] = {}  # threads of the block, by dimension
+        self._tid: dict[str, Value] = {}  # the running thread, in a region
+        self._unbound: frozenset[str] = frozenset()  # dimensions no loop has taken
+        self._shared_bytes = 0  # of the block, so far
+        self._pending: list[lir.Stmt] = []  # memory of the region being written
+
+    @contextmanager
+    def _region(self) -> Iterator[None]:
+        """Open a region: what follows runs once in each thread, then a barrier."""
+        b = self._k.b
+        dimensions = self._dims or {"block.x": 1}
+        counts = {kind: b.const(n) for kind, n in dimensions.items()}
+        self._tid = {kind: Value(b.name(f"t{kind[-1]}"), I64) for kind in counts}
+        dims = tuple((kind, self._tid[kind], counts[kind]) for kind in counts)
+        self._place, self._unbound = "thread", frozenset(self._dims)
+        with b.body() as stmts:
+            yield
+        self._place, self._unbound = "block", frozenset()
+        for stmt in self._pending:
+            b.emit(stmt)
+        self._pending.clear()
+        b.emit(lir.BlockRegion(dims, tuple(stmts)))  # type: ignore[arg-type]
+
+    @property
+    def _n_threads(self) -> int:
+        total = 1
+        for n in self._dims.values():
+            total *= n
+        return total
+
+    def _thread_number(self) -> Value:
+        """Return the running thread's number in the block."""
+        counts = {kind: self._k.b.const(n) for kind, n in self._dims.items()}
+        return self._linear(self._tid, counts) if counts else self._k.b.const(0)
+
+    def _linear(self, numbers: dict[str, Value], counts: dict[str, Value]) -> Value:
+        b = self._k.b
+        total: Value | None = None
+        for kind in sorted(numbers, reverse=True):
+            if total is None:
+                total = numbers[kind]
+            else:
+                scaled = b.binary("mul", total, counts[kind])
+                total = b.binary("add", scaled, numbers[kind])
+        return b.const(0) if total is None else total
+
+    def _sizes(self, array: mir.Array) -> tuple[Value, ...]:
+        k = self._k
+        return tuple(
+            k.b.const(k.n_outputs) if dim is None else k.size(dim) for dim in array.dims
+        )
+
+    # ------------------------------------------------------------ statements
+
+    def body(self, body: mir.Body) -> None:
+        """Lower what one thread does; dimensions no loop takes leave it to thread 0."""
+        if self._place != "thread" or not self._unbound:
+            super().body(body)
+            return
+        run: list[mir.Stmt] = []
+        for stmt in body:
+            if holds_threads(stmt) or is_by_lanes(stmt):
+                self._alone(run)
+                super().body((stmt,))
+            else:
+                run.append(stmt)
+        self._alone(run)
+
+    def _alone(self, run: list[mir.Stmt]) -> None:
+        """Run statements in the first thread of every dimension still unbound."""
+        if not run:
+            return
+        b, stmts = self._k.b, tuple(run)
+        run.clear()
+        unbound, self._unbound = self._unbound, frozenset()
+        first: Value | None = None
+        for kind in sorted(unbound):
+            if self._dims[kind] > 1:
+                is_first = b.compare("eq", self._tid[kind], 0)
+                first = is_first if first is None else b.binary("and", first, is_first)
+        if first is None:
+            super().body(stmts)
+        else:
+            b.if_(first, lambda: super(ThreadLowering, self).body(stmts))
+        self._unbound = unbound
+
+    def _statement(self, stmt: mir.Stmt) -> None:
+        match stmt:
+            case mir.AllocArray() if self._place == "thread":
+                self._private_array(stmt)
+            case mir.ReduceDimension(by_warp=True):
+                width = self._dims["block.x"]
+                row, lane = self._own_row(), self._tid["block.x"]
+                self._gpu.reduce_lanes(stmt, row, lane, min(width, WARP))
+            case mir.StoreRows():
+                self._gpu.store_rows(stmt)
+            case mir.Fill(target=target) if target != mir.RESULT:
+                self._gpu.fill_kept(stmt)
+            case mir.Fill(by_warp=True):
+                self._gpu.fill_lanes(stmt, self._own_row(), self._tid["block.x"])
+            case mir.CacheRows() | mir.CacheTrees() | mir.QuantizeRows():
+                raise CompilerError("a cache was reached within a thread")
+            case _:
+                super()._statement(stmt)
+
+    def _walk_loop(self, stmt: mir.WalkLoop) -> None:
+        """Hop until every walk stands on a leaf, which reading its node tells.
+
+        On the CPU comparing nodes before and after is cheaper, for one hop too many;
+        here the hop's reads are what costs.
+        """
+        k, b, walks = self._k, self._k.b, self._walks
+        if isinstance(k.walker, WalkLayout):
+            super()._walk_loop(stmt)
+            return
+        starts = walks.row_starts(stmt.step)
+        found: list[list[Cursor]] = []
+
+        def cond(nodes: tuple[Value, ...]) -> Value:
+            cursors = walks.open(stmt.step, nodes)
+            found.append(cursors)
+            going: Value | None = None
+            for at in cursors:
+                inner = b.invert(k.hopper.is_leaf(b, at))
+                going = inner if going is None else b.binary("or", going, inner)
+            assert going is not None
+            return going
+
+        def body(_: tuple[Value, ...]) -> list[Value]:
+            step = stmt.step
+            if len(step.nodes) == 1:  # the loop has just checked it
+                step = replace(step, checked=False)
+            return walks.hop(step, found[-1], starts)
+
+        inits = [k.values[name] for name in stmt.inits]
+        results = b.while_(inits, cond, body)
+        k.values.update(zip(stmt.results, results, strict=True))
+
+    def _private_array(self, stmt: mir.AllocArray) -> None:
+        k, b = self._k, self._k.b
+        array = stmt.array
+        dims = (b.const(k.n_outputs),) if array.lanes else self._sizes(array)
+        buffer, first = self._own_shared(array), None
+        if buffer is None:
+            total = self._gpu.elements(ArrayView(k.result, dims))
+            buffer, step = b.alloc(array.name, k.sum_type, total, space="private"), 1
+        else:
+            first, step = self._thread_number(), self._n_threads
+        view = ArrayView(buffer, dims, first, step)
+        if stmt.zero:
+            self._gpu.zero(view)
+        k.arrays[array.name] = replace(view, lanes=array.lanes)
+
+    def _own_shared(self, array: mir.Array) -> lir.Buffer | None:
+        """Return shared memory for what threads index by numbers not known before.
+
+        Registers cannot be indexed: such an array would lie in global memory. None
+        where registers will do, or where there is no room.
+        """
+        k = self._k
+        n = 1
+        for dim in (None,) if array.lanes else array.dims:
+            if dim is not None and not isinstance(dim, int):
+                return None
+            n *= k.n_outputs if dim is None else dim
+        few = k.vector_leaves and k.n_outputs <= MAX_UNROLLED_CHUNKS
+        if n == 1 or (few and n == k.n_outputs):
+            return None
+        size = n * self._n_threads
+        n_bytes = -(-size * k.sum_type.bytes // 16) * 16
+        if self._shared_bytes + n_bytes > k.target.shared_bytes:
+            return None
+        self._shared_bytes += n_bytes
+        buffer = lir.Buffer(k.b.name(array.name), k.sum_type, "shared", 16)
+        self._pending.append(lir.Alloc(buffer, self._pending_size(size)))
+        return buffer
+
+    def _pending_size(self, size: int) -> Value:
+        """Return a constant that the block knows, for memory around regions."""
+        value = Value(self._k.b.name("size"), I64)
+        self._pending.append(lir.Let(value, lir.Const(size)))
+        return value
+
+    def _own_row(self) -> Value:
+        """Return the row of the block that the running thread takes."""
+        rest = {kind: n for kind, n in self._dims.items() if kind != "block.x"}
+        counts = {kind: self._k.b.const(n) for kind, n in rest.items()}
+        return self._linear({kind: self._tid[kind] for kind in rest}, counts)
+
+    def _loop(self, loop: mir.Loop) -> None:
+        if not loop.on_threads:
+            super()._loop(loop)
+            return
+        k, b = self._k, self._k.b
+        outer, self._unbound = self._unbound, self._unbound - {loop.kind}
+        offset = b.binary("mul", self._tid[loop.kind], k.size(loop.step))
+        var = b.binary("add", k.size(loop.start), offset)
+
+        def once() -> None:
+            with self._bound(loop.var, var):
+                self.body(loop.body)
+
+        if loop.trip_count == self._dims[loop.kind]:
+            once()
+        else:
+            b.if_(b.compare("lt", var, k.bound(loop.bounds)), once)
+        self._unbound = outer
+
+
+def is_by_lanes(stmt: mir.Stmt) -> bool:
+    """Whether each thread does its part of a statement on sums held by lanes."""
+    match stmt:
+        case mir.AllocArray(array=array):
+            return array.lanes
+        case mir.ReduceDimension(by_warp=by_warp) | mir.Fill(by_warp=by_warp):
+            return by_warp
+        case _:
+            return False

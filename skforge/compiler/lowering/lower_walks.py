@@ -1,0 +1,239 @@
+"""Hops of interleaved walks as LIR.
+
+The generated hop of a walk of single nodes::
+
+    word, threshold = nodes[node]
+    x = rows[row * stride + feature(word)]
+    right = not (x < threshold)          # unordered: NaN goes right ...
+    right = right and not (isnan(x) and default_left(word))   # ... unless told left
+    node = child(word) + right
+
+A tile of several nodes compares them as one vector and looks the exit up by its shape.
+Code for missing values and categories is only there for forests that have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison
+from skforge.compiler.ir.lir.builder import lanes_of, with_lanes
+from skforge.compiler.ir.lir.nodes import BOOL, F32, I64, U32, Value
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
+from skforge.compiler.layouts.nodes.encoding import TestFacts, Tests, category_tables
+from skforge.compiler.lowering.kernel import Kernel, RowView
+
+
+class WalkLowering:
+    """Writes the hops; one for a kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._k = kernel
+        self._facts: TestFacts = Tests.of(kernel.hir).facts
+
+    def roots(self, op: mir.GetRoot) -> list[Value]:
+        """Return the root of each tree."""
+        k = self._k
+        return [k.walker.root(k.b, k.values[tree]) for tree in op.trees]
+
+    def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
+        """Return each walk's scalar leaf, first element of its vector, or number."""
+        k, b = self._k, self._k.b
+        made = []
+        for tree, node in zip(op.trees, op.nodes, strict=True):
+            item = k.walker.leaf_item(b, k.values[tree], k.values[node])
+            if op.element == "leaf_number":
+                made.append(b.load(k.leaf_numbers(), item))
+            elif k.vector_leaves:
+                row = b.convert(b.load(k.leaf_rows(), item), I64)
+                made.append(b.mul(row, k.n_outputs))
+            else:
+                made.append(b.load(k.leaf_values(), item))
+        return made
+
+    def whole(self, op: mir.TraverseTreeTile) -> list[Value]:
+        """Return where each walk ends, written by the layout from root to leaf."""
+        k = self._k
+        layout = k.walker
+        assert isinstance(layout, WalkLayout)
+        starts = self.row_starts(op)
+
+        def walk(tree: str, start: Value) -> Value:
+            def read(column: Value) -> Value:
+                return self._feature_value(op, start, column)
+
+            return layout.walk(k.b, k.values[tree], read)
+
+        return [walk(t, s) for t, s in zip(op.trees, starts, strict=True)]
+
+    def traverse(self, op: mir.TraverseTreeTile) -> list[Value]:
+        """Return where each walk stands after one hop."""
+        return self.hop(op, self.open(op), self.row_starts(op))
+
+    def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
+        """Return the element of the rows, or codes, where each walk's row starts."""
+        k, b = self._k, self._k.b
+        starts: dict[mir.Affine, Value] = {}
+        for row in op.rows:
+            if row in starts:
+                continue
+            number, view = k.affine(row), self._view(op)
+            if view.first is not None:
+                number = b.binary("sub", *b.same_lanes(number, view.first))
+            starts[row] = b.mul(number, view.stride)
+        return [starts[row] for row in op.rows]
+
+    def _view(self, op: mir.TraverseTreeTile) -> RowView:
+        k = self._k
+        return k.row_view if op.using is None else k.codes[op.using]
+
+    def open(
+        self, op: mir.TraverseTreeTile, nodes: Sequence[Value] | None = None
+    ) -> list[Cursor]:
+        """Read the tiles the walks stand on."""
+        k = self._k
+        at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
+        trees = [k.values[tree] for tree in op.trees]
+        lanes = max((lanes_of(node.type) for node in at), default=0)
+        return [
+            k.hopper.open(k.b, k.b.splat(tree, lanes), node)
+            for tree, node in zip(trees, at, strict=True)
+        ]
+
+    def hop(
+        self,
+        op: mir.TraverseTreeTile,
+        cursors: Sequence[Cursor],
+        starts: Sequence[Value],
+    ) -> list[Value]:
+        """Return the nodes behind the exits taken.
+
+        Walk after walk, not operation after operation: the processor finds the
+        parallelism itself, while the compiler keeps fewer values alive (16 rows: 0.48
+        against 0.74 us a row, which is spills).
+        """
+        return [
+            self._hop(op, at, start) for at, start in zip(cursors, starts, strict=True)
+        ]
+
+    def _hop(self, op: mir.TraverseTreeTile, at: Cursor, start: Value) -> Value:
+        b, layout = self._k.b, self._k.hopper
+        x = self._feature_value(op, start, layout.load_feature_index(b, at))
+        exit_ = self._exit(at, layout.load_threshold(b, at), x)
+        moved = layout.move_to_child(b, at, exit_)
+        if op.checked and not layout.leaves_stay:
+            moved = b.select(layout.is_leaf(b, at), at.node, moved)
+        return moved
+
+    # ------------------------------------------------------------ tests
+
+    def _feature_value(
+        self, op: mir.TraverseTreeTile, start: Value, feature: Value
+    ) -> Value:
+        b, view = self._k.b, self._view(op)
+        offset = b.mul(b.convert(feature, I64), view.step)
+        value = b.load(view.buffer, b.binary("add", *b.same_lanes(start, offset)))
+        return value if op.using is None else b.convert(value, U32)
+
+    def _exit(self, at: Cursor, threshold: Value, x: Value) -> Value:
+        k, b = self._k, self._k.b
+        if k.hir.tiles.tile_size == 1:
+            right = self._right(at, threshold, x)
+            return b.convert(right, node_scalar(at.node))
+        left = b.invert(self._right(at, threshold, x))
+        bits = b.mask_bits(left, I64)
+        shape = b.mul(k.hopper.load_tile_shape(b, at), 1 << k.hir.tiles.tile_size)
+        exit_ = b.load(k.exit_table(), b.binary("add", shape, bits))
+        return b.convert(exit_, node_scalar(at.node))
+
+    def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
+        """Return whether each test is false, so that the row goes right."""
+        k, b, layout, facts = self._k, self._k.b, self._k.hopper, self._facts
+        if k.hir.codes is not None:
+            return b.compare("ge", x, b.convert(threshold, U32))
+        raw = x
+        if facts.all_nan_is_zero:
+            x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
+        elif "nan_is_zero" in facts.flags:
+            as_zero = b.binary(
+                "and", b.is_nan(x), layout.load_flag(b, at, "nan_is_zero")
+            )
+            x = b.select(as_zero, b.const(0.0, x.type), x)
+        opposite = "ge" if k.hir.comparison == "lt" else "gt"
+        right = b.compare(opposite, x, threshold, unordered=True)  # type: ignore[arg-type]
+        if "equal" in facts.flags:
+            other = b.compare("ne", x, threshold, unordered=True)
+            right = b.select(layout.load_flag(b, at, "equal"), other, right)
+        if "category" in facts.flags:
+            inside = self._in_category_set(at, threshold, x)
+            right = b.select(
+                layout.load_flag(b, at, "category"), b.invert(inside), right
+            )
+        missing: Value | None = b.is_nan(x) if "default_left" in facts.flags else None
+        if "zero_is_missing" in facts.flags:
+            near = b.const(ZERO_THRESHOLD, raw.type)
+            far = b.const(-ZERO_THRESHOLD, raw.type)
+            zero = b.binary(
+                "and", b.compare("le", raw, near), b.compare("ge", raw, far)
+            )
+            either = b.binary("or", zero, b.is_nan(raw))
+            gone = b.binary("and", either, layout.load_flag(b, at, "zero_is_missing"))
+            # A missing value goes right unless the node says left.
+            right = b.binary("or", right, gone)
+            missing = gone if missing is None else b.binary("or", missing, gone)
+        if "default_left" in facts.flags:
+            assert missing is not None
+            left = b.binary("and", missing, layout.load_flag(b, at, "default_left"))
+            right = b.binary("and", right, b.invert(left))
+        return right
+
+    def _in_category_set(self, at: Cursor, threshold: Value, x: Value) -> Value:
+        """Return whether x is a category of the set whose number ``threshold`` holds.
+
+        Negative, too large and missing values are in no set; the word read is then
+        the spare one, so that no load leaves the table.
+        """
+        k, b = self._k, self._k.b
+        start, count, words = category_tables(k.hir.forest)
+        starts = k.model_buffer("category_start", start)
+        counts = k.model_buffer("category_count", count)
+        table = k.model_buffer("category_words", words)
+        if k.rows.element == F32:
+            number = b.bitcast(threshold, U32)
+        else:
+            number = b.convert(b.bitcast(threshold, I64), U32)
+        # A numeric node of the same walk holds a threshold here: any set will do.
+        small = b.compare("lt", number, b.const(len(start), number.type))
+        number = b.select(small, number, b.const(0, number.type))
+        number = b.convert(number, I64)
+        limit = b.const(float(1 << 31), x.type)
+        positive = b.compare("ge", x, b.const(0.0, x.type))
+        above = positive
+        if k.hir.forest.truncate_categories:
+            above = b.compare("gt", x, b.const(-1.0, x.type))
+        below = b.compare("lt", x, limit)
+        possible = b.binary("and", above, below)
+        # what is cut to category 0 is read as 0.0: negative numbers do not convert
+        counted = b.binary("and", positive, below)
+        safe = b.select(counted, x, b.const(0.0, x.type))
+        code = b.convert(safe, U32)
+        if self._facts.exact_members:
+            whole = b.compare("eq", b.convert(code, k.rows.element), x)
+            if "member" in self._facts.flags:
+                cut = b.invert(k.hopper.load_flag(b, at, "member"))
+                whole = b.binary("or", whole, cut)
+            possible = b.binary("and", possible, whole)
+        word = b.convert(b.binary("shr", code, 5), I64)
+        held = b.convert(b.load(counts, number), I64)
+        inside = b.binary("and", possible, b.compare("lt", word, held))
+        spare = b.const(len(words) - 1, word.type)
+        first = b.convert(b.load(starts, number), I64)
+        where = b.select(inside, b.binary("add", first, word), spare)
+        bits = b.load(table, where)
+        bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
+        is_set = b.compare("ne", bit, b.const(0, bit.type))
+        return b.binary("and", inside, is_set)
+
+
+__all__ = ["BOOL", "Comparison", "WalkLowering", "with_lanes"]

@@ -1,0 +1,204 @@
+"""From sums of leaf weights to the outputs of ONNX's tree ensembles.
+
+Operation by operation what onnxruntime's CPU kernel computes: scores have the type of
+the thresholds, post transforms are float32 whatever the scores are, and outputs are
+float32 except those of ``TreeEnsemble`` with double input.
+
+The transform of such a forest is named ``onnx:layout:post:dtype``. Layouts:
+
+``target``
+    One target; of the post transforms onnxruntime knows PROBIT only.
+``columns``
+    One score for each target or class; the ones without any leaf weight are 0.
+``one``
+    A classifier of two classes with one score, which stands for the second class.
+``mirrored``
+    Two classes with two base values: the first score and its negative are the output,
+    the second class's weights are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.outputs import libm
+from skforge.exceptions import UnsupportedModelError
+
+Array: TypeAlias = NDArray[Any]
+
+_PI = np.float32(np.pi)
+_SQRT2 = np.float32(np.sqrt(2.0))
+_TINY = np.float32(1e-7)  # what SOFTMAX_ZERO takes for zero
+
+
+def is_onnx(forest: Forest) -> bool:
+    """Tell whether the forest's transform is one of this module."""
+    return forest.transform.kind.startswith("onnx:")
+
+
+def transform(forest: Forest, raw: Array) -> Array:
+    """Return targets, or the scores of all classes, after the post transform.
+
+    Parameters
+    ----------
+    forest : Forest
+        From the ONNX frontend.
+    raw : ndarray of shape (n, n_outputs)
+        Sums, or averages, of leaf weights.
+
+    Returns
+    -------
+    ndarray of shape (n, n_targets) or (n, n_classes)
+    """
+    _, layout, post, dtype = forest.transform.kind.split(":")
+    with np.errstate(all="ignore"):
+        scores = _based(forest, raw)
+        if layout == "one":
+            result = _both_of_one(scores, post, forest.transform.parameter)
+        else:
+            if layout == "mirrored":
+                scores = np.concatenate((-scores, scores), axis=1)
+            result = _POSTS[post](scores)
+        return result.astype(dtype)
+
+
+def decide(forest: Forest, raw: Array) -> Array:
+    """Return the place of the label that onnxruntime returns, among ``class_labels``.
+
+    Parameters
+    ----------
+    forest : Forest
+        From the ONNX frontend, of a classifier.
+    raw : ndarray of shape (n, n_outputs)
+        Sums of leaf weights.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+    """
+    scores = _based(forest, raw)
+    offsets = np.array(forest.transform.offsets)
+    label: Array
+    if forest.task == "binary":
+        # the second class's score decides, the first's if there is no other
+        deciding = scores[:, 0 if np.isnan(offsets[-1]) else -1]
+        label = (deciding > forest.transform.parameter).astype(np.int64)
+        return label
+    label = np.full(len(scores), -1, np.int64)
+    best = np.zeros(len(scores), scores.dtype)
+    for k in np.flatnonzero(~np.isnan(offsets)):
+        better = (label < 0) | (scores[:, k] > best)
+        label[better] = k
+        best[better] = scores[better, k]
+    return label
+
+
+def _based(forest: Forest, raw: Array) -> Array:
+    """Add base values; an output that no leaf scores is 0 with or without one."""
+    offsets = np.array(forest.transform.offsets, dtype=raw.dtype)
+    scores: Array = raw + offsets
+    scores[:, np.isnan(offsets)] = 0
+    return scores
+
+
+def _both_of_one(scores: Array, post: str, bound: float) -> Array:
+    """Return both classes' scores: complements of positive weights, else opposites."""
+    score = scores[:, 0]
+    if post == "logistic":
+        narrow = score.astype(np.float32)
+        return np.stack((_logistic(-narrow), _logistic(narrow)), axis=1)
+    if bound > 0:
+        return np.stack((1 - score, score), axis=1)
+    return np.stack((-score, score), axis=1)
+
+
+def _none(scores: Array) -> Array:
+    return scores
+
+
+def _logistic(scores: Array) -> Array:
+    value = scores.astype(np.float32)
+    one = np.float32(1)
+    positive = one / (one + libm.exp(-np.abs(value)))
+    result: Array = np.where(value < 0, one - positive, positive)
+    return result
+
+
+def _softmax(scores: Array) -> Array:
+    value = scores.astype(np.float32)
+    powers = libm.exp(value - _largest(value))
+    result: Array = powers / _sum(powers)
+    return result
+
+
+def _softmax_zero(scores: Array) -> Array:
+    """Softmax of the scores that are not zero; the others stay zero (nearly)."""
+    value = scores.astype(np.float32)
+    largest = _largest(value)
+    counts = (value > _TINY) | (value < -_TINY)
+    powers = libm.exp(value - largest)
+    total = _sum(np.where(counts, powers, np.float32(0)))
+    rest = scores * libm.exp(-largest)
+    result: Array = np.where(counts, powers.astype(scores.dtype), rest) / total
+    return result
+
+
+def _largest(value: Array) -> Array:
+    """Return the greatest score of each row; -FLT_MAX where there is none."""
+    lowest = np.float32(np.finfo(np.float32).min)
+    largest: Array = np.fmax(np.fmax.reduce(value, axis=1), lowest)
+    return largest[:, np.newaxis]
+
+
+def _sum(powers: Array) -> Array:
+    total = np.zeros(len(powers), np.float32)
+    for column in powers.T:
+        total += column
+    return total[:, np.newaxis]
+
+
+def _probit(scores: Array) -> Array:
+    """Winitzki's approximation of the probit function, in float32."""
+    value = np.float32(2) * scores.astype(np.float32) - np.float32(1)
+    sign = np.where(value < 0, np.float32(-1), np.float32(1))
+    slope = np.float32(0.147)
+    log = libm.logf((1 - value) * (1 + value))
+    half = np.float32(2) / (_PI * slope) + np.float32(0.5) * log
+    inner = np.sqrt(half * half - np.float32(1) / slope * log)
+    result: Array = _SQRT2 * (sign * np.sqrt(-half + inner))
+    return result
+
+
+_POSTS = {
+    "none": _none,
+    "logistic": _logistic,
+    "softmax": _softmax,
+    "softmax_zero": _softmax_zero,
+    "probit": _probit,
+}
+
+
+def labels(forest: Forest, index: Array) -> Array:
+    """Return the labels at places of ``class_labels``: int64 or text.
+
+    Parameters
+    ----------
+    forest : Forest
+        From the ONNX frontend, of a classifier.
+    index : ndarray of int
+        What :func:`decide` returns.
+
+    Returns
+    -------
+    ndarray
+        int64, or objects that are strings, as onnxruntime returns them.
+    """
+    names = forest.class_labels
+    if not names:
+        raise UnsupportedModelError("The forest holds no class labels.")
+    kind = object if isinstance(names[0], str) else np.int64
+    return np.array(names, dtype=kind)[index]

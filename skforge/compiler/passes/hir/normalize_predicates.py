@@ -1,0 +1,113 @@
+"""One comparison for all thresholds, and category tests of one kind.
+
+Before: a forest whose predicates mix comparisons. After: every numeric predicate that
+orders is LT, or every one is LE; tests for equality are EQ, and category tests IN (or
+MEMBER, which has no opposite); the same rows reach the same leaves. A test and its
+opposite differ by which child is which::
+
+    x >  t ? a : b   ->   x <= t ? b : a        missing values go the other way
+    x >= t ? a : b   ->   x <  t ? b : a
+    x != t ? a : b   ->   x == t ? b : a
+    x not in s ? a : b -> x in s ? b : a
+
+Where both LT and LE remain, the rarer one becomes the commoner by moving its threshold
+to the neighbour: no value of that dtype lies between ``t`` and the next number. Where
+there is no neighbour, at an infinity, the test is constant, and so is another one::
+
+    x <= +inf ? a : b    always a   ->   x <  -inf ? b : a
+    x <  -inf ? a : b    always b   ->   x <= +inf ? b : a
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Comparison, Forest, deduplicate_predicates
+
+
+def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
+    """Return an equivalent forest and the comparison of all its thresholds.
+
+    Parameters
+    ----------
+    forest : Forest
+        A valid forest.
+
+    Returns
+    -------
+    forest : Forest
+        The argument itself if it has one comparison already.
+    comparison : {"lt", "le"}
+        The commoner among the distinct predicates; "lt" for a tie.
+    """
+    test = forest.comparison
+    swapped = (Comparison.GT, Comparison.GE, Comparison.NE, Comparison.NOT_IN)
+    swap = np.isin(test, swapped)
+    test = _OPPOSITE[test]
+    less = int((test == Comparison.LT).sum())
+    at_most = int((test == Comparison.LE).sum())
+    wanted = Comparison.LT if less >= at_most else Comparison.LE
+    name: Literal["lt", "le"] = "lt" if wanted == Comparison.LT else "le"
+    moved = (test != wanted) & np.isin(test, (Comparison.LT, Comparison.LE))
+    if not swap.any() and not moved.any():
+        return forest, name
+
+    infinity = forest.input_dtype.type(np.inf)
+    # the way thresholds move: x < t is x <= (t's lower neighbour)
+    way = infinity if wanted == Comparison.LT else -infinity
+    constant = moved & (forest.threshold == way)
+    with np.errstate(over="ignore", under="ignore"):
+        neighbour = np.nextafter(forest.threshold, way)
+    threshold = np.where(moved, neighbour, forest.threshold)
+    threshold = np.where(constant, -way, threshold)
+    swap ^= constant
+    test = np.where(moved, np.uint8(wanted), test)
+    return _rebuilt(forest, test, threshold, swap), name
+
+
+def _rebuilt(
+    forest: Forest,
+    test: NDArray[np.uint8],
+    threshold: NDArray[np.floating[Any]],
+    swap: NDArray[np.bool_],
+) -> Forest:
+    """Return the forest with other predicates, the children of some swapped."""
+    offset = forest.category_offset
+    sets = {
+        int(p): forest.category_words[offset[p] : offset[p + 1]]
+        for p in np.flatnonzero(test >= Comparison.IN)
+    }
+    distinct, index = deduplicate_predicates(
+        forest.feature,
+        test,
+        threshold,
+        forest.missing,
+        forest.missing_left ^ swap,
+        sets,
+    )
+    fields: dict[str, Any] = {**distinct}
+    inner = forest.predicate >= 0
+    swapped = np.zeros(forest.n_nodes, dtype=np.bool_)
+    swapped[inner] = swap[forest.predicate[inner]]
+    predicate = np.full(forest.n_nodes, -1, dtype=np.int32)
+    predicate[inner] = index[forest.predicate[inner]]
+    return replace(
+        forest,
+        predicate=predicate,
+        left=np.where(swapped, forest.right, forest.left),
+        right=np.where(swapped, forest.left, forest.right),
+        **fields,
+    )
+
+
+# LT for GE, LE for GT, EQ for NE, IN for NOT_IN; the others stay
+_OPPOSITE = np.arange(len(Comparison), dtype=np.uint8)
+_OPPOSITE[Comparison.GE] = Comparison.LT
+_OPPOSITE[Comparison.GT] = Comparison.LE
+_OPPOSITE[Comparison.NE] = Comparison.EQ
+_OPPOSITE[Comparison.NOT_IN] = Comparison.IN
+_OPPOSITE.flags.writeable = False

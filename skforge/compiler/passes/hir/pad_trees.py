@@ -1,0 +1,156 @@
+r"""Move shallow leaves down with padding tiles, so that hops need no leaf check.
+
+Before: a leaf at depth 1 of a tree whose walks take 3 hops unchecked. After: two
+padding tiles above it, all of whose tests are false, so that a walk leaves them by
+the last exit (SilvanForge, figure 1a)::
+
+    a            a
+   / \          / \
+  l0  b   ->   *   b         * is padding; its other exits lead nowhere
+     / \        \ / \
+    l1  l2      l0 l1 l2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skforge.compiler.ir.hir.nodes import TiledForest
+from skforge.compiler.passes.hir.tile_levels import (
+    Level,
+    assemble,
+    join_trees,
+    take_trees,
+)
+from skforge.compiler.passes.mir.tree_ranges import tree_positions
+from skforge.compiler.schedule.nest import BoundLoop, BoundNest
+from skforge.exceptions import ScheduleError
+
+MAX_GROWTH = 64  # padded items per item
+_ALWAYS_ALLOWED = 1 << 16  # items: small forests may grow by more
+_MAX_ITEMS = 2**31 - 1
+
+
+def run(
+    tiles: TiledForest, depths: ArrayLike, nest: BoundNest | None = None
+) -> TiledForest:
+    """Return the trees with every leaf at least so many tiles below its root.
+
+    Parameters
+    ----------
+    tiles : TiledForest
+        Possibly padded before.
+    depths : array of int, shape (n_trees,)
+        Least depth of the leaves of the tree at each position; see
+        :func:`required_depths`.
+    nest : BoundNest, optional
+        Drawn in the error.
+
+    Returns
+    -------
+    TiledForest
+        The argument itself if no leaf has to move.
+
+    Raises
+    ------
+    ScheduleError
+        If the padding would need too much memory.
+    """
+    wanted = np.asarray(depths, dtype=np.int64)
+    positions = np.flatnonzero(wanted > tiles.min_depth)
+    if not len(positions):
+        return tiles
+    _check_growth(tiles, wanted, nest)
+    grown = _padded(tiles, positions, wanted)
+    if len(positions) == tiles.n_trees:
+        return grown
+    rest = np.flatnonzero(wanted <= tiles.min_depth)
+    back = np.argsort(np.concatenate([rest, positions]), kind="stable")
+    return take_trees(join_trees(take_trees(tiles, rest), grown), back)
+
+
+def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
+    """Return how deep the leaves at each position have to be, in tiles.
+
+    Parameters
+    ----------
+    nest : BoundNest
+        Loops with ``unroll_walk``; the deepest of those around a walk counts. Its
+        ``pad_trees`` asks for leaves of equal depth.
+    tiles : TiledForest
+        The trees at the positions that the tree loops run over.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_trees,)
+        0 where any depth will do.
+    """
+    depths = np.zeros(tiles.n_trees, dtype=np.int64)
+    if nest.pad_trees:
+        depths += tiles.max_depth
+    for path in _paths(nest.loops, ()):
+        unchecked = max((loop.unroll_walk or 0 for loop in path), default=0)
+        if unchecked:
+            reached = tree_positions(path)[1]
+            depths[reached] = np.maximum(depths[reached], unchecked)
+    return depths
+
+
+def _paths(
+    loops: tuple[BoundLoop, ...], outside: tuple[BoundLoop, ...]
+) -> Iterator[tuple[BoundLoop, ...]]:
+    """Yield the loops around each walk, outermost first."""
+    for loop in loops:
+        path = (*outside, loop)
+        if loop.body:
+            yield from _paths(loop.body, path)
+        else:
+            yield path
+
+
+def _check_growth(
+    tiles: TiledForest, wanted: NDArray[np.int64], nest: BoundNest | None
+) -> None:
+    """Refuse padding beyond a fixed multiple of the forest, before making any."""
+    leaves = np.flatnonzero(tiles.leaf >= 0)
+    sizes = np.diff(tiles.item_offset)
+    short = np.repeat(wanted, sizes)[leaves] - tiles.depth[leaves]
+    # as float: depths near 2 ** 63 must not wrap round
+    total = tiles.n_items + float(np.maximum(short, 0).sum(dtype=np.float64))
+    limit = min(_MAX_ITEMS, max(MAX_GROWTH * tiles.n_items, _ALWAYS_ALLOWED))
+    if total > limit:
+        raise ScheduleError(
+            f"unroll_walk or pad_trees would pad {tiles.n_items} tiles and leaves to "
+            f"{total:.0f}, more than the {limit} allowed here; unroll fewer hops, or "
+            "use peel_walk, which needs no padding.",
+            "" if nest is None else str(nest),
+        )
+
+
+def _padded(
+    tiles: TiledForest, positions: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> TiledForest:
+    """Rebuild the trees at some positions, leaves waiting in padding tiles."""
+    levels: list[Level] = []
+    front = tiles.item_offset[positions].astype(np.int32)
+    tree = np.arange(len(positions), dtype=np.int32)
+    hops = wanted[positions]
+    while front.size:
+        waits = (tiles.leaf[front] >= 0) & (hops[tree] > len(levels))
+        leaf = np.where(waits, np.int32(-1), tiles.leaf[front])
+        inner = leaf < 0
+        at = front[inner]
+        # a leaf's own rows are those of a padding tile: no predicate, shape 0
+        exits = tiles.child[at]
+        exits[waits[inner], -1] = front[waits]
+        taken = exits >= 0
+        node = tiles.node[front]
+        levels.append(
+            Level(tree, leaf, node, tiles.predicate[at], tiles.shape[at], taken)
+        )
+        tree = np.repeat(tree[inner], taken.sum(axis=1))
+        front = exits[taken]
+    return assemble(levels, tiles.tile_size, tiles.tree_order[positions])

@@ -1,0 +1,66 @@
+"""Bring trees of like depth and shape next to each other (Treebeard §3).
+
+Before: trees in model order. After: positions sorted by greatest leaf depth, then
+least, then size, then the structure of the tree of tiles, so that walks interleaved
+or unrolled over neighbouring trees end together and loops can be split where depths
+change. Trees that agree in all of these keep their order; ``tree_order`` says which
+tree came to which position.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.hir.nodes import TiledForest
+from skforge.compiler.passes.hir.tile_levels import take_trees
+
+
+def run(tiles: TiledForest) -> TiledForest:
+    """Return the trees in sorted positions.
+
+    Parameters
+    ----------
+    tiles : TiledForest
+        In any order.
+
+    Returns
+    -------
+    TiledForest
+        The argument itself if its trees lie in that order already.
+    """
+    sizes = np.diff(tiles.item_offset)
+    order = np.lexsort((_signature(tiles), sizes, tiles.min_depth, tiles.max_depth))
+    if np.array_equal(order, np.arange(tiles.n_trees)):
+        return tiles
+    return take_trees(tiles, order)
+
+
+def _signature(tiles: TiledForest) -> NDArray[np.uint64]:
+    """Return a number for each tree, equal for trees of the same structure.
+
+    In level order a tree's structure is the sequence of its items' kinds: leaf, or a
+    shape and the exits in use. Two structures may share a number; that only puts
+    them side by side.
+    """
+    if not tiles.n_trees:
+        return np.zeros(0, np.uint64)
+    start = tiles.item_offset[:-1]
+    kind = tiles.shape.astype(np.uint64) << np.uint64(32)
+    used = tiles.child >= 0
+    for column in range(tiles.tile_size + 1):
+        kind |= used[:, column].astype(np.uint64) << np.uint64(column)
+    place = np.arange(tiles.n_items, dtype=np.uint64) - np.repeat(
+        start, np.diff(tiles.item_offset)
+    ).astype(np.uint64)
+    total: NDArray[np.uint64] = np.add.reduceat(_mixed(_mixed(place) ^ kind), start)
+    return total
+
+
+def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scramble the bits (the finaliser of splitmix64)."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    value ^= value >> np.uint64(31)
+    return value

@@ -1,0 +1,269 @@
+r"""Group the inner nodes of every tree into tiles (Treebeard §3.2 to §3.5).
+
+Before: binary trees of a Forest. After: a tree of tiles for each, under the paper's
+conditions: the tiles partition the inner nodes, each is connected, none is smaller
+than ``size`` while an inner node hangs below it, and leaves are items of their own.
+
+*complete* tiles are the top levels of a subtree, whole. Which nodes are one tile then
+follows from their depths: the tiles here stay single nodes, and the representation
+groups them.
+
+A tile of another kind is grown from its root. *uniform* adds the next node in
+breadth-first order, *probability* the node below the tile that most training rows
+reached. A tile that ends up smaller is followed to the right by dummy nodes, false for
+every row, down to the legal size::
+
+    two nodes, size 4        a
+                            / \
+                           b   dummy        exits: l0 l1 -1 -1 l2
+                          / \      \
+                         l0  l1   dummy
+                                      \
+                                       l2
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import TiledForest
+from skforge.compiler.ir.hir.tile_shapes import (
+    MAX_TILE_SIZE,
+    exit_table,
+    shape_id,
+    shapes,
+)
+from skforge.compiler.passes.hir.tile_levels import Level, assemble
+from skforge.compiler.schedule.nest import TileKind
+from skforge.exceptions import ScheduleError
+
+_PART = 1 << 13  # tiles grown at a time
+
+_Bools = NDArray[np.bool_]
+_Ints = NDArray[np.int32]
+
+
+def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledForest:
+    """Return the forest as trees of tiles, in the model's tree order.
+
+    Parameters
+    ----------
+    forest : Forest
+        A valid forest.
+    size : int, default=1
+        Nodes of a tile, 1 to 8. With 1 every inner node is a tile. Complete tiles
+        have 3, 7, 15 or 31.
+    kind : {"uniform", "probability", "complete"}, default="uniform"
+        How tiles grow; ``probability`` is ``uniform`` where covers are unknown.
+
+    Returns
+    -------
+    TiledForest
+        Of each tree the root first, then level order.
+
+    Raises
+    ------
+    ScheduleError
+        If ``size`` or ``kind`` is not one of those above.
+    """
+    if kind == "complete":
+        return _single_nodes(forest)
+    if not 1 <= size <= MAX_TILE_SIZE:
+        raise ScheduleError(
+            f"tile_nodes({size}) needs a size from 1 to {MAX_TILE_SIZE}."
+        )
+    if kind not in ("uniform", "probability"):
+        raise ScheduleError(
+            f"tile_nodes({size}, {kind!r}) needs 'uniform', 'probability' or "
+            "'complete'."
+        )
+    if size == 1:
+        return _single_nodes(forest)
+    by_cover = kind == "probability" and len(forest.cover) > 0
+    levels: list[Level] = []
+    position = np.arange(forest.n_trees, dtype=np.int32)
+    front = forest.tree_offset[:-1].astype(np.int32)
+    while front.size:
+        leaf = forest.leaf[front]
+        inner = leaf < 0
+        node, shape, exits = _grow(forest, front[inner], size, by_cover)
+        predicate = np.where(node >= 0, forest.predicate[node], np.int32(-1))
+        taken = exits >= 0
+        levels.append(Level(position, leaf, front, predicate, shape, taken))
+        position = np.repeat(position[inner], taken.sum(axis=1))
+        front = exits[taken]
+    return assemble(levels, size, np.arange(forest.n_trees, dtype=np.int32))
+
+
+def _grow(
+    forest: Forest, roots: _Ints, size: int, by_cover: bool
+) -> tuple[_Ints, _Ints, _Ints]:
+    """Grow one tile from each root; return slots, shapes and exits as Forest nodes."""
+    # a part at a time: the tables of a part stay in the cache
+    parts = [
+        _grow_part(forest, roots[at : at + _PART], size, by_cover)
+        for at in range(0, max(1, len(roots)), _PART)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    node, shape, exits = zip(*parts, strict=True)
+    return np.concatenate(node), np.concatenate(shape), np.concatenate(exits)
+
+
+def _grow_part(
+    forest: Forest, roots: _Ints, size: int, by_cover: bool
+) -> tuple[_Ints, _Ints, _Ints]:
+    n = len(roots)
+    rows = np.arange(n)
+    node = np.full((n, size), -1, dtype=np.int32)
+    # level order of a binary tree: the root is 1, the children of h are 2h and 2h + 1
+    heap = np.zeros((n, size), dtype=np.int32)
+    node[:, 0], heap[:, 0] = roots, 1
+    score = np.full((n, 2 * size), -np.inf)  # of the edges that leave the tile
+    below = np.full((n, 2 * size), -1, dtype=np.int32)
+    count = np.ones(n, dtype=np.int64)
+    for slot in range(size):
+        if slot:
+            best = score[rows].argmax(axis=1)
+            grows = score[rows, best] > -np.inf
+            rows, best = rows[grows], best[grows]
+            node[rows, slot] = below[rows, best]
+            heap[rows, slot] = 2 * heap[rows, best // 2] + best % 2
+            score[rows, best] = -np.inf
+            count[rows] += 1
+        for side, child in enumerate((forest.left, forest.right)):
+            under = child[node[rows, slot]]
+            rank = forest.cover[under] if by_cover else -2.0 * heap[rows, slot] - side
+            score[rows, 2 * slot + side] = np.where(
+                forest.leaf[under] < 0, rank, -np.inf
+            )
+            below[rows, 2 * slot + side] = under
+    last = _append_dummies(forest, node, heap, count)
+
+    order = np.argsort(heap, axis=1, kind="stable")
+    heap = np.take_along_axis(heap, order, axis=1)
+    node = np.take_along_axis(node, order, axis=1)
+    shape = shape_id(_inside(heap))
+    edge = np.empty((n, 2 * size), dtype=np.int32)
+    edge[:, 0::2] = np.where(node >= 0, forest.left[node], np.int32(-1))
+    edge[:, 1::2] = np.where(node >= 0, forest.right[node], last[:, None])
+    exits = np.take_along_axis(edge, shapes(size).exit_edge[shape].astype(int), axis=1)
+    return node, shape, exits
+
+
+def _append_dummies(
+    forest: Forest, node: _Ints, heap: _Ints, count: NDArray[np.int64]
+) -> _Ints:
+    """Put a chain of dummies at the last exit of small tiles; return that exit."""
+    size = node.shape[1]
+    rightmost = (heap > 0) & ((heap & (heap + 1)) == 0)  # 1, 3, 7, ...: down the right
+    end = np.where(rightmost, heap, 0).argmax(axis=1)
+    at = np.arange(len(node))
+    last: _Ints = forest.right[node[at, end]]
+    deepest = heap[at, end]
+    for slot in range(1, size):
+        dummy = slot >= count
+        deepest = np.where(dummy, 2 * deepest + 1, deepest)
+        heap[:, slot] = np.where(dummy, deepest, heap[:, slot])
+    return last
+
+
+def _inside(heap: _Ints) -> _Bools:
+    """Return which edges of each slot stay in the tile, from sorted heap numbers."""
+    n, size = heap.shape
+    inside = np.zeros((n, 2 * size), dtype=np.bool_)
+    rows = np.arange(n)
+    for slot in range(1, size):
+        parent = (heap[:, :slot] == (heap[:, slot] >> 1)[:, None]).argmax(axis=1)
+        inside[rows, 2 * parent + (heap[:, slot] & 1)] = True
+    return inside
+
+
+def _single_nodes(forest: Forest) -> TiledForest:
+    """Tiles of one node: a renumbering, or nothing where nodes lie in level order."""
+    inner = forest.leaf < 0
+    n_inner = np.diff(forest.tree_offset) // 2
+    # a tree of m inner nodes has 2m + 1 nodes, so in level order inner node g of the
+    # whole forest, in tree t, has its children at 2g + t + 1 and 2g + t + 2
+    left = 2 * np.arange(n_inner.sum(), dtype=np.int32) + np.repeat(
+        np.arange(1, forest.n_trees + 1, dtype=np.int32), n_inner
+    )
+    predicate, leaf = forest.predicate, forest.leaf
+    child = np.empty((forest.n_nodes, 2), dtype=np.int32)
+    if np.array_equal(forest.left[inner], left) and np.array_equal(
+        forest.right[inner], left + 1
+    ):
+        node = np.arange(forest.n_nodes, dtype=np.int32)
+        child[:, 0], child[:, 1] = forest.left, forest.right
+    else:
+        node = _level_order(forest, inner)
+        predicate, leaf, inner = predicate[node], leaf[node], inner[node]
+        child[...] = -1
+        child[inner, 0] = left
+        child[inner, 1] = left + 1
+    depth, shallow, deep = _depths(inner, forest.tree_offset)
+    return TiledForest(
+        tile_size=1,
+        item_offset=forest.tree_offset,
+        tree_order=np.arange(forest.n_trees, dtype=np.int32),
+        predicate=predicate[:, None],
+        shape=np.zeros(forest.n_nodes, dtype=np.int32),
+        child=child,
+        leaf=leaf,
+        node=node,
+        depth=depth,
+        exit_table=exit_table(1),
+        min_depth=shallow,
+        max_depth=deep,
+    )
+
+
+def _level_order(forest: Forest, inner: _Bools) -> _Ints:
+    """Return the nodes of each tree in level order, left to right."""
+    order = np.empty(forest.n_nodes, dtype=np.int32)
+    start = forest.tree_offset[:-1].copy()  # where the next level of a tree goes
+    front = start.astype(np.int32)
+    trees = np.arange(forest.n_trees)
+    count = np.ones(forest.n_trees, dtype=np.int64)
+    while front.size:
+        first = np.cumsum(count) - count
+        order[np.repeat(start[trees] - first, count) + np.arange(len(front))] = front
+        start[trees] += count
+        splits = inner[front]
+        count = 2 * np.add.reduceat(splits, first, dtype=np.int64)
+        trees, count = trees[count > 0], count[count > 0]
+        parents = front[splits]
+        front = np.empty(2 * len(parents), dtype=np.int32)
+        front[0::2], front[1::2] = forest.left[parents], forest.right[parents]
+    return order
+
+
+def _depths(
+    inner: _Bools, tree_offset: NDArray[np.int64]
+) -> tuple[_Ints, _Ints, _Ints]:
+    """Return node depths, and least and greatest leaf depths, from level order."""
+    n_trees = len(tree_offset) - 1
+    rank = np.zeros(len(inner) + 1, dtype=np.int32)
+    np.cumsum(inner, out=rank[1:])
+    step = np.zeros(len(inner), dtype=np.int32)  # depths, as differences
+    shallow = np.full(n_trees, -1, dtype=np.int32)
+    deep = np.zeros(n_trees, dtype=np.int32)
+    trees = np.arange(n_trees)
+    start, width = tree_offset[:-1], np.ones(n_trees, dtype=np.int64)
+    level = 0
+    while trees.size:
+        splits = (rank[start + width] - rank[start]).astype(np.int64)
+        new = (splits < width) & (shallow[trees] < 0)
+        shallow[trees[new]] = level
+        deep[trees] = level
+        step[start] = 1
+        below = splits > 0
+        start, width = (start + width)[below], 2 * splits[below]
+        trees = trees[below]
+        level += 1
+    if n_trees:
+        step[tree_offset[1:-1]] = -deep[:-1]
+        step[0] = 0
+    return np.cumsum(step, dtype=np.int32), shallow, deep

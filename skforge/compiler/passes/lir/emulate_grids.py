@@ -1,0 +1,156 @@
+"""Grids as loops, so that the CPU runs what a GPU would.
+
+    grid grid.x %b: i64 < %blocks {            parallel_for %b: i64 < %blocks {
+      alloc @tile: f32 shared size %c            alloc @tile: f32 private size %c
+      block_region block.x %t: i64 < %c {   =>   for %t: i64 = %zero to %c step %one {
+        store @tile[%t] = %v                       store @tile[%t] = %v
+      }                                          }
+    }                                          }
+
+Blocks become iterations of a parallel loop over their number, x fastest; regions loops
+over the threads, x innermost, which end where the barrier was. A private buffer
+allocated outside regions becomes scratch for all threads of the block. Regions with
+warp operations are taken apart in ``emulate_warps``. Afterwards no grid, region, shared
+buffer or warp operation is left.
+
+Threads along each dimension of a block, and sizes of private buffers, are constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import I64, Body, Function, Value
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
+from skforge.compiler.passes.lir.emulate_warps import emit_warps, has_warp_reduce
+from skforge.compiler.passes.lir.lir_rewrite import (
+    FreshBuilder,
+    constants_of,
+    map_bodies,
+)
+
+
+def run(function: Function) -> Function:
+    """Return ``function`` with its grids as loops.
+
+    Raises
+    ------
+    CompilerError
+        If a block has no constant shape, or two; if a warp is not all there.
+    """
+    if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
+        return function
+    return replace(function, body=_Emulator(function).host(function.body))
+
+
+_Dim: TypeAlias = tuple[lir.GpuDim, Value, Value]
+
+
+def _name(dim: _Dim) -> str:
+    return dim[0]
+
+
+class _Emulator:
+    def __init__(self, function: Function) -> None:
+        self._name = function.name
+        self._b = FreshBuilder(function)
+        self._constants = constants_of(function)
+
+    def host(self, body: Body) -> Body:
+        """Return what surrounds the grids."""
+        with self._b.body() as stmts:
+            for stmt in body:
+                if isinstance(stmt, lir.Grid):
+                    self._grid(stmt)
+                else:
+                    self._b.emit(map_bodies(stmt, self.host))
+        return tuple(stmts)
+
+    # ------------------------------------------------------------ blocks
+
+    def _grid(self, grid: lir.Grid) -> None:
+        block = EmulatedBlock(self._b, self._name, self._constants)
+        for stmt in statements(grid.body):
+            if isinstance(stmt, lir.BlockRegion):
+                shape = block.shape_of(stmt)
+                if block.shape and block.shape != shape:
+                    raise block.fail(f"regions of {block.shape} and {shape}.")
+                block.shape = shape
+        if len(grid.dims) == 1:
+            ((_, var, count),) = grid.dims
+            with self._b.body() as stmts:
+                self._block(block, grid.body)
+            self._b.emit(lir.ParallelFor(var, count, tuple(stmts)))
+            return
+        counts = [self._count(count) for _, _, count in sorted(grid.dims, key=_name)]
+        total = counts[0]
+        for count in counts[1:]:
+            total = self._b.mul(total, count)
+        number = Value(self._b.name("block"), I64)
+        with self._b.body() as stmts:
+            self._places(grid, counts, number)
+            self._block(block, grid.body)
+        self._b.emit(lir.ParallelFor(number, total, tuple(stmts)))
+
+    def _count(self, value: Value) -> Value:
+        # Two negative counts are no blocks either.
+        wide = self._b.convert(value, I64)
+        if self._constants.get(value.name, -1) >= 0:
+            return wide
+        return self._b.binary("max", wide, 0)
+
+    def _places(self, grid: lir.Grid, counts: list[Value], number: Value) -> None:
+        """Bind the variables of a grid to where block ``number`` is."""
+        b, rest = self._b, number
+        pairs = list(zip(sorted(grid.dims, key=_name), counts, strict=True))
+        for left, ((_, var, _), count) in enumerate(pairs, start=1 - len(pairs)):
+            wide = var if var.type == I64 else Value(b.name("place"), I64)
+            b.emit(lir.Let(wide, lir.Binary("rem", rest, count)))
+            if wide is not var:
+                b.emit(lir.Let(var, lir.Convert(wide)))
+            if left:
+                rest = b.binary("div", rest, count)
+
+    def _block(self, block: EmulatedBlock, body: Body) -> None:
+        for stmt in body:
+            match stmt:
+                case lir.BlockRegion():
+                    self._region(block, stmt)
+                case lir.Alloc(buffer=buffer):
+                    block.alloc(stmt, private=buffer.space == "private")
+                case lir.For() | lir.While() | lir.If() | lir.Switch():
+                    self._b.emit(map_bodies(stmt, lambda b: self._inner(block, b)))
+                case _:
+                    block.emit((stmt,))
+
+    def _inner(self, block: EmulatedBlock, body: Body) -> Body:
+        with self._b.body() as stmts:
+            self._block(block, body)
+        return tuple(stmts)
+
+    # ------------------------------------------------------------ threads
+
+    def _region(self, block: EmulatedBlock, region: lir.BlockRegion) -> None:
+        if has_warp_reduce(region.body):
+            emit_warps(block, region)
+            return
+        self._loops(block, region, sorted(region.dims, key=_name, reverse=True))
+
+    def _loops(
+        self,
+        block: EmulatedBlock,
+        region: lir.BlockRegion,
+        dims: list[_Dim],
+    ) -> None:
+        """Write loops over ``dims``, x innermost, around what one thread runs."""
+        if not dims:
+            block.emit(region.body, thread=lambda: block.number(region))
+            return
+        (_, var, count), *inner = dims
+        zero, one = (self._b.const(k, var.type) for k in (0, 1))
+        with self._b.body() as stmts:
+            self._loops(block, region, inner)
+        self._b.emit(lir.For(var, zero, count, one, tuple(stmts)))

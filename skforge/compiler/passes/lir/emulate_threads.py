@@ -1,0 +1,210 @@
+"""The threads of an emulated block: their memory and the code that one of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.nodes import I64, Body, Buffer, Stmt, Value
+from skforge.compiler.ir.lir.walk import map_operands, statements
+from skforge.compiler.passes.lir.lir_rewrite import map_bodies
+from skforge.exceptions import CompilerError
+
+# Where an operation or statement says which element of its buffer it touches; the
+# others number planes or rows, which have no place in the scratch of one thread.
+_INDEXED: dict[type[Any], tuple[str, str]] = {
+    lir.Load: ("buffer", "index"),
+    lir.Gather: ("buffer", "index"),
+    lir.Lookup: ("table", "base"),
+    lir.Store: ("buffer", "index"),
+    lir.Scatter: ("buffer", "index"),
+    lir.AtomicAdd: ("buffer", "index"),
+    lir.Prefetch: ("buffer", "index"),
+}
+_BUFFER_FIELDS = ("buffer", "table", "target", "source", "indices", "features")
+
+_ORDER = ("block.x", "block.y", "block.z")
+
+
+@dataclass(slots=True)
+class EmulatedBlock:
+    """What the regions of one grid share.
+
+    ``buffers`` are the scratch that stands for shared and private buffers, by name;
+    ``private`` says how many elements each thread has of the latter.
+    """
+
+    b: Builder
+    name: str  # of the function
+    constants: Mapping[str, int]
+    shape: dict[str, int] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    private: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        """Threads of the block."""
+        x, y, z = (self.shape.get(dim, 1) for dim in _ORDER)
+        return x * y * z
+
+    def fail(self, why: str) -> CompilerError:
+        """Return an error that names the function."""
+        return CompilerError(f"Cannot emulate the grids of {self.name!r}: {why}")
+
+    def constant(self, value: Value, what: str) -> int:
+        """Return a number that has to be known."""
+        if value.name not in self.constants:
+            raise self.fail(f"{what} is %{value.name}, which is no constant.")
+        return self.constants[value.name]
+
+    def shape_of(self, region: lir.BlockRegion) -> dict[str, int]:
+        """Return the threads of a region in each dimension."""
+        return {
+            dim: self.constant(count, f"the number of threads along {dim}")
+            for dim, _, count in region.dims
+        }
+
+    def alloc(self, stmt: lir.Alloc, private: bool) -> None:
+        """Write the scratch of a block that a shared or private buffer stands for."""
+        buffer = stmt.buffer
+        made = self.buffers[buffer.name] = replace(buffer, space="private")
+        size = stmt.size
+        if private:
+            each = self.constant(size, f"the size of @{buffer.name}")
+            self.private[buffer.name] = each
+            size = self.b.const(each * self.threads)
+        self.b.emit(lir.Alloc(made, size))
+
+    def positions(
+        self, region: lir.BlockRegion, thread: Value
+    ) -> dict[str, Callable[[], Value]]:
+        """Return, by variable, what writes a thread's place along a dimension."""
+
+        def writer(dim: str, var: Value) -> Callable[[], Value]:
+            inner = 1
+            for name in _ORDER[: _ORDER.index(dim)]:
+                inner *= self.shape.get(name, 1)
+
+            def write() -> Value:
+                b, at = self.b, thread
+                if inner > 1:
+                    at = b.binary("div", at, inner)
+                if inner * self.shape[dim] < self.threads:
+                    at = b.binary("rem", at, self.shape[dim])
+                assert isinstance(var.type, lir.Scalar)
+                return b.convert(at, var.type)
+
+            return write
+
+        return {var.name: writer(dim, var) for dim, var, _ in region.dims}
+
+    def number(self, region: lir.BlockRegion) -> Value:
+        """Write a thread's number in the block, from the variables of its region."""
+        b, number = self.b, None
+        variables = {dim: var for dim, var, _ in region.dims}
+        for dim in reversed(_ORDER):
+            if dim in variables:
+                place = b.convert(variables[dim], I64)
+                if number is not None:
+                    place = b.binary("add", b.mul(number, self.shape[dim]), place)
+                number = place
+        assert number is not None
+        return number
+
+    # ------------------------------------------------------------ code
+
+    def emit(
+        self,
+        body: Body,
+        values: Mapping[str, Value] | None = None,
+        thread: Callable[[], Value] | None = None,
+    ) -> None:
+        """Write a body with names replaced, as the thread whose number is given.
+
+        Parameters
+        ----------
+        body : tuple of lir.Stmt
+            What the block, or one thread of it, runs.
+        values : mapping of str to Value, optional
+            What stands for a value from outside the body.
+        thread : callable, optional
+            Writes the number of the thread; None for what the block runs.
+        """
+        used = sorted(_buffer_names(body) & self.private.keys())
+        first: dict[str, Value] = {}
+        if used:
+            assert thread is not None
+            number = thread()
+            first = {name: self.b.mul(number, self.private[name]) for name in used}
+        writer = _Writer(self, values or {}, first)
+        for stmt in body:
+            writer.stmt(stmt)
+
+
+class _Writer:
+    """Writes statements; knows the first element of each private buffer."""
+
+    def __init__(
+        self,
+        block: EmulatedBlock,
+        values: Mapping[str, Value],
+        first: Mapping[str, Value],
+    ) -> None:
+        self._block, self._values, self._first = block, values, first
+
+    def stmt(self, stmt: Stmt) -> None:
+        new = map_operands(stmt, self._value)
+        if isinstance(new, lir.Let):
+            op = map_operands(new.op, self._value)
+            new = lir.Let(new.value, self._placed(op))
+        else:
+            new = self._placed(map_bodies(new, self._body))
+        self._block.b.emit(new)
+
+    def _body(self, body: Body) -> Body:
+        with self._block.b.body() as stmts:
+            for stmt in body:
+                self.stmt(stmt)
+        return tuple(stmts)
+
+    def _value(self, value: Value) -> Value:
+        return self._values.get(value.name, value)
+
+    def _placed(self, node: Any) -> Any:
+        """Return what touches buffers on the scratch that stands for them."""
+        changes: dict[str, Any] = {}
+        for name in _BUFFER_FIELDS:
+            buffer = getattr(node, name, None)
+            if not isinstance(buffer, Buffer) or buffer.name not in self._block.buffers:
+                continue
+            changes[name] = self._block.buffers[buffer.name]
+            if buffer.name in self._first:
+                place, index = _INDEXED.get(type(node), ("", ""))
+                if place != name:
+                    raise self._block.fail(
+                        f"{type(node).__name__} on @{buffer.name}, which each thread "
+                        "has its own of; allocate it in the region."
+                    )
+                changes[index] = self._offset(buffer, getattr(node, index))
+        return replace(node, **changes) if changes else node
+
+    def _offset(self, buffer: Buffer, index: Value) -> Value:
+        b, first = self._block.b, self._first[buffer.name]
+        element = index.type.element if isinstance(index.type, lir.Vec) else index.type
+        assert isinstance(element, lir.Scalar)
+        first = b.splat(b.convert(first, element), lanes_of(index.type))
+        return b.binary("add", first, index)
+
+
+def _buffer_names(body: Body) -> set[str]:
+    found = set()
+    for stmt in statements(body):
+        node = stmt.op if isinstance(stmt, lir.Let) else stmt
+        for name in _BUFFER_FIELDS:
+            buffer = getattr(node, name, None)
+            if isinstance(buffer, Buffer):
+                found.add(buffer.name)
+    return found

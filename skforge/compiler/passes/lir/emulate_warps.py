@@ -1,0 +1,366 @@
+"""Regions with warp operations as loops: the threads meet where their warps do.
+
+    %s: f32 = warp_reduce %v, width 8        for each thread t: slot[t] = %v
+    store @out[%t] = %s                  =>  for each warp: sum its elements of slot
+                                             for each thread t: out[t] = slot[t & -8]
+
+The region is taken apart at its warp operations. What lies between two of them is a
+loop over threads; values that one part binds and another reads lie in a slot, scratch
+with an element for each thread. Control around a warp operation is uniform over the
+warp: it runs once for each warp, decided by its first thread, and what it carries lies
+in slots too. A sum is the butterfly of ``lir.WarpReduce``, of which every thread gets
+the same bits; so only the half that leads to the warp's first thread is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import (
+    U8,
+    Body,
+    Buffer,
+    Mask,
+    Scalar,
+    Stmt,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.walk import bodies, statements
+from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
+from skforge.compiler.passes.lir.lir_rewrite import bound_by, free_values
+
+
+def has_warp_reduce(body: Body) -> bool:
+    """Whether threads of a body meet in a warp operation."""
+    return any(_reduces(stmt) for stmt in statements(body))
+
+
+def emit_warps(block: EmulatedBlock, region: lir.BlockRegion) -> None:
+    """Write the loops that a region with warp operations becomes."""
+    _Region(block, region).emit()
+
+
+def _reduces(stmt: Stmt) -> bool:
+    return isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.WarpReduce)
+
+
+# ---------------------------------------------------------------- parts
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """Scratch with a value of each thread, or of each ``width`` threads."""
+
+    buffer: Buffer
+    type: lir.Type
+    width: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """What threads run one after another; ``puts`` are written when all is read."""
+
+    stmts: list[Stmt] = field(default_factory=list)
+    puts: list[tuple[_Slot, Value]] = field(default_factory=list)
+
+    def reads(self) -> dict[str, Value]:
+        """Return what the part needs and does not bind."""
+        read = free_values(tuple(self.stmts))
+        bound = {v.name for stmt in self.stmts for v in bound_by(stmt)}
+        put = {v.name: v for _, v in self.puts if v.name not in bound}
+        return read | put
+
+
+@dataclass(slots=True, eq=False)
+class _Meeting:
+    """A warp reduction in place, on a slot."""
+
+    slot: _Slot
+
+
+@dataclass(slots=True, eq=False)
+class _Control:
+    """Control around warp operations: run by a warp, not by a thread."""
+
+    stmt: lir.For | lir.While | lir.If | lir.Switch
+    parts: tuple[_Parts, ...]  # of each body
+    width: int  # of the widest warp operation inside
+
+    @property
+    def steers(self) -> tuple[Value, ...]:
+        """What decides it, the same in all threads of the warp."""
+        match self.stmt:
+            case lir.For(lo=lo, hi=hi, step=step):
+                return (lo, hi, step)
+            case lir.While(cond=cond) | lir.If(cond=cond):
+                return (cond,)
+            case lir.Switch(selector=selector):
+                return (selector,)
+
+
+_Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
+
+
+class _Region:
+    def __init__(self, block: EmulatedBlock, region: lir.BlockRegion) -> None:
+        self._block, self._b, self._region = block, block.b, region
+        self._parts_of: dict[str, _Part] = {}  # what binds a value
+        self._slots: dict[str, _Slot] = {}  # by value
+        self._constants: dict[str, tuple[int | float | bool, lir.Type]] = {}
+
+    def emit(self) -> None:
+        """Write slots, then the parts."""
+        parts = self._split(self._region.body)
+        for part, read in _read(parts):
+            for value in read:
+                owner = self._parts_of.get(value.name)
+                if owner not in (None, part) and value.name not in self._constants:
+                    self._slot_of(value)
+        self._emit(parts, self._b.const(0), self._block.threads)
+
+    # ------------------------------------------------------------ taking apart
+
+    def _split(self, body: Body) -> _Parts:
+        parts: _Parts = [_Part()]
+        for stmt in body:
+            if _reduces(stmt):
+                self._meet(stmt, parts)
+            elif any(map(has_warp_reduce, bodies(stmt))):
+                self._control(stmt, parts)
+            else:
+                self._add(stmt, _last(parts))
+        return parts
+
+    def _add(self, stmt: Stmt, part: _Part) -> None:
+        if isinstance(stmt, lir.Alloc):
+            self._block.alloc(stmt, private=True)
+            return
+        if isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Const):
+            self._constants[stmt.value.name] = (stmt.op.value, stmt.value.type)
+        part.stmts.append(stmt)
+        self._parts_of.update((v.name, part) for v in bound_by(stmt))
+
+    def _meet(self, stmt: Stmt, parts: _Parts) -> None:
+        assert isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.WarpReduce)
+        width = stmt.op.width
+        if self._block.threads % width:
+            raise self._block.fail(
+                f"blocks of {self._block.threads} threads are no whole number of warps "
+                f"of {width}."
+            )
+        slot = self._slot_of(stmt.value, width)
+        _last(parts).puts.append((slot, stmt.op.a))
+        parts.append(_Meeting(slot))
+
+    def _control(self, stmt: Stmt, parts: _Parts) -> None:
+        assert isinstance(stmt, lir.For | lir.While | lir.If | lir.Switch)
+        slots = [self._slot_of(result) for result in stmt.results]
+        if isinstance(stmt, lir.For | lir.While):
+            self._slots.update(zip([p.name for p in stmt.params], slots, strict=True))
+            _last(parts).puts += zip(slots, stmt.inits, strict=True)
+        inside = [self._split(body) for body in bodies(stmt)]
+        for body, values in zip(
+            inside[-len(_yields(stmt)) :], _yields(stmt), strict=True
+        ):
+            _last(body).puts += zip(slots, values, strict=True)
+        parts.append(_Control(stmt, tuple(inside), _widest(stmt)))
+
+    # ------------------------------------------------------------ slots
+
+    def _slot_of(self, value: Value, width: int = 1) -> _Slot:
+        """Return the slot of a value, and write its scratch if it is new."""
+        if value.name in self._slots:
+            return self._slots[value.name]
+        match value.type:
+            case Scalar():
+                element, lanes = value.type, 1
+            case Vec(element=element, lanes=lanes):
+                pass
+            case Mask(lanes=lanes):
+                element = U8
+            case _:
+                raise self._block.fail(f"%{value.name} outlives a warp operation.")
+        size = self._b.const(lanes * self._block.threads)
+        buffer = self._b.alloc("slot", element, size, space="private")
+        slot = self._slots[value.name] = _Slot(buffer, value.type, width)
+        return slot
+
+    def _place(self, slot: _Slot, thread: Value) -> Value:
+        at = thread if slot.width == 1 else self._b.binary("and", thread, -slot.width)
+        lanes = slot.type.lanes if isinstance(slot.type, Vec | Mask) else 1
+        return self._b.mul(at, lanes)
+
+    def _put(self, slot: _Slot, thread: Value, value: Value) -> None:
+        if isinstance(slot.type, Mask):
+            value = self._b.convert(value, U8)
+        at = thread  # the argument of a warp operation is of each thread
+        if isinstance(slot.type, Vec | Mask):
+            at = self._place(slot, thread)
+        self._b.store(slot.buffer, at, value)
+
+    def _get(self, slot: _Slot, thread: Value) -> Value:
+        b, at = self._b, self._place(slot, thread)
+        if isinstance(slot.type, Mask):
+            return b.compare("ne", b.load(slot.buffer, at, Vec(U8, slot.type.lanes)), 0)
+        return b.load(slot.buffer, at, slot.type)
+
+    # ------------------------------------------------------------ writing
+
+    def _emit(self, parts: _Parts, first: Value, count: int) -> None:
+        """Write parts for ``count`` threads from ``first``."""
+        for part in parts:
+            match part:
+                case _Part():
+                    self._threads(part, first, count)
+                case _Meeting(slot=slot):
+                    self._groups(first, count, slot.width, self._sum(slot))
+                case _Control(width=width):
+                    self._groups(first, count, width, self._steered(part))
+
+    def _groups(
+        self, first: Value, count: int, width: int, write: Callable[[Value], None]
+    ) -> None:
+        """Write what each ``width`` of ``count`` threads do."""
+        if count == width:
+            write(first)
+            return
+        b = self._b
+        last, step = b.add(first, b.const(count)), b.const(width)
+        b.for_(first, last, step, lambda warp, _: write(warp), hint="warp")
+
+    def _threads(self, part: _Part, first: Value, count: int) -> None:
+        b = self._b
+        bound = [v for stmt in part.stmts for v in bound_by(stmt)]
+        kept = [(self._slots[v.name], v) for v in bound if v.name in self._slots]
+        if not part.stmts and not part.puts:
+            return
+
+        def body(thread: Value, _: tuple[Value, ...]) -> None:
+            places = self._block.positions(self._region, thread)
+            values = {}
+            for name, value in part.reads().items():
+                if name in places:
+                    values[name] = places[name]()
+                else:
+                    values[name] = self._here(value, thread)
+            self._block.emit(tuple(part.stmts), values, lambda: thread)
+            for slot, value in (*kept, *part.puts):
+                self._put(slot, thread, values.get(value.name, value))
+
+        last = b.add(first, b.const(count))
+        b.for_(first, last, b.const(1), body, hint="thread")
+
+    def _here(self, value: Value, thread: Value) -> Value:
+        """Return what another part, or nothing in the region, bound."""
+        if value.name in self._constants:
+            return self._b.const(*self._constants[value.name])
+        slot = self._slots.get(value.name)
+        return value if slot is None else self._get(slot, thread)
+
+    def _sum(self, slot: _Slot) -> Callable[[Value], None]:
+        b = self._b
+
+        def add(thread: Value, offset: Value) -> None:
+            one = b.load(slot.buffer, thread)
+            other = b.load(slot.buffer, b.binary("add", thread, offset))
+            b.store(slot.buffer, thread, b.binary("add", one, other))
+
+        def write(warp: Value) -> None:
+            def fold(carried: tuple[Value, ...]) -> list[Value]:
+                (offset,) = carried
+                last = b.binary("add", warp, offset)
+                b.for_(warp, last, b.const(1), lambda t, _: add(t, offset))
+                return [b.binary("shr", offset, 1)]
+
+            half = b.const(slot.width // 2)
+            b.while_([half], lambda c: b.compare("gt", c[0], 0), fold)
+
+        return write
+
+    def _steered(self, control: _Control) -> Callable[[Value], None]:
+        b, stmt = self._b, control.stmt
+
+        def body(number: int, first: Value) -> Body:
+            with b.body() as stmts:
+                self._emit(control.parts[number], first, control.width)
+            return tuple(stmts)
+
+        def write(first: Value) -> None:
+            match stmt:
+                case lir.For(var=var):
+                    lo, hi, step = (self._uniform(v, first) for v in control.steers)
+                    b.emit(lir.For(var, lo, hi, step, body(0, first)))
+                case lir.While():
+                    with b.body() as before:
+                        self._emit(control.parts[0], first, control.width)
+                        cond = self._uniform(stmt.cond, first)
+                    inside = body(1, first)
+                    b.emit(lir.While((), (), tuple(before), cond, inside, (), ()))
+                case lir.If():
+                    cond = self._uniform(stmt.cond, first)
+                    b.emit(lir.If(cond, body(0, first), body(1, first)))
+                case lir.Switch():
+                    selector = self._uniform(stmt.selector, first)
+                    cases = tuple(body(k, first) for k in range(len(stmt.cases)))
+                    b.emit(lir.Switch(selector, cases))
+
+        return write
+
+    def _uniform(self, value: Value, first: Value) -> Value:
+        """Return what steers a warp, of its first thread."""
+        places = self._block.positions(self._region, first)
+        return (
+            places[value.name]() if value.name in places else self._here(value, first)
+        )
+
+
+# ---------------------------------------------------------------- looking at parts
+
+
+def _last(parts: _Parts) -> _Part:
+    """Return the part that comes next, a new one after warps have met."""
+    if not parts or not isinstance(parts[-1], _Part):
+        parts.append(_Part())
+    part = parts[-1]
+    assert isinstance(part, _Part)
+    return part
+
+
+def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[Value]]]:
+    """Return what is read, and in which part; None where a warp's control reads."""
+    for part in parts:
+        match part:
+            case _Part():
+                yield part, list(part.reads().values())
+            case _Control():
+                yield None, part.steers
+                for inner in part.parts:
+                    yield from _read(inner)
+            case _Meeting():
+                pass
+
+
+def _yields(
+    stmt: lir.For | lir.While | lir.If | lir.Switch,
+) -> tuple[tuple[Value, ...], ...]:
+    """Return what each body yields, from the last backwards; not all do."""
+    match stmt:
+        case lir.For(yields=yields) | lir.While(yields=yields):
+            return (yields,)
+        case lir.If(then_yields=then, else_yields=orelse):
+            return (then, orelse)
+        case lir.Switch(yields=yields, cases=cases):
+            return yields or ((),) * len(cases)
+
+
+def _widest(stmt: Stmt) -> int:
+    return max(
+        inner.op.width
+        for body in bodies(stmt)
+        for inner in statements(body)
+        if isinstance(inner, lir.Let) and isinstance(inner.op, lir.WarpReduce)
+    )

@@ -1,0 +1,111 @@
+"""Address shared memory by bytes, so that index arithmetic is scaled term by term.
+
+Before: ``codes[row + feature * 256]`` of words, which compilers scale at last::
+
+    x = codes[add(row, mul(feature, 256))]
+
+After, on the same memory as bytes, ``row * 4`` being worked out once a row::
+
+    x = codes[add(mul(row, 4), mul(feature, 1024))] as u32
+
+Counted on sm_90, that is one to three instructions less of 13 to 16 a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import I32, U8, Body, Buffer, Function, Value
+from skforge.compiler.ir.lir.walk import buffers_of, statements
+from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, map_bodies
+
+#: Sums of sums that are scaled apart; deeper ones are scaled as they are.
+MAX_DEPTH = 4
+
+
+def run(function: Function) -> Function:
+    """Rewrite the loads and stores of shared buffers of words."""
+    buffers = _rewritable(function.body)
+    if not buffers:
+        return function
+    rewrite = _Rewrite(function, buffers)
+    return replace(function, body=rewrite.body(function.body))
+
+
+def _rewritable(body: Body) -> dict[str, Buffer]:
+    """Return the shared buffers that are only loaded and stored, as bytes."""
+    found: dict[str, Buffer] = {}
+    others: set[str] = set()
+    for stmt in statements(body):
+        match stmt:
+            case lir.Alloc(buffer=buffer):
+                if buffer.space == "shared" and buffer.element.bytes in (4, 8):
+                    found[buffer.name] = replace(buffer, element=U8)
+            case lir.Let(op=lir.Load(buffer=buffer, index=index)):
+                if index.type != I32:
+                    others.add(buffer.name)
+            case lir.Let(op=op):
+                others.update(b.name for b in buffers_of(op))
+            case lir.Store(buffer=buffer, index=index):
+                if index.type != I32:
+                    others.add(buffer.name)
+            case lir.AtomicAdd(buffer=buffer) | lir.Scatter(buffer=buffer):
+                others.add(buffer.name)
+            case _:
+                pass
+    return {name: b for name, b in found.items() if name not in others}
+
+
+class _Rewrite:
+    def __init__(self, function: Function, buffers: dict[str, Buffer]) -> None:
+        self._b = FreshBuilder(function)
+        self._buffers = buffers
+        self._ops = {
+            stmt.value.name: stmt.op
+            for stmt in statements(function.body)
+            if isinstance(stmt, lir.Let)
+        }
+
+    def body(self, body: Body) -> Body:
+        with self._b.body() as stmts:
+            for stmt in body:
+                self._statement(stmt)
+        return tuple(stmts)
+
+    def _statement(self, stmt: lir.Stmt) -> None:
+        b = self._b
+        match stmt:
+            case lir.Alloc(buffer=buffer, size=size) if buffer.name in self._buffers:
+                n_bytes = self._scaled(size, buffer.element.bytes, size.type)
+                b.emit(lir.Alloc(self._buffers[buffer.name], n_bytes))
+            case lir.Let(op=lir.Load(buffer=buffer, index=index) as op) if (
+                buffer.name in self._buffers
+            ):
+                at = self._scaled(index, buffer.element.bytes, I32)
+                made = replace(op, buffer=self._buffers[buffer.name], index=at)
+                b.emit(lir.Let(stmt.value, made))
+            case lir.Store(buffer=buffer, index=index) if buffer.name in self._buffers:
+                at = self._scaled(index, buffer.element.bytes, I32)
+                bytes_ = self._buffers[buffer.name]
+                b.emit(replace(stmt, buffer=bytes_, index=at))
+            case _:
+                b.emit(map_bodies(stmt, self.body))
+
+    def _scaled(self, v: Value, by: int, type_: lir.Type, depth: int = 0) -> Value:
+        """Return ``v * by``, sums and products with constants scaled inside."""
+        b = self._b
+        match self._ops.get(v.name):
+            case lir.Const(value=value):
+                return b.const(int(value) * by, type_)
+            case lir.Binary(op="add" | "sub" as op, a=x, b=y) if depth < MAX_DEPTH:
+                left = self._scaled(x, by, type_, depth + 1)
+                return b.binary(op, left, self._scaled(y, by, type_, depth + 1))
+            case lir.Binary(op="mul", a=x, b=y) if self._constant(y) is not None:
+                return b.binary("mul", x, b.const(self._constant(y) * by, type_))  # type: ignore[operator]
+            case _:
+                return b.binary("mul", v, b.const(by, type_))
+
+    def _constant(self, v: Value) -> int | None:
+        op = self._ops.get(v.name)
+        return int(op.value) if isinstance(op, lir.Const) else None

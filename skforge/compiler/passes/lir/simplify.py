@@ -1,0 +1,325 @@
+"""Simplify LIR: fold constants, share and hoist pure operations, drop dead ones.
+
+    %c: i64 = const 2                        %c: i64 = const 2
+    for %i: i64 = %lo to %n step %s {        %k: i64 = mul %n, %c
+      %k: i64 = mul %n, %c            =>     for %i: i64 = %lo to %n step %s {
+      %j: i64 = add %k, %zero                  prefetch @x[%k]
+      prefetch @x[%j]                        }
+    }
+
+Floats are folded only to the bit that the machine would compute and never
+rearranged. Loads stay where they are; one whose result is unused is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from skforge._compat import assert_never
+from skforge.compiler.interpreters.lir.values import element_of
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import Const, Function, Op, Stmt, Type, Value
+from skforge.compiler.ir.lir.walk import map_operands, operands, scalars_of
+from skforge.compiler.passes.lir.lir_rewrite import map_bodies
+from skforge.compiler.passes.lir.simplify_dead import drop_dead
+from skforge.compiler.passes.lir.simplify_fold import known
+
+_PURE = frozenset(
+    (
+        lir.Const,
+        lir.Unary,
+        lir.Binary,
+        lir.Compare,
+        lir.Select,
+        lir.Convert,
+        lir.Bitcast,
+        lir.Splat,
+        lir.Iota,
+        lir.Extract,
+        lir.Pack,
+        lir.Permute,
+        lir.Shuffle,
+        lir.Compress,
+        lir.MaskBits,
+        lir.AnyTrue,
+        lir.CompareToPlane,
+        lir.PlaneBinary,
+        lir.PlaneNot,
+        lir.PlaneMux,
+        lir.PlanesToIndex,
+    )
+)
+_Key: TypeAlias = tuple[Any, ...]
+
+
+def run(function: Function) -> Function:
+    """Return ``function`` simplified; what it computes keeps every bit."""
+    simplifier = _Simplifier()
+    new = simplifier.function(function)
+    if simplifier.again:
+        new = _Simplifier().function(new)
+    return function if new == function else new
+
+
+@dataclass(slots=True)
+class _Scope:
+    """A body while it is simplified."""
+
+    base: int  # the outermost body that its operations may be hoisted to
+    opened: int  # how many bodies had ended before
+    out: list[Stmt] = field(default_factory=list)
+    keys: list[_Key] = field(default_factory=list)  # first seen here
+
+
+class _Simplifier:
+    """One walk; an operation goes to the outermost loop's body that it may go to."""
+
+    def __init__(self) -> None:
+        self._alias: dict[str, Value] = {}
+        self._constants: dict[str, Const] = {}
+        self._seen: dict[_Key, Value] = {}  # pure operations in scope
+        self._scopes: list[_Scope] = []
+        self._depth: dict[str, int] = {}  # number of the body that binds a name
+        self._closed: dict[_Key, int] = {}  # which body that has ended had it last
+        self._n_closed = 0
+        self._types: dict[Type, int] = {}
+        self._type_ids: dict[int, int] = {}
+        # Constants of bodies that have ended, with the number of the body.
+        self._ended: dict[_Key, list[tuple[int, Value]]] = {}
+        self._late: dict[str, Value] = {}  # constants that were hoisted to before them
+        #: Whether something else was hoisted to before where it was computed already.
+        self.again = False
+
+    def function(self, function: Function) -> Function:
+        body = self._body(function.body)
+        if self._late and not self.again:
+            body = _renamed(body, self._late)
+        return replace(function, body=drop_dead(body))
+
+    def _resolve(self, value: Value) -> Value:
+        return self._alias.get(value.name, value)
+
+    def _body(
+        self, body: Sequence[Stmt], loop: bool = False, bound: Iterable[Value] = ()
+    ) -> tuple[Stmt, ...]:
+        self._open(loop, bound)
+        self._here(body)
+        return self._close()
+
+    def _open(self, loop: bool, bound: Iterable[Value] = ()) -> None:
+        depth = len(self._scopes)
+        base = self._scopes[-1].base if loop else depth
+        self._scopes.append(_Scope(base, self._n_closed))
+        for value in bound:
+            self._depth[value.name] = depth
+
+    def _close(self) -> tuple[Stmt, ...]:
+        scope = self._scopes.pop()
+        for key in scope.keys:
+            value = self._seen.pop(key)
+            if key[0] is Const:
+                self._ended.setdefault(key, []).append((self._n_closed, value))
+        self._closed.update(dict.fromkeys(scope.keys, self._n_closed))
+        self._n_closed += 1
+        return tuple(scope.out)
+
+    def _emit(self, stmt: Stmt, results: Sequence[Value] = ()) -> None:
+        self._scopes[-1].out.append(stmt)
+        for value in results:
+            self._depth[value.name] = len(self._scopes) - 1
+
+    def _here(self, body: Sequence[Stmt]) -> None:
+        """Simplify statements into the scope that is open."""
+        for stmt in body:
+            match stmt:
+                case lir.Let():
+                    self._let(stmt)
+                case lir.For():
+                    self._for(stmt)
+                case lir.While():
+                    self._while(stmt)
+                case lir.If():
+                    self._if(stmt)
+                case lir.Switch():
+                    self._switch(stmt)
+                case lir.ParallelFor() | lir.Grid() | lir.BlockRegion():
+                    inner = self._body(stmt.body)
+                    self._emit(map_operands(replace(stmt, body=inner), self._resolve))
+                case (
+                    lir.Store()
+                    | lir.Scatter()
+                    | lir.AtomicAdd()
+                    | lir.Prefetch()
+                    | lir.StorePlane()
+                    | lir.TransposeBlock()
+                    | lir.UnpermuteStore()
+                    | lir.Alloc()
+                ):
+                    self._emit(map_operands(stmt, self._resolve))
+                case _:
+                    assert_never(stmt)
+
+    def _let(self, stmt: lir.Let) -> None:
+        op, value = stmt.op, stmt.value
+        values = operands(op)
+        for source in values:
+            if source.name in self._alias:
+                op = map_operands(op, self._resolve)
+                values = operands(op)
+                break
+        found = known(op, value.type, self._constants)
+        if found is not None:
+            if isinstance(found, Value):
+                self._alias[value.name] = found
+                return
+            op, values = found, ()
+        at = len(self._scopes) - 1
+        if type(op) in _PURE:
+            key = self._key(op, values, value.type)
+            same = self._seen.get(key)
+            if same is not None:
+                self._alias[value.name] = same
+                return
+            if isinstance(op, Const):
+                self._constants[value.name] = op
+            at = self._place(op, values, value.type, at)
+            if at < len(self._scopes) - 1:
+                # In a branch of the loop that it leaves it may stand already.
+                opened = self._scopes[at + 1].opened
+                if self._closed.get(key, -1) < opened:
+                    pass
+                elif isinstance(op, Const):
+                    for ended, other in self._ended[key]:
+                        if ended >= opened:
+                            self._late[other.name] = value
+                else:
+                    self.again = True
+            self._seen[key] = value
+            self._scopes[at].keys.append(key)
+        self._depth[value.name] = at
+        self._scopes[at].out.append(stmt if op is stmt.op else lir.Let(value, op))
+
+    def _key(self, op: Op, values: Sequence[Value], type_: Type) -> _Key:
+        """Return what equal operations share; names are bound once, types are few."""
+        number = self._type_ids.get(id(type_))
+        if number is None:
+            number = self._types.setdefault(type_, len(self._types))
+            self._type_ids[id(type_)] = number  # the function keeps the type alive
+        if isinstance(op, Const):
+            # By its text too: 0.0 equals -0.0, and 1 equals True.
+            return Const, number, op.value, repr(op.value)
+        return (type(op), number, scalars_of(op), *[v.name for v in values])
+
+    def _place(self, op: Op, values: Sequence[Value], type_: Type, here: int) -> int:
+        """Return the number of the outermost body that an operation may go to."""
+        at = self._scopes[here].base
+        if at == here:
+            return here
+        for value in values:
+            bound = self._depth.get(value.name, 0)
+            if bound > at:
+                if bound == here:
+                    return here
+                at = bound
+        return at if _may_hoist(op, type_) else here
+
+    # ------------------------------------------------------------ control
+
+    def _constant(self, value: Value) -> int | float | bool | None:
+        found = self._constants.get(self._resolve(value).name)
+        return None if found is None else found.value
+
+    def _rename(self, names: Sequence[Value], values: Sequence[Value]) -> None:
+        for name, value in zip(names, values, strict=True):
+            self._alias[name.name] = self._resolve(value)
+
+    def _for(self, stmt: lir.For) -> None:
+        bounds = [self._constant(v) for v in (stmt.lo, stmt.hi, stmt.step)]
+        if None not in bounds:
+            lo, hi, step = (int(b) for b in bounds if b is not None)
+            if lo >= hi:
+                self._rename(stmt.results, stmt.inits)
+                return
+            if lo + step >= hi:
+                self._rename((stmt.var, *stmt.params), (stmt.lo, *stmt.inits))
+                self._here(stmt.body)
+                self._rename(stmt.results, stmt.yields)
+                return
+        body = self._body(stmt.body, True, (stmt.var, *stmt.params))
+        new = map_operands(replace(stmt, body=body), self._resolve)
+        self._emit(new, stmt.results)
+
+    def _while(self, stmt: lir.While) -> None:
+        self._open(True, stmt.params)
+        self._here(stmt.before)
+        scope = self._scopes[-1]
+        before, scope.out = tuple(scope.out), []
+        self._here(stmt.body)
+        new = replace(stmt, before=before, body=self._close())
+        self._emit(map_operands(new, self._resolve), stmt.results)
+
+    def _if(self, stmt: lir.If) -> None:
+        cond = self._constant(stmt.cond)
+        if cond is not None:
+            self._here(stmt.then if cond else stmt.orelse)
+            yields = stmt.then_yields if cond else stmt.else_yields
+            self._rename(stmt.results, yields)
+            return
+        then, orelse = self._body(stmt.then), self._body(stmt.orelse)
+        new = replace(stmt, then=then, orelse=orelse)
+        self._emit(map_operands(new, self._resolve), stmt.results)
+
+    def _switch(self, stmt: lir.Switch) -> None:
+        selector = self._constant(stmt.selector)
+        if selector is not None or len(stmt.cases) == 1:
+            last = len(stmt.cases) - 1
+            number = last if selector is None else int(selector)
+            number = number if 0 <= number < last else last
+            self._here(stmt.cases[number])
+            self._rename(stmt.results, stmt.yields[number] if stmt.results else ())
+            return
+        new = replace(stmt, cases=tuple(self._body(case) for case in stmt.cases))
+        self._emit(map_operands(new, self._resolve), stmt.results)
+
+
+def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
+    """Return a body that reads other constants in place of some of its own."""
+
+    def change(value: Value) -> Value:
+        while value.name in names:
+            value = names[value.name]
+        return value
+
+    out: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, lir.Let):
+            inner = map_bodies(stmt, lambda one: _renamed(one, names))
+            out.append(map_operands(inner, change))
+        elif stmt.value.name not in names:
+            if any(v.name in names for v in operands(stmt.op)):
+                stmt = lir.Let(stmt.value, map_operands(stmt.op, change))
+            out.append(stmt)
+    return tuple(out)
+
+
+_ALWAYS = frozenset((lir.Const, lir.Splat, lir.Iota))
+
+
+def _may_hoist(op: Op, type_: Type) -> bool:
+    """Whether ``op`` is cheap, and defined even where the loop would not run it."""
+    if type(op) in _ALWAYS:
+        return True
+    match op:
+        case lir.Binary(op=kind):
+            total = kind not in ("div", "rem", "shl", "shr")
+            return total and not element_of(type_).is_float
+        case lir.Unary() | lir.Select():
+            return not element_of(type_).is_float
+        case lir.Convert(a=a) | lir.Bitcast(a=a):
+            return not (element_of(type_).is_float or element_of(a.type).is_float)
+        case lir.Compare(a=a):
+            return not element_of(a.type).is_float
+        case _:
+            return False

@@ -1,0 +1,251 @@
+"""Carry out ``cache_predicates``: every distinct test once for a block of rows.
+
+Loop-invariant code motion of the tests out of the tree loop. Before::
+
+    for b0 in 0 to rows step 512:   cache_predicates
+      fill(result[b0 : b0 + 512])
+      for tree in 0 to 100:
+        for b1 in 0 to 512:   vectorize
+          t = get_tree(tree)
+          p = walk_decision_tree([t], [b0 + b1])
+          reduce(result[b0 + b1], p)
+
+After, the block's sums being its own until they are stored::
+
+    for b0 in 0 to rows step 512:
+      %t = evaluate_predicates(trees, rows of the block)
+      block_1 = alloc; fill(block_1)
+      for tree in 0 to 100:
+        block b1 in 0 to 512:
+          p = walk_decision_tree([t], [b0 + b1]) using %t
+          reduce(block_1[b1], p)
+      store_rows(result[b0 : b0 + 512], block_1)
+
+Rows past the end are padding: they repeat the last row and are never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from skforge.compiler.ir.mir.nodes import (
+    Affine,
+    AllocArray,
+    Array,
+    Body,
+    Bound,
+    CacheRows,
+    CacheTrees,
+    EvaluatePredicates,
+    Fill,
+    Function,
+    Let,
+    Loop,
+    QuantizeRows,
+    Range,
+    Reduce,
+    ReduceDimension,
+    Stmt,
+    StoreRows,
+    WalkDecisionTree,
+)
+from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
+from skforge.exceptions import ScheduleError
+
+BLOCK_SUMS = "block_sums"
+PREDICATES = "%tests"
+
+
+def run(function: Function) -> Function:
+    """Rewrite every loop that caches predicates."""
+
+    def change(loop: Loop) -> Loop:
+        if not loop.directives.cache_predicates:
+            return loop
+        return _rewrite(loop, function.n_trees)
+
+    made = replace(function, body=map_loops(function.body, change))
+    if made.body != function.body:
+        _check_whole(made.body)
+    return made
+
+
+def _check_whole(body: Body) -> None:
+    """Refuse what walks single rows, or prefetches for such walks."""
+    inside = loops_in(body)
+    for stmt in [*body, *(s for loop in inside for s in (*loop.body, *loop.remainder))]:
+        match stmt:
+            case Let(op=WalkDecisionTree(using=None)):
+                raise ScheduleError(
+                    "cache_predicates is for all rows or none; mark the loop over "
+                    "blocks of every part of the batch."
+                )
+            case CacheTrees():
+                raise ScheduleError(
+                    "cache prefetches the nodes of walks, of which cache_predicates "
+                    "leaves none; leave the cache of trees out."
+                )
+            case _:
+                pass
+
+
+def _rewrite(loop: Loop, n_trees: int) -> Loop:
+    trees = Range(Affine(), (Bound(n_trees),))
+    directives = replace(loop.directives, cache_predicates=False)
+    loop = replace(loop, directives=directives)
+    if any(inner.on_threads for inner in loops_in(loop.body)):
+        return _for_threads(loop, n_trees)
+
+    def table(rows: Range) -> EvaluatePredicates:
+        return EvaluatePredicates(PREDICATES, trees, rows)
+
+    return in_block(f'cache_predicates("{loop.var}")', loop, table, n_trees)
+
+
+def _for_threads(loop: Loop, n_trees: int) -> Loop:
+    """Rewrite a loop whose rows are dealt out to the threads of a GPU's block.
+
+    Shared memory is small: each iteration of the outermost loop over trees, if there
+    are others inside it, has a table of its own.
+    """
+    name = f'cache_predicates("{loop.var}")'
+    inside = list(loops_in(loop.body))
+    rows = [i for i in inside if i.root == "batch"]
+    trees = [i for i in inside if i.root == "tree"]
+    ordered = [*trees, *rows] == inside and all(i.kind == "serial" for i in trees)
+    fixed = isinstance(loop.step, int) and isinstance(rows[0].step, int)
+    if not (trees and ordered and fixed and len(rows) == 2):
+        raise ScheduleError(
+            f"{name} on a GPU needs serial loops over all trees, one inside the other, "
+            "and inside them a loop over threads and one over the rows of a thread."
+        )
+    assert isinstance(loop.step, int) and isinstance(rows[0].step, int)
+    if loop.step % rows[0].step:
+        raise ScheduleError(
+            f"{name} on a GPU needs as many rows for every thread; {rows[0].step} rows "
+            f"a thread do not divide blocks of {loop.step}."
+        )
+    fill = _fill(name, loop)
+    tables: list[EvaluatePredicates] = []
+    if len(trees) == 1:
+        every = Range(Affine(), (Bound(n_trees),))
+        tables = [EvaluatePredicates(PREDICATES, every, fill.rows)]
+    body = _on_block_sums(loop, rows[1], PREDICATES)
+
+    def with_table(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Loop) or tables:
+            return stmt
+        own = Affine((stmt.var,))
+        limits = tuple(replace(x, minus=x.minus.plus(own)) for x in stmt.bounds)
+        part = Range(own, (Bound(stmt.step), *limits))
+        table = EvaluatePredicates(PREDICATES, part, fill.rows)
+        return replace(stmt, body=(table, *stmt.body))
+
+    alloc = AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False)
+    *before, nest = body
+    whole = (alloc, *before, *tables, with_table(nest))
+    return replace(loop, body=(*whole, StoreRows(BLOCK_SUMS, fill.rows)))
+
+
+def in_block(
+    name: str,
+    loop: Loop,
+    make: Callable[[Range], EvaluatePredicates | QuantizeRows | CacheRows],
+    n_trees: int,
+) -> Loop:
+    """Return a loop over blocks whose trees each take the rows of a block at once.
+
+    Parameters
+    ----------
+    name : str
+        What asks for blocks, for errors.
+    loop : Loop
+        Over blocks of ``loop.step`` rows.
+    make : callable
+        Returns the statement that makes what the walks use, for a range of rows;
+        walks of cached rows use these themselves.
+    n_trees : int
+        Trees that the loops inside must reach.
+
+    Raises
+    ------
+    ScheduleError
+        If the loops inside are not trees in model order around the block's rows.
+    """
+    block = _block_loop(name, loop, n_trees)
+    fill = _fill(name, loop)
+    table = make(fill.rows)
+    using = None if isinstance(table, CacheRows) else table.name
+    assert isinstance(loop.step, int)
+    body = _on_block_sums(loop, block, using)
+    before: Body = (
+        table,
+        AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False),
+    )
+    after = StoreRows(BLOCK_SUMS, fill.rows)
+    return replace(loop, body=(*before, *body, after))
+
+
+def _on_block_sums(loop: Loop, block: Loop, using: str | None) -> Body:
+    """Point walks and sums at the block; make the loop over its rows one of a block."""
+    outside = Affine((loop.var,))
+
+    def statement(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Let(op=WalkDecisionTree() as walk):
+                return replace(stmt, op=replace(walk, using=using, block=True))
+            case Reduce(indices=(row, *rest)):
+                assert isinstance(row, Affine)
+                terms = tuple(t for t in row.terms if t not in outside.terms)
+                local = replace(row, terms=terms)
+                return replace(stmt, target=BLOCK_SUMS, indices=(local, *rest))
+            case Fill():
+                assert isinstance(loop.step, int)
+                whole = Range(Affine(), (Bound(loop.step),))
+                return Fill(BLOCK_SUMS, whole)
+            case _:
+                return stmt
+
+    def inner(inside: Loop) -> Loop:
+        if inside.var != block.var:
+            return inside
+        directives = replace(inside.directives, vectorize=False)
+        return replace(inside, kind="block", directives=directives)
+
+    return map_loops(map_statements(loop.body, statement), inner)
+
+
+def _fill(name: str, loop: Loop) -> Fill:
+    """Return where the block's sums start; refuse trees in another order."""
+    fills = [stmt for stmt in loop.body if isinstance(stmt, Fill)]
+    # Trees in another order store their leaves, to be added in the model's.
+    stores = any(isinstance(stmt, ReduceDimension) for stmt in loop.body)
+    if len(fills) != 1 or stores:
+        raise ScheduleError(
+            f"{name} needs sums in the order of the model, with exact or fast "
+            "reduction; leave out parallel tree loops and reorder_trees."
+        )
+    return fills[0]
+
+
+def _block_loop(name: str, loop: Loop, n_trees: int) -> Loop:
+    """Return the loop over the block's rows; refuse any other shape of nest."""
+    inside = list(loops_in(loop.body))
+    rows = [i for i in inside if i.root == "batch"]
+    trees = [i for i in inside if i.root == "tree"]
+    reached = sum(i.trip_count or 0 for i in trees if i.step == 1)
+    simple = (
+        len(rows) == 1
+        and inside[-1] is rows[0]
+        and rows[0].trip_count in (None, loop.step)
+        and all(i.kind == "serial" for i in inside)
+        and isinstance(loop.step, int)
+        and (len(trees) > 1 or reached == n_trees)
+    )
+    if not simple:
+        raise ScheduleError(
+            f"{name} needs serial tree loops over all trees inside it and one "
+            "vectorised loop over the block's rows inside those."
+        )
+    return rows[0]

@@ -1,0 +1,60 @@
+"""Expand each walk to its hops, a leaf-check loop where one is needed, and its leaf.
+
+Before: ``p = walk_decision_tree([t], [r]) unroll=2``. After::
+
+    n = get_root(t)
+    n.1 = traverse_tree_tile([t], [n], [r])
+    n.2 = traverse_tree_tile([t], [n.1], [r])
+    while not is_leaf(n.2): n.2 = traverse_tree_tile([t], [n.2], [r])
+    p = get_leaf_value(t, n.2)
+
+No loop follows when every leaf is known to lie as deep as the unchecked hops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.mir.nodes import (
+    Body,
+    Function,
+    GetLeafValue,
+    GetRoot,
+    Let,
+    Stmt,
+    TraverseTreeTile,
+    WalkDecisionTree,
+    WalkLoop,
+)
+from skforge.compiler.ir.mir.walk import map_statements
+
+
+def run(function: Function) -> Function:
+    """Expand every walk of a function."""
+    return replace(function, body=map_statements(function.body, _expand))
+
+
+def _expand(stmt: Stmt) -> Stmt | Body:
+    if not isinstance(stmt, Let) or not isinstance(stmt.op, WalkDecisionTree):
+        return stmt
+    walk, base = stmt.op, stmt.names
+    if walk.block:
+        return stmt  # a block of rows: the representation lowers the whole walk
+
+    def named(what: str) -> tuple[str, ...]:
+        return tuple(f"{name}.{what}" for name in base)
+
+    nodes = named("n0")
+    made: list[Stmt] = [Let(nodes, GetRoot(walk.trees))]
+    hops = max(walk.unroll, walk.peel)
+    for hop in range(1, hops + 1):
+        step = TraverseTreeTile(walk.trees, nodes, walk.rows, False, walk.using)
+        nodes = named(f"n{hop}")
+        made.append(Let(nodes, step))
+    if walk.max_depth > hops:
+        params, results = named("at"), named("end")
+        step = TraverseTreeTile(walk.trees, params, walk.rows, True, walk.using)
+        made.append(WalkLoop(results, params, nodes, step))
+        nodes = results
+    made.append(Let(base, GetLeafValue(walk.trees, nodes, walk.element)))
+    return tuple(made)

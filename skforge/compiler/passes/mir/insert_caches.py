@@ -1,0 +1,133 @@
+"""Turn ``cache`` into operations at the top of the loop's body (SilvanForge §7).
+
+Before: ``for b0 in 0 to rows step 64   cache``. After: the body begins with
+``cache_rows(b0, min(64, rows - b0))``; on a tree loop, ``cache_trees`` likewise. The
+working set is that of one iteration: everything the loops inside reach.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.mir.nodes import (
+    Affine,
+    Body,
+    Bound,
+    CacheRows,
+    CacheTrees,
+    DepthSwitch,
+    Function,
+    Loop,
+    Range,
+    Stmt,
+)
+from skforge.compiler.ir.mir.walk import loops_in, tightest
+from skforge.compiler.schedule.nest import Size, size_value
+
+
+def run(function: Function) -> Function:
+    """Insert the cache operations and take the directive off."""
+    return replace(function, body=_body(function.body, (), function.n_trees))
+
+
+def _body(body: Body, outside: tuple[Loop, ...], n_trees: int) -> Body:
+    made: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Loop():
+                made.append(_loop(stmt, outside, n_trees))
+            case DepthSwitch(cases=cases):
+                switched = tuple(_body(case, outside, n_trees) for case in cases)
+                made.append(replace(stmt, cases=switched))
+            case _:
+                made.append(stmt)
+    return tuple(made)
+
+
+def _loop(loop: Loop, outside: tuple[Loop, ...], n_trees: int) -> Loop:
+    outside = (*outside, loop)
+    body = _body(loop.body, outside, n_trees)
+    if loop.directives.cache:
+        rows = working_set(loop, outside)
+        ahead = _spread_ahead(loop, body, rows)
+        if ahead is not None:
+            body = ahead
+        elif loop.root == "batch":
+            layout = loop.directives.cache_layout
+            body = (CacheRows(rows, layout=layout), *body)
+        else:
+            # Loops over tiles go on past the last tree where that makes no iteration.
+            bounds = (*rows.bounds, Bound(n_trees, rows.start))
+            body = (CacheTrees(replace(rows, bounds=tightest(bounds))), *body)
+    directives = replace(loop.directives, cache=False, cache_layout=None)
+    return replace(loop, body=body, directives=directives)
+
+
+def _spread_ahead(loop: Loop, body: Body, working_set: Range) -> Body | None:
+    """Fetch the next block of rows a share at a time during this block's trees.
+
+    Measured on 2000 features, 4096 rows: fetching a block at once before its walk
+    costs 2.6 us a row, spreading the next block over the trees 0.8 (XGBoost: 3.6).
+    Only where the loop's body is one serial loop over trees.
+    """
+    if loop.root != "batch" or len(body) != 1 or not isinstance(loop.step, int):
+        return None
+    if loop.kind not in ("serial", "parallel"):
+        return None  # a GPU's cache holds what the block itself uses
+    (trees,) = body
+    if (
+        not isinstance(trees, Loop)
+        or trees.root != "tree"
+        or trees.kind != "serial"
+        or trees.directives.unroll  # shares are numbered by the loop's variable
+        or not isinstance(trees.step, int)
+        or trees.start != 0
+        or not trees.trip_count
+        or any(i.kind != "serial" for i in loops_in(trees.body))
+        or not loops_in_rows(trees)
+    ):
+        return None
+    start = replace(working_set.start, constant=working_set.start.constant + loop.step)
+    bounds = tuple(
+        replace(b, minus=replace(b.minus, constant=b.minus.constant + loop.step))
+        if loop.var in b.minus.terms
+        else b
+        for b in working_set.bounds
+    )
+    share = (trees.var, trees.step, trees.trip_count)
+    op = CacheRows(Range(start, bounds), share)
+    return (replace(trees, body=(op, *trees.body)),)
+
+
+def loops_in_rows(trees: Loop) -> bool:
+    """Whether the loop walks several rows a tree, so that a share is worth its code."""
+    return any(i.root == "batch" for i in loops_in(trees.body))
+
+
+def working_set(loop: Loop, outside: tuple[Loop, ...]) -> Range:
+    """Return the rows or trees of one iteration, as one range that covers them.
+
+    That is one step of this loop, unless a loop inside counts further than a step;
+    then it is everything up to the bounds outside.
+    """
+    same_root = [o for o in outside if o.root == loop.root]
+    inner = [i for i in loops_in(loop.body) if i.root == loop.root]
+    bounds = []
+    if all(_stays_within(i, loop.step) for i in inner):
+        bounds.append(Bound(loop.step))
+    for o in same_root:
+        here = Affine((o.var,))
+        bounds += [Bound(b.limit, b.minus.plus(here)) for b in o.bounds]
+    start = Affine(tuple(o.var for o in same_root))
+    return Range(start, tightest(bounds))
+
+
+def _stays_within(loop: Loop, step: Size) -> bool:
+    """Whether a bound keeps the loop's variable below ``step``."""
+    for bound in loop.bounds:
+        if bound.limit == step:
+            return True
+        known = isinstance(bound.limit, int) and isinstance(step, int)
+        if known and size_value(bound.limit, 0) <= size_value(step, 0):
+            return True
+    return False

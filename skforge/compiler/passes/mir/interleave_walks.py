@@ -1,0 +1,103 @@
+"""Carry out ``interleave`` and ``vectorize``: several walks at once.
+
+Before::
+
+    for b1 in 0 to 64: t = get_tree(tree); p = walk([t], [b1]); reduce(result[b1], p)
+
+After ``interleave("b1", 2)``, the walks in flight together and the sums in loop order::
+
+    for b1 in 0 to 64 groups of 2:
+      t = get_tree(tree)
+      t.i1 = get_tree(tree)
+      p, p.i1 = walk([t, t.i1], [b1, b1 + 1])
+      reduce(result[b1], p)
+      reduce(result[b1 + 1], p.i1)
+    remainder: ...
+
+``vectorize`` keeps one walk and makes its rows the lanes of a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.mir.nodes import (
+    Body,
+    Function,
+    Let,
+    Loop,
+    Stmt,
+    WalkDecisionTree,
+    multiple,
+)
+from skforge.compiler.ir.mir.walk import copy_body, map_loops, substitute
+from skforge.exceptions import CompilerError
+
+
+def run(function: Function, vector_lanes: int) -> Function:
+    """Group the iterations of loops; ``vector_lanes`` rows fill a vector register."""
+
+    def change(loop: Loop) -> Loop:
+        return _group(loop, vector_lanes)
+
+    return replace(function, body=map_loops(function.body, change))
+
+
+def _group(loop: Loop, lanes: int) -> Loop:
+    factor = loop.directives.interleave
+    directives = replace(loop.directives, interleave=None, vectorize=False)
+    if loop.directives.vectorize:
+        return replace(
+            loop,
+            kind="vector",
+            group=lanes,
+            remainder=copy_body(loop.body, ".r"),
+            directives=directives,
+        )
+    if factor is None or factor == 1:
+        return replace(loop, directives=directives)
+    copies = [loop.body] + [
+        substitute(
+            copy_body(loop.body, f".i{k}"),
+            loop.var,
+            replace(multiple(loop.step, k), terms=(loop.var,)),
+        )
+        for k in range(1, factor)
+    ]
+    whole = loop.trip_count is not None and loop.trip_count % factor == 0
+    remainder = () if whole else copy_body(loop.body, ".r")
+    return replace(
+        loop,
+        body=_jam(copies),
+        group=factor,
+        remainder=remainder,
+        directives=directives,
+    )
+
+
+def _jam(copies: list[Body]) -> Body:
+    """Bring copies of a body together, statement by statement, walks merged."""
+    made: list[Stmt] = []
+    for stmts in zip(*copies, strict=True):
+        walks = [
+            (stmt, stmt.op)
+            for stmt in stmts
+            if isinstance(stmt, Let) and isinstance(stmt.op, WalkDecisionTree)
+        ]
+        if not walks:
+            if any(isinstance(stmt, Loop) for stmt in stmts):
+                raise CompilerError("interleave reached a loop that is not innermost")
+            made.extend(stmts)
+            continue
+        first = walks[0][1]
+        made.append(
+            Let(
+                tuple(name for let, _ in walks for name in let.names),
+                replace(
+                    first,
+                    trees=tuple(t for _, walk in walks for t in walk.trees),
+                    rows=tuple(r for _, walk in walks for r in walk.rows),
+                ),
+            )
+        )
+    return tuple(made)

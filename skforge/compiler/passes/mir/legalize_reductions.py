@@ -1,0 +1,225 @@
+"""Make every ``reduce`` legal: ordered sums in storage, or privatised arrays.
+
+SilvanForge §5 and Treebeard draft §4. A parallel tree loop around a reduce is a
+*conflicting* loop: its iterations would add to the same element. Before::
+
+    par t0 in 0 to 100 step 50:
+      for t1 in 0 to 50:
+        for batch in 0 to rows:
+          reduce(result[batch], p)
+
+``fast`` privatises, one slot for each iteration of a conflicting loop, and reduces the
+slots afterwards; the privatised array is what the inner reduce writes::
+
+    result_1 = zeros[2, rows]
+    par t0 in 0 to 100 step 50:
+      for t1 in 0 to 50:
+        for batch in 0 to rows:
+          reduce(result_1[t0 / 50, batch], p)
+    result[0 : rows] = reduce_dimension(result_1, 0)
+
+``exact`` stores one leaf value a tree and row instead, and adds them in model order.
+``reproducible`` does as ``fast`` on fixed-point integers, whose sum has no order
+(``privatize.py``).
+
+Storage lives in the *scope* of a block of rows: inside every leading batch loop whose
+iterations own consecutive rows, so that it is small and private to parallel rows.
+
+Invariant restored: no two parallel iterations write one element, unless atomically.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.mir.nodes import (
+    RESULT,
+    Affine,
+    AllocArray,
+    Array,
+    Body,
+    CacheRows,
+    CacheTrees,
+    Fill,
+    Finish,
+    Function,
+    GetTree,
+    Index,
+    Let,
+    Loop,
+    ModelTree,
+    Outputs,
+    Reduce,
+    ReduceDimension,
+    Stmt,
+    StoreLeaf,
+    WalkDecisionTree,
+)
+from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
+from skforge.compiler.passes.mir.privatize import Sums, privatize
+from skforge.compiler.passes.mir.row_scope import RowScope, is_conflicting, owns_rows
+from skforge.compiler.schedule.nest import Size
+
+
+def run(function: Function, hir: PredictEnsemble) -> Function:
+    """Legalise a prediction function; ``apply`` functions have nothing to reduce."""
+    body = function.body
+    if function.result.element == "accumulator":
+        body = _Legalizer(function, hir).descend(body, RowScope())
+    return replace(function, body=map_loops(body, _carried_out))
+
+
+def _carried_out(loop: Loop) -> Loop:
+    """Take the reduction directives off a loop."""
+    directives = replace(
+        loop.directives, atomic_reduce=False, shared_reduce=False, vector_reduce=None
+    )
+    return replace(loop, directives=directives)
+
+
+def _without_caches(body: Body, scope: RowScope) -> list[Stmt]:
+    """Leave out what a GPU's block caches: it is for all of it, whoever sums rows."""
+    if not any(loop.on_grid or loop.on_threads for loop in scope.outside):
+        return list(body)
+    return [stmt for stmt in body if not isinstance(stmt, CacheRows | CacheTrees)]
+
+
+def _can_enter(stmt: Stmt, scope: RowScope) -> bool:
+    """Whether sums of rows can be inside a batch loop's iterations."""
+    if not isinstance(stmt, Loop) or stmt.root != "batch":
+        return False
+    if not owns_rows(stmt, scope) or _is_split(stmt):
+        return False
+    inside = scope.enter(stmt)
+    below = tuple(loops_in(stmt.body))
+    in_thread = any(loop.on_threads for loop in inside.outside)
+    apart = any(i.on_grid or (in_thread and i.on_threads) for i in below)
+    # Launches inside share nothing, and threads inside others do not wait for each
+    # other, so sums are inside every one of them or of none.
+    return not apart or all(
+        _can_enter(i, inside) for i in _without_caches(stmt.body, inside)
+    )
+
+
+def _is_split(loop: Loop) -> bool:
+    """Whether the trees of one iteration are dealt out to others than its own.
+
+    Blocks of a GPU's grid share nothing but global memory, and threads of a block meet
+    only between loops over them; so sums of several are outside such a loop.
+    """
+    inside = [i for i in loops_in(loop.body) if is_conflicting(i)]
+    if loop.on_threads:
+        return bool(inside)
+    return loop.on_grid and any(i.on_grid for i in inside)
+
+
+class _Legalizer:
+    def __init__(self, function: Function, hir: PredictEnsemble) -> None:
+        self._hir = hir
+        self._n_trees = function.n_trees
+        self._arrays = 0
+        order = hir.tiles.tree_order
+        in_order = bool((order == range(len(order))).all())
+        self._ordered_already = hir.nest.trees_in_order and in_order
+        self._vector_leaves = hir.forest.leaf_value.shape[1] > 1
+        self._position: dict[str, Affine] = {}
+        self._tree_of: dict[str, str] = {}
+
+    # ------------------------------------------------------------ scopes
+
+    def descend(self, body: Body, scope: RowScope) -> Body:
+        """Enter batch loops while one iteration owns its rows, then legalise."""
+        if all(_can_enter(stmt, scope) for stmt in _without_caches(body, scope)):
+            return tuple(
+                replace(stmt, body=self.descend(stmt.body, scope.enter(stmt)))
+                if isinstance(stmt, Loop)
+                else stmt
+                for stmt in body
+            )
+        return self._legalize(body, scope)
+
+    def _legalize(self, body: Body, scope: RowScope) -> Body:
+        if self._hir.reduction == "exact":
+            fill = Fill(RESULT, scope.rows)
+            if self._ordered_already:
+                return (fill, *body)
+            return (fill, *self._store_leaves(body, scope))
+        if self._hir.reduction == "fast":
+            fill = Fill(RESULT, scope.rows)
+            sums = Sums(RESULT, scope.rows, local=False)
+            return (fill, *privatize(body, scope, sums, self._name))
+        array = Array(self._name("sums"), (scope.extent, None))
+        body = _retarget(body, array.name, scope)
+        sums = Sums(array.name, scope.local_rows, local=True)
+        return (
+            AllocArray(array, zero=True),
+            *privatize(body, scope, sums, self._name),
+            Finish(array.name, scope.rows, Affine()),
+        )
+
+    def _name(self, base: str) -> str:
+        self._arrays += 1
+        return f"{base}_{self._arrays}"
+
+    # ------------------------------------------------------------ exact
+
+    def _store_leaves(self, body: Body, scope: RowScope) -> Body:
+        """Keep a leaf value for each tree and row; add them in model order."""
+        self._note_names(body)
+        width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
+        shared = any(loop.directives.shared_reduce for loop in loops_in(body))
+        leaves = Array(
+            self._name("leaves"),
+            (self._n_trees, scope.extent, *width),
+            shared=shared,
+        )
+
+        def store(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Reduce):
+                return stmt
+            row = stmt.indices[0]
+            assert isinstance(row, Affine)
+            tree = ModelTree(self._position[self._tree_of[stmt.value]])
+            indices: tuple[Index, ...] = (tree, scope.local(row))
+            if self._vector_leaves:
+                indices += (Outputs(),)
+            return StoreLeaf(leaves.name, indices, stmt.value)
+
+        widths = [loop.directives.vector_reduce for loop in loops_in(body)]
+        total = ReduceDimension(
+            RESULT,
+            leaves.name,
+            self._n_trees,
+            scope.rows,
+            Affine(),
+            vector_width=max((w for w in widths if w is not None), default=None),
+            by_output=not self._vector_leaves and self._hir.forest.n_outputs > 1,
+        )
+        return (AllocArray(leaves, zero=False), *map_statements(body, store), total)
+
+    def _note_names(self, body: Body) -> None:
+        """Remember which tree each walk's value comes from."""
+
+        def note(stmt: Stmt) -> Stmt:
+            if isinstance(stmt, Let):
+                if isinstance(stmt.op, GetTree):
+                    self._position[stmt.names[0]] = stmt.op.index
+                elif isinstance(stmt.op, WalkDecisionTree):
+                    self._tree_of[stmt.names[0]] = stmt.op.trees[0]
+            return stmt
+
+        map_statements(body, note)
+
+
+def _retarget(body: Body, name: str, scope: RowScope) -> Body:
+    """Point the reduces at scratch rows of the scope."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Reduce):
+            return stmt
+        row = stmt.indices[0]
+        assert isinstance(row, Affine)
+        return replace(stmt, target=name, indices=(scope.local(row), *stmt.indices[1:]))
+
+    return map_statements(body, change)

@@ -1,0 +1,146 @@
+"""Carry out ``specialize``: separate code by the depth of an iteration's trees.
+
+Treebeard draft §3.1.1. Before: ``for t0 ...   specialize`` around a walk of trees of
+any depth. After: the body is a switch on the iteration's depth class, and every case
+walks trees whose leaves lie between known depths. Code grows with the number of
+classes, never with the number of trees: rare classes share the widest case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.mir.nodes import (
+    Affine,
+    Body,
+    DepthSwitch,
+    Function,
+    Let,
+    Loop,
+    Stmt,
+    WalkDecisionTree,
+)
+from skforge.compiler.ir.mir.walk import copy_body, map_statements
+from skforge.compiler.passes.mir.tree_ranges import tree_positions
+from skforge.compiler.schedule.nest import BoundLoop
+
+#: Most bodies of one switch; depths 0 to 9, say, fit with one shared case to spare.
+MAX_CLASSES = 12
+
+
+def run(function: Function, hir: PredictEnsemble) -> Function:
+    """Replace the bodies of specialised loops by switches."""
+    body = _body(function.body, hir.nest.loops, (), hir)
+    return replace(function, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    depths: tuple[tuple[int, int], ...]
+    class_of: tuple[int, ...]
+
+
+def _body(
+    body: Body,
+    bound: tuple[BoundLoop, ...],
+    path: tuple[BoundLoop, ...],
+    hir: PredictEnsemble,
+) -> Body:
+    """Walk MIR and the bound nest side by side: MIR still has the nest's loops."""
+    made: list[Stmt] = []
+    remaining = list(bound)
+    for stmt in body:
+        if not isinstance(stmt, Loop) or not remaining:
+            made.append(stmt)
+            continue
+        if stmt.var != remaining[0].name:  # a loop that legalisation added
+            made.append(stmt)
+            continue
+        here = remaining.pop(0)
+        new_path = (*path, here)
+        inner = _body(stmt.body, here.body, new_path, hir)
+        if stmt.directives.specialize and stmt.root == "tree":
+            classes = _classify(here, new_path, hir)
+        else:
+            classes = None
+        if classes is not None and classes.depths:  # some tree is reached
+            position = Affine(tuple(p.name for p in new_path if p.root == "tree"))
+            cases = tuple(
+                _narrow(copy_body(inner, f".d{k}"), low, high)
+                for k, (low, high) in enumerate(classes.depths)
+            )
+            inner = (DepthSwitch(position, classes.depths, classes.class_of, cases),)
+        directives = replace(stmt.directives, specialize=False)
+        made.append(replace(stmt, body=inner, directives=directives))
+    return tuple(made)
+
+
+def _leaf_paths(
+    loop: BoundLoop, path: tuple[BoundLoop, ...]
+) -> list[tuple[BoundLoop, ...]]:
+    if not loop.body:
+        return [path]
+    return [p for inner in loop.body for p in _leaf_paths(inner, (*path, inner))]
+
+
+def _classify(
+    loop: BoundLoop, path: tuple[BoundLoop, ...], hir: PredictEnsemble
+) -> _Classes:
+    """Group the loop's iterations by the least and greatest depth of their trees."""
+    tiles = hir.tiles
+    low = np.full(tiles.n_trees, np.iinfo(np.int64).max)
+    high = np.full(tiles.n_trees, -1)
+    for leaf_path in _leaf_paths(loop, path):
+        iteration, tree = tree_positions(leaf_path, len(path))
+        np.minimum.at(low, iteration, tiles.min_depth[tree])
+        np.maximum.at(high, iteration, tiles.max_depth[tree])
+    used = high >= 0
+    return _group(low, high, used)
+
+
+def _group(
+    low: NDArray[np.int64], high: NDArray[np.int64], used: NDArray[np.bool_]
+) -> _Classes:
+    pairs, inverse, counts = np.unique(
+        np.stack([low[used], high[used]], 1),
+        axis=0,
+        return_inverse=True,
+        return_counts=True,
+    )
+    inverse = inverse.reshape(-1)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
+    depths = [(int(a), int(z)) for a, z in pairs[kept]]
+    number = np.full(len(pairs), len(kept))
+    number[kept] = np.arange(len(kept))
+    if len(kept) < len(pairs):
+        rest = np.setdiff1d(np.arange(len(pairs)), kept)
+        depths.append((int(pairs[rest, 0].min()), int(pairs[rest, 1].max())))
+    class_of = np.zeros(len(low), np.int64)
+    class_of[used] = number[inverse]
+    return _Classes(tuple(depths), tuple(class_of.tolist()))
+
+
+def _narrow(body: Body, low: int, high: int) -> Body:
+    """Tell the walks of a case how deep their trees are.
+
+    With the least depth known the hops down to it need no leaf check.
+    """
+
+    def change(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Let(op=WalkDecisionTree() as walk):
+                high_ = min(high, walk.max_depth)
+                # A case within a case of other depths is never run: keep it sound.
+                low_ = min(max(low, walk.min_depth), high_)
+                op = replace(walk, min_depth=low_, max_depth=high_, peel=low_)
+                return replace(stmt, op=op)
+            case DepthSwitch():
+                return stmt
+            case _:
+                return stmt
+
+    return map_statements(body, change)

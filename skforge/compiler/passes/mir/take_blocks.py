@@ -1,0 +1,53 @@
+"""Give blocks of rows to a representation that compares their values.
+
+Before::
+
+    for b0 in 0 to rows step 256:
+      fill(result[b0 : b0 + 256])
+      for tree in 0 to 100:
+        for b1 in 0 to min(256, rows - b0):   vectorize
+          t = get_tree(tree)
+          p = walk_decision_tree([t], [b0 + b1])
+          reduce(result[b0 + b1], p)
+
+After, the block's sums being its own until they are stored::
+
+    for b0 in 0 to rows step 256:
+      cache_rows(rows of the block)
+      block_sums = alloc; fill(block_sums)
+      for tree in 0 to 100:
+        block b1 in 0 to min(256, rows - b0):
+          p = walk_decision_tree([t], [b0 + b1])
+          reduce(block_sums[b1], p)
+      store_rows(result[b0 : b0 + 256], block_sums)
+
+Where rows are quantised, or their predicates are evaluated, blocks are made of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.mir.nodes import CacheRows, Function, Loop
+from skforge.compiler.ir.mir.walk import loops_in, map_loops
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.passes.mir.evaluate_predicates import in_block
+
+
+def run(function: Function, hir: PredictEnsemble) -> Function:
+    """Rewrite every loop over blocks whose rows are vectorised."""
+    representation = representations.get(hir.nest.representation)
+    if hir.codes is not None or not representation.by_values:
+        return function
+    name = f'represent("{representation.name}")'
+
+    def change(loop: Loop) -> Loop:
+        inside = [i for i in loops_in(loop.body) if i.root == "batch"]
+        whole = len(inside) == 1 and inside[0].directives.vectorize
+        if loop.root != "batch" or not whole or not isinstance(loop.step, int):
+            return loop
+        body = tuple(stmt for stmt in loop.body if not isinstance(stmt, CacheRows))
+        return in_block(name, replace(loop, body=body), CacheRows, function.n_trees)
+
+    return replace(function, body=map_loops(function.body, change))

@@ -1,0 +1,52 @@
+"""Carry out ``unroll_walk`` and ``peel_walk``: hops without leaf checks.
+
+Before: ``for b1 ...   unroll_walk 8: p = walk_decision_tree([t], [b1])``. After: the
+walk itself says ``unroll=8``; the HIR has padded its trees so that no leaf is
+shallower. ``peel_walk`` needs no padding and never goes past the shallowest leaf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.mir.nodes import (
+    Body,
+    DepthSwitch,
+    Function,
+    Let,
+    Loop,
+    Stmt,
+    WalkDecisionTree,
+)
+
+
+def run(function: Function) -> Function:
+    """Move the depths from the loops to the walks under them."""
+    return replace(function, body=_body(function.body, 0, 0))
+
+
+def _body(body: Body, unroll: int, peel: int) -> Body:
+    made: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Loop(directives=d):
+                inner = _body(
+                    stmt.body,
+                    max(unroll, d.unroll_walk or 0),
+                    max(peel, d.peel_walk or 0),
+                )
+                d = replace(d, unroll_walk=None, peel_walk=None)
+                made.append(replace(stmt, body=inner, directives=d))
+            case DepthSwitch(cases=cases):
+                switched = tuple(_body(case, unroll, peel) for case in cases)
+                made.append(replace(stmt, cases=switched))
+            case Let(op=WalkDecisionTree() as walk):
+                op = replace(
+                    walk,
+                    unroll=min(unroll, walk.min_depth),
+                    peel=min(max(peel, walk.peel), walk.min_depth),
+                )
+                made.append(replace(stmt, op=op))
+            case _:
+                made.append(stmt)
+    return tuple(made)

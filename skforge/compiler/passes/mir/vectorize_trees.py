@@ -1,0 +1,106 @@
+"""Carry out ``vectorize`` of a tree loop: one row, its trees in the lanes of vectors.
+
+Before::
+
+    for batch in 0 to rows:   quantize
+      fill(result[batch])
+      for tree in 0 to 100:   vectorize
+        t = get_tree(tree)
+        p = walk_decision_tree([t], [batch])
+        reduce(result[batch], p)
+
+After, the tree loop being one block that adds in its order::
+
+    for batch in 0 to rows:
+      fill(result[batch])
+      %codes = quantize_rows(batch)
+      block tree in 0 to 100:
+        t = get_tree(tree)
+        p = walk_decision_tree([t], [batch]) using %codes
+        reduce(result[batch], p)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.mir.nodes import (
+    Affine,
+    Body,
+    Bound,
+    Function,
+    Let,
+    Loop,
+    QuantizeRows,
+    Range,
+    Reduce,
+    Stmt,
+    WalkDecisionTree,
+)
+from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
+from skforge.exceptions import ScheduleError
+
+CODES = "%codes"
+
+
+def run(function: Function) -> Function:
+    """Rewrite every loop over rows around a vectorised loop over trees."""
+
+    def change(loop: Loop) -> Loop:
+        inside = [stmt for stmt in loop.body if isinstance(stmt, Loop)]
+        if not any(_in_lanes(tree) for tree in inside):
+            return loop
+        return _rewrite(loop, inside)
+
+    made = replace(function, body=map_loops(function.body, change))
+    if any(_in_lanes(loop) for loop in loops_in(made.body)):
+        raise ScheduleError(
+            "A vectorised loop over trees needs a loop over single rows outside it."
+        )
+    return made
+
+
+def _in_lanes(loop: Loop) -> bool:
+    return loop.root == "tree" and loop.directives.vectorize
+
+
+def _rewrite(loop: Loop, inside: list[Loop]) -> Loop:
+    (tree,) = inside
+    reduces = any(isinstance(stmt, Reduce) for stmt in tree.body)
+    if loop.step != 1 or not reduces:
+        raise ScheduleError(
+            f'vectorize("{tree.var}") takes one row at a time and adds its trees in '
+            "the order of the model, with exact or fast reduction; leave out "
+            "reorder_trees and loops that take several rows."
+        )
+
+    def walk(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Let(op=WalkDecisionTree() as op):
+                return replace(stmt, op=replace(op, using=CODES, block=True))
+            case _:
+                return stmt
+
+    block = replace(
+        tree,
+        kind="block",
+        body=map_statements(tree.body, walk),
+        directives=replace(tree.directives, vectorize=False),
+    )
+    path = _row(tree.body)
+    codes = QuantizeRows(CODES, Range(path, (Bound(1),)), 1)
+    body: list[Stmt] = []
+    for stmt in loop.body:
+        body += [codes, block] if stmt is tree else [stmt]
+    directives = replace(loop.directives, quantize=False)
+    return replace(loop, body=tuple(body), directives=directives)
+
+
+def _row(body: Body) -> Affine:
+    """Return the row that the walks of a body take."""
+    rows = [
+        stmt.op.rows[0]
+        for stmt in body
+        if isinstance(stmt, Let) and isinstance(stmt.op, WalkDecisionTree)
+    ]
+    return rows[0]

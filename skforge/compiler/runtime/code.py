@@ -1,0 +1,44 @@
+"""Code of kernels as text: what ``inspect`` shows below LIR."""
+
+from __future__ import annotations
+
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.runtime.gpu.compilers import compile_ptx
+from skforge.compiler.runtime.gpu.kernels import GpuKernel
+from skforge.compiler.runtime.kernels import Kernel
+from skforge.compiler.target import Target
+
+
+def code_levels(target: Target) -> tuple[str, ...]:
+    """Return the levels of code that kernels for a target have."""
+    if target.kind == "cpu":
+        return ("llvm", "asm")
+    if target.kind == "emulated":
+        return ("llvm", "asm", "cuda", "ptx")
+    return ("cuda", "ptx")
+
+
+def code_text(kernel: Kernel | GpuKernel, level: str) -> str:
+    """Return a compiled kernel's code.
+
+    Raises
+    ------
+    TargetError
+        For PTX, where NVRTC is not installed; no GPU is needed.
+    """
+    if level in ("cuda", "ptx"):
+        return gpu_text(kernel.function, kernel.target, level)
+    assert isinstance(kernel, Kernel)
+    return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
+
+
+def gpu_text(function: lir.Function, target: Target, level: str) -> str:
+    """Return the C++ text of a function with grids, or the PTX that NVRTC makes of it.
+
+    PTX is for CUDA architectures: that of the target, or sm_80 for others.
+    """
+    source = emit_gpu(function, target).source
+    if level == "cuda":
+        return source
+    return compile_ptx(source, target.cpu if target.cpu.startswith("sm_") else "sm_80")

@@ -1,0 +1,1 @@
+"""Machine code and threads on the CPU."""

@@ -1,0 +1,185 @@
+"""Rows that are on a GPU already: taken where they are, the result left there.
+
+Everything goes to the stream that is current, and nothing waits for it. Values of rows
+are not looked at, for that would wait: what a source refuses (infinite values, missing
+ones where it takes none) is walked like any other number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.rows import read_columns
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.outputs.device import apply_transform, decide, predict_proba
+from skforge.compiler.runtime.gpu import cupy as device_cupy
+from skforge.compiler.runtime.gpu.cupy import CupyDevice, DeviceMatrix
+from skforge.compiler.runtime.gpu.kernels import GpuKernel
+from skforge.compiler.runtime.gpu.program import MOST_ELEMENTS
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+
+#: Tasks whose ``predict`` returns labels.
+CLASSIFICATION = ("binary", "multiclass", "multilabel")
+
+#: Returns the kernel for a number of rows.
+FindKernel = Callable[[int, Element], Any]
+
+
+def raw_there(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+    """Return raw scores of rows on a device, there."""
+    device, rows = _rows(forest, target, X)
+    with device.current():
+        shape = len(rows), forest.n_outputs
+        raw = _run(device, find, "accumulator", rows, shape, forest.accumulator_dtype)
+        if forest.divisor != 1:
+            raw /= forest.divisor
+        return raw[:, 0] if forest.n_outputs == 1 else raw
+
+
+def predict_there(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+    """Return the source's output for rows on a device, there."""
+    raw = raw_there(forest, target, find, X)
+    device, raw = device_cupy.as_cupy(raw, _kind(target))
+    with device.current():
+        return apply_transform(forest, raw, device.xp)
+
+
+def leaves_there(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+    """Return the leaf of each row in each tree, there."""
+    device, rows = _rows(forest, target, X)
+    with device.current():
+        shape = len(rows), forest.n_trees
+        return _run(device, find, "leaf_number", rows, shape, np.dtype(np.int32))
+
+
+def answer_there(module: Any, method: str, X: Any, classes: Any) -> Any:
+    """Return what an estimator's method returns for rows on a device, there.
+
+    Parameters
+    ----------
+    module : CompiledModule or AutoModule
+        The compiled forest.
+    method : str
+        What is called.
+    X : device array
+        Rows.
+    classes : ndarray or None
+        The labels of ``predict``; None for 0, 1, and so on.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If that is only computed on the host.
+    """
+    forest: Forest = module.forest
+    if method == "predict_raw":
+        return module.predict_raw(X)
+    if method == "predict" and forest.task not in CLASSIFICATION:
+        return module.predict(X)
+    if method not in ("predict", "predict_proba"):
+        raise UnsupportedModelError(
+            f"{method} is not computed on GPUs: call predict_raw, or pass the rows as "
+            "a NumPy array."
+        )
+    raw = module.predict_raw(X)
+    device, raw = device_cupy.as_cupy(raw, _kind(module.target))
+    with device.current():
+        if method == "predict_proba":
+            return predict_proba(forest, raw, device.xp)
+        labels = decide(forest, raw, device.xp)
+        if classes is None:
+            return labels
+        if not isinstance(classes, np.ndarray) or classes.dtype.kind not in "fiub":
+            raise UnsupportedModelError(
+                "The labels of this model are no numbers, and cannot be on a GPU: call "
+                "predict_proba or predict_raw, or pass the rows as a NumPy array."
+            )
+        return device.xp.asarray(classes)[labels]
+
+
+def _kind(target: Target) -> Any:
+    if target.kind not in ("cuda", "hip"):
+        raise TargetError(
+            f"rows are on a GPU, but the forest is compiled for {target.kind!r}; "
+            "compile it for 'cuda' or 'hip', or pass rows as a NumPy array."
+        )
+    return target.kind
+
+
+def _run(
+    device: CupyDevice,
+    find: FindKernel,
+    element: Element,
+    rows: Any,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+) -> Any:
+    result = _empty(device, shape, dtype)
+    if min(shape) > 0:
+        kernel: GpuKernel = find(len(rows), element)
+        stride = rows.strides[0] // rows.itemsize if len(rows) > 1 else rows.shape[1]
+        there, into = DeviceMatrix(rows), DeviceMatrix(result)
+        kernel.there(device, there, len(rows), stride, into)
+    return result
+
+
+def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:
+    """Allocate a result; what is kept for later is given back if need be."""
+    try:
+        return device.xp.empty(shape, dtype)
+    except device.memory_errors:
+        device.trim()
+    try:
+        return device.xp.empty(shape, dtype)
+    except device.memory_errors as error:
+        raise TargetError(
+            f"{device.name} has no memory for a result of {shape[0]} × {shape[1]} "
+            "values; pass fewer rows at a time, or pass them as a NumPy array, which "
+            "goes through the device in parts."
+        ) from error
+
+
+def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
+    """Return rows as kernels read them, as ``prepare_rows`` does on the host."""
+    if forest.aggregate != "sum":
+        raise UnsupportedModelError(
+            f"The aggregate function {forest.aggregate.upper()} of several trees is "
+            "computed on the host: pass the rows as a NumPy array."
+        )
+    device, rows = device_cupy.as_cupy(X, _kind(target))
+    if rows.ndim != 2:
+        raise InvalidInputError(
+            f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
+            f"dimension(s) with shape {rows.shape}. Use X.reshape(1, -1) for one row."
+        )
+    rows = read_columns(forest, rows)
+    if rows.shape[1] != forest.n_features:
+        raise InvalidInputError(
+            f"the forest was trained on {forest.n_features} features, but the rows "
+            f"have {rows.shape[1]} columns."
+        )
+    if rows.dtype.kind not in "fiub":
+        raise InvalidInputError(
+            f"rows have dtype {rows.dtype}; on a GPU they must be real numbers or "
+            "booleans."
+        )
+    xp = device.xp
+    with device.current():
+        if rows.dtype != forest.input_dtype:
+            rows = rows.astype(forest.input_dtype)
+        width = rows.itemsize
+        across, along = rows.strides
+        plain = along == width and 0 <= across <= width * MOST_ELEMENTS
+        plain = plain and across % width == 0
+        if rows.size and not (plain and rows.data.ptr % width == 0):
+            rows = xp.ascontiguousarray(rows)
+        if not isnan(forest.missing_value):
+            marker = rows.dtype.type(forest.missing_value)
+            rows = xp.where(rows == marker, rows.dtype.type(np.nan), rows)
+    return device, rows

@@ -1,0 +1,1 @@
+"""Compiled entries: a Python callable that is machine code."""

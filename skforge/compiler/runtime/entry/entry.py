@@ -1,0 +1,373 @@
+"""Python entry points compiled with the kernels: a call without any wrapper.
+
+``ctypes`` costs 4 us a call and NumPy's own checks about as much, several times what
+walking a row costs. So the checks, the output array and the transform are compiled
+too, as a C function that Python calls directly (a ``PyCFunction``; no C extension)::
+
+    entry(rows):
+      if type(rows) is not numpy.ndarray: return None
+      if not 2-d, no floats, other width, gaps between columns: return None
+      if no kernel is compiled for this many rows: return None
+      if float64 for float32 or the other way: convert
+      if a value is one the source refuses (inf): return None
+      out = numpy.empty(...)
+      kernel(rows, out)           # without the GIL when it is worth it
+      transform(out)
+      return out
+
+``None`` means "not for me": the caller takes its ordinary path, which validates, warns
+and raises as the source does. :func:`as_method` makes a method of an entry, which calls
+that ordinary path itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from inspect import Parameter, Signature, signature
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.outputs.numpy_power import power_loop
+from skforge.compiler.outputs.steps import (
+    OUTPUTS,
+    REFUSED,
+    EntryKind,
+    Output,
+    Refused,
+    Steps,
+    steps,
+)
+from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.entry.text import (
+    ARRAY_DATA,
+    ARRAY_DTYPE,
+    ARRAY_NDIM,
+    ARRAY_SHAPE,
+    ARRAY_STRIDES,
+    DTYPE_CODES,
+    DTYPE_KIND,
+    MAX_SLOTS,
+    OB_TYPE,
+    write,
+)
+from skforge.compiler.target import Target
+
+__all__ = [
+    "GIL_WORK",
+    "MAX_SLOTS",
+    "MAX_VALUES",
+    "OUTPUTS",
+    "REFUSED",
+    "EntryKind",
+    "KernelTable",
+    "Output",
+    "Refused",
+    "Steps",
+    "as_method",
+    "build_entry",
+    "retire",
+    "steps",
+    "supports",
+]
+
+#: Work, in rows * hops, from which the GIL is released: about 20 us.
+GIL_WORK = 30_000
+#: Labels of a table in an entry's code.
+MAX_LABELS = 1000
+#: Values of the rows from which the ordinary path's microseconds do not count.
+MAX_VALUES = 1 << 20
+
+
+class KernelTable:
+    """Addresses of the kernels of each batch range, read by the compiled entry.
+
+    A range is (kernel, model slots, their number); 0 where none is compiled yet.
+    """
+
+    def __init__(self, n_ranges: int) -> None:
+        self._words = (ctypes.c_int64 * (3 * max(1, n_ranges)))()
+        self._kept: dict[int, tuple[Any, object]] = {}
+
+    @property
+    def address(self) -> int:
+        """Where the table is."""
+        return ctypes.addressof(self._words)
+
+    def fill(self, index: int, kernel: int, slots: bytes, keep: object) -> None:
+        """Publish a kernel, once; ``keep`` holds its code and data alive."""
+        held = ctypes.create_string_buffer(slots, len(slots))
+        if self._kept.setdefault(index, (held, keep))[0] is not held:
+            return  # another thread was first, and an entry may be reading its slots
+        self._words[3 * index + 1] = ctypes.addressof(held)
+        self._words[3 * index + 2] = len(slots)
+        self._words[3 * index] = kernel  # last: only now may the entry use it
+
+
+class _Holder:
+    """Owns everything an entry needs; it is the function's ``self``."""
+
+    def __init__(self, table: KernelTable) -> None:
+        self.table = table
+        self.jit: JitModule | None = None
+        #: Of the method: its object while that may be answered, and its function.
+        self.words = (ctypes.c_int64 * 2)()
+        self.function: Any = None
+        self.kept: list[object] = []
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let picklers that take methods apart find the object's own again."""
+        if self.function is None:
+            raise TypeError("compiled entries cannot be pickled")
+        return _ByName, ()
+
+    def define(self, symbol: str, flags: int, name: str, doc: str | None) -> Any:
+        """Return a compiled function as one that Python can call."""
+        assert self.jit is not None
+        texts = (name.encode(), None if doc is None else doc.encode())
+        definition = _MethodDef(texts[0], self.jit.address(symbol), flags, texts[1])
+        self.kept.append((definition, texts))
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype = ctypes.py_object
+        make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        function = make(ctypes.addressof(definition), self, None)
+        assert isinstance(function, BuiltinFunctionType)
+        return function
+
+
+class _ByName:
+    """What stands for a holder in another process: methods found by their names."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def ask(owner: Any, *given: Any, **named: Any) -> Any:
+            return getattr(owner, name)(*given, **named)
+
+        return ask
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_METH_O, _METH_FASTCALL_KEYWORDS = 0x0008, 0x0080 | 0x0002
+
+
+def supports(forest: Forest) -> bool:
+    """Whether this process and forest can have entry points.
+
+    They read CPython's object layout: other interpreters and free-threaded builds
+    take the ordinary path, as do markers for missing values other than NaN.
+    """
+    return (
+        sys.implementation.name == "cpython"
+        and not sysconfig.get_config_var("Py_GIL_DISABLED")
+        and bool(np.isnan(forest.missing_value))
+        and forest.n_trees > 0
+        and forest.n_features > 0
+        and _numpy_api() is not None
+    )
+
+
+def build_entry(
+    kind: EntryKind, table: KernelTable, target: Target, classes: Any = None
+) -> Any:
+    """Compile an entry point and return it as a Python function of one argument.
+
+    Parameters
+    ----------
+    kind : EntryKind
+        What it computes.
+    table : KernelTable
+        The kernels it calls.
+    target : Target
+        What they are compiled for.
+    classes : ndarray or None
+        Labels to answer with instead of their places.
+
+    Returns
+    -------
+    builtin function
+    """
+    api = _numpy_api()
+    assert api is not None
+    symbols = dict(_python_symbols())
+    symbols["skf_empty"], symbols["skf_descr"] = api.empty, api.descr_from_type
+    symbols["skf_ndarray"], symbols["skf_none"] = api.array_type, id(None)
+    holder = _Holder(table)
+    symbols["skf_table"] = table.address
+    symbols["skf_owner"] = ctypes.addressof(holder.words)
+    symbols["skf_take"] = id(None)
+    if classes is not None:
+        kind = replace(kind, **_labels(classes))
+        if kind.takes:
+            holder.kept.append(classes.take)
+            symbols["skf_take"] = id(holder.kept[-1])
+    holder.jit = compile_functions([write(kind)], target, symbols)
+    return holder.define("skf_entry", _METH_O, "predict", None)
+
+
+def _labels(classes: Any) -> dict[str, Any]:
+    """Return how places of classes become labels: by a table, or by NumPy's take."""
+    if classes.dtype != np.int64 or len(classes) > MAX_LABELS:
+        return {"takes": True}
+    if np.array_equal(classes, np.arange(len(classes))):
+        return {}  # a label is its place
+    return {"labels": tuple(classes.tolist())}
+
+
+def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
+    """Return an entry as a method of one object, backed by a Python function.
+
+    Bound to the object and called with rows alone, it answers as the entry does.
+    Whatever else it is called with, or bound to, and all that the entry declines, it
+    passes on to the function.
+
+    Parameters
+    ----------
+    entry : builtin function
+        From :func:`build_entry`.
+    owner : object
+        Not kept alive; call :func:`retire` before it is gone, or changes.
+    function : function
+        Takes the object, the rows and whatever else; lends its name, signature and
+        documentation.
+
+    Returns
+    -------
+    builtin function
+        To be bound with ``types.MethodType``. An entry has one method at most.
+    """
+    holder = entry.__self__
+    assert holder.function is None
+    holder.function = function
+    # A builtin function shows itself as one of its holder's class.
+    holder.__class__ = _holder_named(function.__qualname__.rpartition(".")[0])
+    holder.words[1] = id(function)
+    holder.words[0] = id(owner)
+    names = [str(p) for p in _without_types(signature(function))]
+    doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
+    return holder.define("skf_method", _METH_FASTCALL_KEYWORDS, function.__name__, doc)
+
+
+@lru_cache(maxsize=64)
+def _holder_named(name: str) -> type[_Holder]:
+    return type(name, (_Holder,), {}) if name else _Holder
+
+
+def retire(entry: Any) -> None:
+    """Let an entry's method pass on every call from now on."""
+    entry.__self__.words[0] = 0
+
+
+def _without_types(given: Signature) -> list[Parameter]:
+    """Return parameters as the text that CPython keeps for builtins may have them."""
+    return [p.replace(annotation=Parameter.empty) for p in given.parameters.values()]
+
+
+# ------------------------------------------------------------ the process
+
+
+@dataclass(frozen=True, slots=True)
+class _NumpyApi:
+    array_type: int
+    empty: int
+    descr_from_type: int
+
+
+@lru_cache(maxsize=1)
+def _numpy_api() -> _NumpyApi | None:
+    """Return NumPy's C functions from its table, or None if it is not as expected."""
+    try:
+        from numpy._core import (  # type: ignore[attr-defined, unused-ignore]
+            _multiarray_umath as core,
+        )
+    except ImportError:  # NumPy 1
+        from numpy.core import (  # type: ignore[attr-defined, no-redef, unused-ignore]
+            _multiarray_umath as core,
+        )
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = (
+        ctypes.c_void_p,
+        (ctypes.py_object, ctypes.c_char_p),
+    )
+    capsule = getattr(core, "_ARRAY_API", None)
+    if capsule is None:
+        return None
+    table = ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(table[0])()
+    if version >> 24 not in (1, 2) or table[2] != id(np.ndarray):
+        return None
+    empty, descr = table[184], table[45]
+    if not empty or not descr or not _arrays_are_laid_out_as_known():
+        return None
+    return _NumpyApi(id(np.ndarray), empty, descr)
+
+
+def _arrays_are_laid_out_as_known() -> bool:
+    """Look for the type and the data of an array where an entry looks for them."""
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    for dtype, code in DTYPE_CODES.items():
+        array = np.empty((3, 5), dtype)
+        kind, data, shape, strides, own = (
+            ctypes.c_int64.from_address(id(array) + offset).value
+            for offset in (
+                OB_TYPE,
+                ARRAY_DATA,
+                ARRAY_SHAPE,
+                ARRAY_STRIDES,
+                ARRAY_DTYPE,
+            )
+        )
+        if (kind, data, own) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
+            return False
+        if ctypes.c_int.from_address(id(array) + ARRAY_NDIM).value != array.ndim:
+            return False
+        pair = ctypes.c_int64 * 2
+        found = *pair.from_address(shape), *pair.from_address(strides)
+        if found != (*array.shape, *array.strides):
+            return False
+        bits = ctypes.c_uint32.from_address(own + DTYPE_KIND).value
+        if bits & 0xFFFFFF != code:
+            return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def _python_symbols() -> tuple[tuple[str, int], ...]:
+    # Python 3.10 has the general call as an inline function, so that no library holds
+    # it; what a method falls back on is always a Python function, which has its own.
+    inline = sys.version_info < (3, 11)
+    names = {
+        "skf_vectorcall": "_PyFunction_Vectorcall" if inline else "PyObject_Vectorcall",
+        "skf_call": "PyObject_CallFunctionObjArgs",
+        "skf_decref": "Py_DecRef",
+        "skf_clear": "PyErr_Clear",
+        "skf_incref": "Py_IncRef",
+        "skf_save_thread": "PyEval_SaveThread",
+        "skf_restore_thread": "PyEval_RestoreThread",
+    }
+    found = {
+        symbol: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        for symbol, name in names.items()
+    }
+    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+    for name in ("expf", "exp", "log1p"):
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        found[f"skf_{name}"] = address
+    found["skf_power"] = power_loop()
+    return tuple((name, int(address or 0)) for name, address in found.items())

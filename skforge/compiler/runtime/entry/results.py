@@ -1,0 +1,350 @@
+"""What a compiled entry does after its kernel: sums, a transform, labels; LLVM text."""
+
+from __future__ import annotations
+
+from skforge.compiler.outputs.steps import EntryKind, RowSteps
+from skforge.compiler.runtime.entry.rows import LLVM_TYPES, literal, row_text
+
+
+class ResultWriter:
+    """Writes the part of an entry point between its kernel and its answer."""
+
+    def __init__(self, kind: EntryKind) -> None:
+        self.k = kind
+        self.sum = LLVM_TYPES[kind.sum_dtype]
+        self.suffix = "f" if self.sum == "float" else ""
+        self.in_place = kind.steps.result == "values"
+        match kind.steps.result:
+            case "values":
+                self.dtype, self.columns = kind.sum_dtype, kind.n_outputs
+            case "both_classes":
+                self.dtype, self.columns = kind.sum_dtype, 2
+            case "above":
+                self.columns = kind.n_outputs
+                self.dtype = "int64" if kind.n_outputs == 1 else "float64"
+            case "best":
+                self.dtype, self.columns = "int64", 1
+            case "row":
+                row = kind.steps.row
+                assert row is not None
+                self.dtype, self.columns = row.dtype, row.columns
+
+    # ------------------------------------------------------------ sums
+
+    def _sums(self) -> str:
+        """Put the sums in the output, or on the stack where the shape changes."""
+        if self.in_place:
+            return "  %sums = getelementptr i8, ptr %data, i64 0"
+        return (
+            f"  %scratch = mul i64 %n, {self.k.n_outputs}\n"
+            f"  %sums = alloca {self.sum}, i64 %scratch, align 64"
+        )
+
+    def _loop(self, name: str, count: str, body: str, after: str) -> str:
+        """Return ``for %i.name in 0 .. count`` (count > 0), then a jump."""
+        return f"""  br label %{name}.loop
+{name}.loop:
+  %i.{name} = phi i64 [ 0, %{name} ], [ %i.{name}.next, %{name}.latch ]
+{body}
+  br label %{name}.latch
+{name}.latch:
+  %i.{name}.next = add i64 %i.{name}, 1
+  %i.{name}.more = icmp slt i64 %i.{name}.next, {count}
+  br i1 %i.{name}.more, label %{name}.loop, label %{after}"""
+
+    def _divide(self) -> str:
+        t, parts = self.sum, []
+        for i, divisor in enumerate(self.k.steps.divisors):
+            name = f"divide{i}"
+            body = f"""  %at.{name} = getelementptr {t}, ptr %sums, i64 %i.{name}
+  %x.{name} = load {t}, ptr %at.{name}
+  %y.{name} = fdiv {t} %x.{name}, {literal(divisor, self.k.sum_dtype)}
+  store {t} %y.{name}, ptr %at.{name}"""
+            after = f"divide{i + 1}"
+            parts.append(f"{name}:\n" + self._loop(name, "%count", body, after))
+        last = len(self.k.steps.divisors)
+        return "\n".join([*parts, f"divide{last}:\n  br label %transform"])
+
+    def _transform(self) -> str:
+        kind = self.k.steps.function
+        if kind == "identity":
+            return "transform:\n  br label %finish"
+        if kind == "softmax":
+            return self._softmax()
+        if kind == "path_score":
+            return self._path_score()
+        body = "\n".join(
+            [
+                f"  %t.at = getelementptr {self.sum}, ptr %sums, i64 %i.transform",
+                f"  %t.x = load {self.sum}, ptr %t.at",
+                *(f"  {line}" for line in self._function(kind)),
+                f"  store {self.sum} %t.y, ptr %t.at",
+            ]
+        )
+        return "transform:\n" + self._loop("transform", "%count", body, "finish")
+
+    def _function(self, kind: str) -> list[str]:
+        """Return the function of one value: from ``%t.x`` to ``%t.y``."""
+        t, exp = self.sum, f"call {self.sum} @skf_exp{self.suffix}({self.sum}"
+        limit = literal(88.7, self.k.sum_dtype)
+        slope = literal(-self.k.steps.parameter, self.k.sum_dtype)
+        lines = {
+            "exp": [f"%t.y = {exp} %t.x)"],
+            "hinge": [
+                f"%t.p = fcmp ogt {t} %t.x, 0.0",
+                f"%t.y = select i1 %t.p, {t} 1.0, {t} 0.0",
+            ],
+            "sigmoid": [  # NaN stays NaN, as it does in NumPy's minimum
+                f"%t.n = fneg {t} %t.x",
+                f"%t.c = fcmp ult {t} %t.n, {limit}",
+                f"%t.m = select i1 %t.c, {t} %t.n, {t} {limit}",
+                f"%t.e = {exp} %t.m)",
+                f"%t.s = fadd {t} %t.e, 1.0",
+                f"%t.y = fdiv {t} 1.0, %t.s",
+            ],
+            "logistic": [
+                f"%t.n = fmul {t} {slope}, %t.x",
+                f"%t.e = {exp} %t.n)",
+                f"%t.s = fadd {t} 1.0, %t.e",
+                f"%t.y = fdiv {t} 1.0, %t.s",
+            ],
+            "signed_square": [
+                f"%t.p = fcmp ogt {t} %t.x, 0.0",
+                f"%t.n = fcmp olt {t} %t.x, 0.0",
+                f"%t.o = uitofp i1 %t.p to {t}",
+                f"%t.m = uitofp i1 %t.n to {t}",
+                f"%t.g = fsub {t} %t.o, %t.m",
+                f"%t.h = fmul {t} %t.g, %t.x",
+                f"%t.y = fmul {t} %t.h, %t.x",
+            ],
+            "log1p_exp": [
+                f"%t.e = {exp} %t.x)",
+                "%t.y = call double @skf_log1p(double %t.e)",
+            ],
+        }
+        return lines[kind]
+
+    def _path_score(self) -> str:
+        """Powers of 2 by NumPy's own loop, in place: all rows at once."""
+
+        def each(name: str, *lines: str) -> str:
+            at = f"getelementptr double, ptr %sums, i64 %i.{name}"
+            return "\n".join(
+                [
+                    f"  %{name}.at = {at}",
+                    f"  %{name}.x = load double, ptr %{name}.at",
+                    *(f"  {line}" for line in lines),
+                    f"  store double %{name}.y, ptr %{name}.at",
+                ]
+            )
+
+        minus = each("transform", "%transform.y = fneg double %transform.x")
+        cut = literal(self.k.steps.parameter, "float64")
+        score = each(
+            "score",
+            "%score.n = fneg double %score.x",
+            f"%score.y = fsub double %score.n, {cut}",
+        )
+        return f"""transform:
+{self._loop("transform", "%count", minus, "power")}
+power:
+  %two = alloca double, align 8
+  store double 2.0, ptr %two
+  %places = alloca [3 x ptr], align 16
+  %place.1 = getelementptr ptr, ptr %places, i64 1
+  %place.2 = getelementptr ptr, ptr %places, i64 2
+  store ptr %two, ptr %places
+  store ptr %sums, ptr %place.1
+  store ptr %sums, ptr %place.2
+  %powers = alloca i64, align 8
+  store i64 %count, ptr %powers
+  %steps = alloca [3 x i64], align 16
+  store [3 x i64] [ i64 0, i64 8, i64 8 ], ptr %steps
+  call void @skf_power(ptr %places, ptr %powers, ptr %steps, ptr null)
+  br label %score
+score:
+{self._loop("score", "%count", score, "finish")}"""
+
+    def _softmax(self) -> str:
+        """Float exponentials of x - max, their float64 sum in order, a division."""
+        t, k = self.sum, self.k.n_outputs
+        suffix = "f" if t == "float" else ""
+        lines = [
+            f"  %s.row = mul i64 %i.transform, {k}",
+            f"  %s.at = getelementptr {t}, ptr %sums, i64 %s.row",
+            "  br label %max",
+        ]
+
+        def inner(name: str, carry: str, init: str, body: str, after: str) -> list[str]:
+            return [
+                f"{name}:",
+                f"  br label %{name}.l",
+                f"{name}.l:",
+                f"  %j.{name} = phi i64 [ 0, %{name} ], [ %j.{name}.n, %{name}.l ]",
+                f"  %c.{name} = phi {carry} [ {init}, %{name} ], "
+                f"[ %c.{name}.n, %{name}.l ]",
+                f"  %p.{name} = getelementptr {t}, ptr %s.at, i64 %j.{name}",
+                f"  %x.{name} = load {t}, ptr %p.{name}",
+                body,
+                f"  %j.{name}.n = add i64 %j.{name}, 1",
+                f"  %m.{name} = icmp slt i64 %j.{name}.n, {k}",
+                f"  br i1 %m.{name}, label %{name}.l, label %{after}",
+            ]
+
+        low = "0xFFF0000000000000"
+        lines += inner(
+            "max",
+            t,
+            low,
+            f"  %g.max = fcmp ogt {t} %x.max, %c.max\n"
+            f"  %c.max.n = select i1 %g.max, {t} %x.max, {t} %c.max",
+            "powers",
+        )
+        wide = "%e.powers" if t == "double" else "%w.powers"
+        widen = "" if t == "double" else "  %w.powers = fpext float %e.powers to double"
+        lines += inner(
+            "powers",
+            "double",
+            "0.0",
+            f"  %d.powers = fsub {t} %x.powers, %c.max.n\n"
+            f"  %e.powers = call {t} @skf_exp{suffix}({t} %d.powers)\n"
+            f"  store {t} %e.powers, ptr %p.powers\n{widen}\n"
+            f"  %c.powers.n = fadd double %c.powers, {wide}",
+            "total",
+        )
+        narrow = (
+            "  %total.t = fadd double %c.powers.n, 0.0"
+            if t == "double"
+            else "  %total.t = fptrunc double %c.powers.n to float"
+        )
+        lines += ["total:", narrow, "  br label %scale"]
+        lines += inner(
+            "scale",
+            "i1",
+            "false",
+            f"  %q.scale = fdiv {t} %x.scale, %total.t\n"
+            f"  store {t} %q.scale, ptr %p.scale\n  %c.scale.n = or i1 %c.scale, true",
+            "row.done",
+        )
+        lines.append("row.done:")
+        body = "\n".join(lines)
+        return "transform:\n" + self._loop("transform", "%n", body, "finish")
+
+    # ------------------------------------------------------------ results
+
+    def _finish(self) -> str:
+        t, steps = self.sum, self.k.steps
+        match steps.result:
+            case "values":
+                return "finish:\n  br label %return"
+            case "both_classes":
+                count, body = "%n", self._both_classes()
+            case "above":
+                out = LLVM_TYPES[self.dtype]
+                convert = "uitofp" if out == "double" else "zext"
+                cut = literal(steps.cut, self.k.sum_dtype)
+                count, body = (
+                    "%count",
+                    f"""  %l.at = getelementptr {t}, ptr %sums, i64 %i.finish
+  %l.p = load {t}, ptr %l.at
+  %l.g = fcmp {steps.comparison} {t} %l.p, {cut}
+  %l.n = {convert} i1 %l.g to {out}
+{self._label("l.v", "%l.n") if out == "i64" else "  %l.v = fadd double %l.n, 0.0"}
+  %l.to = getelementptr {out}, ptr %data, i64 %i.finish
+  store {out} %l.v, ptr %l.to""",
+                )
+            case "best":
+                count, body = "%n", self._best()
+            case "row":
+                assert steps.row is not None
+                count, body = "%n", self._row(steps.row)
+        return "finish:\n" + self._loop("finish", count, body, "return")
+
+    def _row(self, steps: RowSteps) -> str:
+        """Load a row's sums, compute, and store its results."""
+        k, out = self.k.n_outputs, LLVM_TYPES[self.dtype]
+        lines = [f"  %w.first = mul i64 %i.finish, {k}"]
+        for j in range(k):
+            lines += [
+                f"  %w.place{j} = add i64 %w.first, {j}",
+                f"  %w.at{j} = getelementptr {self.sum}, ptr %sums, i64 %w.place{j}",
+                f"  %w.x{j} = load {self.sum}, ptr %w.at{j}",
+            ]
+        text, results = row_text(
+            steps, self.k.sum_dtype, [f"%w.x{j}" for j in range(k)]
+        )
+        lines += [text, f"  %w.to = mul i64 %i.finish, {len(results)}"]
+        for j, result in enumerate(results):
+            if out == "i64":
+                lines.append(self._label(f"w.label{j}", result))
+                result = f"%w.label{j}"
+            lines += [
+                f"  %w.to{j} = add i64 %w.to, {j}",
+                f"  %w.out{j} = getelementptr {out}, ptr %data, i64 %w.to{j}",
+                f"  store {out} {result}, ptr %w.out{j}",
+            ]
+        return "\n".join(lines)
+
+    def _labels(self) -> str:
+        words = ", ".join(f"i64 {label}" for label in self.k.labels)
+        count = len(self.k.labels)
+        return (
+            f"@labels = internal constant [{count} x i64] [ {words} ]" if words else ""
+        )
+
+    def _label(self, name: str, at: str) -> str:
+        """Return ``%name``: the label in this place, or the place itself."""
+        if not self.k.labels:
+            return f"  %{name} = add i64 {at}, 0"
+        return (
+            f"  %{name}.at = getelementptr i64, ptr @labels, i64 {at}\n"
+            f"  %{name} = load i64, ptr %{name}.at"
+        )
+
+    def _return(self) -> str:
+        if not self.k.takes:
+            return "return:\n  ret ptr %out"
+        return """return:
+  %taken = call ptr (ptr, ...) @skf_call(ptr @skf_take, ptr %out, ptr null)
+  call void @skf_decref(ptr %out)
+  %is.taken = icmp ne ptr %taken, null
+  br i1 %is.taken, label %give, label %forget
+give:
+  ret ptr %taken"""
+
+    def _both_classes(self) -> str:
+        t = self.sum
+        return f"""  %b.at = getelementptr {t}, ptr %sums, i64 %i.finish
+  %b.p = load {t}, ptr %b.at
+  %b.q = fsub {t} 1.0, %b.p
+  %b.i = mul i64 %i.finish, 2
+  %b.to = getelementptr {t}, ptr %data, i64 %b.i
+  store {t} %b.q, ptr %b.to
+  %b.to1 = getelementptr {t}, ptr %b.to, i64 1
+  store {t} %b.p, ptr %b.to1"""
+
+    def _best(self) -> str:
+        """Return the place of a row's first greatest value, or of its first NaN."""
+        t, k = self.sum, self.k.n_outputs
+        return f"""  %l.row = mul i64 %i.finish, {k}
+  %l.at = getelementptr {t}, ptr %sums, i64 %l.row
+  %l.first = load {t}, ptr %l.at
+  br label %best
+best:
+  %best.j = phi i64 [ 0, %finish.loop ], [ %best.j.n, %best ]
+  %best.b = phi i64 [ 0, %finish.loop ], [ %best.b.n, %best ]
+  %best.v = phi {t} [ %l.first, %finish.loop ], [ %best.v.n, %best ]
+  %best.at = getelementptr {t}, ptr %l.at, i64 %best.j
+  %best.x = load {t}, ptr %best.at
+  %best.u = fcmp ugt {t} %best.x, %best.v
+  %best.o = fcmp ord {t} %best.v, %best.v
+  %best.g = and i1 %best.u, %best.o
+  %best.b.n = select i1 %best.g, i64 %best.j, i64 %best.b
+  %best.v.n = select i1 %best.g, {t} %best.x, {t} %best.v
+  %best.j.n = add i64 %best.j, 1
+  %best.m = icmp slt i64 %best.j.n, {k}
+  br i1 %best.m, label %best, label %best.end
+best.end:
+{self._label("l.v", "%best.b.n")}
+  %l.to = getelementptr i64, ptr %data, i64 %i.finish
+  store i64 %l.v, ptr %l.to"""

@@ -1,0 +1,206 @@
+"""What a compiled entry does with one row's sums where columns depend on each other.
+
+Straight-line LLVM text, operation by operation what
+:mod:`skforge.compiler.outputs.onnx` and :mod:`~skforge.compiler.outputs.sklearn`
+compute with arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skforge.compiler.outputs.steps import RowSteps
+
+LLVM_TYPES = {"float32": "float", "float64": "double", "int64": "i64"}
+
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+def literal(value: float, dtype: str) -> str:
+    """Return a float constant: LLVM wants a float's value as a double's bits."""
+    exact = float(np.dtype(dtype).type(value))
+    return f"0x{int(np.float64(exact).view(np.uint64)):016X}"
+
+
+def row_text(steps: RowSteps, dtype: str, scores: list[str]) -> tuple[str, list[str]]:
+    """Return the text that computes a row, and the names of its results.
+
+    Parameters
+    ----------
+    steps : RowSteps
+        What is computed.
+    dtype : {"float32", "float64"}
+        Of the sums.
+    scores : list of str
+        Names of the row's sums.
+
+    Returns
+    -------
+    text : str
+    results : list of str
+        Values of ``steps.dtype``, one for each column.
+    """
+    row = _Row(steps, dtype)
+    kind = steps.kind.split(":")
+    if kind[0] == "pair":
+        results = [row.pair(scores)]
+    elif kind[1] in ("label", "binary"):
+        results = [row.label(scores)]
+    else:
+        results = row.onnx(scores, kind[1], kind[2])
+    return "\n".join(row.lines), results
+
+
+class _Row:
+    """Values of one row; each method adds lines and returns names."""
+
+    def __init__(self, steps: RowSteps, dtype: str) -> None:
+        self.steps, self.dtype = steps, dtype
+        self.type = LLVM_TYPES[dtype]
+        self.lines: list[str] = []
+
+    def add(self, text: str) -> str:
+        """Return a name for a value."""
+        name = f"%row.{len(self.lines)}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def op(self, name: str, a: str, b: str, type_: str = "float") -> str:
+        return self.add(f"{name} {type_} {a}, {b}")
+
+    def choose(self, test: str, a: str, b: str, type_: str = "float") -> str:
+        return self.add(f"select i1 {test}, {type_} {a}, {type_} {b}")
+
+    def call(self, function: str, a: str) -> str:
+        return self.add(f"call float @{function}(float {a})")
+
+    def cast(self, a: str, from_: str, to: str) -> str:
+        if from_ == to:
+            return a
+        return self.add(
+            f"{'fpext' if to == 'double' else 'fptrunc'} {from_} {a} to {to}"
+        )
+
+    # ------------------------------------------------------------ scikit-learn
+
+    def pair(self, scores: list[str]) -> str:
+        """Return 1 where the second of AdaBoost's two sums is the greater."""
+        p = literal(self.steps.parameter, self.dtype)
+        first, second = (self.op("fdiv", x, p, self.type) for x in scores)
+        opposite = self.add(f"fneg {self.type} {first}")
+        difference = self.op("fadd", opposite, second, self.type)
+        return self._whole(self.op("fcmp ogt", difference, "0.0", self.type))
+
+    def _whole(self, test: str) -> str:
+        return self.add(f"zext i1 {test} to i64")
+
+    # ------------------------------------------------------------ ONNX
+
+    def based(self, scores: list[str]) -> list[str]:
+        """Add base values; a score without one is 0."""
+        return [
+            "0.0"
+            if np.isnan(offset)
+            else self.op("fadd", score, literal(offset, self.dtype), self.type)
+            for score, offset in zip(scores, self.steps.offsets, strict=True)
+        ]
+
+    def label(self, scores: list[str]) -> str:
+        """Return the place of the predicted class."""
+        based, known = self.based(scores), ~np.isnan(self.steps.offsets)
+        if self.steps.kind == "onnx:binary":
+            deciding = based[-1 if known[-1] else 0]
+            bound = literal(self.steps.parameter, self.dtype)
+            return self._whole(self.op("fcmp ogt", deciding, bound, self.type))
+        first, *others = (int(k) for k in np.flatnonzero(known))
+        place, best = str(first), based[first]
+        for k in others:
+            better = self.op("fcmp ogt", based[k], best, self.type)
+            best = self.choose(better, based[k], best, self.type)
+            place = self.choose(better, str(k), place, "i64")
+        return self.add(f"add i64 {place}, 0")
+
+    def onnx(self, scores: list[str], layout: str, post: str) -> list[str]:
+        """Return all scores after the post transform."""
+        values, type_ = self.based(scores), self.type
+        if layout == "one":
+            values, type_ = self._both_of_one(values[0], post)
+        else:
+            if layout == "mirrored":
+                values = [*(self.add(f"fneg {type_} {x}") for x in values), *values]
+            if post != "none":
+                values, type_ = _POSTS[post](self, values)
+        to = LLVM_TYPES[self.steps.dtype]
+        return [self.cast(value, type_, to) for value in values]
+
+    def _both_of_one(self, score: str, post: str) -> tuple[list[str], str]:
+        if post == "logistic":
+            narrow = self.cast(score, self.type, "float")
+            opposite = self.add(f"fneg float {narrow}")
+            return [self._logistic(opposite), self._logistic(narrow)], "float"
+        if self.steps.parameter > 0:
+            return [self.op("fsub", "1.0", score, self.type), score], self.type
+        return [self.add(f"fneg {self.type} {score}"), score], self.type
+
+    def _narrow(self, scores: list[str]) -> list[str]:
+        return [self.cast(score, self.type, "float") for score in scores]
+
+    def _logistic(self, x: str) -> str:
+        size = self.call("llvm.fabs.f32", x)
+        power = self.call("skf_expf", self.add(f"fneg float {size}"))
+        positive = self.op("fdiv", "1.0", self.op("fadd", "1.0", power))
+        other = self.op("fsub", "1.0", positive)
+        return self.choose(self.op("fcmp olt", x, "0.0"), other, positive)
+
+    def logistic(self, scores: list[str]) -> tuple[list[str], str]:
+        return [self._logistic(x) for x in self._narrow(scores)], "float"
+
+    def _powers(self, values: list[str]) -> tuple[list[str], str]:
+        """Return exponentials of the distance from the greatest, and that."""
+        largest = literal(_LOWEST, "float32")
+        for x in values:
+            largest = self.choose(self.op("fcmp ogt", x, largest), x, largest)
+        powers = [self.call("skf_expf", self.op("fsub", x, largest)) for x in values]
+        return powers, largest
+
+    def _total(self, values: list[str]) -> str:
+        total = "0.0"
+        for value in values:
+            total = self.op("fadd", total, value)
+        return total
+
+    def softmax(self, scores: list[str]) -> tuple[list[str], str]:
+        powers, _ = self._powers(self._narrow(scores))
+        total = self._total(powers)
+        return [self.op("fdiv", power, total) for power in powers], "float"
+
+    def softmax_zero(self, scores: list[str]) -> tuple[list[str], str]:
+        t, values = self.type, self._narrow(scores)
+        powers, largest = self._powers(values)
+        tiny = float(np.float32(1e-7))
+        counts = []
+        for x in values:
+            above = self.op("fcmp ogt", x, literal(tiny, "float32"))
+            below = self.op("fcmp olt", x, literal(-tiny, "float32"))
+            counts.append(self.op("or", above, below, "i1"))
+        counted = [
+            self.choose(c, p, "0.0") for c, p in zip(counts, powers, strict=True)
+        ]
+        total = self.cast(self._total(counted), "float", t)
+        least = self.call("skf_expf", self.add(f"fneg float {largest}"))
+        least = self.cast(least, "float", t)
+        results = []
+        for score, count, power in zip(scores, counts, powers, strict=True):
+            rest = self.op("fmul", score, least, t)
+            value = self.choose(count, self.cast(power, "float", t), rest, t)
+            results.append(self.op("fdiv", value, total, t))
+        return results, t
+
+
+_POSTS: dict[str, Callable[[_Row, list[str]], tuple[list[str], str]]] = {
+    "logistic": _Row.logistic,
+    "softmax": _Row.softmax,
+    "softmax_zero": _Row.softmax_zero,
+}

@@ -1,0 +1,375 @@
+"""The LLVM text of a compiled entry point; see :mod:`.entry` for what it does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skforge.compiler.outputs.steps import EntryKind
+from skforge.compiler.runtime.entry.results import ResultWriter
+
+#: Model slots a kernel may have to be called from here.
+MAX_SLOTS = 60
+#: Numbers of scratch on the stack: rows in the other precision, sums to be transformed.
+MAX_SCRATCH = 2048
+
+#: Offsets in PyObject, PyArrayObject and PyArray_Descr on 64-bit machines.
+OB_TYPE, ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES = 8, 16, 24, 32, 40
+ARRAY_DTYPE, DTYPE_KIND = 56, 24
+#: Kind, character and byte order of the dtypes of rows, as three bytes of a number.
+DTYPE_CODES = {
+    dtype: int.from_bytes(f"f{np.dtype(dtype).char}=".encode(), "little")
+    for dtype in ("float32", "float64")
+}
+
+
+def write(kind: EntryKind) -> str:
+    """Return the module of an entry point; no address of this process is in it.
+
+    Parameters
+    ----------
+    kind : EntryKind
+        What it computes.
+
+    Returns
+    -------
+    str
+        It declares ``skf_*`` functions of CPython, NumPy and the C library, and
+
+        - ``skf_table``, the kernels' table, and ``skf_none``, ``skf_ndarray`` and
+          ``skf_take``, Python's None, NumPy's class of arrays, and a function that
+          makes labels of places;
+        - ``skf_method``'s two words ``skf_owner``: the object whose method it is, and
+          the function behind the method, called where the entry declines; 0 and 0
+          where it is no method.
+    """
+    return _Writer(kind).text()
+
+
+class _Writer(ResultWriter):
+    """Writes the LLVM text of one entry point."""
+
+    def text(self) -> str:
+        """Return the module."""
+        k = self.k
+        item = np.dtype(k.row_dtype).itemsize
+        own, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
+        if item == 8:
+            own, other = other, own
+        row_bytes = k.n_features * item
+        most = k.most_rows
+        if not self.in_place:
+            most = min(most, MAX_SCRATCH // k.n_outputs)
+        return f"""
+@skf_table = external global i64
+@skf_owner = external global [2 x i64]
+@skf_ndarray = external global i8
+@skf_none = external global i8
+@skf_take = external global i8
+declare ptr @skf_vectorcall(ptr, ptr, i64, ptr)
+declare ptr @skf_call(ptr, ...)
+declare void @skf_decref(ptr)
+declare void @skf_clear()
+declare void @skf_incref(ptr)
+declare ptr @skf_save_thread()
+declare void @skf_restore_thread(ptr)
+declare ptr @skf_empty(i32, ptr, ptr, i32)
+declare ptr @skf_descr(i32)
+declare float @skf_expf(float)
+declare double @skf_exp(double)
+declare float @llvm.fabs.f32(float)
+declare double @skf_log1p(double)
+declare void @skf_power(ptr, ptr, ptr, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+{self._labels()}
+{self._callers(most)}
+define internal ptr @skf_body(ptr %arg, i64 %most) noinline {{
+entry:
+  %dims = alloca [2 x i64], align 16
+  %slots = alloca [{MAX_SLOTS + 4} x i64], align 16
+{_field("type", "arg", OB_TYPE, "i64")}
+  %is.array = icmp eq i64 %type, ptrtoint (ptr @skf_ndarray to i64)
+  br i1 %is.array, label %look, label %decline
+look:
+{_field("ndim", "arg", ARRAY_NDIM, "i32")}
+  %is.matrix = icmp eq i32 %ndim, 2
+  br i1 %is.matrix, label %matrix, label %decline
+matrix:
+{_field("dtype", "arg", ARRAY_DTYPE, "ptr")}
+{_field("shape", "arg", ARRAY_SHAPE, "ptr")}
+{_field("strides", "arg", ARRAY_STRIDES, "ptr")}
+{_field("given", "arg", ARRAY_DATA, "ptr")}
+{_field("kinds", "dtype", DTYPE_KIND, "i32")}
+  %code = and i32 %kinds, {0xFFFFFF}
+  %is.own = icmp eq i32 %code, {own}
+  %is.other = icmp eq i32 %code, {other}
+  %is.float = or i1 %is.own, %is.other
+  %item = select i1 %is.own, i64 {item}, i64 {12 - item}
+  %in.item = sub i64 %item, 1
+  %n = load i64, ptr %shape
+  %columns.at = getelementptr i64, ptr %shape, i64 1
+  %columns = load i64, ptr %columns.at
+  %is.width = icmp eq i64 %columns, {k.n_features}
+  %given.bytes = load i64, ptr %strides
+  %step.at = getelementptr i64, ptr %strides, i64 1
+  %step = load i64, ptr %step.at
+  %is.step = icmp eq i64 %step, %item
+  %given.int = ptrtoint ptr %given to i64
+  %both = or i64 %given.int, %given.bytes
+  %odd = and i64 %both, %in.item
+  %is.aligned = icmp eq i64 %odd, 0
+  %some = icmp sgt i64 %n, 0
+  %few = icmp sle i64 %n, %most
+  %a1 = and i1 %is.float, %is.width
+  %a2 = and i1 %is.step, %is.aligned
+  %a3 = and i1 %some, %few
+  %a4 = and i1 %a1, %a2
+  %fits = and i1 %a4, %a3
+  br i1 %fits, label %range, label %decline
+range:
+{self._pick_range()}
+  %kernel.at = getelementptr i64, ptr @skf_table, i64 %base
+  %kernel.int = load atomic i64, ptr %kernel.at acquire, align 8
+  %ready = icmp ne i64 %kernel.int, 0
+  br i1 %ready, label %precision, label %decline
+precision:
+  br i1 %is.own, label %scan, label %convert
+{self._convert(item)}
+scan:
+  %rows = phi ptr [ %given, %precision ], [ %cast, %converted ]
+  %row.bytes = phi i64 [ %given.bytes, %precision ], [ {row_bytes}, %converted ]
+{self._scan(item)}
+allocate:
+  store i64 %n, ptr %dims
+  %dims.1 = getelementptr i64, ptr %dims, i64 1
+  store i64 {self.columns}, ptr %dims.1
+  %descr = call ptr @skf_descr(i32 {np.dtype(self.dtype).num})
+  %out = call ptr @skf_empty(i32 {1 + (self.columns > 1)}, ptr %dims, ptr %descr, i32 0)
+  %made = icmp ne ptr %out, null
+  br i1 %made, label %run, label %forget
+forget:
+  call void @skf_clear()
+  br label %decline
+run:
+  %data.at = getelementptr i8, ptr %out, i64 {ARRAY_DATA}
+  %data = load ptr, ptr %data.at
+{self._sums()}
+  %kernel = inttoptr i64 %kernel.int to ptr
+  %model.at = getelementptr i64, ptr %kernel.at, i64 1
+  %model.int = load i64, ptr %model.at
+  %model = inttoptr i64 %model.int to ptr
+  %size.at = getelementptr i64, ptr %kernel.at, i64 2
+  %size = load i64, ptr %size.at
+  %tail = getelementptr i64, ptr %slots, i64 4
+  call void @llvm.memcpy.p0.p0.i64(ptr %tail, ptr %model, i64 %size, i1 false)
+  %stride = sdiv i64 %row.bytes, {item}
+  store ptr %rows, ptr %slots
+  %slot.1 = getelementptr i64, ptr %slots, i64 1
+  store i64 %n, ptr %slot.1
+  %slot.2 = getelementptr i64, ptr %slots, i64 2
+  store i64 %stride, ptr %slot.2
+  %slot.3 = getelementptr i64, ptr %slots, i64 3
+  store ptr %sums, ptr %slot.3
+  %long = icmp sge i64 %n, {k.gil_rows}
+  br i1 %long, label %free, label %held
+free:
+  %state = call ptr @skf_save_thread()
+  call void %kernel(ptr %slots, ptr null, i64 1)
+  call void @skf_restore_thread(ptr %state)
+  br label %done
+held:
+  call void %kernel(ptr %slots, ptr null, i64 1)
+  br label %done
+done:
+  %count = mul i64 %n, {k.n_outputs}
+  br label %divide0
+{self._divide()}
+{self._transform()}
+{self._finish()}
+{self._return()}
+decline:
+  ret ptr null
+}}
+"""
+
+    def _callers(self, most: int) -> str:
+        """Return the two functions that Python calls: of rows, and a method's."""
+        return f"""define ptr @skf_entry(ptr %self, ptr %arg) {{
+  %found = call ptr @skf_body(ptr %arg, i64 {most})
+  %is.found = icmp ne ptr %found, null
+  br i1 %is.found, label %return, label %none
+return:
+  ret ptr %found
+none:
+  call void @skf_incref(ptr @skf_none)
+  ret ptr @skf_none
+}}
+
+define ptr @skf_method(ptr %self, ptr %args, i64 %nargs, ptr %names) {{
+  %owner = load i64, ptr @skf_owner
+  %is.two = icmp eq i64 %nargs, 2
+  %is.plain = icmp eq ptr %names, null
+  %is.call = and i1 %is.two, %is.plain
+  br i1 %is.call, label %look, label %ask
+look:
+  %object = load i64, ptr %args
+  %is.owner = icmp eq i64 %object, %owner
+  br i1 %is.owner, label %try, label %ask
+try:
+  %arg.at = getelementptr ptr, ptr %args, i64 1
+  %arg = load ptr, ptr %arg.at
+  %found = call ptr @skf_body(ptr %arg, i64 {min(most, self.k.method_rows)})
+  %is.found = icmp ne ptr %found, null
+  br i1 %is.found, label %return, label %ask
+return:
+  ret ptr %found
+ask:
+  %function.at = getelementptr i64, ptr @skf_owner, i64 1
+  %function = load ptr, ptr %function.at
+  %answer = call ptr @skf_vectorcall(ptr %function, ptr %args, i64 %nargs, ptr %names)
+  ret ptr %answer
+}}
+"""
+
+    # ------------------------------------------------------------ rows
+
+    def _pick_range(self) -> str:
+        """Count three words of the table for each range that ends below n."""
+        lines, total = [], "0"
+        for i, last in enumerate(self.k.last_rows):
+            lines.append(f"  %past{i} = icmp sgt i64 %n, {last}")
+            lines.append(f"  %more{i} = select i1 %past{i}, i64 3, i64 0")
+            lines.append(f"  %sum{i} = add i64 {total}, %more{i}")
+            total = f"%sum{i}"
+        lines.append(f"  %base = add i64 {total}, 0")
+        return "\n".join(lines)
+
+    def _convert(self, item: int) -> str:
+        """Copy rows of the other precision to the stack, in the forest's.
+
+        A number too large for float32 is declined: some sources warn about it.
+        """
+        columns, wide = self.k.n_features, item == 8
+        mine, theirs = ("double", "float") if wide else ("float", "double")
+        check = (
+            "  %cv.bad = or i1 %cv.was, false"
+            if wide
+            else "  %cv.bits = bitcast float %cv.y to i32\n"
+            f"  %cv.abs = and i32 %cv.bits, {(1 << 31) - 1}\n"
+            f"  %cv.inf = icmp eq i32 %cv.abs, {0xFF << 23}\n"
+            "  %cv.bad = or i1 %cv.was, %cv.inf"
+        )
+        return f"""convert:
+  %values = mul i64 %n, {columns}
+  %is.small = icmp sle i64 %values, {MAX_SCRATCH}
+  br i1 %is.small, label %cast.start, label %decline
+cast.start:
+  %cast = alloca {mine}, i64 %values, align 64
+  br label %cast.row
+cast.row:
+  %cr = phi i64 [ 0, %cast.start ], [ %cr.next, %cast.row.end ]
+  %cr.was = phi i1 [ false, %cast.start ], [ %cv.bad, %cast.row.end ]
+  %cr.bytes = mul i64 %cr, %given.bytes
+  %cr.from = getelementptr i8, ptr %given, i64 %cr.bytes
+  %cr.at = mul i64 %cr, {columns}
+  %cr.to = getelementptr {mine}, ptr %cast, i64 %cr.at
+  br label %cast.value
+cast.value:
+  %cv = phi i64 [ 0, %cast.row ], [ %cv.next, %cast.value ]
+  %cv.was = phi i1 [ %cr.was, %cast.row ], [ %cv.bad, %cast.value ]
+  %cv.from = getelementptr {theirs}, ptr %cr.from, i64 %cv
+  %cv.x = load {theirs}, ptr %cv.from
+  %cv.y = {"fpext" if wide else "fptrunc"} {theirs} %cv.x to {mine}
+  %cv.to = getelementptr {mine}, ptr %cr.to, i64 %cv
+  store {mine} %cv.y, ptr %cv.to
+{check}
+  %cv.next = add i64 %cv, 1
+  %cv.more = icmp slt i64 %cv.next, {columns}
+  br i1 %cv.more, label %cast.value, label %cast.row.end
+cast.row.end:
+  %cr.next = add i64 %cr, 1
+  %cr.more = icmp slt i64 %cr.next, %n
+  br i1 %cr.more, label %cast.row, label %converted
+converted:
+  br i1 %cv.bad, label %decline, label %scan"""
+
+    def _scan(self, item: int) -> str:
+        """Decline when a value is one the source refuses to predict on.
+
+        Exponent bits all set means inf or NaN; the fraction tells them apart. A row is
+        read in vectors, then the values left over one at a time.
+        """
+        if self.k.refused == "nothing":
+            return "  br label %allocate"
+        lanes, whole = 64 // item, self.k.n_features // (64 // item) * (64 // item)
+        parts = [
+            """  br label %scan.row
+scan.row:
+  %sr = phi i64 [ 0, %scan ], [ %sr.next, %scan.row.end ]
+  %sr.bytes = mul i64 %sr, %row.bytes
+  %sr.at = getelementptr i8, ptr %rows, i64 %sr.bytes"""
+        ]
+        bad, block = "false", "scan.row"
+        for name, start, end, n in (
+            ("wide", 0, whole, lanes),
+            ("tail", whole, self.k.n_features, 1),
+        ):
+            if start < end:
+                parts.append(self._scan_part(name, block, start, end, n, item, bad))
+                bad, block = f"%bad.{name}", f"{name}.end"
+        parts.append(f"""  br label %scan.row.end
+scan.row.end:
+  %sr.next = add i64 %sr, 1
+  %sr.more = icmp slt i64 %sr.next, %n
+  %sr.good = xor i1 {bad}, true
+  %sr.on = and i1 %sr.more, %sr.good
+  br i1 %sr.on, label %scan.row, label %scan.end
+scan.end:
+  br i1 {bad}, label %decline, label %allocate""")
+        return "\n".join(parts)
+
+    def _scan_part(
+        self, name: str, before: str, start: int, end: int, n: int, item: int, bad: str
+    ) -> str:
+        """Return the loop over columns ``start .. end`` in steps of ``n`` lanes."""
+        bits = 8 * item
+        exponent = (0xFF << 23) if item == 4 else (0x7FF << 52)
+        test = "eq" if self.k.refused == "infinite" else "uge"
+        t = f"i{bits}" if n == 1 else f"<{n} x i{bits}>"
+        mask = "i1" if n == 1 else f"<{n} x i1>"
+
+        def all_lanes(value: int) -> str:
+            one = f"i{bits} {value}"
+            return str(value) if n == 1 else "<" + ", ".join([one] * n) + ">"
+
+        any_ = (
+            f"  %any.{name} = icmp ne {t} %acc.{name}.n, 0"
+            if n == 1
+            else f"  %lane.{name} = icmp ne {t} %acc.{name}.n, zeroinitializer\n"
+            f"  %lanes.{name} = bitcast {mask} %lane.{name} to i{n}\n"
+            f"  %any.{name} = icmp ne i{n} %lanes.{name}, 0"
+        )
+        zero = "0" if n == 1 else "zeroinitializer"
+        return f"""  br label %{name}.l
+{name}.l:
+  %v.{name} = phi i64 [ {start}, %{before} ], [ %v.{name}.n, %{name}.l ]
+  %acc.{name} = phi {t} [ {zero}, %{before} ], [ %acc.{name}.n, %{name}.l ]
+  %p.{name} = getelementptr i{bits}, ptr %sr.at, i64 %v.{name}
+  %b.{name} = load {t}, ptr %p.{name}, align {item}
+  %m.{name} = and {t} %b.{name}, {all_lanes((1 << (bits - 1)) - 1)}
+  %t.{name} = icmp {test} {t} %m.{name}, {all_lanes(exponent)}
+  %s.{name} = sext {mask} %t.{name} to {t}
+  %acc.{name}.n = or {t} %acc.{name}, %s.{name}
+  %v.{name}.n = add i64 %v.{name}, {n}
+  %more.{name} = icmp slt i64 %v.{name}.n, {end}
+  br i1 %more.{name}, label %{name}.l, label %{name}.end
+{name}.end:
+{any_}
+  %bad.{name} = or i1 {bad}, %any.{name}"""
+
+
+def _field(name: str, base: str, offset: int, type_: str) -> str:
+    return (
+        f"  %{name}.at = getelementptr i8, ptr %{base}, i64 {offset}\n"
+        f"  %{name} = load {type_}, ptr %{name}.at"
+    )

@@ -1,0 +1,1 @@
+"""GPU programs: compilers, memory, streams and launches."""

@@ -1,0 +1,48 @@
+"""Code for GPUs, compiled once a user: beside the objects of CPUs, checked as they are.
+
+A text is found again by its own digest, the architecture, and the compiler with its
+version and options.
+"""
+
+from __future__ import annotations
+
+from skforge.compiler.runtime import object_cache
+from skforge.compiler.runtime.gpu import compilers as gpu_compilers
+from skforge.compiler.runtime.gpu.compilers import Kind
+from skforge.compiler.runtime.gpu.resources import (
+    KernelResources,
+    cubin_resources,
+    hip_resources,
+)
+
+#: Changes whenever options of compilers do.
+_FORMAT = "1"
+
+
+def code_of(source: str, arch: str, kind: Kind) -> bytes:
+    """Return the cubin or code object of a text.
+
+    Raises
+    ------
+    TargetError
+        When the vendor's compiler is not installed.
+    """
+    version = gpu_compilers.compiler_version(kind)
+    key = object_cache.key_of(("gpu", _FORMAT, kind, arch, version, source))
+    found = object_cache.find(key)
+    if found is None:
+        found = gpu_compilers.compile_text(source, arch, kind).code
+        object_cache.store(key, found)
+    return found
+
+
+def resources_of(source: str, arch: str, kind: Kind) -> dict[str, KernelResources]:
+    """Return what the kernels of a text use, by the code that would be loaded.
+
+    Raises
+    ------
+    TargetError
+        When the vendor's compiler is not installed.
+    """
+    code = code_of(source, arch, kind)
+    return cubin_resources(code) if kind == "cuda" else hip_resources(code)

@@ -1,0 +1,253 @@
+"""GPU machine code from C++ text, with no GPU and no driver: NVRTC and hiprtc.
+
+Both libraries have the same C calls under another prefix, so one small binding serves
+both. Code is a cubin or a code object for one architecture, never PTX: a driver
+refuses PTX that is newer than itself, but runs what was compiled for its GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from glob import glob
+from typing import Any, Literal, TypeAlias
+
+from skforge.compiler.runtime.gpu.resources import (
+    KernelResources,
+    hip_resources,
+    nvrtc_resources,
+)
+from skforge.compiler.runtime.gpu.wheels import wheel_folders
+from skforge.exceptions import CompilerError, TargetError
+
+Kind: TypeAlias = Literal["cuda", "hip"]
+
+_CONTEXT = 2  # source lines shown around one that the compiler names
+_SHOWN = 8  # of those lines
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBinary:
+    """Code for one GPU architecture.
+
+    Parameters
+    ----------
+    arch : str
+        Such as "sm_90" or "gfx90a".
+    code : bytes
+        A cubin or an AMD code object.
+    log : str
+        What the compiler said.
+    resources : dict
+        What each kernel uses, by its name.
+    """
+
+    arch: str
+    code: bytes = field(repr=False)
+    log: str = field(repr=False)
+    resources: dict[str, KernelResources]
+
+
+def compile_text(source: str, arch: str, kind: Kind) -> GpuBinary:
+    """Compile C++ text for one architecture.
+
+    Parameters
+    ----------
+    source : str
+        The text of the kernels.
+    arch : str
+        "sm_80", "gfx90a", …
+    kind : {"cuda", "hip"}
+        The vendor.
+
+    Raises
+    ------
+    TargetError
+        When the vendor's compiler is not installed; says what to install.
+    CompilerError
+        When the text does not compile; shows the log and the lines concerned.
+    """
+    options = _options(arch, kind)
+    code, log = _library(kind).compile(source, options, _CODE[kind])
+    if kind == "cuda":
+        return GpuBinary(arch, code, log, nvrtc_resources(log))
+    return GpuBinary(arch, code, log, hip_resources(code))
+
+
+def compile_ptx(source: str, arch: str = "sm_80") -> str:
+    """Return the PTX of CUDA text, to look at; it is never run."""
+    options = [o for o in _options(arch, "cuda") if "ptxas" not in o]
+    virtual = [o.replace("=sm_", "=compute_") for o in options]
+    code, _ = _library("cuda").compile(source, virtual, "PTX")
+    return code.rstrip(b"\0").decode()
+
+
+def compiler_version(kind: Kind) -> str:
+    """Return the version of the vendor's compiler, "13.0"."""
+    return _library(kind).version()
+
+
+def compiler_path(kind: Kind) -> str:
+    """Return the file name of the vendor's compiler."""
+    return _library(kind).path
+
+
+def _options(arch: str, kind: Kind) -> list[str]:
+    # Exact sums need multiply and add to round one by one.
+    if kind == "cuda":
+        return [
+            f"--gpu-architecture={arch}",
+            "-std=c++17",
+            "--fmad=false",
+            "--ptxas-options=-v",
+            "--diag-suppress=177",  # the text has helpers that a kernel may not use
+        ]
+    return [
+        f"--offload-arch={arch}",
+        "-std=c++17",
+        "-O3",
+        "-ffp-contract=off",
+        "-fno-strict-aliasing",
+    ]
+
+
+# ---------------------------------------------------------------- the libraries
+
+_PREFIX: dict[Kind, str] = {"cuda": "nvrtc", "hip": "hiprtc"}
+_CODE: dict[Kind, str] = {"cuda": "CUBIN", "hip": "Code"}
+_NAMES: dict[Kind, tuple[str, ...]] = {
+    "cuda": ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"),
+    # Newer ROCm splits hiprtc off; before 5.6 it is inside the runtime.
+    "hip": (
+        "libhiprtc.so.7",
+        "libhiprtc.so.6",
+        "libhiprtc.so",
+        "libamdhip64.so.7",
+        "libamdhip64.so.6",
+        "libamdhip64.so.5",
+        "libamdhip64.so",
+    ),
+}
+_MISSING: dict[Kind, str] = {
+    "cuda": (
+        "NVRTC, the compiler for target 'cuda', was not found: "
+        "pip install 'skforge[cuda13]', or only nvidia-cuda-nvrtc to compile without "
+        "a GPU; or set CUDA_HOME to a toolkit."
+    ),
+    "hip": (
+        "hiprtc, the compiler for target 'hip', was not found: install ROCm and set "
+        "ROCM_PATH, pip install 'skforge[rocm]', or Debian's libamdhip64-5."
+    ),
+}
+
+
+class _Library:
+    """NVRTC or hiprtc."""
+
+    def __init__(self, handle: ctypes.CDLL, path: str, prefix: str) -> None:
+        self.path = path
+        self._handle = handle
+        self._prefix = prefix
+        error = self._function("GetErrorString")
+        error.restype = ctypes.c_char_p
+
+    def _function(self, name: str) -> Any:
+        return getattr(self._handle, f"{self._prefix}{name}")
+
+    def _call(self, name: str, *args: Any) -> None:
+        status = self._function(name)(*args)
+        if status:
+            why = self._function("GetErrorString")(status).decode()
+            raise CompilerError(f"{self._prefix}{name} of {self.path}: {why}.")
+
+    def version(self) -> str:
+        """Return major and minor version."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("Version", ctypes.byref(major), ctypes.byref(minor))
+        return f"{major.value}.{minor.value}"
+
+    def compile(self, source: str, options: list[str], code: str) -> tuple[bytes, str]:
+        """Return code and the log."""
+        program = ctypes.c_void_p()
+        self._call(
+            "CreateProgram",
+            ctypes.byref(program),
+            source.encode(),
+            b"skforge.cu",
+            0,
+            None,
+            None,
+        )
+        try:
+            flags = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+            status = self._function("CompileProgram")(program, len(options), flags)
+            log = (
+                self._bytes("ProgramLog", program)
+                .rstrip(b"\0")
+                .decode("utf-8", "replace")
+            )
+            if status:
+                why = self._function("GetErrorString")(status).decode()
+                raise CompilerError(explain(f"{self._prefix}: {why}", log, source))
+            return self._bytes(code, program), log
+        finally:
+            self._function("DestroyProgram")(ctypes.byref(program))
+
+    def _bytes(self, what: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"Get{what}Size", program, ctypes.byref(size))
+        held = ctypes.create_string_buffer(max(1, size.value))
+        self._call(f"Get{what}", program, held)
+        return held.raw[: size.value]
+
+
+@lru_cache(maxsize=2)
+def _library(kind: Kind) -> _Library:
+    for path in _candidates(kind):
+        try:
+            handle = ctypes.CDLL(path)
+        except OSError:
+            continue
+        if hasattr(handle, f"{_PREFIX[kind]}CompileProgram"):
+            return _Library(handle, path, _PREFIX[kind])
+    raise TargetError(_MISSING[kind])
+
+
+def _candidates(kind: Kind) -> list[str]:
+    """Return where the compiler may be, the likeliest first."""
+    names = _NAMES[kind]
+    folders = []
+    if kind == "cuda":
+        folders = wheel_folders("cu1[0-9]/lib", "cuda_nvrtc/lib")
+    variables = ("CUDA_HOME", "CUDA_PATH") if kind == "cuda" else ("ROCM_PATH",)
+    roots = [os.environ[v] for v in variables if os.environ.get(v)]
+    roots += ["/usr/local/cuda"] if kind == "cuda" else ["/opt/rocm"]
+    folders += [f"{root}/{lib}" for root in roots for lib in ("lib64", "lib")]
+    found = [path for f in folders for name in names for path in glob(f"{f}/{name}")]
+    return [*found, *names]
+
+
+# ---------------------------------------------------------------- errors
+
+# "skforge.cu(12): error: …" and clang's "/tmp/comgr-1/input/…:12:3: error: …".
+_LINE = re.compile(r"[(:](\d+)(?::\d+|\)): (?:fatal )?error:")
+
+
+def explain(what: str, log: str, source: str) -> str:
+    """Return a message with the log and the numbered lines it names."""
+    lines = source.splitlines()
+    named = [int(n) for n in _LINE.findall(log)]
+    concerned = list(dict.fromkeys(n for n in named if 1 <= n <= len(lines)))[:_SHOWN]
+    shown = sorted(
+        {
+            k
+            for n in concerned
+            for k in range(n - _CONTEXT, n + _CONTEXT + 1)
+            if 1 <= k <= len(lines)
+        }
+    )
+    text = [f"{k:5d}{'>' if k in concerned else ' '} {lines[k - 1]}" for k in shown]
+    return "\n".join([f"{what}.", log.strip(), *text])

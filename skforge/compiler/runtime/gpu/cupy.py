@@ -1,0 +1,434 @@
+"""A GPU through CuPy: memory, streams, launches, arrays; CUDA and ROCm alike.
+
+CuPy is imported where a GPU is first asked for, and nowhere else: some of its wheels
+cannot be imported on a machine without a driver. Nothing here waits for the device but
+``upload``, which is done once a model, and lanes, which rows of the host go through.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.codegen.cuda.host_plan import POINTER, Argument
+from skforge.compiler.runtime.gpu.cache import code_of
+from skforge.compiler.runtime.gpu.compilers import Kind, compiler_version
+from skforge.compiler.runtime.gpu.program import Dim3, GpuProgram, Lane, LanePool, Slot
+from skforge.compiler.target import Target
+from skforge.config import gpu_graphs
+from skforge.exceptions import InvalidInputError, TargetError
+
+Array: TypeAlias = NDArray[Any]
+
+_EXTRAS: dict[Kind, str] = {
+    "cuda": "pip install 'skforge[cuda13]' (or 'skforge[cuda12]' for older drivers)",
+    "hip": "pip install 'skforge[rocm]'",
+}
+#: A kernel may use so much shared memory without being allowed to.
+_SHARED_BYTES = 48 << 10
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+_SCALARS: dict[str, Any] = {
+    "bool": np.bool_,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "i32": np.int32,
+    "i64": np.int64,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+#: DLPack's numbers of devices: CUDA, CUDA managed, ROCm; and of memory of the host.
+_DLPACK_GPUS = (2, 13, 10)
+
+
+# ---------------------------------------------------------------- which device
+
+
+def current(kind: Kind | None = None) -> CupyDevice:
+    """Return CuPy's current device.
+
+    Raises
+    ------
+    TargetError
+        CuPy is not installed or does not work, or there is no GPU or no driver, or the
+        GPU is of the other kind.
+    """
+    cupy = _cupy(kind)
+    device = _device(int(cupy.cuda.runtime.getDevice()))
+    if kind is not None and device.kind != kind:
+        raise TargetError(
+            f"target {kind!r} was asked for, but the CuPy that is installed is for "
+            f"{device.kind!r}; {_EXTRAS[kind]} in an environment of its own, or use "
+            f"target={device.kind!r}."
+        )
+    return device
+
+
+def found() -> CupyDevice | None:
+    """Return CuPy's current device, or None where there is none."""
+    try:
+        return current()
+    except TargetError:
+        return None
+
+
+def is_device_array(X: Any) -> bool:
+    """Tell whether something is an array in a GPU's memory; imports nothing."""
+    if isinstance(X, np.ndarray):
+        return False
+    asked = getattr(X, "__dlpack_device__", None)
+    if asked is not None:
+        return int(asked()[0]) in _DLPACK_GPUS
+    return hasattr(X, "__cuda_array_interface__")
+
+
+def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
+    """Return a device array as CuPy's, which shares its memory, and its device.
+
+    The stream that is current waits for the array where its library says by which
+    stream it is written.
+    """
+    cupy = _cupy(kind)
+    if not isinstance(X, cupy.ndarray):
+        try:
+            speaks = hasattr(X, "__dlpack__")
+            X = cupy.from_dlpack(X) if speaks else cupy.asarray(X)
+        except (TypeError, ValueError, BufferError, RuntimeError) as error:
+            raise InvalidInputError(
+                f"rows are a {type(X).__module__}.{type(X).__name__} that CuPy cannot "
+                f"take: {error}"
+            ) from error
+    return _device(int(X.device.id)), X
+
+
+def forget() -> None:
+    """Look for CuPy and devices anew; for tests."""
+    _checked.cache_clear()
+    _device.cache_clear()
+    _USED_BY.clear()
+
+
+def rows_on_host(X: Any, at: Array) -> Array:
+    """Return a copy of some rows of a device array, on the host."""
+    _, array = as_cupy(X, "cuda")
+    with _device(int(array.device.id)).current():
+        copy: Array = array[_cupy(None).asarray(at)].get()
+    return copy
+
+
+def is_forked() -> bool:
+    """Tell whether a process that this one was forked from has used a GPU."""
+    return bool(_USED_BY) and _USED_BY[0] != os.getpid()
+
+
+def _cupy(kind: Kind | None) -> Any:
+    """Import CuPy and make sure that there is a GPU."""
+    if is_forked():
+        raise TargetError(
+            "GPUs cannot be used in a process that was forked from one that used them; "
+            "start processes with 'spawn', as joblib's 'loky' does."
+        )
+    return _checked(kind or "cuda")
+
+
+_USED_BY: list[int] = []  # the process
+
+
+@lru_cache(maxsize=2)
+def _checked(kind: Kind) -> Any:
+    try:
+        import cupy
+    except ModuleNotFoundError as error:
+        if error.name != "cupy":
+            raise TargetError(_broken(error)) from error
+        raise TargetError(
+            f"target {kind!r} needs CuPy, which is not installed: {_EXTRAS[kind]}; or "
+            "use target='cpu'."
+        ) from error
+    except (ImportError, OSError) as error:  # ROCm's wheel without ROCm
+        raise TargetError(_broken(error)) from error
+    try:
+        if cupy.cuda.runtime.getDeviceCount() > 0:
+            _USED_BY[:] = [os.getpid()]
+            return cupy
+        reason = "it counts none"
+    except Exception as error:  # noqa: BLE001 - CuPy's own, and libraries it misses
+        reason = str(error)
+    raise TargetError(
+        f"CuPy finds no GPU, or no driver for it: {reason.rstrip('.')}. Use "
+        "target='cpu', or 'auto', which takes a GPU where there is one."
+    )
+
+
+def _broken(error: BaseException) -> str:
+    return (
+        f"CuPy is installed but cannot be imported: {str(error).strip().rstrip('.')}. "
+        "It needs the libraries of CUDA or ROCm that it was built for; or use "
+        "target='cpu'."
+    )
+
+
+@cache
+def _device(number: int) -> CupyDevice:
+    return CupyDevice(_checked("cuda"), number)
+
+
+# ---------------------------------------------------------------- a device
+
+
+class CupyDevice:
+    """One GPU.
+
+    Parameters
+    ----------
+    cupy : module
+        CuPy, or what takes its place in tests.
+    number : int
+        CUDA's number of the device.
+    """
+
+    def __init__(self, cupy: Any, number: int) -> None:
+        self._cupy = cupy
+        self._runtime = cupy.cuda.runtime
+        self.key: Hashable = number
+        self.number = number
+        self.kind: Kind = "hip" if self._runtime.is_hip else "cuda"
+        self._device = cupy.cuda.Device(number)
+        self.name = f"GPU {number}"
+        self.memory_errors: tuple[type[BaseException], ...] = (
+            cupy.cuda.memory.OutOfMemoryError,
+        )
+        self._lanes = LanePool(lambda *sizes: _CupyLane(self._cupy, *sizes))
+        self.arch = self._arch()
+
+    def _arch(self) -> str:
+        if self.kind == "cuda":
+            return f"sm_{self._device.compute_capability}"
+        name = self._runtime.getDeviceProperties(self.number)["gcnArchName"]
+        text = name.decode() if isinstance(name, bytes) else str(name)
+        return text.split(":")[0]
+
+    def target(self) -> Target:
+        """Return the facts that schedules are bound to."""
+        facts = self._runtime.getDeviceProperties(self.number)
+        most = self._device.attributes.get("MaxSharedMemoryPerBlockOptin", 0)
+        shared = int(most or facts["sharedMemPerBlock"])
+        like = Target.cuda() if self.kind == "cuda" else Target.hip()
+        return replace(
+            like,
+            cpu=self.arch,
+            vector_bits=32 * int(facts["warpSize"]),
+            shared_bytes=shared,
+            n_cores=int(facts["multiProcessorCount"]),
+        )
+
+    @property
+    def xp(self) -> Any:
+        """CuPy itself, whose functions are NumPy's."""
+        return self._cupy
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Make the device current."""
+        context: AbstractContextManager[Any] = self._cupy.cuda.Device(self.number)
+        return context
+
+    def load(self, source: str) -> _Loaded:
+        """Compile a text, or find it in the cache, and load it."""
+        code = code_of(source, self.arch, self.kind)
+        module = self._cupy.cuda.function.Module()
+        try:
+            module.load(code)
+        except Exception as error:
+            compiler = "NVRTC" if self.kind == "cuda" else "hiprtc"
+            raise TargetError(
+                f"{self.name} ({self.arch}) does not load what {compiler} "
+                f"{compiler_version(self.kind)} compiled: {error}. Its driver may be "
+                "older than that compiler: update the driver, or install the compiler "
+                "of its version."
+            ) from error
+        return _Loaded(self._cupy, module, self.kind)
+
+    def upload(self, data: Array) -> Any:
+        """Return a copy; it is there before this returns, for streams of any thread."""
+        data = np.ascontiguousarray(data)
+        memory = self.allocate(data.nbytes)
+        if data.nbytes:
+            # On the stream that the memory was allocated for, and may still be in use.
+            stream = self._cupy.cuda.get_current_stream()
+            self._runtime.memcpyAsync(
+                memory.ptr,
+                data.ctypes.data,
+                data.nbytes,
+                self._runtime.memcpyHostToDevice,
+                stream.ptr,
+            )
+            stream.synchronize()
+        return memory
+
+    def allocate(self, n_bytes: int) -> Any:
+        """Return memory of CuPy's pool, for the stream that is current."""
+        return self._cupy.cuda.alloc(max(1, n_bytes))
+
+    def lane(self, rows_bytes: int, result_bytes: int) -> AbstractContextManager[Lane]:
+        """Lend a stream with memory."""
+        return self._lanes.lend(rows_bytes, result_bytes)
+
+    def wait(self) -> None:
+        """Wait for everything on the device."""
+        with self.current():
+            self._runtime.deviceSynchronize()
+
+    def trim(self) -> None:
+        """Give memory that lanes and CuPy's pools keep back to the device."""
+        self._lanes.clear()
+        self._cupy.get_default_memory_pool().free_all_blocks()
+        self._cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+
+class _Loaded:
+    """Kernels on a device."""
+
+    def __init__(self, cupy: Any, module: Any, kind: Kind) -> None:
+        self._cupy, self._module, self._kind = cupy, module, kind
+        self._functions: dict[tuple[str, int], Any] = {}
+
+    def pointer(self, memory: Any) -> Any:
+        """Return an address as CuPy passes it by value."""
+        return np.uintp(memory.ptr)
+
+    def bind(
+        self,
+        kernel: str,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        args: Sequence[Argument],
+    ) -> Callable[[Sequence[Any]], None]:
+        """Return what starts a kernel on the current stream."""
+        function = self._function(kernel, shared_bytes)
+        values: list[Any] = []
+        slots: list[tuple[int, int]] = []
+        for place, (type_, value) in enumerate(args):
+            if isinstance(value, Slot):
+                slots.append((place, value.number))
+                values.append(None)
+            elif type_ == POINTER:
+                values.append(self.pointer(value))
+            else:
+                values.append(_SCALARS[type_](value))
+
+        def start(pointers: Sequence[Any]) -> None:
+            given = values.copy()
+            for place, number in slots:
+                given[place] = pointers[number]
+            function(grid, block, tuple(given), shared_mem=shared_bytes)
+
+        return start
+
+    def _function(self, kernel: str, shared_bytes: int) -> Any:
+        function = self._functions.get((kernel, shared_bytes))
+        if function is None:
+            # Loaded by another thread, maybe: this one needs the device's context.
+            self._cupy.cuda.runtime.memGetInfo()
+            function = self._module.get_function(kernel)
+            if shared_bytes > _SHARED_BYTES and self._kind == "cuda":
+                self._cupy.cuda.driver.funcSetAttribute(
+                    function.ptr, _MAX_DYNAMIC_SHARED, shared_bytes
+                )
+            self._functions[kernel, shared_bytes] = function
+        return function
+
+
+class _CupyLane:
+    """A stream of its own, with pinned memory on the host."""
+
+    def __init__(self, cupy: Any, rows_bytes: int, result_bytes: int) -> None:
+        self._cupy, self._runtime = cupy, cupy.cuda.runtime
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        with self._stream:
+            self.rows = cupy.cuda.alloc(rows_bytes)
+            self.result = cupy.cuda.alloc(result_bytes)
+        self.host_rows = _pinned(cupy, rows_bytes)
+        self.host_result = _pinned(cupy, result_bytes)
+        self.prepared: WeakKeyDictionary[GpuProgram, dict[int, Callable[[], None]]]
+        self.prepared = WeakKeyDictionary()
+
+    def current(self) -> AbstractContextManager[Any]:
+        stream: AbstractContextManager[Any] = self._stream
+        return stream
+
+    def send(self, n_bytes: int) -> None:
+        self._copy(
+            self.rows.ptr,
+            self.host_rows.ctypes.data,
+            n_bytes,
+            self._runtime.memcpyHostToDevice,
+        )
+
+    def fetch(self, n_bytes: int) -> None:
+        self._copy(
+            self.host_result.ctypes.data,
+            self.result.ptr,
+            n_bytes,
+            self._runtime.memcpyDeviceToHost,
+        )
+
+    def _copy(self, to: int, source: int, n_bytes: int, way: int) -> None:
+        if n_bytes:
+            self._runtime.memcpyAsync(to, source, n_bytes, way, self._stream.ptr)
+
+    def wait(self) -> None:
+        self._stream.synchronize()
+
+    def prepare(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Return a graph of the call, or the call where graphs cannot be captured."""
+        if not _captures(self._cupy):
+            return call
+        call()  # what is done on first use must not be part of a graph
+        self._stream.synchronize()
+        try:
+            self._stream.begin_capture()
+            try:
+                call()
+            finally:
+                graph = self._stream.end_capture()
+        except Exception:  # noqa: BLE001 - whatever a driver says: launches work too
+            return call
+        stream = self._stream
+
+        def launch(held: Callable[[], None] = call) -> None:
+            graph.launch(stream)
+
+        return launch
+
+
+def _captures(cupy: Any) -> bool:
+    """Tell whether calls become graphs: not on ROCm, nor if switched off."""
+    if cupy.cuda.runtime.is_hip or not gpu_graphs():
+        return False
+    return hasattr(cupy.cuda.Stream, "begin_capture")
+
+
+def _pinned(cupy: Any, n_bytes: int) -> Array:
+    memory = cupy.cuda.alloc_pinned_memory(n_bytes)
+    return np.frombuffer(memory, np.uint8, n_bytes)
+
+
+class DeviceMatrix:
+    """A CuPy array of two dimensions, as a program takes rows."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def pointer(self, first: int) -> Any:
+        """Return where a row begins."""
+        return self._array[first:].data

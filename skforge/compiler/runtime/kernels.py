@@ -1,0 +1,216 @@
+"""Kernels as a compiled forest keeps them: machine code, its arrays, compiled once."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.defaults.cpu import walking_schedules
+from skforge.compiler.defaults.gpu import walking_gpu_schedule
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
+from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, raise_interrupt
+from skforge.compiler.runtime.gpu.kernels import GpuKernel, as_loops
+from skforge.compiler.runtime.gpu.program import MOST_ELEMENTS
+from skforge.compiler.schedule.directives import Represent
+from skforge.compiler.schedule.nest import Kind, Size, size_value
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+
+Array: TypeAlias = NDArray[Any]
+
+#: Scratch of a kernel above which a batch runs in parts.
+SCRATCH_BYTES = 64 << 20
+
+
+class Kernel:
+    """Machine code with the model arrays it reads."""
+
+    def __init__(self, lowered: Lowered, target: Target) -> None:
+        function = lowered.kernel.function
+        self.function, self.target = function, target
+        self._narrow = target.is_gpu  # emulated, with indices of 32 bits
+        if target.is_gpu:
+            function, target = as_loops(function), Target.host()
+        self.jit: JitModule = compile_functions([function], target)
+        self._function = self.jit.function(function.name)
+        self._data = [_aligned(item.data) for item in lowered.kernel.data]
+        addresses = [data.ctypes.data for data in self._data]
+        self.slots = struct.pack(f"{len(addresses)}q", *addresses)
+        self.address = self.jit.address(function.name)
+        #: Most rows of one run; None where scratch does not grow with the batch.
+        self.most_rows = most_rows(lowered, SCRATCH_BYTES)
+
+    def __call__(self, rows: Array, result: Array, threads: int) -> None:
+        """Fill ``result``, a row of it for each of ``rows``."""
+        most = self.most_rows
+        if self._narrow:
+            rows = np.ascontiguousarray(rows)
+            fitting = max(1, MOST_ELEMENTS // max(1, rows.shape[1], result.shape[1]))
+            most = fitting if most is None else min(most, fitting)
+        if most is None or len(rows) <= most:
+            self._run(rows, result, threads)
+            return
+        for first in range(0, len(rows), most):
+            part = slice(first, first + most)
+            self._run(rows[part], result[part], threads)
+
+    def _run(self, rows: Array, result: Array, threads: int) -> None:
+        stride = rows.strides[0] // rows.itemsize
+        head = _CALL.pack(_address(rows), len(rows), stride, _address(result))
+        slots = head + self.slots
+        if threads <= 1:
+            self._function(slots, None, 1)
+            return
+        address, threads = parallel_for_pointer(threads)
+        self._function(slots, address, threads)
+        raise_interrupt()
+
+
+def most_rows(lowered: Lowered, limit: int) -> int | None:
+    """Return how many rows keep a kernel's scratch within a number of bytes.
+
+    Trees in parallel may need a number for each tree and row, more than any machine
+    has for a million rows; rows do not depend on each other, so they run in parts.
+    """
+    arrays = list(_scratch(list(lowered.stages.values())[-1].body))
+    n_outputs = lowered.hir.forest.n_outputs
+
+    def scratch(n_rows: int) -> int:
+        sizes = [
+            [n_outputs if dim is None else size_value(dim, n_rows) for dim in dims]
+            for dims in arrays
+        ]
+        return sum(8 * math.prod(size) for size in sizes)
+
+    if scratch(1 << 40) == scratch(1):
+        return None
+    most = 1 << 40
+    while most > 1 and scratch(most) > limit:
+        most //= 2
+    return most
+
+
+def _scratch(body: mir.Body) -> Iterator[tuple[Size | None, ...]]:
+    """Yield the extents of every array that a body allocates."""
+    for stmt in body:
+        match stmt:
+            case mir.AllocArray(array=array):
+                yield array.dims
+            case mir.Loop(body=inner, remainder=rest):
+                yield from _scratch((*inner, *rest))
+            case mir.DepthSwitch(cases=cases):
+                for case in cases:
+                    yield from _scratch(case)
+            case _:
+                pass
+
+
+#: rows, n_rows, row_stride, result: the slots before the model's.
+_CALL = struct.Struct("4q")
+
+
+def _address(array: Array) -> int:
+    """Return where an array's data is; three times faster than ``array.ctypes``."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _aligned(data: Array) -> Array:
+    """Return the data at a cache line's start, with a spare element at the end."""
+    size = data.nbytes
+    raw = np.empty(size + 128, np.uint8)
+    start = -raw.ctypes.data % 64
+    made = raw[start : start + size].view(data.dtype)
+    made[:] = data
+    return made
+
+
+_caches: weakref.WeakSet[KernelCache] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for cache in list(_caches):
+        cache.unlock()
+
+
+def _gives_numbers(schedule: Schedule) -> bool:
+    """Whether a schedule walks, so that it knows the node of a leaf."""
+    for directive in schedule.directives:
+        if isinstance(directive, Represent):
+            chosen = representations.get(directive.representation)
+            return not (chosen.by_blocks or chosen.by_rows)
+    return True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class KernelCache:
+    """The kernels of one forest, each compiled once."""
+
+    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
+        self._forest, self._target = forest, target
+        self._reduction: Reduction = reduction
+        self._hir = HirCache()
+        self._kernels: dict[tuple[Schedule, Element], Kernel | GpuKernel] = {}
+        self._lock = threading.RLock()
+        _caches.add(self)
+
+    def kernel(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
+        """Return a schedule's kernel, compiled if it is not yet."""
+        if element == "leaf_number" and not _gives_numbers(schedule):
+            # Bit logic and lanes give the values of leaves: walk instead.
+            schedule = self._walk()
+        key = (schedule, element)
+        found = self._kernels.get(key)
+        if found is None:
+            with self._lock:
+                found = self._kernels.get(key)
+                if found is None:
+                    found = self._made(self.lowered(schedule, element), element)
+                    self._kernels[key] = found
+        return found
+
+    def keep(self, schedule: Schedule, lowered: Lowered) -> None:
+        """Compile a schedule's kernel of sums, which is lowered already."""
+        self._kernels[schedule, "accumulator"] = self._made(lowered, "accumulator")
+
+    def _made(self, lowered: Lowered, element: Element) -> Kernel | GpuKernel:
+        if self._target.kind in ("cpu", "emulated"):
+            return Kernel(lowered, self._target)
+        forest = self._forest
+        width = forest.n_outputs if element == "accumulator" else forest.n_trees
+        return GpuKernel(lowered, self._target, width)
+
+    def _walk(self) -> Schedule:
+        if self._target.is_gpu:
+            return walking_gpu_schedule(self._forest, self._target)
+        return walking_schedules(self._forest, self._target)[(128, 2048)]
+
+    def unlock(self) -> None:
+        """Forget who holds the lock: a thread that a forked child does not have."""
+        self._lock = threading.RLock()
+
+    def bind(self, schedule: Schedule) -> PredictEnsemble:
+        """Return a schedule's HIR; raises what a schedule that does not fit raises."""
+        kind: Kind = "gpu" if self._target.is_gpu else "cpu"
+        return build_hir(self._forest, schedule, self._reduction, self._hir, kind)
+
+    def lowered(self, schedule: Schedule, element: Element) -> Lowered:
+        """Return a schedule's kernel at every level above machine code."""
+        return lower(self.bind(schedule), self._target, element=element)

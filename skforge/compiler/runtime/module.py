@@ -1,0 +1,570 @@
+"""A compiled forest: a dispatch table from batch size to kernel.
+
+Kernels compile when they are first needed, once each, and equal schedules share one.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from numbers import Integral
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.leaves import (
+    leaf_finder,
+    numbers_of_leaves,
+    scores_of_leaves,
+)
+from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.lir.numpy_types import dtype_of
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.outputs.transforms import apply_transform
+from skforge.compiler.pipeline import Lowered
+from skforge.compiler.runtime import device as there
+from skforge.compiler.runtime.code import code_levels, code_text
+from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
+from skforge.compiler.runtime.entry import entry as entries
+from skforge.compiler.runtime.gpu.cupy import is_device_array
+from skforge.compiler.runtime.gpu.kernels import GpuKernel
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.schedules import Schedules, schedule_table
+from skforge.compiler.runtime.targets import (
+    default_table,
+    resolve_target,
+    stored_target,
+)
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError
+
+Array: TypeAlias = NDArray[Any]
+
+#: Work, in rows * trees * levels, below which a call stays on its own thread: about
+#: 20 us at 0.7 ns a hop, what waking another thread costs.
+WORK_PER_THREAD = 30_000
+
+
+#: Rows of a small batch, and how many such calls make a compiled entry worth its
+#: 15 ms: they cost 5 us a call less from then on.
+FEW_ROWS, SMALL_CALLS = 64, 3
+
+
+class CompiledModule:
+    """A forest compiled for one target; made by :func:`compile_forest`.
+
+    Calls are safe from many threads at once.
+
+    Attributes
+    ----------
+    forest : Forest
+        What was compiled.
+    target : Target
+        What it was compiled for.
+    reduction : {"exact", "reproducible", "fast"}
+        How leaf values are summed.
+    schedules : dict of (int, int or None) -> Schedule
+        The schedule of each range of batch sizes, both ends included.
+    """
+
+    def __init__(
+        self,
+        forest: Forest,
+        schedules: dict[BatchRange, Schedule],
+        target: Target,
+        reduction: Reduction,
+        n_jobs: int | None,
+    ) -> None:
+        self.forest = forest
+        self.target = target
+        self.reduction: Reduction = reduction
+        self.schedules = schedules
+        self.n_jobs = n_jobs
+        self._ranges = sorted(schedules.items())
+        self._first_rows = [first for (first, _), _ in self._ranges]
+        self._ready: dict[tuple[int, Element], Kernel | GpuKernel] = {}
+        self._table = entries.KernelTable(len(self._ranges))
+        self._steps: dict[int, int] = {}  # by range: rows of a parallel block
+        self._raw_entry: Any = None
+        self._small_calls = 0
+        self._most_entry_rows: int | None = None
+        self._compiler = KernelCache(leaf_finder(forest), target, reduction)
+        self._adds = forest.aggregate == "sum"
+        self._levels = forest.n_trees * max(
+            1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
+        )
+
+    def __repr__(self) -> str:
+        """Return one line: the forest, the CPU, the mode."""
+        kind = f"{self.target.kind} " if self.target.is_gpu else ""
+        return (
+            f"<CompiledModule of {self.forest!r} for {kind}{self.target.cpu}, "
+            f"{self.reduction}, {len(set(self.schedules.values()))} schedule(s)>"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle without machine code: kernels compile again where needed."""
+        target = stored_target(self.target)
+        schedules = dict(self.schedules)
+        return restored, (self.forest, schedules, target, self.reduction, self.n_jobs)
+
+    # ------------------------------------------------------------ predictions
+
+    def predict_raw(self, X: Any, *, n_jobs: int | None = None) -> Array:
+        """Return raw scores (margins): sums of leaf values, averaged if the source is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows; cast to the forest's input dtype as the source does. A module for a
+            GPU also takes arrays that are on one (CuPy, PyTorch, DLPack).
+        n_jobs : int or None
+            Threads at most; None takes what the module was compiled with.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the accumulator's dtype. A CuPy array for rows on a GPU, written on the
+            stream that is current.
+
+        Raises
+        ------
+        InvalidInputError
+            If the rows do not fit the forest.
+        """
+        entry = self._raw_entry
+        if entry is not None and n_jobs is None:
+            found: Array | None = entry(X)
+            if found is not None:
+                return found
+        if type(X) is not np.ndarray and is_device_array(X):
+            made: Array = there.raw_there(self.forest, self.target, self._kernel, X)
+            return made
+        rows = prepare_rows(self.forest, X)
+        forest = self.forest
+        if not self._adds:
+            raw = scores_of_leaves(forest, self._leaves(rows, n_jobs))
+            return raw[:, 0] if forest.n_outputs == 1 else raw
+        raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
+        if len(rows):
+            kernel = self._kernel(len(rows), "accumulator")
+            kernel(rows, raw, self._threads(len(rows), n_jobs))
+        if forest.divisor != 1:
+            raw /= forest.divisor
+        if len(rows) <= FEW_ROWS:
+            self._count_small_call()
+        return raw[:, 0] if forest.n_outputs == 1 else raw
+
+    def predict(self, X: Any, *, n_jobs: int | None = None) -> Array:
+        """Return the source's output: raw scores after its transform.
+
+        For classifiers these are the probabilities that a Booster returns; labels
+        are the estimator's business.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_raw`.
+        n_jobs : int or None
+            As for :meth:`predict_raw`.
+
+        Returns
+        -------
+        ndarray
+            In the source's shape and dtype.
+        """
+        if is_device_array(X):
+            find = self._kernel
+            made: Array = there.predict_there(self.forest, self.target, find, X)
+            return made
+        return apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
+
+    def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
+        """Return the leaf each row ends in, in the source's own node numbers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_raw`.
+        n_jobs : int or None
+            As for :meth:`predict_raw`.
+
+        Returns
+        -------
+        ndarray of int32, shape (n_rows, n_trees)
+        """
+        if is_device_array(X):
+            found: NDArray[np.int32]
+            found = there.leaves_there(self.forest, self.target, self._kernel, X)
+            return found
+        leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
+        return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
+
+    def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
+        leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
+        if len(rows) and self.forest.n_trees:
+            kernel = self._kernel(len(rows), "leaf_number")
+            kernel(rows, leaves, self._threads(len(rows), n_jobs))
+        return leaves
+
+    def schedule_for(self, n_rows: int) -> Schedule:
+        """Return the schedule of a batch size: of its range, or of the one below."""
+        return self._ranges[self._range_at(n_rows)][1]
+
+    def _range_at(self, n_rows: Any) -> int:
+        """Return the range of what a user calls a number of rows."""
+        whole = type(n_rows) is not bool and isinstance(n_rows, Integral)
+        if not whole or n_rows < 0:
+            raise InvalidInputError(
+                f"n_rows must be a number of rows, an int of at least 0. Got {n_rows!r}"
+                " instead."
+            )
+        return self._range_of(int(n_rows))
+
+    @property
+    def _element(self) -> Element:
+        """What kernels write: scores, or leaves where scores are no sums."""
+        return "accumulator" if self._adds else "leaf_number"
+
+    def _range_of(self, n_rows: int) -> int:
+        return max(0, bisect_right(self._first_rows, n_rows) - 1)
+
+    def _kernel(self, n_rows: int, element: Element) -> Kernel | GpuKernel:
+        # Looked up by range: hashing a schedule costs more than walking one row.
+        key = (self._range_of(n_rows), element)
+        found = self._ready.get(key)
+        if found is None:
+            found = self._compiler.kernel(self._ranges[key[0]][1], element)
+            self._ready[key] = found
+            if element == "accumulator" and isinstance(found, Kernel):
+                self._publish(key[0], found)
+        return found
+
+    @classmethod
+    def of_lowered(
+        cls,
+        forest: Forest,
+        schedule: Schedule,
+        lowered: Lowered,
+        target: Target,
+        reduction: Reduction,
+        n_jobs: int | None,
+    ) -> CompiledModule:
+        """Return a module of one schedule for all batches, from its LIR."""
+        module = cls(forest, {(1, None): schedule}, target, reduction, n_jobs)
+        module._compiler.keep(schedule, lowered)
+        return module
+
+    def compile_all(self) -> float:
+        """Compile every schedule's kernel now; return the seconds it took."""
+        start = time.perf_counter()
+        for first in self._first_rows:
+            kernel = self._kernel(first, self._element)
+            if isinstance(kernel, GpuKernel):
+                kernel.load()
+        return time.perf_counter() - start
+
+    def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledModule:
+        """Compile now all that calls would compile when they first need it.
+
+        Parameters
+        ----------
+        batch_sizes : array-like of int, default=None
+            Numbers of rows of the calls to come; None means any.
+
+        Returns
+        -------
+        CompiledModule
+            Itself. No call with these numbers of rows compiles from now on, of
+            :meth:`apply` neither.
+
+        Raises
+        ------
+        InvalidInputError
+            If a size is no number of rows.
+        """
+        if batch_sizes is None:
+            first_rows = list(self._first_rows)
+        else:
+            ranges = (self._range_at(size) for size in np.ravel(batch_sizes))
+            first_rows = [self._first_rows[number] for number in sorted(set(ranges))]
+        elements: tuple[Element, ...] = "accumulator", "leaf_number"
+        for first in first_rows:
+            for element in elements:
+                kernel = self._kernel(first, element)
+                if isinstance(kernel, GpuKernel):
+                    kernel.load()
+        if first_rows and first_rows[0] <= FEW_ROWS and self._raw_entry is None:
+            self._small_calls = SMALL_CALLS
+            self._raw_entry = self.entry("raw")
+        if self.n_jobs not in (None, 1):
+            parallel_for_pointer(resolve_n_jobs(self.n_jobs))
+        return self
+
+    def threads(self, n_rows: int) -> int:
+        """Return how many threads a call with that many rows runs on at most."""
+        return self._threads(n_rows, None)
+
+    def _threads(self, n_rows: int, n_jobs: int | None) -> int:
+        """Return how many threads the work is worth."""
+        if n_jobs is None:
+            n_jobs = self.n_jobs
+        if n_jobs is None or n_jobs == 1:
+            return 1
+        _check_n_jobs(n_jobs)
+        most = int(n_rows * self._levels / WORK_PER_THREAD)
+        # Asking how many threads there are takes longer than a small batch.
+        if most > 1:
+            most = min(most, self._parallel_trips(n_rows))
+        return min(resolve_n_jobs(n_jobs), most) if most > 1 else 1
+
+    def _parallel_trips(self, n_rows: int) -> int:
+        """Return the iterations of the outermost loop, if it is one over blocks."""
+        number = self._range_of(n_rows)
+        if number not in self._steps:
+            nest = self._ranges[number][1].loop_nest(self.forest.n_trees)
+            blocks = nest.loops[0] if len(nest.loops) == 1 else None
+            fixed = blocks is not None and blocks.root == "batch" and blocks.parallel
+            step = blocks.step if fixed and blocks is not None else 1
+            step = step if isinstance(step, int) else 1
+            # Where blocks may have fewer rows, threads share them evenly.
+            group = representations.get(nest.representation).row_group
+            self._steps[number] = min(step, group or step)
+        return -(-n_rows // self._steps[number])
+
+    # ------------------------------------------------------------ fast calls
+
+    def _count_small_call(self) -> None:
+        """Compile an entry for raw scores once small batches turn out to be a habit."""
+        self._small_calls += 1
+        if self._small_calls == SMALL_CALLS:
+            self._raw_entry = self.entry("raw")
+
+    def entry(
+        self,
+        output: entries.Output = "raw",
+        refused: entries.Refused = "nothing",
+        *,
+        n_jobs: int | None = None,
+        classes: Any = None,
+    ) -> Any:
+        """Return a compiled function of one argument, or None where there is none.
+
+        It takes an array of float32 or float64 whose rows lie anywhere and whose
+        columns lie side by side, and returns predictions in a new array; or None for
+        any argument that it leaves to the ordinary path (:meth:`predict_raw` and the
+        like), which is slower by some microseconds and says what is wrong. It
+        compiles nothing: sizes whose kernel was not needed yet are left too, and
+        :meth:`compile_all` makes all of them.
+
+        Parameters
+        ----------
+        output : {"raw", "transformed", "both_classes", "labels", "scores", "decision"}
+            Raw scores; the source's output; probabilities of both classes of a
+            binary model with one output; numbers of the predicted classes; what
+            ``score_samples`` and ``decision_function`` of an isolation forest return.
+        refused : {"nothing", "infinite", "not_finite"}
+            Values in the rows that the entry declines.
+        n_jobs : int or None
+            Threads other calls may use: the entry itself runs on its caller's thread,
+            and leaves batches worth more than one to them.
+        classes : ndarray of shape (n_classes,), default=None
+            For "labels": what to return instead of the classes' numbers.
+
+        Returns
+        -------
+        builtin function or None
+            None for a forest whose output is not computed by the C library's scalar
+            functions (scikit-learn's softmax, ONNX's PROBIT), for a marker of missing
+            values other than NaN, and where Python is not CPython with a GIL.
+
+        Raises
+        ------
+        InvalidInputError
+            If an argument is none of those above.
+        """
+        if output not in entries.OUTPUTS or refused not in entries.REFUSED:
+            raise InvalidInputError(
+                f"output must be one of {', '.join(entries.OUTPUTS)} and refused one "
+                f"of {', '.join(entries.REFUSED)}. Got {output!r} and {refused!r}."
+            )
+        _check_n_jobs(n_jobs)
+        forest = self.forest
+        steps = entries.steps(forest, output)
+        if steps is None or self.target.is_gpu or not entries.supports(forest):
+            return None
+        work = max(1, int(self._levels))
+        widest = max(forest.n_features, forest.n_outputs)
+        most_rows = max(1, entries.MAX_VALUES // widest)
+        if self._most_entry_rows is not None:
+            most_rows = min(most_rows, self._most_entry_rows)
+        if (self.n_jobs if n_jobs is None else n_jobs) not in (None, 1):
+            most_rows = min(most_rows, max(1, 2 * WORK_PER_THREAD // work))
+        kind = entries.EntryKind(
+            n_features=forest.n_features,
+            n_outputs=forest.n_outputs,
+            row_dtype=forest.input_dtype.name,
+            sum_dtype=forest.accumulator_dtype.name,
+            steps=steps,
+            refused=refused,
+            last_rows=tuple(first - 1 for first in self._first_rows[1:]),
+            most_rows=most_rows,
+            gil_rows=max(1, entries.GIL_WORK // work),
+            labels=steps.labels,
+            method_rows=max(1, 2 * WORK_PER_THREAD // work),
+        )
+        labels = classes if output == "labels" else None
+        return entries.build_entry(kind, self._table, self.target, labels)
+
+    def limit_entries(self, rows: int) -> None:
+        """Leave batches of more rows to the ordinary path from now on."""
+        self._most_entry_rows = rows
+        self._raw_entry = None
+        self._small_calls = 0
+
+    def _publish(self, index: int, kernel: Kernel) -> None:
+        # An entry runs whole batches: not for kernels that take parts of one.
+        fits = len(kernel.slots) <= 8 * entries.MAX_SLOTS and kernel.most_rows is None
+        if fits:
+            self._table.fill(index, kernel.address, kernel.slots, kernel)
+
+    # ------------------------------------------------------------ inspection
+
+    def inspect(self, level: str, *, n_rows: int | None = None) -> str:
+        """Return a level of the compilation as text.
+
+        Parameters
+        ----------
+        level : str
+            schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx of a GPU's
+            kernels; or a pass of MIR, such as legalize-reductions.
+        n_rows : int or None
+            The batch size whose kernel is meant; None means the largest range.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        InvalidInputError
+            If there is no such level.
+        """
+        last = self._ranges[-1][0][0]
+        schedule = self.schedule_for(last if n_rows is None else n_rows)
+        if level == "schedule":
+            return repr(schedule)
+        if level == "loops":
+            return str(schedule.loop_nest(self.forest))
+        code = code_levels(self.target)
+        if level in code:
+            kernel = self._compiler.kernel(schedule, self._element)
+            return code_text(kernel, level)
+        lowered = self._compiler.lowered(schedule, self._element)
+        known = ("hir", "mir", "lir", *lowered.stages)
+        if level not in known:
+            names = ", ".join(("schedule", "loops", *known, *code))
+            raise InvalidInputError(
+                f"level must be one of {names}. Got {level!r} instead."
+            )
+        return lowered.text(level)
+
+
+def compile_forest(
+    forest: object,
+    schedule: Schedules = None,
+    target: str | Target = "cpu",
+    reduction: Reduction = "exact",
+    n_jobs: int | None = None,
+) -> CompiledModule:
+    """Compile a forest, without scikit-learn.
+
+    Parameters
+    ----------
+    forest : Forest, path, Booster, ModelProto or fitted estimator
+        From :func:`skforge.load_forest`, or what that takes.
+    schedule : "auto", str, Schedule, dict of (int, int or None) -> these, or None
+        One schedule or a preset's name for every batch size, one of these for each
+        range of batch sizes, or the static defaults: "auto" or None.
+    target : str or Target, default="cpu"
+        "cpu" is the machine this runs on, "cuda" or "hip" its current GPU. "auto" is
+        the GPU if the schedule maps loops to one, and else the CPU.
+        "emulated" runs GPU schedules on the CPU; "emulated-source" does with the text
+        of their kernels, for which it needs g++.
+    reduction : {"exact", "reproducible", "fast"}, default="exact"
+        ``exact``: the source's own bits. ``reproducible``: the same bits whatever the
+        schedule and the threads. ``fast``: any order of summation.
+    n_jobs : int or None
+        Threads at most; None means 1, -1 all.
+
+    Returns
+    -------
+    CompiledModule
+        Kernels compile when first used.
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument is of the wrong kind.
+    InvalidModelError, UnsupportedModelError
+        If the model cannot be read, or not be reproduced exactly.
+    ScheduleError
+        If a schedule does not fit the forest or the target.
+    TargetError
+        If the target is not available.
+
+    Examples
+    --------
+    >>> import skforge
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+    >>> module = skforge.compile_forest(tree)
+    >>> module.predict_raw([[0.2], [0.9]])
+    array([3., 4.])
+    """
+    if reduction not in ("exact", "reproducible", "fast"):
+        raise InvalidInputError(
+            'reduction must be "exact", "reproducible" or "fast". '
+            f"Got {reduction!r} instead."
+        )
+    _check_n_jobs(n_jobs)
+    given = schedule_table(schedule)
+    if not isinstance(forest, Forest):
+        forest = load_forest(forest)
+    resolved = resolve_target(target, () if given is None else given.values())
+    schedules = default_table(forest, resolved, reduction) if given is None else given
+    module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
+    for one in dict.fromkeys(schedules.values()):
+        # Binding now, not at the first call, is where a wrong schedule is noticed.
+        module._compiler.bind(one)
+    return module
+
+
+def restored(
+    forest: Forest,
+    schedules: dict[BatchRange, Schedule],
+    target: str | Target,
+    reduction: Reduction,
+    n_jobs: int | None,
+) -> CompiledModule:
+    """Return the module of a file or another process, its forest checked again."""
+    return compile_forest(forest.validate(), schedules, target, reduction, n_jobs)
+
+
+def _check_n_jobs(n_jobs: object) -> None:
+    whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
+        raise InvalidInputError(
+            "n_jobs must be None (one thread), a positive number of threads, or "
+            f"negative to count from all cores: -1 is all. Got {n_jobs!r} instead."
+        )
+
+
+__all__ = ["CompiledModule", "compile_forest", "dtype_of"]

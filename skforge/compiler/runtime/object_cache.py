@@ -1,0 +1,202 @@
+"""Machine code kept between processes, in a directory of the user's own.
+
+An object is found again by a digest of everything that makes it: the LLVM text, the
+target, LLVM's version and options, this package's version. What is read is used only
+if its own digest is right, for a damaged object crashes the loader. Machine code of
+another user is never used: neither directories nor files that somebody else owns or
+may write. Whatever goes wrong here, kernels are compiled as without a cache.
+
+``SKFORGE_CACHE=off`` switches it off; ``SKFORGE_CACHE_DIR`` moves it. Who may write the
+directory can make cached code run: digests detect damage, not forgery.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import stat
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from skforge.config import cache_switched_on
+
+#: Bytes and files kept; the ones unused for longest go first.
+MOST_BYTES = 256 << 20
+MOST_FILES = 4096
+
+#: A file: this, the digest of key and object, the key, the object.
+_MAGIC = b"skforge object 1\n"
+_DIGEST = hashlib.sha256().digest_size
+_OBJECT_BYTES = 64 << 20  # no kernel is nearly as large
+
+#: Seconds after which a file counts as used again, or as left by a process that died.
+_TOUCH, _STALE = 600, 3600
+
+_LOG = logging.getLogger("skforge")
+
+
+def key_of(parts: Iterable[str]) -> str:
+    """Return the name of an object made from these texts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode()
+        digest.update(b"%d:" % len(encoded))
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def directory() -> Path | None:
+    """Return where objects are kept; None where ``SKFORGE_CACHE`` is off.
+
+    That is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
+    """
+    if not cache_switched_on():
+        return None
+    own = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
+    if own:
+        return Path(own)
+    with contextlib.suppress(RuntimeError):  # there is no home directory
+        home = Path.home()
+        if sys.platform == "win32":
+            local = os.environ.get("LOCALAPPDATA")
+            return Path(local) / "skforge" if local else None
+        if sys.platform == "darwin":
+            return home / "Library" / "Caches" / "skforge"
+        return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "skforge"
+    return None
+
+
+def find(key: str) -> bytes | None:
+    """Return the object of a key, or None where there is none that can be trusted."""
+    folder = _opened(create=False)
+    if folder is None:
+        return None
+    path = folder / key
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    flags |= getattr(os, "O_NONBLOCK", 0)  # to open a pipe would wait for a writer
+    try:
+        descriptor = os.open(path, flags)
+        try:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode):
+                _debug("%s is not used: it is no regular file", path)
+                return None
+            if not _is_own(facts):
+                _debug("%s is not used: others may write it", path)
+                return None
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                content = file.read(_OBJECT_BYTES)
+        finally:
+            os.close(descriptor)
+        if time.time() - facts.st_mtime > _TOUCH:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _debug("%s is not used: %s", path, error)
+        return None
+    payload = _payload(key, content)
+    if payload is None:
+        _debug("%s is damaged; it is written again", path)
+    return payload
+
+
+def store(key: str, payload: bytes) -> None:
+    """Keep an object, if there is a place for it."""
+    folder = _opened(create=True)
+    if folder is None:
+        return
+    beside = folder / f".{key[:16]}.{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    body = key.encode() + payload
+    try:
+        try:
+            with os.fdopen(os.open(beside, flags, 0o600), "wb") as file:
+                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+            os.replace(beside, folder / key)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            raise
+        if int(key[:2], 16) < 8:  # one in 32: to look at all files takes a while
+            evict(folder)
+    except OSError as error:
+        _debug("nothing is kept in %s: %s", folder, error)
+
+
+def evict(folder: Path) -> None:
+    """Remove what was unused for longest until the rest is within the bounds."""
+    now, found, total = time.time(), [], 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # gone meanwhile
+                facts = entry.stat(follow_symlinks=False)
+                if not entry.name.startswith("."):
+                    found.append((facts.st_mtime, facts.st_size, entry.path))
+                    total += facts.st_size
+                elif now - facts.st_mtime > _STALE:
+                    os.unlink(entry.path)
+    excess = len(found) - MOST_FILES
+    for _, size, path in sorted(found):
+        if total <= MOST_BYTES and excess <= 0:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        total -= size
+        excess -= 1
+
+
+def _payload(key: str, content: bytes) -> bytes | None:
+    head = len(_MAGIC) + _DIGEST
+    digest, body = content[len(_MAGIC) : head], content[head:]
+    if not content.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
+        return None
+    named, payload = body[: len(key)], body[len(key) :]
+    return payload if named == key.encode() and payload else None
+
+
+def _opened(create: bool) -> Path | None:
+    """Return the directory of objects if it is this user's alone to write."""
+    parent = directory()
+    if parent is None:
+        return None
+    folder = parent / "objects"
+    try:
+        if create:
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        for one in (parent, folder):
+            facts = os.lstat(one) if one is folder else os.stat(one)
+            if not stat.S_ISDIR(facts.st_mode) or not _is_own(facts):
+                _debug("%s is not used: others own it or may write to it", one)
+                return None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _debug("%s is not used: %s", folder, error)
+        return None
+    return folder
+
+
+def _is_own(facts: os.stat_result) -> bool:
+    """Tell whether nobody but this user may write a file or directory."""
+    if not hasattr(os, "geteuid"):  # Windows: a user's folder is not shared
+        return True
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+
+
+def _debug(message: str, *values: object) -> None:
+    """Log each message once: kernels are many, and nothing is wrong without a cache."""
+    said = (message, *map(str, values))
+    if said not in _SAID and len(_SAID) < 64:
+        _SAID.add(said)
+        _LOG.debug("object cache: " + message, *values)
+
+
+_SAID: set[tuple[str, ...]] = set()

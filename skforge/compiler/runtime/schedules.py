@@ -1,0 +1,84 @@
+"""Schedules in every form users give them, as a table of ranges of batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from numbers import Integral
+from typing import TypeAlias
+
+from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import InvalidInputError, ScheduleError
+
+#: One for all batches, or one for each range; presets by name; None, "auto": defaults.
+Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | None
+
+
+def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
+    """Return the schedule of each range of batch sizes; None asks for the defaults.
+
+    Parameters
+    ----------
+    schedule : Schedule, str, dict of (int, int or None) -> Schedule or str, or None
+        One schedule or a preset's name, one of these for each range of batch sizes,
+        or the defaults: None or "auto".
+
+    Raises
+    ------
+    InvalidInputError
+        If it is none of these.
+    ScheduleError
+        If there is no such preset, a key is no range of batch sizes, or ranges overlap.
+
+    Examples
+    --------
+    >>> schedule_table({(1, 8): Schedule(), (9, None): "rapids"})[9, None].kind
+    'gpu'
+    """
+    if schedule is None or (isinstance(schedule, str) and schedule == "auto"):
+        return None
+    if isinstance(schedule, (Schedule, str)):
+        return {(1, None): _schedule(schedule)}
+    if not isinstance(schedule, Mapping):
+        raise InvalidInputError(
+            "schedule must be a Schedule, a preset's name, a dict of batch ranges to "
+            f"these, or None; got {type(schedule).__name__}."
+        )
+    if not schedule:
+        raise ScheduleError("the dispatch table has no schedule in it.")
+    table: dict[BatchRange, Schedule] = {}
+    for key, value in schedule.items():
+        if not isinstance(value, (Schedule, str)):
+            raise ScheduleError(
+                f"the batch range {key!r} has a {type(value).__name__} where a "
+                "Schedule or a preset's name should be."
+            )
+        table[_range(key)] = _schedule(value)
+    ends = sorted(table, key=lambda key: key[0])
+    for (_, last), (first, _) in pairwise(ends):
+        if last is None or last >= first:
+            raise ScheduleError(
+                f"the batch ranges {ends} overlap; give each size one schedule."
+            )
+    return table
+
+
+def _schedule(value: Schedule | str) -> Schedule:
+    return value if isinstance(value, Schedule) else Schedule.preset(value)
+
+
+def _range(key: object) -> BatchRange:
+    if isinstance(key, tuple) and len(key) == 2:
+        first, last = key
+        if _is_number(first) and (last is None or (_is_number(last) and last >= first)):
+            return int(first), None if last is None else int(last)
+    raise ScheduleError(
+        f"{key!r} is no batch range; a key is (first, last), both included and 0 or "
+        "more, or (first, None) for all batches from there on."
+    )
+
+
+def _is_number(rows: object) -> bool:
+    whole = isinstance(rows, Integral) and not isinstance(rows, bool)
+    return whole and int(rows) >= 0  # type: ignore[call-overload]

@@ -1,0 +1,1 @@
+"""The text of GPU kernels, run on the CPU by g++."""

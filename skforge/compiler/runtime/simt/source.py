@@ -1,0 +1,213 @@
+"""Runs the text of GPU kernels on the CPU, for tests: a device made with g++.
+
+``simt/simt.h`` gives the text's ``SKF_*`` macros a meaning on a CPU, where a GPU thread
+is a fiber. g++ makes a shared library of both, or, to run under a sanitizer, a program
+that is sent the arrays of each launch. What g++ made is kept in the cache of objects.
+
+Users need neither g++ nor this module: ``target="emulated"`` runs the same schedules.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from skforge.compiler.runtime.simt.build import Sanitizer, opened
+from skforge.compiler.runtime.simt.server import Server
+from skforge.exceptions import CompilerError
+
+#: Of blocks, warps and lanes; a number shuffles them, anew at every barrier.
+Order: TypeAlias = Literal["forward", "reverse"] | int
+Array: TypeAlias = np.ndarray[Any, Any]
+
+# A type's letter in Python's struct module, by which the shim calls it, and in C.
+_TYPES: dict[str, tuple[str, Any]] = {
+    "pointer": ("P", ctypes.c_void_p),
+    "bool": ("?", ctypes.c_bool),
+    "u8": ("B", ctypes.c_uint8),
+    "u16": ("H", ctypes.c_uint16),
+    "u32": ("I", ctypes.c_uint32),
+    "i32": ("i", ctypes.c_int32),
+    "i64": ("q", ctypes.c_int64),
+    "f32": ("f", ctypes.c_float),
+    "f64": ("d", ctypes.c_double),
+}
+_ERROR_BYTES = 512
+_ALIGNMENT = 256  # as cudaMalloc aligns memory
+_POISON = 0xCD
+
+
+class LaunchHeader(ctypes.Structure):
+    """``SimtLaunch`` of simt_host.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char * 256),
+        ("types", ctypes.c_char * 256),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint64),
+        ("order", ctypes.c_uint64),
+    )
+
+
+class Engine(Protocol):
+    """What runs launches: a library in this process, or a program beside it."""
+
+    def launch(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
+        """Run a kernel on arrays and numbers of 8 bytes; return what went wrong."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what only this engine uses."""
+        ...
+
+
+class SourceDevice:
+    """A device for the kernels of one text; its memory is NumPy's.
+
+    Parameters
+    ----------
+    source : str
+        Kernels, written with the ``SKF_*`` macros.
+    order : "forward", "reverse" or int, default="forward"
+        The order in which blocks, warps and lanes run; a number is the seed of one
+        that changes at every barrier. What a kernel computes must not depend on it.
+    sanitize : {"address", "thread"} or None, default=None
+        Run in a process of its own under AddressSanitizer with
+        UndefinedBehaviorSanitizer, or under ThreadSanitizer. Arrays then lie in memory
+        of exactly their size during a launch. Close such a device, or use ``with``.
+
+    Raises
+    ------
+    TargetError
+        There is no g++, or it does not take the text.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        order: Order = "forward",
+        sanitize: Sanitizer | None = None,
+    ) -> None:
+        self.order = order
+        self._engine: Engine
+        self._engine = Server(source, sanitize) if sanitize else _library(source)
+
+    def allocate(self, n_bytes: int) -> Array:
+        """Return scratch, filled with bytes that are seldom right."""
+        memory = np.full(n_bytes + _ALIGNMENT, _POISON, np.uint8)
+        first = -memory.ctypes.data % _ALIGNMENT
+        return memory[first : first + n_bytes]
+
+    def release(self, memory: Array) -> None:
+        """Do nothing: every launch is over when it returns."""
+
+    def launch(
+        self,
+        kernel: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        args: Sequence[tuple[str, Any]],
+    ) -> None:
+        """Run a kernel to its end.
+
+        Parameters
+        ----------
+        kernel : str
+            Its name.
+        grid, block : tuple of three int
+            Blocks, and threads of a block.
+        shared_bytes : int
+            Size of a block's shared memory.
+        args : sequence of (str, value)
+            Type and value of each argument: an array for a "pointer", a number for
+            a scalar's name such as "i64".
+
+        Raises
+        ------
+        CompilerError
+            The kernel did what is undefined on a GPU, or a sanitizer reported it.
+        """
+        letters = "".join(_TYPES[type_][0] for type_, _ in args)
+        header = LaunchHeader(
+            kernel.encode(),
+            letters.encode(),
+            grid,
+            block,
+            shared_bytes,
+            order_number(self.order),
+        )
+        error = self._engine.launch(header, [_slot(*arg) for arg in args])
+        if error:
+            raise CompilerError(f"Kernel {kernel!r}, emulated: {error}.")
+
+    def close(self) -> None:
+        """End the process of a device that runs under a sanitizer."""
+        self._engine.close()
+
+    def __enter__(self) -> SourceDevice:
+        """Return the device."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def order_number(order: Order | str) -> int:
+    """Return an order as the shim numbers it."""
+    if order == "forward":
+        return 0
+    if order == "reverse":
+        return 1
+    if isinstance(order, str) or order < 0:
+        raise ValueError(
+            f"order is 'forward', 'reverse' or a seed that is not negative; got "
+            f"{order!r}."
+        )
+    return 2 + order
+
+
+def _slot(type_: str, value: Any) -> Array | bytes:
+    if type_ != "pointer":
+        return bytes(_TYPES[type_][1](value)).ljust(8, b"\0")
+    if not isinstance(value, np.ndarray) or not value.flags.c_contiguous:
+        raise TypeError(f"A pointer is given as a C-contiguous array, not {value!r}.")
+    return value
+
+
+class _Library:
+    """Kernels loaded into this process; they run where the arrays lie."""
+
+    def __init__(self, source: str) -> None:
+        with opened(source, None) as path:
+            self._launch = ctypes.CDLL(str(path)).simt_launch
+        self._launch.restype = None
+        self._lock = threading.Lock()  # a library has one set of fibers
+
+    def launch(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
+        slots = b"".join(
+            value
+            if isinstance(value, bytes)
+            else value.ctypes.data.to_bytes(8, "little")
+            for value in values
+        )
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        with self._lock:
+            self._launch(ctypes.byref(header), slots, error)
+        return error.value.decode()
+
+    def close(self) -> None:
+        """Stay loaded: other devices use it, and a library cannot be taken away."""
+
+
+@cache
+def _library(source: str) -> _Library:
+    return _Library(source)

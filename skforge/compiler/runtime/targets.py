@@ -1,0 +1,110 @@
+"""Which machine a forest is compiled for: what is asked for, and what is here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from skforge.compiler.defaults.cpu import BatchRange, default_schedules
+from skforge.compiler.defaults.gpu import default_gpu_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.runtime.gpu import cupy as device_cupy
+from skforge.compiler.schedule.bind import kind_of
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError, TargetError
+
+
+def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> Target:
+    """Return the one machine that code is made for, with the facts found here.
+
+    Parameters
+    ----------
+    target : str or Target
+        "auto" is this CPU, unless schedules map loops to a GPU: then it is the GPU.
+    schedules : iterable of Schedule
+        What is to be compiled.
+
+    Raises
+    ------
+    TargetError
+        If the target is not known, or not available here.
+    ScheduleError
+        If schedules are for the other kind of machine.
+    """
+    given = tuple(schedules)
+    if target == "auto" and any(kind_of(one.directives) == "gpu" for one in given):
+        resolved = _gpu_for_schedules()
+    else:
+        resolved = Target.parse(target)
+        if target in ("cuda", "hip"):
+            resolved = device_cupy.current(resolved.kind).target()  # type: ignore[arg-type]
+    check_available(resolved)
+    for one in given:
+        if resolved.is_gpu and kind_of(one.directives) == "cpu":
+            raise ScheduleError(
+                f"the schedule {one!r} maps no loop to a GPU, but the target is "
+                f"{resolved.kind!r}; use gpu_dimension, or target='cpu'."
+            )
+    return resolved
+
+
+def _gpu_for_schedules() -> Target:
+    try:
+        return device_cupy.current().target()
+    except TargetError as error:
+        raise TargetError(
+            f"the schedule maps loops to a GPU, and there is none to be used: {error} "
+            "target='emulated' runs such schedules on the CPU."
+        ) from error
+
+
+def gpu_here() -> Target | None:
+    """Return the GPU that "auto" may take, or None."""
+    device = device_cupy.found()
+    return None if device is None else device.target()
+
+
+def check_available(target: Target) -> None:
+    """Raise :class:`TargetError` unless kernels for a target run here."""
+    if target.kind not in ("cuda", "hip"):
+        target.check_runs_here()
+        return
+    device = device_cupy.current(target.kind)
+    if not _runs(target.cpu, device.arch):
+        raise TargetError(
+            f"Code for {target.cpu} does not run on {device.name}, which is "
+            f"{device.arch}; use target={target.kind!r}."
+        )
+
+
+def _runs(wanted: str, found: str) -> bool:
+    """Tell whether a schedule bound to one architecture can be compiled for another.
+
+    Text is compiled for the GPU found; that has at least what the older one of its
+    family has.
+    """
+    if wanted == found:
+        return True
+    numbers = [name.removeprefix("sm_") for name in (wanted, found)]
+    if not all(number.isdigit() for number in numbers):
+        return False
+    old, new = (divmod(int(number), 10) for number in numbers)
+    return old[0] == new[0] and old[1] <= new[1]
+
+
+def default_table(
+    forest: Forest, target: Target, reduction: Reduction
+) -> dict[BatchRange, Schedule]:
+    """Return the default schedules for a machine."""
+    if target.is_gpu:
+        return default_gpu_schedules(forest, target, reduction)
+    return default_schedules(forest, target, reduction)
+
+
+def stored_target(target: Target) -> Any:
+    """Return what files and pickles hold: a name where the machine may be another."""
+    if target.kind in ("cuda", "hip"):
+        return target.kind
+    return "cpu" if target == Target.host() else target

@@ -1,0 +1,376 @@
+"""Apply one directive to an abstract loop nest, or say why it cannot be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NoReturn
+
+from skforge.compiler.schedule.directives import (
+    Directive,
+    Mark,
+    PadTrees,
+    Reorder,
+    ReorderTrees,
+    Represent,
+    Split,
+    Tile,
+    TileNodes,
+    name_of,
+    problem,
+)
+from skforge.compiler.schedule.draw import draw, line_of
+from skforge.compiler.schedule.nest import (
+    Extent,
+    Limit,
+    Loop,
+    Nest,
+    Variable,
+    ceil_div,
+    known,
+    paths,
+    root_nest,
+    times,
+)
+from skforge.compiler.schedule.rules import broken_rule, mark_problem
+from skforge.exceptions import ScheduleError
+
+# Sums of loop variables must stay far inside 64 bits.
+MAX_STEP = 2**40
+
+
+def apply_all(directives: tuple[Directive, ...], n_trees: int | None = None) -> Nest:
+    """Return the nest that directives make, applied in order."""
+    nest = root_nest(n_trees)
+    for directive in directives:
+        nest = apply(nest, directive)
+    return nest
+
+
+def apply(nest: Nest, directive: Directive) -> Nest:
+    """Return the nest that a directive makes of a nest.
+
+    Raises
+    ------
+    ScheduleError
+        If the directive is not legal on this nest.
+    """
+    why = problem(directive)
+    if why is not None:
+        refuse(nest, why, getattr(directive, "index", None))
+    match directive:
+        case Tile():
+            new = _tile(nest, directive)
+        case Split():
+            new = _split(nest, directive)
+        case Reorder():
+            new = _reorder(nest, directive)
+        case TileNodes() | PadTrees() | ReorderTrees() | Represent():
+            new = _option(nest, directive)
+        case _:
+            new = _mark(nest, directive)
+    broken = broken_rule(new, directive)
+    if broken is not None:
+        why, name = broken
+        refuse(new if isinstance(directive, Reorder) else nest, why, name)
+    return new
+
+
+def refuse(nest: Nest, why: str, name: str | None = None) -> NoReturn:
+    """Raise a ScheduleError with the nest drawn and the named loop marked."""
+    raise ScheduleError(why, draw(nest), line_of(nest, name))
+
+
+def _find(nest: Nest, directive: Directive, index: str) -> Variable:
+    for variable in nest.variables:
+        if variable.name == index:
+            return variable
+    names = [f'"{variable.name}"' for variable in nest.variables]
+    loops = f"the loops are {_and(names)}."
+    for old in nest.modifiers:
+        if old.index == index:
+            one, two = _new_names(old)
+            refuse(
+                nest,
+                f'{directive} names a loop that is gone: {old} replaced "{index}" by '
+                f'"{one}" and "{two}"; {loops}',
+            )
+    refuse(nest, f'{directive} names "{index}", which is not a loop; {loops}')
+
+
+def _new_names(modifier: Tile | Split) -> tuple[str, str]:
+    match modifier:
+        case Tile(_, outer, inner, _):
+            return outer, inner
+        case Split(_, first, second, _):
+            return first, second
+
+
+def _and(words: list[str]) -> str:
+    return ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def _check_replaceable(nest: Nest, modifier: Tile | Split, variable: Variable) -> None:
+    if variable.marks:
+        verb = name_of(modifier)
+        refuse(
+            nest,
+            f'{modifier} replaces "{variable.name}", which {variable.marks[0]} has '
+            f"already marked; {verb} first, then mark one of the new loops.",
+            variable.name,
+        )
+    for name in _new_names(modifier):
+        if name in ("batch", "tree"):
+            refuse(
+                nest,
+                f'{modifier} cannot name a loop "{name}"; that is the name of a root.',
+                name,
+            )
+        for old in nest.modifiers:
+            if name in _new_names(old):
+                refuse(
+                    nest,
+                    f'{modifier} cannot name a loop "{name}" again; {old} made one of '
+                    "that name.",
+                    name,
+                )
+
+
+def _tile(nest: Nest, tile: Tile) -> Nest:
+    old = _find(nest, tile, tile.index)
+    _check_replaceable(nest, tile, old)
+    if tile.size > 0:
+        size = known(tile.size)
+        blocks = ceil_div(old.count, tile.size)
+    elif old.root == "batch" and old.count.size is None:
+        refuse(
+            nest,
+            f'{tile} needs the number of iterations of "{tile.index}", which is not '
+            "known after a split of the batch; use a positive size.",
+            tile.index,
+        )
+    else:
+        size = ceil_div(old.count, -tile.size)
+        blocks = known(-tile.size)
+    step = times(old.step, size)
+    if isinstance(step.size, int) and step.size > MAX_STEP:
+        refuse(
+            nest,
+            f'{tile} makes blocks of {step.size} iterations of "{old.root}", but '
+            f"{MAX_STEP} is the most.",
+            tile.index,
+        )
+    outer = Variable(tile.outer, old.root, old.start, step, blocks)
+    inner = Variable(tile.inner, old.root, 0, old.step, _smaller(size, old.count))
+    limits = [Limit(frozenset({tile.inner}), step)]
+    for limit in nest.limits:
+        names = limit.names
+        if tile.index in names:
+            names = names - {tile.index} | {tile.outer, tile.inner}
+        limits.append(Limit(names, limit.limit))
+    return replace(
+        nest,
+        loops=_substitute(
+            nest.loops,
+            tile.index,
+            lambda body: (Loop(tile.outer, (Loop(tile.inner, body),)),),
+        ),
+        variables=_exchange(nest, old, outer, inner),
+        limits=tuple(limits),
+        modifiers=(*nest.modifiers, tile),
+    )
+
+
+def _smaller(one: Extent, two: Extent) -> Extent:
+    if isinstance(one.size, int) and isinstance(two.size, int):
+        return known(min(one.size, two.size))
+    return one
+
+
+def _split(nest: Nest, split: Split) -> Nest:
+    old = _find(nest, split, split.index)
+    _check_replaceable(nest, split, old)
+    step = old.step.size
+    if isinstance(step, int):
+        if split.at % step:
+            refuse(
+                nest,
+                f'{split} cuts an iteration of "{split.index}" in two, which counts in '
+                f"steps of {step}; split at a multiple of {step}.",
+                split.index,
+            )
+        before = known(split.at // step)
+    elif old.root == "batch":
+        refuse(
+            nest,
+            f'{split} needs a fixed step, but the step of "{split.index}" depends on '
+            "the batch length; tile it with a positive size.",
+            split.index,
+        )
+    else:
+        before = Extent(None, f"{split.at} / {old.step.text}")
+    extent = _extent(nest, split.index)
+    if extent is not None and split.at >= extent:
+        unit = "row" if old.root == "batch" else "tree"
+        units = unit if extent == 1 else f"{unit}s"
+        refuse(
+            nest,
+            f'{split} leaves nothing for "{split.second}": "{split.index}" goes over '
+            f"{extent} {units}; split at less than that, or leave it out.",
+            split.index,
+        )
+    if isinstance(old.count.size, int) and isinstance(before.size, int):
+        after = known(old.count.size - before.size)
+    else:
+        after = Extent(None, f"{old.count.text} - {before.text}")
+    middle = old.start + split.at
+    first = Variable(split.first, old.root, old.start, old.step, before)
+    second = Variable(split.second, old.root, middle, old.step, after)
+    limits = [Limit(frozenset({split.first}), known(middle))]
+    for limit in nest.limits:
+        if split.index not in limit.names:
+            limits.append(limit)
+            continue
+        rest = limit.names - {split.index}
+        limits.append(Limit(rest | {split.first}, limit.limit))
+        limits.append(Limit(rest | {split.second}, limit.limit))
+    return replace(
+        nest,
+        loops=_substitute(
+            nest.loops,
+            split.index,
+            lambda body: (Loop(split.first, body), Loop(split.second, body)),
+        ),
+        variables=_exchange(nest, old, first, second),
+        limits=tuple(limits),
+        modifiers=(*nest.modifiers, split),
+    )
+
+
+def _extent(nest: Nest, name: str) -> int | None:
+    """Return the most rows or trees that any copy of a loop goes over, if known."""
+    extents = []
+    for path in paths(nest.loops):
+        if name in path:
+            limits = [
+                limit.limit.size - sum(nest.variable(n).start for n in limit.names)
+                for limit in nest.limits
+                if name in limit.names and limit.names.issubset(path)
+                if isinstance(limit.limit.size, int)
+            ]
+            if not limits:
+                return None
+            extents.append(min(limits))
+    return max(extents, default=None)
+
+
+def _exchange(
+    nest: Nest, old: Variable, one: Variable, two: Variable
+) -> tuple[Variable, ...]:
+    at = nest.variables.index(old)
+    return (*nest.variables[:at], one, two, *nest.variables[at + 1 :])
+
+
+def _substitute(
+    loops: tuple[Loop, ...],
+    name: str,
+    new: Callable[[tuple[Loop, ...]], tuple[Loop, ...]],
+) -> tuple[Loop, ...]:
+    """Replace every loop of a name, in whichever copies of a body it is."""
+    result: list[Loop] = []
+    for loop in loops:
+        if loop.name == name:
+            result.extend(new(loop.body))
+        else:
+            result.append(Loop(loop.name, _substitute(loop.body, name, new)))
+    return tuple(result)
+
+
+def _reorder(nest: Nest, reorder: Reorder) -> Nest:
+    for index in reorder.indices:
+        _find(nest, reorder, index)
+    wanted = frozenset(reorder.indices)
+    together = [path for path in paths(nest.loops) if wanted.issubset(path)]
+    if not together:
+        one, two = _strangers(nest, reorder.indices)
+        refuse(
+            nest,
+            f"{reorder} needs loops nested in each other, but neither of "
+            f'"{one}" and "{two}" is inside the other.',
+            two,
+        )
+    for path in together:
+        span = path[min(map(path.index, wanted)) : max(map(path.index, wanted)) + 1]
+        for name in span:
+            if name not in wanted:
+                refuse(
+                    nest,
+                    f'{reorder} needs loops directly inside each other, but "{name}" '
+                    f'lies between "{span[0]}" and "{span[-1]}".',
+                    name,
+                )
+    return replace(nest, loops=_permute(nest, nest.loops, reorder))
+
+
+def _strangers(nest: Nest, indices: tuple[str, ...]) -> tuple[str, str]:
+    """Return the first two loops that are never on one path, else the ends."""
+    for place, two in enumerate(indices):
+        for one in indices[:place]:
+            if not any(one in path and two in path for path in paths(nest.loops)):
+                return one, two
+    return indices[0], indices[-1]
+
+
+def _permute(nest: Nest, loops: tuple[Loop, ...], reorder: Reorder) -> tuple[Loop, ...]:
+    result = []
+    for loop in loops:
+        chain = _chain(nest, loop, reorder)
+        if len(chain) < len(reorder.indices):
+            result.append(Loop(loop.name, _permute(nest, loop.body, reorder)))
+            continue
+        body = chain[-1].body
+        for name in reversed(reorder.indices):
+            body = (Loop(name, body),)
+        result.extend(body)
+    return tuple(result)
+
+
+def _chain(nest: Nest, loop: Loop, reorder: Reorder) -> list[Loop]:
+    """Return the named loops directly inside each other from here, outermost first."""
+    chain: list[Loop] = []
+    while loop.name in reorder.indices:
+        chain.append(loop)
+        if len(chain) == len(reorder.indices) or not loop.body:
+            break
+        inside = [inner for inner in loop.body if inner.name in reorder.indices]
+        if inside and len(loop.body) > 1:
+            names = [f'"{inner.name}"' for inner in loop.body]
+            refuse(
+                nest,
+                f'{reorder} needs perfectly nested loops, but "{loop.name}" contains '
+                f"{_and(names)}.",
+                loop.name,
+            )
+        loop = loop.body[0]
+    return chain
+
+
+def _option(
+    nest: Nest, option: TileNodes | PadTrees | ReorderTrees | Represent
+) -> Nest:
+    for old in nest.options:
+        if type(old) is type(option):
+            refuse(
+                nest, f"{option} comes after {old}; a schedule can say it only once."
+            )
+    return replace(nest, options=(*nest.options, option))
+
+
+def _mark(nest: Nest, mark: Mark) -> Nest:
+    variable = _find(nest, mark, mark.index)
+    why = mark_problem(nest, variable, mark)
+    if why is not None:
+        refuse(nest, why, mark.index)
+    marked = replace(variable, marks=(*variable.marks, mark))
+    variables = tuple(marked if v is variable else v for v in nest.variables)
+    return replace(nest, variables=variables)

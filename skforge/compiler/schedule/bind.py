@@ -1,0 +1,279 @@
+"""Bind a schedule to a number of trees and a kind of target.
+
+Binding replays the directives with the number of trees known, drops limits that are
+implied, and refuses what needs extents or a target to be judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd
+from typing import Protocol, cast
+
+from skforge.compiler.schedule.apply import apply_all, refuse
+from skforge.compiler.schedule.directives import (
+    AtomicReduce,
+    Cache,
+    CachePredicates,
+    Directive,
+    GpuDimension,
+    Interleave,
+    PadTrees,
+    Parallel,
+    PeelWalk,
+    Quantize,
+    ReorderTrees,
+    Represent,
+    SharedReduce,
+    Specialize,
+    TileNodes,
+    Unroll,
+    UnrollWalk,
+    Vectorize,
+    VectorReduce,
+)
+from skforge.compiler.schedule.nest import (
+    DEFAULT_REPRESENTATION,
+    Bound,
+    BoundLoop,
+    BoundNest,
+    Kind,
+    Loop,
+    Nest,
+    Size,
+    TileKind,
+    Variable,
+    mark_of,
+    max_trips,
+    paths,
+)
+from skforge.compiler.schedule.rules import bind_problem, copies_problem
+
+
+class HasDirectives(Protocol):
+    """A schedule, as far as binding is concerned."""
+
+    @property
+    def directives(self) -> tuple[Directive, ...]:
+        """The directives, in order."""
+
+
+def kind_of(directives: tuple[Directive, ...]) -> Kind:
+    """Return the kind of target a schedule is for: a GPU if it maps a loop to one."""
+    return "gpu" if any(isinstance(d, GpuDimension) for d in directives) else "cpu"
+
+
+def bind(schedule: HasDirectives, n_trees: int, kind: Kind | None = None) -> BoundNest:
+    """Return the loops of a schedule for a number of trees.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        What to bind.
+    n_trees : int
+        Number of trees of the forest.
+    kind : {"cpu", "gpu"}, optional
+        Kind of target; by default the one the schedule is for.
+
+    Returns
+    -------
+    BoundNest
+        Loops with all sizes but the batch length resolved.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule does not fit the number of trees or the kind of target.
+    """
+    nest = apply_all(schedule.directives, n_trees)
+    refused = bind_problem(nest, kind or kind_of(schedule.directives))
+    if refused is not None:
+        refuse(nest, *refused)
+    options = nest.options
+    tiling = next((o for o in options if isinstance(o, TileNodes)), TileNodes(1))
+    chosen = next((o for o in options if isinstance(o, Represent)), None)
+    reordered = any(isinstance(option, ReorderTrees) for option in options)
+    loops = _bind_loops(nest, nest.loops, (), {})
+    refused = copies_problem(loops)
+    if refused is not None:
+        refuse(nest, *refused)
+    return BoundNest(
+        loops=loops,
+        n_trees=n_trees,
+        tile_nodes=tiling.size,
+        tile_kind=cast(TileKind, tiling.kind),
+        pad_trees=any(isinstance(option, PadTrees) for option in options),
+        reorder_trees=reordered,
+        representation=chosen.representation if chosen else DEFAULT_REPRESENTATION,
+        trees_in_order=not reordered and _in_order(nest, loops, ()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The values an enclosing variable takes; ``last`` is None if not known."""
+
+    first: int
+    last: int | None
+    step: int | None
+
+
+def _bind_loops(
+    nest: Nest,
+    loops: tuple[Loop, ...],
+    outside: tuple[str, ...],
+    ranges: dict[str, _Range],
+) -> tuple[BoundLoop, ...]:
+    bound = [_bind_loop(nest, loop, outside, ranges) for loop in loops]
+    # A copy of a split's part that no tree of this loop reaches is left out, but a
+    # body is never emptied: an empty body is the statement.
+    used = [loop for loop in bound if loop.trip_count != 0]
+    return tuple(used or bound[:1])
+
+
+def _bind_loop(
+    nest: Nest, loop: Loop, outside: tuple[str, ...], ranges: dict[str, _Range]
+) -> BoundLoop:
+    variable = nest.variable(loop.name)
+    step = variable.step.size
+    assert step is not None, f"the step of {loop.name} is open after binding"
+    bounds = _bounds(nest, loop, variable, step, outside, ranges)
+    most = max_trips(variable.start, step, bounds)
+    stride = step if isinstance(step, int) else None
+    last = None
+    if most is not None and stride is not None:
+        last = variable.start + max(0, most - 1) * stride
+    inside = {**ranges, loop.name: _Range(variable.start, last, stride)}
+    gpu = mark_of(variable, GpuDimension)
+    unroll_walk, peel_walk = mark_of(variable, UnrollWalk), mark_of(variable, PeelWalk)
+    vector, cache = mark_of(variable, VectorReduce), mark_of(variable, Cache)
+    return BoundLoop(
+        name=loop.name,
+        root=variable.root,
+        start=variable.start,
+        step=step,
+        bounds=bounds,
+        trip_count=most if len(bounds) == 1 else None,
+        parallel=mark_of(variable, Parallel) is not None,
+        gpu=gpu.dimension if gpu else None,
+        unroll=mark_of(variable, Unroll) is not None,
+        specialize=mark_of(variable, Specialize) is not None,
+        cache=cache is not None,
+        cache_layout=cache.layout if cache else None,
+        interleave=_factor(nest, variable, most),
+        vectorize=mark_of(variable, Vectorize) is not None,
+        unroll_walk=unroll_walk.depth if unroll_walk else None,
+        peel_walk=peel_walk.depth if peel_walk else None,
+        atomic_reduce=mark_of(variable, AtomicReduce) is not None,
+        shared_reduce=mark_of(variable, SharedReduce) is not None,
+        vector_reduce=vector.width if vector else None,
+        quantize=mark_of(variable, Quantize) is not None,
+        cache_predicates=mark_of(variable, CachePredicates) is not None,
+        body=_bind_loops(nest, loop.body, (*outside, loop.name), inside),
+    )
+
+
+def _factor(nest: Nest, variable: Variable, most: int | None) -> int | None:
+    """Return how many walks are in flight, or None for one at a time."""
+    interleave = mark_of(variable, Interleave)
+    if interleave is None:
+        return None
+    factor = interleave.factor
+    if factor is None:
+        if most is None:
+            refuse(
+                nest,
+                f'{interleave} interleaves all of "{variable.name}", whose length '
+                "depends on the batch; give a factor, or tile it first.",
+                variable.name,
+            )
+        factor = most
+    elif most is not None:
+        factor = min(factor, most)
+    return factor if factor > 1 else None
+
+
+def _bounds(
+    nest: Nest,
+    loop: Loop,
+    variable: Variable,
+    step: Size,
+    outside: tuple[str, ...],
+    ranges: dict[str, _Range],
+) -> tuple[Bound, ...]:
+    """Return the limits a loop must check, less those that always hold."""
+    reach = frozenset((*outside, *(n for path in paths((loop,)) for n in path)))
+    fixed: list[int] = []
+    open_: list[Bound] = []
+    moving: dict[Bound, int | None] = {}
+
+    def trips(limit: int) -> int | None:
+        return max_trips(variable.start, step, (Bound(limit),))
+
+    for limit in nest.limits:
+        # Variables of the other parts of a split are not on this path.
+        if loop.name not in limit.names or not limit.names <= reach:
+            continue
+        size = limit.limit.size
+        assert size is not None, f"a limit on {loop.name} is open after binding"
+        minus = tuple(name for name in outside if name in limit.names)
+        bound = Bound(size, minus)
+        if not isinstance(size, int):
+            if bound not in open_:
+                open_.append(bound)
+            continue
+        low, high = _sum_range(size, [ranges[name] for name in minus])
+        most = trips(size - low)
+        if most is not None and high is not None and most == trips(size - high):
+            # The limit moves, but never far enough to change the iterations.
+            fixed.append(size - low)
+        elif bound not in moving:
+            moving[bound] = high
+    smallest = min(fixed, default=None)
+    kept = [] if smallest is None else [Bound(smallest)]
+    for bound, high in moving.items():
+        assert isinstance(bound.limit, int)
+        if smallest is not None and high is not None:
+            most = trips(smallest)
+            if most is not None and most <= (trips(bound.limit - high) or 0):
+                continue
+        kept.append(bound)
+    return (*kept, *open_)
+
+
+def _sum_range(limit: int, ranges: list[_Range]) -> tuple[int, int | None]:
+    """Return the least and greatest sum of enclosing variables below a limit."""
+    low = sum(r.first for r in ranges)
+    high: int | None = 0
+    for r in ranges:
+        high = None if high is None or r.last is None else high + r.last
+    steps = [r.step for r in ranges]
+    if ranges and all(step is not None for step in steps):
+        # The enclosing loops check the same limit, so their sum stays below it.
+        stride = reduce(gcd, cast("list[int]", steps))
+        below = low + (limit - 1 - low) // stride * stride
+        high = below if high is None else min(high, below)
+    return low, high if high is None else max(low, high)
+
+
+def _in_order(
+    nest: Nest, loops: tuple[BoundLoop, ...], outside: tuple[BoundLoop, ...]
+) -> bool:
+    """Return whether every row meets its trees serially in model order."""
+    significance = [variable.name for variable in nest.variables]
+    for loop in loops:
+        inside = outside
+        if loop.root == "tree":
+            if loop.parallel or loop.gpu is not None:
+                return False
+            if loop.trip_count is None or loop.trip_count > 1:
+                if any(
+                    significance.index(o.name) > significance.index(loop.name)
+                    for o in outside
+                ):
+                    return False
+                inside = (*outside, loop)
+        if not _in_order(nest, loop.body, inside):
+            return False
+    return True

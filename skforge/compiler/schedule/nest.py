@@ -1,0 +1,336 @@
+"""Loop nests: the abstract one that directives modify, and the bound one to compile.
+
+A loop variable counts in units of its root. After ``tile("batch", "b0", "b1", 64)``
+the loops are ``for b0 in 0 to n_rows step 64`` and ``for b1 in 0 to 64``, and the row
+is ``b0 + b1``: the index of a root is always the sum of the enclosing variables of that
+root. Ranges follow from lineage: when a variable is tiled, each limit on it becomes a
+limit on the sum of its two parts.
+
+The abstract :class:`Nest` may leave sizes open: the batch length always, the number of
+trees until ``loop_nest_bind.bind``. The :class:`BoundNest` is what lowering reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+from skforge.compiler.schedule.directives import Directive, Mark, Option, Split, Tile
+
+Root: TypeAlias = Literal["batch", "tree"]
+TileKind: TypeAlias = Literal["uniform", "probability", "complete"]
+Kind: TypeAlias = Literal["cpu", "gpu"]
+ROOTS: tuple[Root, Root] = ("batch", "tree")
+
+# The representation of a schedule that names none.
+DEFAULT_REPRESENTATION = "sparse"
+
+
+# --- sizes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The batch length, known only when the kernel is called."""
+
+    def __str__(self) -> str:
+        """Return the text that loop nests are drawn with."""
+        return "n_rows"
+
+
+@dataclass(frozen=True, slots=True)
+class CeilDiv:
+    """``value / by`` rounded up, and never below 1 so that it can be a step."""
+
+    value: Size
+    by: int
+
+    def __str__(self) -> str:
+        """Return the text that loop nests are drawn with."""
+        return str(self.value) if self.by == 1 else f"ceil({self.value} / {self.by})"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """A size known at the call, times a number."""
+
+    value: Size
+    by: int
+
+    def __str__(self) -> str:
+        """Return the text that loop nests are drawn with."""
+        return f"{self.value} * {self.by}"
+
+
+Size: TypeAlias = int | Rows | CeilDiv | Times
+
+
+def size_value(size: Size, n_rows: int) -> int:
+    """Return the number that a size is for a batch of ``n_rows`` rows.
+
+    >>> size_value(CeilDiv(Rows(), 4), 10), size_value(CeilDiv(Rows(), 4), 0)
+    (3, 1)
+    """
+    match size:
+        case int():
+            return size
+        case Rows():
+            return n_rows
+        case CeilDiv(value, by):
+            return max(1, -(-size_value(value, n_rows) // by))
+        case Times(value, by):
+            return size_value(value, n_rows) * by
+
+
+# --- the bound nest: what lowering reads ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``limit`` less the sum of the enclosing loop variables ``minus``."""
+
+    limit: Size
+    minus: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the text that loop nests are drawn with."""
+        return " - ".join([str(self.limit), *self.minus])
+
+
+@dataclass(frozen=True, slots=True)
+class BoundLoop:
+    """``for name in start to min(bounds) step step``, and how to run it.
+
+    An empty ``body`` is the statement: walk the tree for the row and reduce.
+    ``trip_count`` is the number of iterations when it is the same on every entry.
+    ``interleave`` is the number of walks in flight, or None.
+    """
+
+    name: str
+    root: Root
+    start: Size
+    step: Size
+    bounds: tuple[Bound, ...]
+    trip_count: int | None
+    parallel: bool
+    gpu: str | None
+    unroll: bool
+    specialize: bool
+    cache: bool
+    cache_layout: str | None
+    interleave: int | None
+    vectorize: bool
+    unroll_walk: int | None
+    peel_walk: int | None
+    atomic_reduce: bool
+    shared_reduce: bool
+    vector_reduce: int | None
+    quantize: bool
+    cache_predicates: bool
+    body: tuple[BoundLoop, ...]
+
+    @property
+    def max_trips(self) -> int | None:
+        """The most iterations that any entry makes, or None if not known statically.
+
+        A block of rows has a ``max_trips`` where it has no ``trip_count``: only the
+        last block of a batch may be shorter.
+        """
+        return max_trips(self.start, self.step, self.bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNest:
+    """The loops of a schedule for a number of trees; prints as the loops one gets.
+
+    ``tile_nodes`` of 1 means no node tiling. ``trees_in_order`` says that every row
+    meets its trees serially in model order, so that sums need no extra storage.
+    """
+
+    loops: tuple[BoundLoop, ...]
+    n_trees: int
+    tile_nodes: int
+    tile_kind: TileKind
+    pad_trees: bool
+    reorder_trees: bool
+    representation: str
+    trees_in_order: bool
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether any loop is mapped to a GPU."""
+
+        def mapped(loops: tuple[BoundLoop, ...]) -> bool:
+            return any(loop.gpu is not None or mapped(loop.body) for loop in loops)
+
+        return mapped(self.loops)
+
+    def __str__(self) -> str:
+        """Return the text that loop nests are drawn with."""
+        # Drawing needs these classes, so it can only be imported once they exist.
+        from skforge.compiler.schedule.draw import draw_bound
+
+        return draw_bound(self)
+
+
+def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
+    """Return the most iterations of a loop, or None if not known statically."""
+    limits = [b.limit for b in bounds if not b.minus and isinstance(b.limit, int)]
+    if not limits or not isinstance(start, int) or not isinstance(step, int):
+        return None
+    return max(0, -(-(min(limits) - start) // step))
+
+
+# --- the abstract nest: what directives modify ---------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A size that may still be open, with the text to draw it.
+
+    ``size`` is None for what is not known yet (the number of trees before binding) or
+    has no closed form (the rows after a split of the batch).
+    """
+
+    size: Size | None
+    text: str
+
+
+def known(value: int) -> Extent:
+    """Return the extent of a plain number."""
+    return Extent(value, str(value))
+
+
+def times(extent: Extent, by: int | Extent) -> Extent:
+    """Return a product; two numbers are multiplied out."""
+    other = known(by) if isinstance(by, int) else by
+    one, two = extent.size, other.size
+    if isinstance(one, int) and isinstance(two, int):
+        return known(one * two)
+    if one == 1:
+        return other
+    if two == 1:
+        return extent
+    if isinstance(one, int):
+        extent, other, one, two = other, extent, two, one
+    text = f"{extent.text} * {other.text}"
+    if one is None or not isinstance(two, int):
+        return Extent(None, text)
+    return Extent(Times(one, two), text)
+
+
+def ceil_div(extent: Extent, by: int) -> Extent:
+    """Return a quotient rounded up, at least 1."""
+    size = extent.size
+    if isinstance(size, int):
+        return known(max(1, -(-size // by)))
+    text = extent.text if by == 1 else f"ceil({extent.text} / {by})"
+    return Extent(None if size is None else CeilDiv(size, by), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A loop variable: its range and the directives that mark it.
+
+    ``count`` is the number of iterations its lineage gives, remainders included.
+    """
+
+    name: str
+    root: Root
+    start: int
+    step: Extent
+    count: Extent
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop in the tree of loops; an empty body is the statement."""
+
+    name: str
+    body: tuple[Loop, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The sum of the named variables stays below ``limit``."""
+
+    names: frozenset[str]
+    limit: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """What a schedule has made of the two root loops so far.
+
+    ``variables`` stand in order of significance: of two variables of one root, the
+    one that counts in larger steps, or the first part of a split, comes first.
+    ``modifiers`` are the directives that replaced loops, for messages.
+    """
+
+    loops: tuple[Loop, ...]
+    variables: tuple[Variable, ...]
+    limits: tuple[Limit, ...]
+    options: tuple[Option, ...] = ()
+    modifiers: tuple[Tile | Split, ...] = ()
+    n_trees: int | None = None
+
+    def variable(self, name: str) -> Variable:
+        """Return a loop variable by name."""
+        return next(v for v in self.variables if v.name == name)
+
+
+def root_nest(n_trees: int | None = None) -> Nest:
+    """Return the default nest, batch outside tree."""
+    trees = Extent(None, "n_trees") if n_trees is None else known(n_trees)
+    rows = Extent(Rows(), "n_rows")
+    return Nest(
+        loops=(Loop("batch", (Loop("tree"),)),),
+        variables=(
+            Variable("batch", "batch", 0, known(1), rows),
+            Variable("tree", "tree", 0, known(1), trees),
+        ),
+        limits=(Limit(frozenset({"batch"}), rows), Limit(frozenset({"tree"}), trees)),
+        n_trees=n_trees,
+    )
+
+
+def walk(
+    loops: tuple[Loop, ...], outside: tuple[Loop, ...] = ()
+) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
+    """Yield each loop with the loops around it, outermost first."""
+    for loop in loops:
+        yield loop, outside
+        yield from walk(loop.body, (*outside, loop))
+
+
+def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the loop names from the outermost to each innermost loop."""
+    for loop, outside in walk(loops):
+        if not loop.body:
+            yield (*(o.name for o in outside), loop.name)
+
+
+def marked(loops: tuple[BoundLoop, ...], mark: str) -> bool:
+    """Whether any loop has a mark."""
+    return any(getattr(loop, mark) or marked(loop.body, mark) for loop in loops)
+
+
+def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
+    """Whether one row is taken through all trees at once somewhere in a nest."""
+    return any(
+        (loop.root == "tree" and loop.vectorize) or vectorizes_trees(loop.body)
+        for loop in loops
+    )
+
+
+MarkT = TypeVar("MarkT", bound=Directive)
+
+
+def mark_of(variable: Variable, kind: type[MarkT]) -> MarkT | None:
+    """Return the directive of a kind that marks a variable, if any."""
+    for mark in variable.marks:
+        if isinstance(mark, kind):
+            return mark
+    return None

@@ -1,0 +1,261 @@
+"""Known strategies by name, each a function of its sizes.
+
+The strategies of other systems are written as SilvanForge's authors and Treebeard's
+describe them; their sizes are parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import ScheduleError
+
+
+def preset(name: str, **sizes: int) -> Schedule:
+    """Return a strategy by name.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``PRESETS``.
+    **sizes : int
+        Sizes that differ from the strategy's defaults.
+
+    Returns
+    -------
+    Schedule
+        The strategy.
+
+    Raises
+    ------
+    ScheduleError
+        If there is no such strategy or size.
+    """
+    make = PRESETS.get(name)
+    if make is None:
+        quoted = ", ".join(f'"{known}"' for known in PRESETS)
+        raise ScheduleError(f"{name!r} is not a preset; the presets are {quoted}.")
+    defaults = signature(make).parameters
+    for size in sizes:
+        if size not in defaults:
+            takes = ", ".join(f"{p.name}={p.default}" for p in defaults.values())
+            raise ScheduleError(
+                f'The preset "{name}" has no size "{size}"; it takes '
+                f"{takes or 'no sizes'}."
+            )
+    return make(**sizes)
+
+
+def xgboost(rows: int = 64) -> Schedule:
+    """Blocks of rows, one tree at a time for each: XGBoost on the CPU."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+    )
+
+
+def treebeard_tree(
+    rows: int = 512, interleave: int = 8, node_tile: int = 8
+) -> Schedule:
+    """Treebeard, one tree at a time: node tiles, several rows interleaved."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+        .interleave("b1", interleave)
+        .tile_nodes(node_tile)
+        .pad_trees()
+    )
+
+
+def treebeard_row(rows: int = 64, interleave: int = 8, node_tile: int = 8) -> Schedule:
+    """Treebeard, one row at a time: node tiles, several trees interleaved."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .parallel("b0")
+        .interleave("tree", interleave)
+        .tile_nodes(node_tile)
+        .pad_trees()
+    )
+
+
+def tahoe_direct(rows: int = 256) -> Schedule:
+    """Tahoe's direct method: a GPU thread walks all trees for its row."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .reorder("b0", "b1", "tree")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b1", "block.x")
+    )
+
+
+def tahoe_shared_data() -> Schedule:
+    """Tahoe's shared data: a GPU block per row, a thread per tree, the row cached."""
+    return (
+        Schedule()
+        .reorder("batch", "tree")
+        .gpu_dimension("batch", "grid.x")
+        .gpu_dimension("tree", "block.x")
+        .cache("batch")
+    )
+
+
+def tahoe_shared_forest(rows: int = 256) -> Schedule:
+    """Tahoe's shared forest: a GPU thread per row, all trees cached by each block."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("tree", "t0", "t1", -1)
+        .reorder("b0", "t0", "b1", "t1")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b1", "block.x")
+        .cache("t0")
+    )
+
+
+def tahoe_splitting_shared_forest(rows: int = 256, trees: int = 16) -> Schedule:
+    """Tahoe's splitting shared forest: tiles of trees on grid.y, each tile cached."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("tree", "t0", "t1", trees)
+        .reorder("b0", "t0", "b1", "t1")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("t0", "grid.y")
+        .gpu_dimension("b1", "block.x")
+        .cache("t0")
+        .atomic_reduce("t0")
+    )
+
+
+def rapids(threads: int = 256) -> Schedule:
+    """RAPIDS FIL: a GPU block per row, the trees dealt out to its threads."""
+    return (
+        Schedule()
+        .tile("tree", "t0", "t1", threads)
+        .reorder("batch", "t1", "t0")
+        .gpu_dimension("batch", "grid.x")
+        .gpu_dimension("t1", "block.x")
+        .cache("batch")
+        .shared_reduce("t1")
+        .represent("reorg")
+    )
+
+
+def xgboost_gpu(rows: int = 128) -> Schedule:
+    """XGBoost on a GPU: a thread a row, whole rows in shared memory, row after row."""
+    return tahoe_direct(rows).cache("b0", "row")
+
+
+def subtrees(rows: int = 256, trees: int = 16, interleave: int = 4) -> Schedule:
+    """Four-byte nodes: rows as codes, tiles of complete trees in shared memory."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("tree", "t0", "t1", trees)
+        .reorder("b0", "t0", "b1", "t1")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b1", "block.x")
+        .quantize("b0")
+        .cache("t0")
+        .interleave("t1", interleave)
+        .represent("array")
+    )
+
+
+def packed_tiles(rows: int = 256, interleave: int = 4) -> Schedule:
+    """Three levels in sixteen bytes: one wide load for three hops of a thread's row."""
+    return (
+        tahoe_direct(rows)
+        .quantize("b0")
+        .interleave("tree", interleave)
+        .tile_nodes(7, "complete")
+        .represent("packed")
+    )
+
+
+def forest_stationary(trees: int = 32, rows: int = 1024, warps: int = 8) -> Schedule:
+    """Blocks keep some trees, a thread each, and rows stream past: a warp a row."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("b1", "b2", "b3", warps)
+        .tile("tree", "t0", "t1", trees)
+        .reorder("t0", "b0", "b2", "b3", "t1")
+        .gpu_dimension("t0", "grid.y")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b3", "block.y")
+        .gpu_dimension("t1", "block.x")
+        .cache("t0")
+        .atomic_reduce("t0")
+        .represent("reorg")
+    )
+
+
+def shared_predicates(rows: int = 1024, each: int = 4) -> Schedule:
+    """Every distinct test once for a block of rows, 32 a word; trees as bit logic."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("b1", "b2", "b3", each)
+        .reorder("b0", "tree", "b2", "b3")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b2", "block.x")
+        .cache_predicates("b0")
+        .vectorize("b3")
+        .represent("bitsliced")
+    )
+
+
+def parallel_rows(rows: int = 64, interleave: int = 8) -> Schedule:
+    """Threads share blocks of rows; one tree at a time for a block."""
+    return xgboost(rows).interleave("b1", interleave)
+
+
+def parallel_trees(tiles: int = 8) -> Schedule:
+    """Threads share tiles of trees; each takes all rows through its tile."""
+    return (
+        Schedule()
+        .tile("tree", "t0", "t1", -tiles)
+        .reorder("t0", "t1", "batch")
+        .parallel("t0")
+    )
+
+
+def parallel_both(rows: int = 64, tiles: int = 2) -> Schedule:
+    """Threads share blocks of rows and, within each, tiles of trees."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("tree", "t0", "t1", -tiles)
+        .reorder("b0", "t0", "t1", "b1")
+        .parallel("b0")
+        .parallel("t0")
+    )
+
+
+PRESETS: dict[str, Callable[..., Schedule]] = {
+    "xgboost": xgboost,
+    "treebeard-tree": treebeard_tree,
+    "treebeard-row": treebeard_row,
+    "tahoe-direct": tahoe_direct,
+    "tahoe-shared-data": tahoe_shared_data,
+    "tahoe-shared-forest": tahoe_shared_forest,
+    "tahoe-splitting-shared-forest": tahoe_splitting_shared_forest,
+    "rapids": rapids,
+    "xgboost-gpu": xgboost_gpu,
+    "subtrees": subtrees,
+    "packed-tiles": packed_tiles,
+    "forest-stationary": forest_stationary,
+    "shared-predicates": shared_predicates,
+    "parallel-rows": parallel_rows,
+    "parallel-trees": parallel_trees,
+    "parallel-both": parallel_both,
+}

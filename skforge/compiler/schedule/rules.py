@@ -1,0 +1,532 @@
+"""Which marks may stand on a loop, and where in a nest: one rule a function."""
+
+from __future__ import annotations
+
+from skforge.compiler.schedule.directives import (
+    AtomicReduce,
+    Cache,
+    CachePredicates,
+    Directive,
+    GpuDimension,
+    Interleave,
+    Mark,
+    Parallel,
+    PeelWalk,
+    Quantize,
+    SharedReduce,
+    Specialize,
+    TileNodes,
+    Unroll,
+    UnrollWalk,
+    Vectorize,
+    VectorReduce,
+    name_of,
+)
+from skforge.compiler.schedule.nest import (
+    BoundLoop,
+    Kind,
+    Nest,
+    Root,
+    Variable,
+    mark_of,
+    paths,
+    walk,
+)
+
+# Each says how the iterations of a loop are run, so a loop can have only one.
+_RUNNERS = (Parallel, GpuDimension, Unroll, Interleave, Vectorize)
+_TREE_ONLY = (Specialize, AtomicReduce, SharedReduce, VectorReduce)
+_BATCH_ONLY = (CachePredicates, Quantize)
+_INNERMOST = (Interleave, Vectorize)
+_UNITS: dict[Root, str] = {"batch": "rows", "tree": "trees"}
+
+
+def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
+    """Say why a mark cannot be put on a loop, or return None."""
+    name = variable.name
+    for old in variable.marks:
+        if type(old) is type(mark):
+            return f'{mark} comes after {old}, which already marks "{name}".'
+        if _exclude(old, mark):
+            return f'{mark} excludes {old}, which already marks "{name}".'
+        if variable.root == "batch":
+            why = _shared_by_copies(old, mark) or _shared_by_copies(mark, old)
+            if why is not None:
+                return why
+    needed: Root | None = None
+    if isinstance(mark, _TREE_ONLY):
+        needed = "tree"
+    elif isinstance(mark, _BATCH_ONLY):
+        needed = "batch"
+    if needed is not None and variable.root != needed:
+        wanted, found = _UNITS[needed], _UNITS[variable.root]
+        return f'{mark} needs a loop over {wanted}, but "{name}" goes over {found}.'
+    if isinstance(mark, _INNERMOST):
+        for loop, _ in walk(nest.loops):
+            if loop.name == name and loop.body:
+                return (
+                    f'{mark} needs an innermost loop, but "{name}" contains '
+                    f'"{loop.body[0].name}".'
+                )
+    return None
+
+
+def _exclude(one: Mark, two: Mark) -> bool:
+    if isinstance(one, _RUNNERS) and isinstance(two, _RUNNERS):
+        return True
+    kinds = {type(one), type(two)}
+    # Both already make separate code, or run walks of several trees as one.
+    if Specialize in kinds and kinds & {Unroll, Interleave}:
+        return True
+    # Atomics add straight to the result: there are no partial sums to vectorise.
+    return kinds == {AtomicReduce, VectorReduce}
+
+
+def _shared_by_copies(keeper: Mark, runner: Mark) -> str | None:
+    """Refuse a buffer that iterations which run at once would share.
+
+    A CPU prefetches rows and trees, which has no buffer: interleaved iterations may.
+    """
+    lanes = isinstance(runner, Vectorize) and isinstance(keeper, (Cache, Quantize))
+    if lanes or (isinstance(runner, Interleave) and isinstance(keeper, Quantize)):
+        return _one_at_a_time(keeper, runner)
+    return None
+
+
+def _one_at_a_time(keeper: Mark, runner: Mark) -> str | None:
+    if isinstance(runner, Interleave) and runner.factor == 1:
+        return None
+    return (
+        f"{keeper} fetches what one iteration uses, and {runner} runs several at once; "
+        f"put {name_of(keeper)} on a loop outside."
+    )
+
+
+def broken_rule(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    """Return what a directive has broken in the nest it made, and at which loop."""
+    for rule in (_innermost, _gpu_order, _one_walk, _cache_block):
+        broken = rule(nest, directive)
+        if broken is not None:
+            return broken
+    return None
+
+
+def _innermost(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    for loop, _ in walk(nest.loops):
+        for mark in nest.variable(loop.name).marks:
+            if isinstance(mark, _INNERMOST) and loop.body:
+                return (
+                    f'{directive} puts "{loop.body[0].name}" inside "{loop.name}", but '
+                    f"{mark} needs an innermost loop.",
+                    loop.name,
+                )
+    return None
+
+
+def _gpu_order(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    for path in paths(nest.loops):
+        mapped: list[tuple[str, GpuDimension]] = []
+        for name in path:
+            mark = mark_of(nest.variable(name), GpuDimension)
+            if mark is None:
+                continue
+            for outer, old in mapped:
+                if old.dimension == mark.dimension:
+                    new, other = (name, old) if mark == directive else (outer, mark)
+                    return (
+                        f'{directive} uses "{mark.dimension}" twice in one nest: '
+                        f"{other} has it already.",
+                        new,
+                    )
+                if old.dimension[:5] == "block" and mark.dimension[:4] == "grid":
+                    return (
+                        f'{directive} leaves "{name}" on "{mark.dimension}" inside '
+                        f'"{outer}" on "{old.dimension}"; the grid must be outside '
+                        "the block.",
+                        name,
+                    )
+            mapped.append((name, mark))
+    return None
+
+
+def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    if not isinstance(directive, (UnrollWalk, PeelWalk)):
+        return None
+    for path in paths(nest.loops):
+        marks = [
+            mark
+            for name in path
+            for mark in nest.variable(name).marks
+            if isinstance(mark, (UnrollWalk, PeelWalk))
+        ]
+        for mark in marks:
+            if mark != directive and directive in marks:
+                return (
+                    f"{directive} comes after {mark}, which already says how the walks "
+                    f'under "{directive.index}" start.',
+                    directive.index,
+                )
+    return None
+
+
+def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+    """Check that one iteration of such a loop uses consecutive rows or trees."""
+    for path in paths(nest.loops):
+        for place, name in enumerate(path):
+            variable = nest.variable(name)
+            mark = mark_of(variable, Cache) or mark_of(variable, Quantize)
+            if mark is None:
+                continue
+            order = [
+                v.name
+                for v in nest.variables
+                if v.root == variable.root and v.name in path
+            ]
+            inside = {n for n in path[place + 1 :] if n in order}
+            if inside != set(order[len(order) - len(inside) :]):
+                what = _UNITS[variable.root]
+                by = "" if mark == directive else f" that {mark} takes"
+                return (
+                    f'{directive} needs the {what}{by} in one iteration of "{name}" to '
+                    "be consecutive; keep inner tiles inside the loops they tile.",
+                    name,
+                )
+    return None
+
+
+# --- what can only be judged when the schedule is bound ------------------------------
+
+# Unrolled and interleaved walks are copies of code, so their number is bounded.
+MAX_COPIES = 256
+# CUDA and HIP agree on it for every device since 2010.
+MAX_BLOCK_THREADS = 1024
+# Of single dimensions, for both vendors; x is as large as a whole block or a batch.
+MAX_GPU_TRIPS = {"grid.y": 65535, "grid.z": 65535, "block.z": 64}
+
+
+def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
+    """Say why a nest with its extents known does not suit a kind of target."""
+    for variable in nest.variables:
+        for mark in variable.marks:
+            why = (
+                _kind_problem(mark, kind)
+                or _layout_problem(variable, mark, kind)
+                or _reduce_problem(variable, mark)
+                or _lanes_problem(nest, mark)
+                or _predicates_problem(nest, mark, kind)
+                or _codes_problem(nest, variable, mark)
+            )
+            if why is not None:
+                return why, variable.name
+    if kind == "gpu":
+        return _kernel_problem(nest)
+    return None
+
+
+def _kind_problem(mark: Mark, kind: Kind) -> str | None:
+    if kind == "cpu" and isinstance(mark, GpuDimension):
+        return f"{mark} maps a loop to a GPU, but the target is a CPU."
+    if kind == "cpu" and isinstance(mark, SharedReduce):
+        return (
+            f"{mark} uses the shared memory of a GPU, which a CPU does not have; leave "
+            "it out."
+        )
+    if kind == "gpu" and isinstance(mark, Parallel):
+        return (
+            f"{mark} runs on CPU threads, but this schedule is for a GPU; use "
+            "gpu_dimension instead."
+        )
+    if kind == "gpu" and isinstance(mark, VectorReduce):
+        return (
+            f"{mark} sums in the SIMD registers of a CPU; a GPU sums by warps where it "
+            "can, so leave it out."
+        )
+    return None
+
+
+def _layout_problem(variable: Variable, mark: Mark, kind: Kind) -> str | None:
+    if not isinstance(mark, Cache) or mark.layout is None:
+        return None
+    if kind == "gpu" and variable.root == "batch":
+        return None
+    return (
+        f"{mark} says how rows lie in a GPU's shared memory; leave the layout out "
+        "for trees and for CPUs."
+    )
+
+
+def _reduce_problem(variable: Variable, mark: Mark) -> str | None:
+    if not isinstance(mark, (AtomicReduce, SharedReduce, VectorReduce)):
+        return None
+    if any(isinstance(m, (Parallel, GpuDimension)) for m in variable.marks):
+        return None
+    return (
+        f'{mark} needs a loop whose iterations run at the same time; mark "'
+        f'{variable.name}" with parallel or gpu_dimension, or leave it out.'
+    )
+
+
+def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
+    if not isinstance(mark, Vectorize):
+        return None
+    for option in nest.options:
+        if (
+            isinstance(option, TileNodes)
+            and option.size > 1
+            and option.kind != "complete"
+        ):
+            return (
+                f"{mark} walks one node at a time in each lane, but {option} groups "
+                "nodes; leave one of the two out."
+            )
+    if nest.variable(mark.index).root == "batch":
+        return None
+    for path in paths(nest.loops):
+        if mark.index not in path:
+            continue
+        *outside, _ = (nest.variable(name) for name in path)
+        if any(v.root == "tree" for v in outside):
+            return (
+                f"{mark} takes one row through all trees at once; leave the loop over "
+                "trees in one piece."
+            )
+        if not outside or mark_of(outside[-1], Quantize) is None:
+            return (
+                f"{mark} compares the bin codes of one row; mark the loop over rows "
+                "right outside it with quantize."
+            )
+        for other in nest.variable(mark.index).marks:
+            if not isinstance(other, Vectorize):
+                return (
+                    f"{mark} evaluates all trees at once, so {other} has nothing to "
+                    "do; leave it out."
+                )
+    return None
+
+
+def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
+    """Check what a table of predicates for a block of rows needs around it."""
+    if not isinstance(mark, CachePredicates):
+        return _alone_on_gpu(nest, mark) if kind == "gpu" else None
+    for path in paths(nest.loops):
+        if mark.index not in path:
+            continue
+        inside = [nest.variable(n) for n in path[path.index(mark.index) + 1 :]]
+        rows = [v for v in inside if v.root == "batch"]
+        if not rows:
+            return (
+                f'{mark} needs a block of rows inside "{mark.index}"; tile the batch '
+                "and mark the outer loop."
+            )
+        if not isinstance(rows[0].count.size, int):
+            return (
+                f'{mark} needs a fixed number of rows inside "{mark.index}"; tile the '
+                "batch with a positive size."
+            )
+        if len(inside) == len(rows):
+            return f'{mark} needs a tree loop inside "{mark.index}".'
+        if kind == "gpu":
+            here = [nest.variable(n) for n in path[path.index(mark.index) :]]
+            problem = _threads_problem(mark, here)
+            if problem is not None:
+                return problem
+        if mark_of(rows[-1], Vectorize) is None:
+            return (
+                f"{mark} evaluates a block of rows at once; mark their loop "
+                f'"{rows[-1].name}" with vectorize.'
+            )
+        for name in path:
+            for other in nest.variable(name).marks:
+                if isinstance(other, (UnrollWalk, PeelWalk)):
+                    return (
+                        f"{mark} replaces the walk by bit logic, so {other} has "
+                        "nothing to do; leave it out."
+                    )
+    return None
+
+
+def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
+    """Refuse rows in lanes where no block of them becomes bits: threads are lanes."""
+    if not isinstance(mark, Vectorize):
+        return None
+    for path in paths(nest.loops):
+        marks = [mark_of(nest.variable(name), CachePredicates) for name in path]
+        if mark.index in path and not any(marks):
+            return (
+                f"{mark} on a GPU is for the rows that one thread packs into bits; "
+                "mark the loop over their block with cache_predicates, or map the "
+                "loop to threads."
+            )
+    return None
+
+
+def _threads_problem(mark: Mark, path: list[Variable]) -> str | None:
+    """Check the loops inside a block of rows whose predicates a GPU evaluates.
+
+    ``path`` has the variables from the marked loop inwards.
+    """
+    rows = [v for v in path[1:] if v.root == "batch"]
+    mapped = [mark_of(v, GpuDimension) for v in path[1:]]
+    on_threads = [v for v, m in zip(path[1:], mapped, strict=True) if m is not None]
+    if len(rows) != 2 or on_threads != rows[:1] or path[-2:] != rows:
+        return (
+            f"{mark} on a GPU needs the block's rows in two loops, innermost: one over "
+            "threads, mapped to the block, and one vectorised loop over the rows of a "
+            "thread; trees are in serial loops outside them."
+        )
+    return None
+
+
+def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
+    """Check that the codes of one iteration are those of a block of rows."""
+    if not isinstance(mark, Quantize):
+        return None
+    if not isinstance(variable.step.size, int):
+        return (
+            f'{mark} needs a fixed number of rows in one iteration of "{mark.index}"; '
+            "tile the batch with a positive size."
+        )
+    for path in paths(nest.loops):
+        # The trees hold codes or thresholds, not both.
+        rows = [name for name in path if nest.variable(name).root == "batch"]
+        if not any(mark_of(nest.variable(name), Quantize) for name in rows):
+            return (
+                f'{mark} is for all rows or none, and "{rows[0]}" takes some without; '
+                "mark a loop of every part of the batch."
+            )
+        if mark.index not in path:
+            continue
+        for name in path:
+            other = mark_of(nest.variable(name), Quantize)
+            if other is not None and other != mark:
+                return f"{mark} comes with {other} in one nest; leave one of them out."
+            cached = mark_of(nest.variable(name), CachePredicates)
+            if cached is not None:
+                return (
+                    f"{mark} is for walks, and {cached} leaves none: it searches the "
+                    "rows itself; leave one of the two out."
+                )
+    return None
+
+
+def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
+    for path in paths(nest.loops):
+        mapped = [
+            place
+            for place, name in enumerate(path)
+            if mark_of(nest.variable(name), GpuDimension) is not None
+        ]
+        if not mapped:
+            return (
+                "A schedule for a GPU needs at least one gpu_dimension around every "
+                "walk.",
+                path[-1],
+            )
+        found = _shared_problem(nest, path) or _between_problem(nest, path)
+        if found is not None:
+            return found
+    return None
+
+
+def _shared_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None:
+    """Check the caches of a path, which all threads of a block fill together."""
+    threads: str | None = None
+    for name in path:
+        variable = nest.variable(name)
+        dimension = mark_of(variable, GpuDimension)
+        if dimension is not None and dimension.dimension.startswith("block"):
+            threads = threads or name
+        cache = mark_of(variable, Cache) or mark_of(variable, Quantize)
+        if cache is None:
+            continue
+        together = mark_of(variable, Interleave)
+        why = together and _one_at_a_time(cache, together)
+        if why:
+            return why, name
+        if threads is not None:
+            return (
+                f'{cache} is inside "{threads}", whose iterations are threads; all '
+                "threads of a block fill shared memory together, so put it on a loop "
+                "outside them.",
+                name,
+            )
+        if variable.root == "batch" and not isinstance(variable.step.size, int):
+            return (
+                f"{cache} brings the rows of one iteration to shared memory, which "
+                "needs a fixed number of them; tile the batch with a positive size.",
+                name,
+            )
+    return None
+
+
+def _between_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None:
+    """Refuse a serial loop, or a choice, between two loops over the grid."""
+    marks = [mark_of(nest.variable(name), GpuDimension) for name in path]
+    grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
+    for place in range(min(grid, default=0), max(grid, default=0)):
+        if marks[place] is None:
+            return (
+                f'"{path[place]}" is a serial loop between loops over the grid, whose '
+                "blocks all run at once; reorder it into the block.",
+                path[place],
+            )
+    for place in range(max(grid, default=0)):
+        variable = nest.variable(path[place])
+        special = mark_of(variable, Specialize)
+        if special is not None and variable.root == "tree":
+            return (
+                f'{special} chooses code by depth, but "{path[max(grid)]}" inside it '
+                "is over the grid; reorder it outside.",
+                path[place],
+            )
+    return None
+
+
+def copies_problem(
+    loops: tuple[BoundLoop, ...], copies: int = 1, threads: int = 1
+) -> tuple[str, str] | None:
+    """Say which loop makes too many copies of a walk, or too many GPU threads."""
+    for loop in loops:
+        n_copies, n_threads, most = copies, threads, loop.max_trips
+        if loop.unroll:
+            if most is None:
+                return (
+                    f'{Unroll(loop.name)} needs a loop of fixed length, but that of "'
+                    f'{loop.name}" depends on the batch; tile it first.',
+                    loop.name,
+                )
+            n_copies *= max(1, most)
+        n_copies *= loop.interleave or 1
+        if n_copies > MAX_COPIES:
+            return (
+                f'The loops down to "{loop.name}" make {n_copies} copies of the walk '
+                f"by unroll and interleave, more than {MAX_COPIES}; use smaller tiles.",
+                loop.name,
+            )
+        if loop.gpu is not None and loop.gpu.startswith("block"):
+            if most is None:
+                return (
+                    f"{GpuDimension(loop.name, loop.gpu)} needs a loop of fixed "
+                    f'length, but that of "{loop.name}" depends on the batch; tile it '
+                    "first.",
+                    loop.name,
+                )
+            n_threads *= max(1, most)
+        limit = MAX_GPU_TRIPS.get(loop.gpu or "")
+        if loop.gpu is not None and limit is not None and (most or 0) > limit:
+            return (
+                f'{GpuDimension(loop.name, loop.gpu)}: "{loop.name}" has {most:,} '
+                f"iterations, and that dimension takes {limit:,}; use larger tiles, or "
+                f'"{loop.gpu[:-1]}x".',
+                loop.name,
+            )
+        if n_threads > MAX_BLOCK_THREADS:
+            return (
+                f'The loops down to "{loop.name}" make blocks of {n_threads} threads, '
+                f"more than {MAX_BLOCK_THREADS}; use smaller tiles.",
+                loop.name,
+            )
+        found = copies_problem(loop.body, n_copies, n_threads)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,1 @@
+"""C libraries, object files and wheels that need no Python to run."""

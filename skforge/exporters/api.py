@@ -1,0 +1,383 @@
+"""``skforge.export``: a forest as a library in C, without Python."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError, TargetError
+from skforge.exporters.check import verify
+from skforge.exporters.header import example_text, header_text
+from skforge.exporters.library import Exported, Table, export_object, export_source
+from skforge.exporters.linker import link_shared
+from skforge.exporters.llvm_wrapper import data_bytes
+from skforge.exporters.wheel import check_package, wheel
+
+if TYPE_CHECKING:
+    from skforge.estimators import CompiledForest
+
+KINDS = ("object", "shared", "c", "wheel")
+FORMAT = "skforge-export"
+
+#: Names that stand for several CPUs, best first.
+_SEVERAL = {"x86-64": ("x86-64-v4", "x86-64-v3", "x86-64-v2")}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+
+
+def export(
+    compiled: CompiledForest | CompiledModule | Forest,
+    path: str | os.PathLike[str],
+    kind: str = "object",
+    target: str | Target | Sequence[str | Target] = "cpu",
+    *,
+    name: str | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    apply: bool = False,
+    version: str | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write a forest as a library with a C header, which needs no Python.
+
+    The folder gets the library, its header ``NAME.h``, ``example.c`` and ``NAME.json``,
+    which says what the functions return and what the library holds. It needs the C
+    library only, and the bits are those that :meth:`CompiledModule.predict_raw` gives.
+
+    Parameters
+    ----------
+    compiled : CompiledForest, CompiledModule or Forest
+        What to export; its schedules are used for the CPU it was compiled for, the
+        default ones for others.
+    path : path
+        The folder to make.
+    kind : {"object", "shared", "c", "wheel"}, default="object"
+        ``object``: a relocatable file to be linked into a program; no C compiler is
+        needed to make it. ``shared``: a shared library, made by the system's linker.
+        ``c``: one file of portable C99, for machines that LLVM has no code for here;
+        walks, many times slower. It is for any target. ``wheel``: a shared
+        library as a Python package for Linux that needs NumPy, and not skforge.
+    target : str, Target or sequence of them, default="cpu"
+        "cpu" is the CPU this runs on; "x86-64-v2" to "x86-64-v4" and "aarch64" are
+        any CPU of that kind; "x86-64" is all three levels in one library, which
+        chooses when it runs.
+    name : str, default=None
+        Prefix of every function; None takes it from the folder's name.
+    batch_sizes : sequence of int, default=None
+        Numbers of rows that calls will have: kernels for others are left out, which
+        makes the library smaller. It still takes any number of rows.
+    apply : bool, default=False
+        Whether there is a function that finds leaves; it needs the trees a second
+        time, some 12 bytes a node.
+    version : str, default=None
+        Of a wheel; None is "1.0.0".
+    overwrite : bool, default=False
+        Whether an earlier export in ``path`` may be replaced; other files there stay.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument is none of those, or ``path`` is there already.
+    TargetError
+        If no library can be made for a target, the model was compiled for a GPU alone,
+        or there is no linker for "shared" and "wheel".
+    NotFittedError
+        If a CompiledForest was not fitted.
+    VerificationError
+        If the code does not give the model's own bits; it is run where this CPU can.
+
+    Examples
+    --------
+    >>> import tempfile, skforge
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+    >>> forest = skforge.load_forest(tree)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = skforge.export(forest, f"{folder}/tree")
+    ...     sorted(file.name for file in made.iterdir())
+    ['example.c', 'tree.h', 'tree.json', 'tree.o']
+    """
+    if kind not in KINDS:
+        known = ", ".join(map(repr, KINDS))
+        raise InvalidInputError(f"kind must be one of {known}. Got {kind!r} instead.")
+    folder = Path(os.path.abspath(path))
+    chosen = _name(folder, name)
+    _check_free(folder, overwrite)
+    forest, table, own, reduction = _parts(compiled)
+    sizes = _sizes(batch_sizes)
+    targets = _targets(target)
+    package = check_package(chosen, version) if kind == "wheel" else None
+    if kind != "wheel" and version is not None:
+        raise InvalidInputError("version is of wheels; other kinds have a checksum.")
+    if kind == "c":
+        if reduction != "exact":
+            raise InvalidInputError(
+                f"kind='c' sums in the source's order; reduction={reduction!r} is of "
+                "libraries."
+            )
+        made, verified = export_source(forest, chosen, apply), False
+        file, library = f"{chosen}.c", made.binary
+    else:
+        tables: list[Table | None] = [table if one == own else None for one in targets]
+        made = export_object(forest, targets, tables, reduction, chosen, sizes, apply)
+        verified = verify(made)
+        file, library = f"{chosen}.o", made.binary
+    if kind in ("shared", "wheel"):
+        suffix = "dylib" if "darwin" in targets[0].triple else "so"
+        file = f"lib{chosen}.{suffix}"
+        library = link_shared(made.binary, file, targets[0])
+    files = {file: library}
+    if package is None:
+        files |= _texts(made, chosen, kind, file)
+    facts = _metadata(made, kind, file, files, verified)
+    if package is not None:
+        whole = wheel(package, targets[0], made, file, library, facts)
+        files = dict([whole])
+    files[f"{chosen}.json"] = facts
+    _write(folder, files)
+    return folder
+
+
+def _name(folder: Path, name: str | None) -> str:
+    if name is None:
+        name = re.sub(r"\W", "_", folder.name, flags=re.ASCII)
+        name = name if _NAME.fullmatch(name) else f"model_{name}"[:64]
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            "name must begin every function in C: a letter, then up to 63 letters, "
+            f"digits and underscores. Got {name!r} instead."
+        )
+    return name
+
+
+def _check_free(folder: Path, overwrite: bool) -> None:
+    """Refuse to replace what is there, but an export when that is asked for."""
+    if not os.path.lexists(folder):
+        return
+    if not overwrite:
+        raise InvalidInputError(
+            f"{folder} is there already; choose another path, or overwrite=True to "
+            "replace an earlier export."
+        )
+    if folder.is_dir() and not folder.is_symlink():
+        inside = list(folder.iterdir())
+        if not inside or any(_is_export(file) for file in inside):
+            return
+    raise InvalidInputError(
+        f"{folder} is no export of skforge, and is not replaced; choose another path."
+    )
+
+
+def _is_export(file: Path) -> bool:
+    if file.suffix != ".json":
+        return False
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
+    """Return the forest, its schedules, the CPU they are for, and the reduction."""
+    if isinstance(compiled, Forest):
+        return compiled, None, None, "exact"
+    if isinstance(compiled, CompiledModule):
+        own = _cpu_of(compiled.target, "its forest, skforge.export(module.forest, …)")
+        return compiled.forest, compiled.schedules, own, compiled.reduction
+    from skforge.estimators import CompiledForest
+
+    if not isinstance(compiled, CompiledForest):
+        raise InvalidInputError(
+            "compiled must be a CompiledForest, a CompiledModule or a Forest. "
+            f"Got {type(compiled).__name__} instead; load_forest(model) reads one."
+        )
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(compiled)
+    own, table = compiled.target_, compiled.schedule_
+    if compiled.gpu_min_rows_ is not None:  # it is for both, and this is the CPU's
+        module = (compiled.__dict__.get("_predictor") or compiled._revive()).module
+        module = getattr(module, "cpu", module)
+        own, table = module.target, module.schedules
+    own = _cpu_of(own, "its forest, skforge.export(fast.forest_, …)")
+    return compiled.forest_, table, own, compiled.reduction
+
+
+def _cpu_of(target: Target, instead: str) -> Target:
+    """Return a target that is a CPU."""
+    if target.is_gpu:
+        raise TargetError(
+            f"The model was compiled for {target}, and libraries are for CPUs: export "
+            f"{instead}, with the default schedules of a CPU."
+        )
+    return target
+
+
+def _sizes(sizes: Sequence[int] | None) -> list[int] | None:
+    if sizes is None:
+        return None
+    found = list(sizes)
+    if not found or not all(isinstance(n, int) and n > 0 for n in found):
+        raise InvalidInputError(
+            f"batch_sizes must be positive numbers of rows. Got {sizes!r} instead."
+        )
+    return found
+
+
+def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
+    given = [target] if isinstance(target, (str, Target)) else list(target)
+    names: list[str | Target] = []
+    for one in given:
+        several = _SEVERAL.get(one) if isinstance(one, str) else None
+        names += several or (one,)
+    targets = list(dict.fromkeys(Target.parse(one) for one in names))
+    if len(targets) > 1 and targets[0].arch == "aarch64":
+        raise TargetError("Of aarch64 there is one kind; name it once.")
+    # Wider vectors first, then more features: the best that runs is taken.
+    return sorted(targets, key=lambda t: (-t.vector_bits, -len(t.enabled)))
+
+
+# ------------------------------------------------------------ files
+
+
+def _texts(made: Exported, name: str, kind: str, file: str) -> dict[str, bytes]:
+    library = made.library
+    made_by = f"Made by skforge {library.version}."
+    cpus = tuple(v.target.cpu for v in library.variants)
+    header = header_text(
+        name,
+        library.n_features,
+        made.results,
+        library.words,
+        cpus,
+        _scratch(made),
+        library.checksum,
+        made_by,
+    )
+    linked = file if kind != "shared" else f"-L. -l{name} -Wl,-rpath,."
+    build = f"Build: cc -o example example.c {linked} -lm"
+    return {
+        f"{name}.h": header.encode(),
+        "example.c": example_text(name, made.results, build).encode(),
+    }
+
+
+def _scratch(made: Exported) -> int:
+    """Return the bytes of a handle for each thread; portable C needs none."""
+    library = made.library
+    return library.scratch.bytes if library.variants else 0
+
+
+def _metadata(
+    made: Exported, kind: str, file: str, files: Mapping[str, bytes], verified: bool
+) -> bytes:
+    library, forest = made.library, made.forest
+    size = len(files[file])
+    facts = {
+        "format": FORMAT,
+        "format_version": 2,
+        "skforge_version": library.version,
+        "name": library.name,
+        "kind": kind,
+        "library": file,
+        "checksum": library.checksum,
+        "verified_here": verified,
+        "needs": ["libc", "libm"],
+        "model": {
+            "source": forest.source,
+            "task": forest.task,
+            "transform": forest.transform.kind,
+            "n_trees": forest.n_trees,
+            "n_nodes": forest.n_nodes,
+            "n_features": forest.n_features,
+            "n_outputs": forest.n_outputs,
+            "feature_names": forest.feature_names,
+            "class_labels": forest.class_labels,
+            "row_dtype": library.row_dtype,
+            "missing_value": str(library.missing_value),
+            "reduction": made.reduction,
+        },
+        "functions": {
+            name: {"dtype": dtype, "columns": columns}
+            for name, (dtype, columns) in made.results.items()
+        },
+        "left_out": dict(made.left_out),
+        "variants": [
+            {
+                "target": json.loads(variant.target.to_json()),
+                "schedules": [
+                    {
+                        "rows": [first, last],
+                        "schedule": json.loads(schedule.to_json()),
+                    }
+                    for (first, last), schedule in sorted(table.items())
+                ],
+            }
+            for variant, table in zip(library.variants, made.tables, strict=True)
+        ],
+        "sizes": {
+            "library": size,
+            "constants": data_bytes(library) if library.variants else None,
+            "per_tree": round(size / max(1, forest.n_trees), 1),
+            "scratch_per_thread": _scratch(made),
+        },
+        "sha256": {n: hashlib.sha256(data).hexdigest() for n, data in files.items()},
+    }
+    return (json.dumps(facts, indent=1) + "\n").encode()
+
+
+def _others(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Return what is in a folder but neither of an earlier export nor of this one."""
+    names = set(files)
+    for file in filter(_is_export, folder.iterdir()):
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        names |= {file.name, *facts.get("sha256", ())}
+    return [file for file in folder.iterdir() if file.name not in names]
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write all files beside the folder, which then takes the place of what is there.
+
+    What an earlier export did not write is kept. An interruption leaves the old folder,
+    under its name or one beside it.
+    """
+    others = _others(folder, files) if folder.exists() else []
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    tag = secrets.token_hex(8)
+    beside = folder.with_name(f".{folder.name}.{tag}.tmp")
+    old = folder.with_name(f".{folder.name}.{tag}.old")
+    beside.mkdir()
+    try:
+        for name, data in files.items():
+            with open(beside / name, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for other in others:
+            if other.is_dir() and not other.is_symlink():
+                shutil.copytree(other, beside / other.name, symlinks=True)
+            else:
+                shutil.copy2(other, beside / other.name, follow_symlinks=False)
+        if folder.exists():
+            os.rename(folder, old)
+        os.rename(beside, folder)
+    except BaseException:
+        if old.exists() and not folder.exists():
+            os.rename(old, folder)
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

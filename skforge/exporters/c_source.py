@@ -1,0 +1,400 @@
+"""A forest as one file of portable C99: for any CPU with a C compiler.
+
+Much slower than kernels, and small: no vectors, no batches, no scratch. Each row goes
+through the trees, some at a time; sums are the source's, operation by operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import ZERO_THRESHOLD, Forest, Missing
+from skforge.compiler.outputs.steps import Steps
+from skforge.exporters.header import C_TYPES, Results
+
+_TESTS = """\
+static int in_set(int32_t test, ROW x) {
+  int64_t begin = set_begin[test];
+  ROW end = (ROW)(32 * (set_begin[test + 1] - begin));
+  if (!(x ABOVE && x < end)) return 0;
+  int64_t category = (int64_t)x;
+  return (int)(set_word[begin + category / 32] >> (category % 32) & 1);
+}
+
+static int goes_left(int32_t test, ROW x) {
+  int missing = test_missing[test] & 3;
+  int is_nan = x != x;
+  if ((is_nan && missing != 1) ||
+      (missing == 2 && x <= ZERO && x >= -ZERO))
+    return test_missing[test] >> 2;
+  if (is_nan) x = 0;
+  switch (test_kind[test]) {
+    case 0: return x < threshold[test];
+    case 1: return x <= threshold[test];
+    case 2: return x > threshold[test];
+    case 3: return x >= threshold[test];
+    case 4: return x == threshold[test];
+    case 5: return x != threshold[test];
+    case 6: return in_set(test, x);
+    case 7: return !in_set(test, x);
+    default: return in_set(test, x) && x == (ROW)(int64_t)x;
+  }
+}
+"""
+
+#: The same where all tests are of one kind, and zero is never missing.
+_ONE_TEST = """\
+static int goes_left(int32_t test, ROW x) {
+  if (x != x) {
+    if ((test_missing[test] & 3) != 1) return test_missing[test] >> 2;
+    x = 0;
+  }
+  return x COMPARE threshold[test];
+}
+"""
+_COMPARE = ("<", "<=", ">", ">=", "==", "!=")
+
+#: Trees that are walked together; twice as fast as one after another.
+_TOGETHER = 8
+
+_WALK = """\
+static int32_t step_{given}(const {c_type} *row, int64_t stride, int32_t at) {{
+  ROW x = (ROW)row[test_feature[node_test[at]] * stride];{marker}
+  return node_next[at][!goes_left(node_test[at], x)];
+}}
+
+/* Several trees together, until the first is at a leaf: no hop waits for another's. */
+static void walk_{given}(const {c_type} *row, int64_t stride, int32_t tree,
+                     int32_t *leaf) {{
+  int32_t at[{together}], seen = 0;
+  int n = {n_trees} - tree < {together} ? {n_trees} - tree : {together};
+  for (int k = 0; k < {together}; k++) {{
+    at[k] = root[tree + (k < n ? k : n - 1)];
+    seen |= at[k];
+  }}
+  while (seen >= 0) {{
+    seen = 0;
+    for (int k = 0; k < {together}; k++) {{
+      at[k] = step_{given}(row, stride, at[k]);
+      seen |= at[k];
+    }}
+  }}
+  for (int k = 0; k < n; k++) {{
+    while (at[k] >= 0) at[k] = step_{given}(row, stride, at[k]);
+    leaf[k] = ~at[k];
+  }}
+}}
+
+static void sum_{given}(const {c_type} *row, int64_t stride, SUM *sums) {{
+  int32_t leaf[{together}];
+  for (int k = 0; k < {n_outputs}; k++) sums[k] = base[k];
+  for (int32_t tree = 0; tree < {n_trees}; tree++) {{
+    if (tree % {together} == 0) walk_{given}(row, stride, tree, leaf);
+    const SUM *value = &leaf_value[(int64_t){item} * {columns}];
+    if (tree_output[tree] < 0)
+      for (int k = 0; k < {columns}; k++) sums[k] += value[k];
+    else
+      sums[tree_output[tree]] += value[0];
+  }}
+}}
+"""
+
+_FUNCTION = """\
+int {name}_{function}_{given}(const {name}_model *model, const {c_type} *rows,
+    int64_t n_rows, int64_t row_stride, int64_t column_stride, {out} *out) {{
+  if (!model) return 1;
+  if (n_rows < 0) return 2;
+  if (n_rows == 0) return 0;
+  if (!rows || !out) return 1;
+  for (int64_t i = 0; i < n_rows; i++) {{
+    const {c_type} *row = rows + i * row_stride;
+{body}
+  }}
+  return 0;
+}}
+"""
+_RESULTS = """\
+    SUM sums[{n_outputs}];
+    sum_{given}(row, column_stride, sums);
+    finish_{function}(sums, out + i * {columns});"""
+_LEAVES = """\
+    int32_t *to = out + i * {columns}, leaf[{together}];
+    for (int32_t tree = 0; tree < {columns}; tree++) {{
+      if (tree % {together} == 0) walk_{given}(row, column_stride, tree, leaf);
+      to[tree] = leaf_number[leaf[tree % {together}]];
+    }}"""
+
+_MODEL = """\
+struct {name}_model {{
+  int unused;
+}};
+
+int {name}_open(int threads, {name}_model **model) {{
+  static {name}_model only;
+  if (!model) return 1;
+  *model = 0;
+  if (threads < 0) return 2;
+  *model = &only;
+  return 0;
+}}
+
+void {name}_close({name}_model *model) {{ (void)model; }}
+"""
+
+
+def can_write(steps: Steps) -> bool:
+    """Tell whether an output's arithmetic is written in C here."""
+    return steps.result != "row" and steps.function != "path_score"
+
+
+def source_text(
+    forest: Forest,
+    name: str,
+    outputs: Mapping[str, Steps],
+    results: Results,
+    errors: tuple[str, ...],
+    version: str,
+) -> str:
+    """Return the C text of a forest.
+
+    Parameters
+    ----------
+    forest : Forest
+        The model.
+    name : str
+        Prefix of every function.
+    outputs : dict of str to Steps
+        What each function computes; :func:`can_write` is true of all.
+    results : dict of str to (str, int)
+        Their dtypes and columns.
+    errors : tuple of str
+        What each code means.
+    version : str
+        Of what makes it.
+
+    Returns
+    -------
+    str
+        It has the function ``apply`` if that is among the results.
+    """
+    leaves = "apply" in results
+    row = C_TYPES[forest.input_dtype.name]
+    total = C_TYPES[forest.accumulator_dtype.name]
+    above = "> -1" if forest.truncate_categories else ">= 0"
+    marker = ""
+    if not np.isnan(forest.missing_value):
+        value = _number(forest.input_dtype.type(forest.missing_value))
+        marker = f"\n    if (x == {value}) x = NAN;"
+    item = f"leaf[tree % {_TOGETHER}]"
+    if leaves:
+        item = f"leaf_item[{item}]"
+    shared = {
+        "n_trees": forest.n_trees,
+        "n_outputs": forest.n_outputs,
+        "columns": forest.leaf_value.shape[1],
+        "marker": marker,
+        "item": item,
+        "together": _TOGETHER,
+    }
+    given = (("f32", "float"), ("f64", "double"))
+    zero = _number(forest.input_dtype.type(ZERO_THRESHOLD))
+    kinds = np.unique(forest.comparison).tolist()
+    zero_is_missing = bool((forest.missing == Missing.ZERO).any())
+    if len(kinds) == 1 and kinds[0] < len(_COMPARE) and not zero_is_missing:
+        tests = _ONE_TEST.replace("COMPARE", _COMPARE[kinds[0]])
+        unused = {"test_kind", "set_begin", "set_word"}
+    else:
+        tests = _TESTS.replace("ABOVE", above).replace("ZERO", zero)
+        unused = set()
+    tables = [text for key, text in _tables(forest, leaves) if key not in unused]
+    finishes = "\n".join(
+        _finish(function, steps, results[function], forest, total)
+        for function, steps in outputs.items()
+    )
+    functions = "\n".join(
+        _FUNCTION.format(
+            name=name,
+            function=function,
+            given=suffix,
+            c_type=c_type,
+            out=C_TYPES[dtype],
+            body=(_LEAVES if function == "apply" else _RESULTS).format(
+                function=function,
+                given=suffix,
+                columns=columns,
+                n_outputs=forest.n_outputs,
+                together=_TOGETHER,
+            ),
+        )
+        for function, (dtype, columns) in results.items()
+        for suffix, c_type in given
+    )
+    walks = "\n".join(
+        _WALK.format(given=suffix, c_type=c_type, **shared) for suffix, c_type in given
+    )
+    cases = "\n".join(
+        f'    case {k}: return "{text}";' for k, text in enumerate(errors)
+    )
+    return f"""/* {name}: a model as portable C99. Made by skforge {version}. */
+#include "{name}.h"
+
+#include <float.h>
+#include <math.h>
+
+#if defined(__FAST_MATH__) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0)
+#error "compile without -ffast-math, for floats that are computed as floats"
+#endif
+
+typedef {row} ROW;
+typedef {total} SUM;
+
+{chr(10).join(tables)}
+{tests}
+{walks}
+{finishes}
+{_MODEL.format(name=name)}
+{functions}
+const char *{name}_version(void) {{ return "{version}"; }}
+
+const char *{name}_checksum(void) {{ return "{forest.content_hash()}"; }}
+
+const char *{name}_error(int code) {{
+  switch (code) {{
+{cases}
+    default: return "unknown";
+  }}
+}}
+"""
+
+
+# ------------------------------------------------------------ tables
+
+
+def _tables(forest: Forest, leaves: bool) -> Iterable[tuple[str, str]]:
+    """Return the arrays by name: inner nodes only, children below 0 are ~leaf.
+
+    That is a row of ``leaf_value``; with ``leaves``, the number of a node among leaves.
+    """
+    inner = np.flatnonzero(forest.leaf < 0)
+    place = np.full(forest.n_nodes, -1, np.int64)
+    place[inner] = np.arange(len(inner))
+    outer = np.flatnonzero(forest.leaf >= 0)
+    item = forest.leaf.astype(np.int64)
+    if leaves:
+        item[outer] = np.arange(len(outer))
+        yield "leaf_item", _array("int32_t", "leaf_item", forest.leaf[outer])
+        numbers = forest.source_node[outer]
+        yield "leaf_number", _array("int32_t", "leaf_number", numbers)
+    codes = np.where(item >= 0, ~item, place)
+    following = np.stack(
+        [codes[forest.left[inner]], codes[forest.right[inner]]], axis=1
+    )
+    missing = forest.missing | (forest.missing_left.astype(np.uint8) << 2)
+    pairs = [f"{{{a},{b}}}" for a, b in following.tolist()]
+    yield "node_next", _filled("int32_t", "node_next", pairs or ["{0,0}"], "[2]")
+    for type_, name, values in (
+        ("int32_t", "root", codes[forest.tree_offset[:-1]]),
+        ("int32_t", "tree_output", forest.tree_output),
+        ("int32_t", "node_test", forest.predicate[inner]),
+        ("int32_t", "test_feature", forest.feature),
+        ("uint8_t", "test_kind", forest.comparison),
+        ("uint8_t", "test_missing", missing),
+        ("ROW", "threshold", forest.threshold),
+        ("int32_t", "set_begin", forest.category_offset),
+        ("uint32_t", "set_word", forest.category_words),
+        ("SUM", "leaf_value", forest.leaf_value.reshape(-1)),
+        ("SUM", "base", forest.base),
+    ):
+        yield name, _array(type_, name, values)
+
+
+def _array(type_: str, name: str, values: NDArray[Any]) -> str:
+    if values.dtype.kind == "f":
+        texts = [_number(value) for value in values]
+    else:
+        suffix = "u" if type_ == "uint32_t" else ""
+        texts = [f"{value}{suffix}" for value in values.tolist()]
+    return _filled(type_, name, texts or ["0"])
+
+
+def _filled(type_: str, name: str, texts: list[str], extra: str = "") -> str:
+    lines = [", ".join(texts[k : k + 8]) for k in range(0, len(texts), 8)]
+    body = ",\n  ".join(lines)
+    return f"static const {type_} {name}[{len(texts)}]{extra} = {{\n  {body}\n}};\n"
+
+
+def _number(value: Any) -> str:
+    """Return a float as C reads it back without rounding."""
+    if np.isnan(value):
+        return "NAN"
+    if np.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    return float(value).hex() + ("f" if value.dtype == np.float32 else "")
+
+
+# ------------------------------------------------------------ results
+
+
+def _finish(
+    function: str, steps: Steps, result: tuple[str, int], forest: Forest, total: str
+) -> str:
+    """Return what happens to one row's sums."""
+    k, f = forest.n_outputs, "f" if total == "float" else ""
+    make = forest.accumulator_dtype.type
+    each = f"for (int k = 0; k < {k}; k++)"
+    lines = [
+        f"{each} sums[k] = sums[k] / {_number(make(divisor))};"
+        for divisor in steps.divisors
+    ]
+    slope, limit = _number(make(-steps.parameter)), _number(make(88.7))
+    values = {
+        "exp": f"exp{f}(x)",
+        "hinge": "x > 0 ? 1 : 0",
+        "sigmoid": f"1 / (exp{f}(-x >= {limit} ? {limit} : -x) + 1)",
+        "logistic": f"1 / (1 + exp{f}({slope} * x))",
+        "signed_square": "(SUM)((x > 0) - (x < 0)) * x * x",
+        "log1p_exp": "log1p(exp(x))",
+    }
+    if steps.function == "softmax":
+        lines += [
+            "SUM most = -INFINITY;",
+            f"{each} most = sums[k] > most ? sums[k] : most;",
+            "double whole = 0;",
+            f"{each} whole += sums[k] = exp{f}(sums[k] - most);",
+            f"{each} sums[k] = sums[k] / (SUM)whole;",
+        ]
+    elif steps.function != "identity":
+        lines.append(
+            f"{each} {{ SUM x = sums[k]; sums[k] = {values[steps.function]}; }}"
+        )
+    compare = {"ogt": "{} > {}", "oge": "{} >= {}", "uge": "!({} < {})"}
+    place = "place"
+    if steps.labels:
+        words = ", ".join(map(str, steps.labels))
+        lines.append(f"static const int64_t label[] = {{{words}}};")
+        place = "label[place]"
+    match steps.result:
+        case "values":
+            lines.append(f"{each} out[k] = sums[k];")
+        case "both_classes":
+            lines.append("out[0] = 1 - sums[0];\n  out[1] = sums[0];")
+        case "above":
+            cut = _number(make(steps.cut))
+            test = compare[steps.comparison].format("sums[k]", cut)
+            chosen = place if result[0] == "int64" else "place"
+            lines.append(f"{each} {{ int place = {test}; out[k] = {chosen}; }}")
+        case _:
+            lines += [
+                "int place = 0;",
+                f"{each}",
+                "    if (!(sums[k] <= sums[place]) && sums[place] == sums[place])",
+                "      place = k;",
+                f"out[0] = {place};",
+            ]
+    body = "\n  ".join(lines)
+    head = f"static void finish_{function}(SUM *sums, {C_TYPES[result[0]]} *out)"
+    return f"{head} {{\n  {body}\n}}\n"

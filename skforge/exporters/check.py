@@ -1,0 +1,168 @@
+"""An exported object is run in this process before anyone else may."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import (
+    draw_rows,
+    reference_leaves,
+    reference_raw,
+    sum_limits,
+)
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.runtime.cpu.jit import load_object
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.target import Target
+from skforge.exceptions import TargetError, VerificationError
+from skforge.exporters.library import Exported
+
+Array = NDArray[Any]
+
+#: Rows that are compared, some of them on thresholds; fewer than that if they are wide,
+#: so that the kernels of large batches are not run.
+CHECKED_ROWS, CHECKED_VALUES, FEWEST_ROWS = 600, 1 << 24, 64
+
+_P, _I = ctypes.c_void_p, ctypes.c_int64
+_OPEN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(_P))
+_CLOSE = ctypes.CFUNCTYPE(None, _P)
+_SELECT = ctypes.CFUNCTYPE(ctypes.c_int, _P, ctypes.c_int)
+_PREDICT = ctypes.CFUNCTYPE(ctypes.c_int, _P, _P, _I, _I, _I, _P)
+
+
+def verify(exported: Exported) -> bool:
+    """Run every function, kernel and variant that can run here, and compare.
+
+    Sums in any order (``reduction="fast"``) may be off by what the mode allows; what is
+    made of them is compared with them.
+
+    Returns
+    -------
+    bool
+        False where nothing runs on this machine.
+
+    Raises
+    ------
+    VerificationError
+        If a result differs from the forest's definition.
+    """
+    library = exported.library
+    here = [k for k, v in enumerate(library.variants) if _runs_here(v.target)]
+    if not here:
+        return False
+    loaded = _Loaded(exported)
+    forest = exported.forest
+    most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
+    with np.errstate(over="ignore"):  # thresholds may be the largest numbers
+        rows = draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
+    leaves = reference_leaves(forest, rows)
+    if exported.reduction == "reproducible":  # the same bits by every schedule
+        module = compile_forest(forest, reduction=exported.reduction)
+        raw = module.predict_raw(rows)
+    else:
+        raw = reference_raw(forest, rows)
+    limit = np.zeros(len(rows))
+    if exported.reduction == "fast":
+        limit = sum_limits(forest, leaves)
+    try:
+        for number in here:
+            variant = library.variants[number]
+            loaded.select(number)
+            lasts = {last or len(rows) for last, _ in variant.ranges}
+            for size in sorted({min(last, len(rows)) for last in lasts}):
+                sums = loaded.predict("predict_raw", rows[:size])
+                none = np.zeros(size)
+                wrong = [] if _same(sums, raw[:size], limit[:size]) else ["predict_raw"]
+                for function in {} if wrong else exported.results:
+                    found = loaded.predict(function, rows[:size])
+                    wanted = expected(forest, function, sums, leaves[:size])
+                    if not _same(found, wanted, none):
+                        wrong.append(function)
+                if wrong:
+                    raise VerificationError(
+                        f"{wrong[0]} of the library for {variant.target.cpu} differs "
+                        f"from the model on {size} rows; nothing was written. Please "
+                        "report this."
+                    )
+    finally:
+        loaded.close()
+    return True
+
+
+class _Loaded:
+    """A library in this process, with a model open for one thread."""
+
+    def __init__(self, exported: Exported) -> None:
+        library = exported.library
+        name, self._results = library.name, exported.results
+        suffix = "f32" if library.row_dtype == "float32" else "f64"
+        symbols = {f: f"{name}_{f}_{suffix}" for f in exported.results}
+        others = [f"{name}_{f}" for f in ("open", "close", "select")]
+        self._library = load_object(exported.binary, [*symbols.values(), *others])
+        self._functions = {f: _PREDICT(self._library[s]) for f, s in symbols.items()}
+        opens, closes, selects = (self._library[symbol] for symbol in others)
+        self._close, self._select = _CLOSE(closes), _SELECT(selects)
+        self._model = _P()
+        if code := _OPEN(opens)(1, ctypes.byref(self._model)):
+            raise VerificationError(f"open returned {code}; nothing was written.")
+
+    def select(self, variant: int) -> None:
+        if self._select(self._model, variant):
+            raise VerificationError(f"Variant {variant} was refused by its library.")
+
+    def predict(self, function: str, rows: Array) -> Array:
+        dtype, columns = self._results[function]
+        out = np.empty((len(rows), columns), dtype)
+        code = self._functions[function](
+            self._model, rows.ctypes.data, len(rows), rows.shape[1], 1, out.ctypes.data
+        )
+        if code:
+            raise VerificationError(f"{function} returned {code}; nothing was written.")
+        return out
+
+    def close(self) -> None:
+        self._close(self._model)
+
+
+def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
+    """Return what a function of a library has to give for raw scores and leaves."""
+    with np.errstate(all="ignore"):
+        match function:
+            case "apply":
+                return forest.source_node[leaves].astype(np.int32)
+            case "predict_raw":
+                return raw
+            case "predict":
+                return apply_transform(forest, raw)
+            case "predict_class":
+                return decide(forest, raw)
+            case _:
+                return predict_proba(forest, raw)
+
+
+def _same(found: Array, wanted: Any, limit: Array) -> bool:
+    """Whether values are the same in every bit, or off by no more than a limit > 0."""
+    wanted = np.asarray(wanted).reshape(found.shape)
+    if wanted.dtype != found.dtype:
+        return False
+    if found.dtype.kind != "f":
+        return bool((found == wanted).all())
+    bits = f"i{found.itemsize}"
+    same = found.view(bits) == np.ascontiguousarray(wanted).view(bits)
+    same |= np.isnan(found) & np.isnan(wanted)
+    with np.errstate(all="ignore"):
+        gap = np.abs(found.astype(np.float64) - wanted)
+    return bool((same | (gap <= limit[:, None]) & (limit[:, None] > 0)).all())
+
+
+def _runs_here(target: Target) -> bool:
+    try:
+        target.check_runs_here()
+    except TargetError:
+        return False
+    return True

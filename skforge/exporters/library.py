@@ -1,0 +1,292 @@
+"""A compiled forest as one relocatable object with plain C functions, or as C.
+
+Kernels of every variant and range are lowered and linked with the library's own text;
+nothing of Python is in the result, and nothing outside LLVM is needed to make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skforge.compiler.codegen.llvm.emitter import emit_llvm
+from skforge.compiler.defaults.cpu import (
+    BatchRange,
+    default_schedules,
+    walking_schedules,
+)
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.outputs.steps import Output, Steps, steps
+from skforge.compiler.passes.lir import place_scratch
+from skforge.compiler.pipeline import HirCache, build_hir, lower
+from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
+from skforge.compiler.runtime.kernels import most_rows
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import TargetError, UnsupportedModelError
+from skforge.exporters import llvm_wrapper as code
+from skforge.exporters.c_source import can_write, source_text
+from skforge.exporters.llvm_library import ExportedKernel, ExportedVariant, Library
+
+#: What the functions of a library return.
+ERROR_TEXTS = (
+    "success",
+    "a pointer is null",
+    "a count is negative",
+    "this CPU lacks features that every variant needs",
+    "out of memory",
+)
+
+#: Scratch of a thread above which a kernel takes a batch in parts, if that helps.
+SCRATCH_BYTES = 1 << 20
+#: The batch range whose walk finds leaves.
+_LEAVES: BatchRange = (128, 2048)
+
+Table = Mapping[BatchRange, Schedule]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported:
+    """An object file, or C text, and what is known of it."""
+
+    library: Library
+    forest: Forest
+    reduction: Reduction
+    binary: bytes
+    results: Mapping[str, tuple[str, int]]  # of each function: dtype and columns
+    tables: tuple[Table, ...]  # one for each variant
+    left_out: Mapping[str, str]  # functions that could not be, and why
+
+
+def export_object(
+    forest: Forest,
+    targets: Sequence[Target],
+    tables: Sequence[Table | None],
+    reduction: Reduction,
+    name: str,
+    batch_sizes: Sequence[int] | None = None,
+    apply: bool = False,
+) -> Exported:
+    """Compile a forest to an object.
+
+    Parameters
+    ----------
+    forest : Forest
+        What is exported.
+    targets : sequence of Target
+        CPUs of one instruction set, best first.
+    tables : sequence of dict or None
+        The schedules for each; None takes the defaults.
+    reduction : {"exact", "reproducible", "fast"}
+        How leaf values are summed.
+    name : str
+        Prefix of every symbol.
+    batch_sizes : sequence of int or None
+        Sizes whose ranges keep a kernel of their own.
+    apply : bool
+        Whether there is a function that finds leaves.
+
+    Raises
+    ------
+    TargetError
+        If a target is no CPU that code can be exported for.
+    """
+    check_targets(targets)
+    outputs, left_out = outputs_of(forest)
+    texts: list[str] = []
+    variants = []
+    chosen = []
+    for number, (target, given) in enumerate(zip(targets, tables, strict=True)):
+        table = default_schedules(forest, target, reduction) if given is None else given
+        table = fewer_ranges(table, batch_sizes)
+        chosen.append(table)
+        variants.append(
+            _variant(
+                forest, target, table, reduction, f"{name}_k{number}", apply, texts
+            )
+        )
+    library = _library(forest, name, outputs, tuple(variants))
+    binary = emit_object([code.library_text(library), *texts], _oldest(targets))
+    results = results_of(library, apply)
+    return Exported(
+        library, forest, reduction, binary, results, tuple(chosen), left_out
+    )
+
+
+def export_source(forest: Forest, name: str, apply: bool = False) -> Exported:
+    """Return a forest as portable C, with the functions whose arithmetic is C's."""
+    outputs, left_out = outputs_of(forest)
+    for function in [name for name, one in outputs.items() if not can_write(one)]:
+        del outputs[function]
+        left_out[function] = "kind='c' does not have its arithmetic; libraries do"
+    library = _library(forest, name, outputs, ())
+    results = results_of(library, apply)
+    text = source_text(forest, name, outputs, results, ERROR_TEXTS, library.version)
+    return Exported(library, forest, "exact", text.encode(), results, (), left_out)
+
+
+def results_of(library: Library, apply: bool) -> dict[str, tuple[str, int]]:
+    """Return the dtype and the columns of every function's results."""
+    found = {name: code.result_of(library, s) for name, s in library.outputs.items()}
+    if apply and library.n_trees:
+        found["apply"] = "int32", library.n_trees
+    return found
+
+
+def _library(
+    forest: Forest,
+    name: str,
+    outputs: Mapping[str, Steps],
+    variants: tuple[ExportedVariant, ...],
+) -> Library:
+    from skforge import __version__
+
+    return Library(
+        name=name,
+        n_features=forest.n_features,
+        n_outputs=forest.n_outputs,
+        n_trees=forest.n_trees,
+        row_dtype=forest.input_dtype.name,
+        sum_dtype=forest.accumulator_dtype.name,
+        missing_value=float(forest.missing_value),
+        outputs=outputs,
+        variants=variants,
+        version=__version__,
+        checksum=forest.content_hash(),
+        words=ERROR_TEXTS,
+    )
+
+
+def check_targets(targets: Sequence[Target]) -> None:
+    """Raise :class:`TargetError` unless one library can hold code for all targets."""
+    if not targets:
+        raise TargetError("target is empty; name at least one CPU.")
+    for target in targets:
+        if target.is_gpu:
+            raise TargetError(
+                f"{target} cannot be exported: libraries are for CPUs; use target="
+                "'cpu', 'x86-64', 'x86-64-v2' to 'x86-64-v4', or 'aarch64'."
+            )
+        if target.arch not in ("x86_64", "aarch64"):
+            raise TargetError(
+                f"Libraries cannot be made for {target.arch}; kind='c' makes portable "
+                "C of a model."
+            )
+        if "windows" in target.triple:
+            raise TargetError("Libraries for Windows cannot be made; use kind='c'.")
+    if len({target.triple for target in targets}) > 1:
+        kinds = ", ".join(sorted({target.triple for target in targets}))
+        raise TargetError(
+            f"One library has code for one instruction set and system, not {kinds}; "
+            "export once for each."
+        )
+    if targets[0].arch != Target.host().arch and targets[0].arch == "x86_64":
+        raise TargetError(
+            "Code that asks an x86-64 CPU for its features is only made on x86-64."
+        )
+
+
+def fewer_ranges(
+    table: Table, sizes: Sequence[int] | None
+) -> dict[BatchRange, Schedule]:
+    """Return a table without the ranges that no size is in."""
+    ranges = sorted(table.items())
+    if sizes:
+        firsts = [first for (first, _), _ in ranges]
+        kept = {max(0, int(np.searchsorted(firsts, n, "right")) - 1) for n in sizes}
+        ranges = [ranges[k] for k in sorted(kept)]
+    firsts = [first for (first, _), _ in ranges]
+    ends = [*(first - 1 for first in firsts[1:]), None]
+    return {
+        (first, end): schedule
+        for first, end, (_, schedule) in zip(firsts, ends, ranges, strict=True)
+    }
+
+
+def _variant(
+    forest: Forest,
+    target: Target,
+    table: Table,
+    reduction: Reduction,
+    prefix: str,
+    apply: bool,
+    texts: list[str],
+) -> ExportedVariant:
+    """Lower the schedules of a table, each once; their code is added to ``texts``."""
+    cache, numbers = HirCache(), dict[Schedule, int]()
+    kernels: list[ExportedKernel] = []
+    attributes = machine_attributes(target)
+
+    def add(schedule: Schedule, element: Element = "accumulator") -> int:
+        number = len(kernels)
+        symbol = f"{prefix}_{number}"
+        hir = build_hir(forest, schedule, reduction, cache)
+        lowered = lower(hir, target, name=symbol, element=element)
+        most = most_rows(lowered, SCRATCH_BYTES)
+        function, scratch = place_scratch.run(
+            lowered.kernel.function, 1 << 40 if most is None else most
+        )
+        texts.append(code.kernel_text(emit_llvm(function, target), *attributes))
+        data = tuple(item.data for item in lowered.kernel.data)
+        kernels.append(ExportedKernel(symbol, data, most, scratch))
+        return number
+
+    ranges = []
+    for (_, last), schedule in sorted(table.items()):
+        if schedule not in numbers:
+            numbers[schedule] = add(schedule)
+        ranges.append((last, numbers[schedule]))
+    leaves = None
+    if apply and forest.n_trees:
+        leaves = add(walking_schedules(forest, target)[_LEAVES], "leaf_number")
+    return ExportedVariant(target, tuple(kernels), tuple(ranges), leaves)
+
+
+def _oldest(targets: Sequence[Target]) -> Target:
+    """Return what the library's own functions are compiled for."""
+    if targets[0].arch != "x86_64":
+        return targets[0]
+    return replace(Target.x86_64("v1"), triple=targets[0].triple)
+
+
+# ------------------------------------------------------------ outputs
+
+
+def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
+    """Return the functions a library has, and why others are not there.
+
+    ``predict_raw`` is always there. ``predict`` is ``CompiledModule.predict``;
+    classifiers have ``predict_proba`` and ``predict_class``, a position in
+    ``classes_``.
+    """
+    if forest.aggregate != "sum":
+        raise UnsupportedModelError(
+            f"The aggregate function {forest.aggregate.upper()} of several trees "
+            "cannot be exported, for libraries add leaf values; predict in Python."
+        )
+    wanted: dict[str, Output] = {"predict_raw": "raw", "predict": "transformed"}
+    if forest.task in ("binary", "multiclass", "multilabel"):
+        wanted |= {"predict_proba": _proba(forest), "predict_class": "labels"}
+    found: dict[str, Steps] = {}
+    left_out = {}
+    for name, output in wanted.items():
+        made = steps(forest, output)
+        if made is None or made.function == "path_score":
+            left_out[name] = (
+                f"the arithmetic of {forest.transform.kind!r} from margins on is not "
+                "the C library's; its bits are only to be had in Python"
+            )
+        else:
+            found[name] = made
+    return found, left_out
+
+
+def _proba(forest: Forest) -> Output:
+    if forest.source in ("xgboost", "lightgbm") or forest.transform.kind != "identity":
+        onnx = forest.transform.kind.startswith("onnx:")
+        return "both_classes" if forest.n_outputs == 1 and not onnx else "transformed"
+    return "raw"

@@ -1,0 +1,443 @@
+"""The LLVM text of an exported library: constants, dispatch, and its C functions.
+
+::
+
+    int name_predict_f32(model, rows, n, row_stride, column_stride, out):
+      for part of rows:                                   # all at once, if it can be
+        rows = convert(part)                # other precision, a marker, column strides
+        run(model.variant, rows, sums)                    # kernel of the batch's range
+        finish(sums, out)                                 # averages, transform, labels
+
+Nothing here is faster for newer machines, so it is compiled for the oldest; kernels
+have attributes that say what they are for.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.outputs.steps import EntryKind, Steps
+from skforge.compiler.runtime.entry.results import ResultWriter
+from skforge.compiler.runtime.entry.rows import LLVM_TYPES, literal
+from skforge.exporters.llvm_dispatch import variant_text
+from skforge.exporters.llvm_library import (
+    ExportedKernel,
+    Library,
+    bytes_text,
+    facts_text,
+)
+from skforge.exporters.llvm_model import model_text
+
+#: Constants that kernels may read past their end, as vectors.
+PADDING = 64
+
+GIVEN = {"f32": "float32", "f64": "float64"}
+_OUT_TYPES = {**LLVM_TYPES, "int32": "i32"}
+
+
+def result_of(library: Library, steps: Steps) -> tuple[str, int]:
+    """Return the dtype and the columns of an output."""
+    writer = ResultWriter(_kind(library, steps))
+    return writer.dtype, writer.columns
+
+
+def data_bytes(library: Library) -> int:
+    """Return the size of all constants, each counted once."""
+    return sum(len(one) for one in _Constants(library).bytes.values())
+
+
+def library_text(library: Library) -> str:
+    """Return the module that is linked with the kernels."""
+    constants = _Constants(library)
+    leaves = any(variant.leaves is not None for variant in library.variants)
+    parts = [
+        _DECLARATIONS,
+        *constants.text(),
+        variant_text(library.name, [v.target for v in library.variants]),
+        model_text(library.name, library.scratch),
+        _run(library, constants),
+        *(_finish(library, name, steps) for name, steps in library.outputs.items()),
+        *(_convert(library, given) for given in GIVEN),
+        *(
+            _predict(library, given, name, steps)
+            for name, steps in library.outputs.items()
+            for given in GIVEN
+        ),
+        *(_predict(library, given, "apply") for given in GIVEN if leaves),
+        facts_text(library),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def kernel_text(text: str, cpu: str, features: str) -> str:
+    """Return a kernel's module as a library takes it: hidden, for its own CPU."""
+    attributes = f'"target-cpu"="{cpu}" "target-features"="{features}"'
+    text = re.sub(
+        r"^(define [^\n]*) nounwind( noinline)? \{$",
+        rf"\1 nounwind\2 {attributes} {{",
+        text,
+        flags=re.MULTILINE,
+    )
+    return re.sub(r"^define void ", "define hidden void ", text, flags=re.MULTILINE)
+
+
+_DECLARATIONS = """
+declare noalias ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare float @expf(float)
+declare double @exp(double)
+declare double @log1p(double)
+declare float @llvm.fabs.f32(float)"""
+
+
+class _Constants:
+    """The arrays of all kernels, equal ones once."""
+
+    def __init__(self, library: Library) -> None:
+        self.name = library.name
+        self.bytes: dict[str, bytes] = {}
+        for variant in library.variants:
+            for kernel in variant.kernels:
+                for array in kernel.data:
+                    self.symbol(array)
+
+    def symbol(self, array: NDArray[Any]) -> str:
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        payload = little.tobytes()
+        symbol = f"@{self.name}.data.{sha256(payload).hexdigest()[:16]}"
+        self.bytes.setdefault(symbol, payload)
+        return symbol
+
+    def text(self) -> list[str]:
+        return [
+            f"{symbol} = internal constant <{{ [{len(payload)} x i8], "
+            f"[{PADDING} x i8] }}> <{{ [{len(payload)} x i8] {bytes_text(payload)}, "
+            f"[{PADDING} x i8] zeroinitializer }}>, align 64"
+            for symbol, payload in self.bytes.items()
+        ]
+
+
+# ------------------------------------------------------------ dispatch
+
+_HEAD = "(ptr %model, ptr %scratch, ptr %rows, i64 %n, i64 %stride, ptr %sums)"
+
+
+def _run(library: Library, constants: _Constants) -> str:
+    """Return the functions that find a batch's kernel, and call it.
+
+    They return an error's code. ``scratch`` is a slot's, or null: the kernel takes one.
+    """
+    name, parts = library.name, []
+    for v, variant in enumerate(library.variants):
+        for k, kernel in enumerate(variant.kernels):
+            symbol = f"{name}.call.{v}.{k}"
+            item = np.dtype(library.sum_dtype).itemsize * library.n_outputs
+            if k == variant.leaves:
+                item = 4 * library.n_trees
+            parts.append(_call(library, symbol, kernel, constants, item))
+        lines = [f"define internal i32 @{name}.run.{v}{_HEAD} nounwind {{"]
+        lines.append("  br label %range0")
+        last = len(variant.ranges) - 1
+        for at, (upper, k) in enumerate(variant.ranges):
+            lines.append(f"range{at}:")
+            if at < last:
+                lines += [
+                    f"  %in{at} = icmp sle i64 %n, {upper}",
+                    f"  br i1 %in{at}, label %here{at}, label %range{at + 1}",
+                    f"here{at}:",
+                ]
+            lines += [
+                f"  %code{at} = call i32 @{name}.call.{v}.{k}{_HEAD}",
+                f"  ret i32 %code{at}",
+            ]
+        parts.append("\n".join([*lines, "}"]))
+    every = range(len(library.variants))
+    parts.append(_choose(f"{name}.run", [f"{name}.run.{v}" for v in every]))
+    leaves = [
+        f"{name}.call.{v}.{variant.leaves}"
+        for v, variant in enumerate(library.variants)
+        if variant.leaves is not None
+    ]
+    if leaves:
+        parts.append(_choose(f"{name}.run.apply", leaves))
+    return "\n\n".join(parts)
+
+
+def _choose(symbol: str, functions: list[str]) -> str:
+    """Return the function that calls the one of the model's variant."""
+    table = " ".join(f"i32 {v}, label %v{v}" for v in range(1, len(functions)))
+    lines = [
+        f"define internal i32 @{symbol}{_HEAD} nounwind {{",
+        "  %variant = load atomic i32, ptr %model monotonic, align 4",
+        f"  switch i32 %variant, label %v0 [ {table} ]",
+    ]
+    for v, function in enumerate(functions):
+        lines += [f"v{v}:", f"  %code{v} = call i32 @{function}{_HEAD}"]
+        lines.append(f"  ret i32 %code{v}")
+    return "\n".join([*lines, "}"])
+
+
+def _call(
+    library: Library,
+    symbol: str,
+    kernel: ExportedKernel,
+    constants: _Constants,
+    result_bytes: int,
+) -> str:
+    """Return the function that fills a kernel's slots, for parts of many rows."""
+    scratch = library.scratch
+    fixed = [constants.symbol(array) for array in kernel.data]
+    pieces = []
+    at = scratch.rows + scratch.sums
+    for k, size in enumerate(kernel.scratch):
+        pieces.append(f"  %piece{k} = getelementptr i8, ptr %block, i64 {at}")
+        at += size
+    names = ["%rows.at", "%part", "%stride", "%sums.at", *fixed]
+    names += [f"%piece{k}" for k in range(len(pieces))]
+    slots, stores = f"[{len(names)} x i64]", []
+    for k, value in enumerate(names):
+        type_ = "i64" if k in (1, 2) else "ptr"
+        stores += [
+            f"  %slot{k} = getelementptr {slots}, ptr %slots, i64 0, i64 {k}",
+            f"  store {type_} {value}, ptr %slot{k}",
+        ]
+    most = kernel.most_rows or 1 << 62
+    item = np.dtype(library.row_dtype).itemsize
+    lines = "\n".join
+    start, end = ["  br label %begin"], []
+    if pieces:
+        start = [
+            "  %is.given = icmp ne ptr %scratch, null",
+            "  br i1 %is.given, label %begin, label %take",
+            "take:",
+            f"  %taken = call ptr @{library.name}.acquire(ptr %model)",
+            "  %is.short = icmp eq ptr %taken, null",
+            "  br i1 %is.short, label %short, label %begin",
+            "short:",
+            "  ret i32 4",
+        ]
+        pieces.insert(0, "  %block = phi ptr [ %scratch, %start ], [ %taken, %take ]")
+        end = [
+            "  br i1 %is.given, label %done, label %give",
+            "give:",
+            f"  call void @{library.name}.give(ptr %block)",
+            "  br label %done",
+            "done:",
+        ]
+    return f"""declare hidden void @{kernel.symbol}(ptr, ptr, i64)
+
+define internal i32 @{symbol}{_HEAD} nounwind {{
+start:
+  %slots = alloca {slots}, align 16
+  %row.bytes = mul i64 %stride, {item}
+{lines(start)}
+begin:
+{lines(pieces)}
+  br label %part.start
+part.start:
+  %i = phi i64 [ 0, %begin ], [ %i.next, %part.start ]
+  %left = sub i64 %n, %i
+  %few = icmp slt i64 %left, {most}
+  %part = select i1 %few, i64 %left, i64 {most}
+  %rows.off = mul i64 %i, %row.bytes
+  %sums.off = mul i64 %i, {result_bytes}
+  %rows.at = getelementptr i8, ptr %rows, i64 %rows.off
+  %sums.at = getelementptr i8, ptr %sums, i64 %sums.off
+{lines(stores)}
+  call void @{kernel.symbol}(ptr %slots, ptr null, i64 1)
+  %i.next = add i64 %i, %part
+  %more = icmp slt i64 %i.next, %n
+  br i1 %more, label %part.start, label %end
+end:
+{lines(end)}
+  ret i32 0
+}}"""
+
+
+# ------------------------------------------------------------ rows and results
+
+
+def _kind(library: Library, steps: Steps) -> EntryKind:
+    return EntryKind(
+        n_features=library.n_features,
+        n_outputs=library.n_outputs,
+        row_dtype=library.row_dtype,
+        sum_dtype=library.sum_dtype,
+        steps=steps,
+        refused="nothing",
+        last_rows=(),
+        most_rows=0,
+        gil_rows=0,
+        method_rows=0,
+        labels=steps.labels,
+    )
+
+
+class _Finish(ResultWriter):
+    """Writes what happens to sums, as compiled entries do it."""
+
+    def text(self, symbol: str) -> str:
+        body = "\n".join([self._divide(), self._transform(), self._finish()])
+        whole = f"""{self._labels()}
+
+define internal void @{symbol}(ptr %sums, ptr %data, i64 %n) nounwind {{
+entry:
+  %count = mul i64 %n, {self.k.n_outputs}
+  br label %divide0
+{body}
+return:
+  ret void
+}}"""
+        return whole.replace("@skf_", "@").replace("@labels", f"@{symbol}.labels")
+
+
+def _finish(library: Library, name: str, steps: Steps) -> str:
+    return _Finish(_kind(library, steps)).text(f"{library.name}.finish.{name}")
+
+
+def _convert(library: Library, given: str) -> str:
+    """Return the function that copies rows: dense, in the forest's precision, with NaN.
+
+    The cast is C's: to the nearest, and to infinity what is too large.
+    """
+    theirs, mine = LLVM_TYPES[GIVEN[given]], LLVM_TYPES[library.row_dtype]
+    cast = {"float": "fpext", "double": "fptrunc"}[theirs]
+    lines, last = [f"  %y = {cast} {theirs} %x to {mine}"], "%y"
+    if theirs == mine:
+        lines, last = [], "%x"
+    if not np.isnan(library.missing_value):
+        marker = literal(library.missing_value, library.row_dtype)
+        nan = literal(float("nan"), library.row_dtype)
+        lines += [
+            f"  %missing = fcmp oeq {mine} {last}, {marker}",
+            f"  %z = select i1 %missing, {mine} {nan}, {mine} {last}",
+        ]
+        last = "%z"
+    head = "(ptr %rows, i64 %n, i64 %stride, i64 %columns, ptr %to) nounwind {"
+    return f"""define internal void @{library.name}.convert_{given}{head}
+start:
+  br label %row
+row:
+  %i = phi i64 [ 0, %start ], [ %i.next, %row.end ]
+  %from.off = mul i64 %i, %stride
+  %from = getelementptr {theirs}, ptr %rows, i64 %from.off
+  %to.off = mul i64 %i, {library.n_features}
+  %to.row = getelementptr {mine}, ptr %to, i64 %to.off
+  br label %value
+value:
+  %j = phi i64 [ 0, %row ], [ %j.next, %value.end ]
+  %x.at = phi ptr [ %from, %row ], [ %x.next, %value.end ]
+  %some = icmp slt i64 %j, {library.n_features}
+  br i1 %some, label %value.end, label %row.end
+value.end:
+  %x = load {theirs}, ptr %x.at
+{chr(10).join(lines)}
+  %y.at = getelementptr {mine}, ptr %to.row, i64 %j
+  store {mine} {last}, ptr %y.at
+  %x.next = getelementptr {theirs}, ptr %x.at, i64 %columns
+  %j.next = add i64 %j, 1
+  br label %value
+row.end:
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, %n
+  br i1 %more, label %row, label %end
+end:
+  ret void
+}}"""
+
+
+def _predict(
+    library: Library, given: str, output: str, steps: Steps | None = None
+) -> str:
+    """Return one of the library's own functions; without steps, that of leaves."""
+    name = library.name
+    in_place, run, finish = True, f"{name}.run.apply", ""
+    dtype, columns = "int32", library.n_trees
+    if steps is not None:
+        in_place, run = steps.result == "values", f"{name}.run"
+        dtype, columns = result_of(library, steps)
+        sums = "%to" if in_place else "%sums.at"
+        head = f"  call void @{name}.finish.{output}"
+        finish = f"{head}(ptr {sums}, ptr %to, i64 %count)"
+    always = GIVEN[given] != library.row_dtype or not np.isnan(library.missing_value)
+    theirs, out = LLVM_TYPES[GIVEN[given]], _OUT_TYPES[dtype]
+    converts = "icmp ne i64 %columns, 1"
+    if always:
+        converts = "icmp eq i64 0, 0"
+    return f"""define i32 @{name}_{output}_{given}\
+(ptr %model, ptr %rows, i64 %n, i64 %stride, i64 %columns, ptr %out) nounwind {{
+start:
+  %no.model = icmp eq ptr %model, null
+  %is.negative = icmp slt i64 %n, 0
+  %is.empty = icmp eq i64 %n, 0
+  %no.rows = icmp eq ptr %rows, null
+  %no.out = icmp eq ptr %out, null
+  %no.one = or i1 %no.rows, %no.out
+  %converts = {converts}
+  %in.parts = {"or i1 %converts, " + ("false" if in_place else "true")}
+  %most = select i1 %in.parts, i64 {library.part_rows}, i64 {1 << 62}
+  br i1 %no.model, label %null, label %opened
+opened:
+  br i1 %is.negative, label %negative, label %any
+any:
+  br i1 %is.empty, label %good, label %given
+given:
+  br i1 %no.one, label %null, label %room
+room:
+  br i1 %in.parts, label %take, label %work
+take:
+  %taken = call ptr @{name}.acquire(ptr %model)
+  %is.short = icmp eq ptr %taken, null
+  br i1 %is.short, label %short, label %work
+work:
+  %scratch = phi ptr [ null, %room ], [ %taken, %take ]
+  %sums.at = getelementptr i8, ptr %scratch, i64 {library.scratch.rows}
+  br label %part
+part:
+  %i = phi i64 [ 0, %work ], [ %i.next, %next ]
+  %left = sub i64 %n, %i
+  %is.last = icmp slt i64 %left, %most
+  %count = select i1 %is.last, i64 %left, i64 %most
+  %from.off = mul i64 %i, %stride
+  %from = getelementptr {theirs}, ptr %rows, i64 %from.off
+  %to.off = mul i64 %i, {columns}
+  %to = getelementptr {out}, ptr %out, i64 %to.off
+  br i1 %converts, label %convert, label %run
+convert:
+  call void @{name}.convert_{given}\
+(ptr %from, i64 %count, i64 %stride, i64 %columns, ptr %scratch)
+  br label %run
+run:
+  %dense = phi ptr [ %from, %part ], [ %scratch, %convert ]
+  %step = phi i64 [ %stride, %part ], [ {library.n_features}, %convert ]
+  %code = call i32 @{run}(ptr %model, ptr %scratch, ptr %dense, i64 %count, \
+i64 %step, ptr {"%to" if in_place else "%sums.at"})
+  %failed = icmp ne i32 %code, 0
+  br i1 %failed, label %leave, label %next
+next:
+{finish}
+  %i.next = add i64 %i, %count
+  %more = icmp slt i64 %i.next, %n
+  br i1 %more, label %part, label %leave
+leave:
+  br i1 %in.parts, label %give, label %end
+give:
+  call void @{name}.give(ptr %scratch)
+  br label %end
+end:
+  ret i32 %code
+good:
+  ret i32 0
+null:
+  ret i32 1
+negative:
+  ret i32 2
+short:
+  ret i32 4
+}}"""

@@ -1,0 +1,244 @@
+"""An exported library as a Python wheel: a few lines of ctypes, without skforge."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import keyword
+import re
+import sys
+import zipfile
+from typing import NamedTuple
+
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError, TargetError
+from skforge.exporters.library import Exported
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
+
+#: A version as PEP 440 has them, in its normal form.
+_VERSION = re.compile(
+    r"([1-9][0-9]*!)?(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*((a|b|rc)(0|[1-9][0-9]*))?"
+    r"(\.post(0|[1-9][0-9]*))?(\.dev(0|[1-9][0-9]*))?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
+)
+
+_MODULE = '''\
+"""{name}: a model as compiled code; rows in, results out. By skforge {made_by}."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__version__ = "{version}"
+
+#: Columns of a row.
+N_FEATURES = {n_features}
+
+_library = ctypes.CDLL(str(Path(__file__).with_name("{file}")))
+_library.{name}_error.restype = _library.{name}_checksum.restype = ctypes.c_char_p
+_library.{name}_open.argtypes = (ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+_library.{name}_close.argtypes = (ctypes.c_void_p,)
+_library.{name}_close.restype = None
+_ARGUMENTS = (
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+)
+_threads = threading.local()  # each has a model of its own, and memory for its calls
+
+
+class _Model:
+    def __init__(self) -> None:
+        self.pointer = ctypes.c_void_p()
+        self._close: Any = _library.{name}_close
+        _check(_library.{name}_open(1, ctypes.byref(self.pointer)))
+
+    def __del__(self) -> None:
+        self._close(self.pointer)
+
+
+def _check(code: int) -> None:
+    if code:
+        raise RuntimeError(f"{name}: {{_library.{name}_error(code).decode()}}")
+
+
+def checksum() -> str:
+    """Return a digest of the model."""
+    found: str = _library.{name}_checksum().decode()
+    return found
+
+
+def _call(function: str, dtype: str, columns: int, X: ArrayLike) -> NDArray[Any]:
+    rows = np.asarray(X)
+    if rows.dtype not in (np.float32, np.float64) or not rows.dtype.isnative:
+        rows = rows.astype(np.float64)
+    if rows.ndim != 2 or rows.shape[1] != N_FEATURES:
+        raise ValueError(f"X must be (n, {{N_FEATURES}}), and is {{rows.shape}}")
+    item = rows.itemsize
+    if any(step % item for step in rows.strides) or not rows.flags.aligned:
+        rows = np.ascontiguousarray(rows)
+    if not hasattr(_threads, "model"):
+        _threads.model = _Model()
+    call = _library[f"{name}_{{function}}_f{{8 * item}}"]
+    call.argtypes = _ARGUMENTS
+    out = np.empty((len(rows), columns), dtype)
+    steps = [step // item for step in rows.strides]
+    model = _threads.model.pointer
+    _check(call(model, rows.ctypes.data, len(rows), *steps, out.ctypes.data))
+    return out[:, 0] if columns == 1 else out
+'''
+
+_FUNCTION = '''
+
+def {function}(X: ArrayLike) -> NDArray[np.{dtype}]:
+    """Return {what} for each row of X, of shape (n, {n_features})."""
+    return _call("{function}", "{dtype}", {columns}, X)
+'''
+
+
+class Package(NamedTuple):
+    """What a wheel is called: a module, a distribution and its version."""
+
+    module: str
+    distribution: str
+    version: str
+
+
+def check_package(name: str, version: str | None) -> Package:
+    """Return the package of a library.
+
+    Raises
+    ------
+    InvalidInputError
+        If Python has the name for something else, or the version is none.
+    """
+    taken = keyword.iskeyword(name) or name in ("numpy", "skforge")
+    if taken or name in sys.stdlib_module_names:
+        raise InvalidInputError(
+            f"name={name!r} is Python's own, or of what the wheel needs; choose "
+            "another for the wheel's module."
+        )
+    version = "1.0.0" if version is None else version
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        raise InvalidInputError(
+            "version must be as Python packages have it, such as '1.2.0' or "
+            f"'2.0rc1+prod'. Got {version!r} instead."
+        )
+    return Package(name, re.sub("_+", "_", name).strip("_").lower(), version)
+
+
+def wheel(
+    package: Package,
+    target: Target,
+    made: Exported,
+    file: str,
+    library: bytes,
+    metadata: bytes,
+) -> tuple[str, bytes]:
+    """Return the name and the bytes of a wheel of a shared library.
+
+    Parameters
+    ----------
+    package : Package
+        What it is called; the module has the library's name.
+    target : Target
+        What the library is for; the wheel is tagged for Linux of that machine, with
+        the C library that the linker found, or newer.
+    made : Exported
+        What the library is.
+    file : str
+        Name of the library.
+    library, metadata : bytes
+        The library, and its facts as JSON.
+
+    Raises
+    ------
+    TargetError
+        If the target is not Linux.
+    """
+    if "linux" not in target.triple:
+        raise TargetError(
+            f"Wheels are made for Linux, not for {target.triple}; use kind='shared'."
+        )
+    name, version = package.module, package.version
+    tag = f"py3-none-{platform_tag(library, target)}"
+    base = f"{package.distribution}-{version}"
+    info = f"{base}.dist-info"
+    made_by = made.library.version
+    files = {
+        f"{name}/__init__.py": _module(package, made, file).encode(),
+        f"{name}/py.typed": b"",
+        f"{name}/{file}": library,
+        f"{name}/{name}.json": metadata,
+        f"{info}/METADATA": (
+            f"Metadata-Version: 2.1\nName: {package.distribution}\n"
+            f"Version: {version}\n"
+            f"Summary: A model as compiled code, made by skforge {made_by}\n"
+            "Classifier: Typing :: Typed\n"
+            "Requires-Python: >=3.8\nRequires-Dist: numpy\n"
+        ).encode(),
+        f"{info}/WHEEL": (
+            f"Wheel-Version: 1.0\nGenerator: skforge {made_by}\n"
+            f"Root-Is-Purelib: false\nTag: {tag}\n"
+        ).encode(),
+    }
+    record = "".join(
+        f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()
+    )
+    files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in files.items():
+            entry = zipfile.ZipInfo(path, _EPOCH)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return f"{base}-{tag}.whl", buffer.getvalue()
+
+
+def platform_tag(library: bytes, target: Target) -> str:
+    """Return the tag of a Linux library: of the newest C library its symbols are of.
+
+    The names of versions stand in the library as text. A library that was linked
+    without a C library has none, and gets the tag that says nothing.
+    """
+    found = re.findall(rb"GLIBC_2\.(\d+)", library)
+    if not found:
+        return f"linux_{target.arch}"
+    # 2.17 is the oldest that PEP 599's successors tag for every machine.
+    return f"manylinux_2_{max(17, *map(int, found))}_{target.arch}"
+
+
+def _module(package: Package, made: Exported, file: str) -> str:
+    text = _MODULE.format(
+        name=package.module,
+        version=package.version,
+        made_by=made.library.version,
+        n_features=made.library.n_features,
+        file=file,
+    )
+    for function, (dtype, columns) in made.results.items():
+        many = f"{columns} numbers" if columns != 1 else "a number"
+        text += _FUNCTION.format(
+            function=function,
+            dtype=dtype,
+            columns=columns,
+            what="the leaf in each tree" if function == "apply" else many,
+            n_features=made.library.n_features,
+        )
+    return text
+
+
+def _digest(data: bytes) -> str:
+    digest = hashlib.sha256(data).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,0 +1,1 @@
+"""Artifacts: models on disk without pickles."""

@@ -1,0 +1,123 @@
+"""What of a tuner is plain data: all but what its user programmed.
+
+A saved model keeps how it was tuned, so that fitting it again does the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from skforge.exceptions import InvalidInputError
+from skforge.tuning.records import TuningRecords
+from skforge.tuning.search.heuristic import Heuristic
+from skforge.tuning.search.learned import Learned
+from skforge.tuning.search.strategies import (
+    Exhaustive,
+    Random,
+    Strategy,
+    SuccessiveHalving,
+)
+from skforge.tuning.space.space import ScheduleSpace
+from skforge.tuning.tuner import Tuner
+
+#: Strategies that are plain data.
+_STRATEGIES = {
+    cls.__name__: cls
+    for cls in (Heuristic, Learned, Exhaustive, Random, SuccessiveHalving)
+}
+
+#: Spaces that are known by their name alone, and what makes them.
+_SPACES = {
+    "cpu": ScheduleSpace.cpu,
+    "cpu, one thread": lambda: ScheduleSpace.cpu(threads=False),
+    "cpu_paper": ScheduleSpace.cpu_paper,
+    "gpu": ScheduleSpace.gpu,
+    "gpu_full": ScheduleSpace.gpu_full,
+}
+
+_PLAIN = (bool, int, str)
+
+
+def tuner_out(tuning: Any) -> str | dict[str, Any]:
+    """Return the value of ``tuning`` as plain data.
+
+    What is none is left at its default: a strategy or a space of one's own, a cost
+    model, a measurer.
+    """
+    if isinstance(tuning, str):
+        return tuning
+    if not isinstance(tuning, Tuner):
+        return "heuristic"
+    record: dict[str, Any] = {"strategy": _strategy_out(tuning.strategy)}
+    record["space"] = None if tuning.space is None else _name_of(tuning.space)
+    record["budget"] = None if tuning.budget is None else float(tuning.budget).hex()
+    records = tuning.records
+    if isinstance(records, TuningRecords):
+        records = records.path
+    record["records"] = None if records is None else os.fspath(records)
+    return record
+
+
+def tuner_in(record: str | Mapping[str, Any]) -> str | Tuner:
+    """Return what :func:`tuner_out` wrote down.
+
+    Raises
+    ------
+    InvalidInputError
+        If that is no tuner.
+    """
+    if isinstance(record, str):
+        return record
+    budget, space = record.get("budget"), record.get("space")
+    records = record.get("records")
+    if space is not None and space not in _SPACES:
+        raise InvalidInputError(f"there is no space of the name {space!r}.")
+    if not all(isinstance(v, str | None) for v in (budget, records)):
+        raise InvalidInputError("a tuner's budget and records are text.")
+    return Tuner(
+        _strategy_in(record.get("strategy")),
+        None if space is None else _SPACES[space](),
+        None if budget is None else float.fromhex(budget),
+        records,
+    )
+
+
+def _name_of(space: ScheduleSpace) -> str | None:
+    """Return the name of a known space of the same parameters and rules."""
+
+    def parts(one: ScheduleSpace) -> tuple[Any, ...]:
+        return one.name, one.parameters, one.constraints
+
+    return next(
+        (n for n, make in _SPACES.items() if parts(make()) == parts(space)), None
+    )
+
+
+def _strategy_out(strategy: str | Strategy) -> str | dict[str, Any]:
+    if isinstance(strategy, str):
+        return strategy
+    name = type(strategy).__name__
+    if _STRATEGIES.get(name) is not type(strategy):
+        return "heuristic"
+    values = {f.name: getattr(strategy, f.name) for f in fields(strategy)}
+    kept = {k: v for k, v in values.items() if v is None or type(v) in _PLAIN}
+    return {"class": name, **kept}
+
+
+def _strategy_in(record: Any) -> str | Strategy:
+    if isinstance(record, str):
+        return record
+    cls = _STRATEGIES.get(str(record.get("class"))) if type(record) is dict else None
+    if cls is None:
+        raise InvalidInputError(f"{record!r} is no strategy.")
+    given = {k: v for k, v in record.items() if k != "class"}
+    known = {f.name for f in fields(cls)}
+    if not set(given) <= known:
+        raise InvalidInputError(
+            f"the strategy {cls.__name__} has no {', '.join(set(given) - known)}."
+        )
+    made: Strategy = cls(**given)
+    return made

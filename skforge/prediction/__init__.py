@@ -1,0 +1,1 @@
+"""From a user's rows to answers: entries, kernels, output transforms."""

@@ -1,0 +1,201 @@
+"""From ``schedule``, ``batch_sizes`` and ``target`` to machines and their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.module import CompiledModule, compile_forest
+from skforge.compiler.runtime.schedules import schedule_table
+from skforge.compiler.runtime.targets import default_table, gpu_here, resolve_target
+from skforge.compiler.schedule.bind import kind_of
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidInputError, ScheduleError
+
+Table = dict[BatchRange, Schedule]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a forest is compiled for.
+
+    Parameters
+    ----------
+    target : Target
+        The only machine, or the CPU.
+    table : dict of (int, int or None) -> Schedule
+        Its schedules.
+    gpu : Target, optional
+        The GPU that takes large batches.
+    gpu_table : dict of (int, int or None) -> Schedule, optional
+        Its schedules.
+    gpu_min_rows : int, optional
+        Where the ranges of ``gpu_table`` begin, if they were given.
+    """
+
+    target: Target
+    table: Table
+    gpu: Target | None = None
+    gpu_table: Table | None = None
+    gpu_min_rows: int | None = None
+
+    @property
+    def tables(self) -> tuple[Table, Table] | None:
+        """Both tables, if there are two."""
+        return None if self.gpu_table is None else (self.table, self.gpu_table)
+
+
+def choose(
+    schedule: Any, batch_sizes: Any, forest: Forest, target: Any, reduction: Any
+) -> Choice:
+    """Return the machines and their dispatch tables.
+
+    Parameters
+    ----------
+    schedule, batch_sizes, target, reduction
+        As ``CompiledForest`` takes them.
+    forest : Forest
+        What is compiled.
+
+    Raises
+    ------
+    InvalidInputError
+        If sizes or ranges are no numbers of rows.
+    ScheduleError
+        If a schedule is for another kind of machine than the target.
+    TargetError
+        If the target is not available.
+    """
+    if target != "auto":
+        resolved = resolve_target(target)
+        table = dispatch_table(schedule, batch_sizes, forest, resolved, reduction)
+        resolve_target(resolved, table.values())
+        return Choice(resolved, table)
+    host = Target.host()
+    table = dispatch_table(schedule, batch_sizes, forest, host, reduction)
+    if isinstance(schedule, str) and schedule == "auto":
+        gpu = gpu_here()
+        if gpu is None:
+            return Choice(host, table)
+        return Choice(
+            host,
+            table,
+            gpu,
+            dispatch_table(schedule, batch_sizes, forest, gpu, reduction),
+        )
+    gpu_table = {k: s for k, s in table.items() if kind_of(s.directives) == "gpu"}
+    if not gpu_table:
+        return Choice(host, table)
+    found = resolve_target("auto", gpu_table.values())
+    if len(gpu_table) == len(table):
+        return Choice(found, table)
+    cpu_table = {k: s for k, s in table.items() if k not in gpu_table}
+    first = min(gpu_table)[0]
+    if max(cpu_table)[0] > first:
+        raise ScheduleError(
+            f"the schedule table has a GPU from {first} rows on and the CPU for more; "
+            "let the GPU take the largest batches."
+        )
+    return Choice(host, cpu_table, found, gpu_table, first)
+
+
+def compiled(
+    forest: Forest, choice: Choice, reduction: Any, gpu_min_rows: int | None
+) -> CompiledModule | AutoModule:
+    """Compile a forest for the machines that were chosen."""
+    module = compile_forest(forest, choice.table, choice.target, reduction)
+    if choice.gpu is None:
+        return module
+    gpu = compile_forest(forest, choice.gpu_table, choice.gpu, reduction)
+    return AutoModule(module, gpu, gpu_min_rows or choice.gpu_min_rows)
+
+
+def rechosen(tables: tuple[Table, Table], forest: Forest, reduction: Any) -> Choice:
+    """Return tables of a CPU and a GPU with the ones found here, if there is a GPU."""
+    host, gpu = Target.host(), gpu_here()
+    if gpu is None:
+        return Choice(host, tables[0])
+    table = tables[1]
+    try:
+        compile_forest(forest, table, gpu, reduction)
+    except ScheduleError:  # a smaller GPU
+        table = default_table(forest, gpu, reduction)
+    return Choice(host, tables[0], gpu, table)
+
+
+def dispatch_table(
+    schedule: Any,
+    batch_sizes: Any,
+    forest: Forest,
+    target: Target,
+    reduction: Any,
+) -> dict[BatchRange, Schedule]:
+    """Return the schedule of each range of batch sizes.
+
+    Parameters
+    ----------
+    schedule : "auto", str, Schedule or dict
+        As ``CompiledForest`` takes it.
+    batch_sizes : array-like of int or None
+        Where ranges end; the last is open.
+    forest : Forest
+        What default schedules are for.
+    target : Target
+        Likewise.
+    reduction : {"exact", "reproducible", "fast"}
+        Likewise.
+
+    Returns
+    -------
+    dict of (int, int or None) -> Schedule
+
+    Raises
+    ------
+    InvalidInputError
+        If the sizes are no numbers of rows.
+    ScheduleError
+        If there is no such preset, or the keys of a table are no ranges of rows.
+    """
+    ranges = size_ranges(batch_sizes)
+    given = schedule_table(schedule)
+    if given is not None and ranges is not None:
+        if isinstance(schedule, Mapping):
+            raise InvalidInputError(
+                "batch_sizes and the ranges of a schedule table contradict each "
+                "other; leave one of them out."
+            )
+        return dict.fromkeys(ranges, given[1, None])
+    if given is not None:
+        return given
+    defaults = default_table(forest, target, reduction)
+    if ranges is None:
+        return defaults
+    starts = sorted(defaults)
+    return {
+        one: defaults[[start for start in starts if start[0] <= size][-1]]
+        for one, size in ranges.items()
+    }
+
+
+def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
+    """Return the range that each batch size ends; the last is open."""
+    if batch_sizes is None:
+        return None
+    values = np.asarray(batch_sizes)
+    whole = values.dtype.kind in "iu" and values.ndim == 1
+    sizes = [int(size) for size in np.unique(values)] if whole else []
+    if not sizes or sizes[0] < 1:
+        raise InvalidInputError(
+            "batch_sizes must be whole numbers of rows from 1 on. "
+            f"Got {batch_sizes!r} instead."
+        )
+    starts = [1, *(size + 1 for size in sizes[:-1])]
+    ranges = zip(starts, [*sizes[:-1], None], strict=True)
+    return dict(zip(ranges, sizes, strict=True))

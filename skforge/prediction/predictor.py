@@ -1,0 +1,350 @@
+"""A compiled module behind its source's methods: rows in, the source's values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from threading import RLock
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.outputs import onnx as transforms_onnx
+from skforge.compiler.outputs.sklearn import decision_function, score_samples
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
+from skforge.compiler.runtime.device import CLASSIFICATION, answer_there
+from skforge.compiler.runtime.entry.entry import as_method, retire
+from skforge.compiler.runtime.gpu.cupy import is_device_array
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.prediction.entries import Entry, build_entry
+from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
+from skforge.sources.base import Source, source_of
+from skforge.sources.witness import Witness
+
+Array = NDArray[Any]
+
+#: Methods that may be compiled entries.
+METHODS = (
+    "predict",
+    "predict_proba",
+    "predict_raw",
+    "decision_function",
+    "score_samples",
+)
+
+#: Held for a moment, and again by a predictor that is freed in it.
+_METHODS_CHANGE = RLock()
+
+
+def _untried(X: Any) -> None:
+    """Decline: no entry has been sought yet."""
+
+
+_UNTRIED: Entry = _untried
+
+
+class Predictor:
+    """Everything a fitted ``CompiledForest`` calls; made anew after unpickling.
+
+    Parameters
+    ----------
+    module : CompiledModule or AutoModule
+        The compiled forest.
+    estimator : object
+        The source model, or the path it was read from.
+    """
+
+    __slots__ = (
+        "_classes",
+        "_dtype",
+        "_methods",
+        "_narrow",
+        "_retired",
+        "_width",
+        "fast_decision_function",
+        "fast_jobs",
+        "fast_predict",
+        "fast_predict_proba",
+        "fast_predict_raw",
+        "fast_score_samples",
+        "forest",
+        "module",
+        "offered",
+        "source",
+        "witness",
+    )
+
+    def __init__(self, module: CompiledModule | AutoModule, estimator: Any) -> None:
+        self._retired = False
+        self._methods: dict[Entry, tuple[Any, Any]] = {}
+        self._narrow: Narrow | Literal[False] | None = False  # not asked for yet
+        self.module: Any = module
+        self.forest: Forest = module.forest
+        self.source: Source = source_of(estimator, module.forest)
+        self.witness = Witness(estimator)
+        self._dtype = module.forest.input_dtype
+        self._width = module.forest.n_features
+        # XGBoost's wrappers have no labels but 0, 1, and so on.
+        named = self.forest.source in ("sklearn", "lightgbm")
+        self._classes = getattr(estimator, "classes_", None) if named else None
+        #: Methods known to be there; see ``_delegation.offered``.
+        self.offered: dict[Any, Any] = {}
+        #: Compiled calls, each a function of one argument that declines with None
+        #: what it is not for; sought on the first ordinary call.
+        self.fast_predict: Entry | None
+        self.fast_predict_proba: Entry | None
+        self.fast_predict_raw: Entry | None
+        self.fast_decision_function: Entry | None
+        self.fast_score_samples: Entry | None
+        self.fast_jobs: int | None = None
+        self._forget_entries()
+
+    def __del__(self) -> None:
+        """Let go of the methods that were compiled."""
+        if _METHODS_CHANGE is not None:  # gone where the interpreter is going
+            self.retire()
+
+    def retire(self) -> None:
+        """Make bound methods that are kept ask their object from now on."""
+        with _METHODS_CHANGE:
+            self._retired = True
+            for entry in self._methods:
+                retire(entry)
+
+    def threads_change(self) -> None:
+        """Forget the entries: how many rows they take depends on the threads."""
+        with _METHODS_CHANGE:
+            for entry in self._methods:
+                retire(entry)
+            self._methods = {}
+            self._forget_entries()
+
+    def method(self, owner: Any, function: Any) -> Any:
+        """Return a method of the owner as fast as it can be found and called.
+
+        Parameters
+        ----------
+        owner : CompiledForest
+            Whose predictor this is.
+        function : function
+            The method, which finds an entry by its own name.
+
+        Returns
+        -------
+        callable
+            The method's entry, with the function behind it; or the function.
+        """
+        entry = getattr(self, f"fast_{function.__name__}")
+        if entry is None or entry is _UNTRIED:
+            return function
+        with _METHODS_CHANGE:
+            if self._retired:
+                return function
+            if entry not in self._methods:
+                self._methods[entry] = function, as_method(entry, owner, function)
+            behind, made = self._methods[entry]
+        return made if behind is function else function
+
+    def ask(self, method: str, X: Any, **params: Any) -> Any:
+        """Return what the source's own method returns, if it is still the same."""
+        self.witness.check()
+        return self.source.call(method, X, **params)
+
+    def predict(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return labels, targets or scores, as the source's ``predict`` does."""
+        return self._answer("predict", X, n_jobs)
+
+    def _predict(self, X: Any, n_jobs: int | None) -> Any:
+        raw = self._raw(X, "predict", n_jobs)
+        if raw is None:
+            return self.ask("predict", X)
+        if self.forest.task not in CLASSIFICATION:
+            return apply_transform(self.forest, raw)
+        return self._labels(decide(self.forest, raw))
+
+    def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return class probabilities; a list for several targets of scikit-learn."""
+        return self._answer("predict_proba", X, n_jobs)
+
+    def _predict_proba(self, X: Any, n_jobs: int | None) -> Any:
+        raw = self._raw(X, "predict_proba", n_jobs)
+        if raw is None:
+            return self.ask("predict_proba", X)
+        if self.forest.task not in CLASSIFICATION:  # of an objective of one's own
+            return apply_transform(self.forest, raw)
+        return predict_proba(self.forest, raw)
+
+    def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return scores of classes, or of how far from an outlier a row is."""
+        return self._answer("decision_function", X, n_jobs)
+
+    def _decision_function(self, X: Any, n_jobs: int | None) -> Any:
+        raw = self._raw(X, "decision_function", n_jobs)
+        if raw is None:
+            return self.ask("decision_function", X)
+        if self.forest.source == "lightgbm":
+            return raw
+        return decision_function(self.forest, raw)
+
+    def score_samples(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return how usual each row is for an isolation forest."""
+        return self._answer("score_samples", X, n_jobs)
+
+    def _score_samples(self, X: Any, n_jobs: int | None) -> Any:
+        raw = self._raw(X, "score_samples", n_jobs)
+        if raw is None:
+            return self.ask("score_samples", X)
+        return score_samples(self.forest, raw)
+
+    def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return raw scores."""
+        return self._answer("predict_raw", X, n_jobs)
+
+    def _predict_raw(self, X: Any, n_jobs: int | None) -> Any:
+        raw = self._raw(X, "predict_raw", n_jobs)
+        return self.ask("predict_raw", X) if raw is None else raw
+
+    def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer by the method's entry, which is compiled now if it has one to be."""
+        if type(X) is not np.ndarray and is_device_array(X):
+            return answer_there(self.module, method, X, self._classes)
+        entry = getattr(self, f"fast_{method}")
+        if entry is not None and n_jobs == self.fast_jobs:
+            found = entry(X)
+            if found is not None:
+                return found
+        self._seek_entry(method, n_jobs)
+        return getattr(self, f"_{method}")(X, n_jobs)
+
+    def _forget_entries(self) -> None:
+        for method in METHODS:
+            setattr(self, f"fast_{method}", _UNTRIED)
+        self.offered.clear()
+
+    def _seek_entry(self, method: str, n_jobs: int | None) -> None:
+        """Compile a method's entry; a method without one keeps the ordinary path.
+
+        Entries know how many threads other calls may have: another number makes all
+        of them anew, each when its method is next called.
+        """
+        if n_jobs != self.fast_jobs:
+            self._forget_entries()
+            self.fast_jobs = n_jobs
+        if getattr(self, f"fast_{method}") is _UNTRIED:
+            setattr(self, f"fast_{method}", None)  # for other threads meanwhile
+            ordinary = partial(getattr(self, f"_{method}"), n_jobs=1)
+            entry = build_entry(
+                self.module, self.source, method, ordinary, n_jobs, self._names()
+            )
+            setattr(self, f"fast_{method}", entry)
+            self.offered.clear()  # the methods found so far are slower
+
+    def warm_up(
+        self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
+    ) -> None:
+        """Compile what calls of these methods would compile when they first need it."""
+        self.module.warm_up(batch_sizes)
+        narrow = self._narrowed()
+        if narrow is not None:
+            narrow.module.warm_up()  # sparse rows go through it in blocks
+        for method in methods:
+            self._seek_entry(method, n_jobs)
+        if n_jobs not in (None, 1):
+            parallel_for_pointer(resolve_n_jobs(n_jobs))
+
+    def _names(self) -> Any:
+        """Return the labels that ``predict`` returns; None for 0, 1, and so on."""
+        if transforms_onnx.is_onnx(self.forest) and self.forest.class_labels:
+            places = np.arange(len(self.forest.class_labels))
+            return transforms_onnx.labels(self.forest, places)
+        return self._classes
+
+    def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return logarithms of class probabilities."""
+        if getattr(self.source, "own_log_proba", False):
+            return self.ask("predict_log_proba", X)
+        probability = self.predict_proba(X, n_jobs)
+        if isinstance(probability, list):
+            return [np.log(target) for target in probability]
+        return np.log(probability)
+
+    def transformed(self, X: Any) -> Any:
+        """Return raw scores after the source's transform, as a Booster gives them."""
+        raw = self._predict_raw(X, None)
+        return apply_transform(self.forest, np.asarray(raw))
+
+    def apply(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return leaf numbers in the source's dtype and shape."""
+        if is_device_array(X):
+            leaves = self.module.apply(X)
+        else:
+            rows = self.source.rows(X, "apply")
+            if rows is None:
+                return self.ask("apply", X)
+            leaves = self._run("apply", rows, n_jobs)
+        shape = getattr(self.source, "leaf_shape", None)
+        if shape is not None:
+            return leaves.astype(self.source.leaf_dtype).reshape(-1, *shape)
+        return leaves.astype(self.source.leaf_dtype)[
+            (slice(None), 0) if self.source.flat_leaves else ...
+        ]
+
+    def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
+        """Return raw scores, or None where the source has to be asked."""
+        if type(X) is np.ndarray and X.ndim == 2 and X.shape[1] == self._width:
+            plain = X
+            if X.dtype == np.float64 and getattr(self.source, "casts", False):
+                # Values too large for float32 are the source's to warn of or refuse.
+                with np.errstate(over="raise"), suppress(FloatingPointError):
+                    plain = X.astype(np.float32, order="C")
+            if plain.dtype == self._dtype:
+                plain = np.ascontiguousarray(plain)
+                if self.source.plain(plain):
+                    raw: Array = self.module.predict_raw(plain, n_jobs=n_jobs)
+                    return raw
+        rows = self.source.rows(X, method)
+        if rows is not None:
+            return self._run("predict_raw", rows, n_jobs)
+        if self.source.labels:
+            return None
+        return np.asarray(self.ask("predict_raw", X))
+
+    def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
+        """Call the module; sparse rows go through it in dense blocks."""
+        call, place = getattr(self.module, method), None
+        if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
+            return np.asarray(call(rows, n_jobs=n_jobs))
+        narrow = self._narrowed()
+        if narrow is not None:
+            call, place = getattr(narrow.module, method), narrow.place
+        blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
+        parts = [call(block, n_jobs=n_jobs) for block in blocks]
+        if not parts:
+            none = np.empty(rows.shape, self._dtype)
+            return np.asarray(getattr(self.module, method)(none))
+        return np.concatenate(parts)
+
+    def _narrowed(self) -> Narrow | None:
+        """Return the module for sparse rows, if they have one of their own."""
+        if self._narrow is False:
+            self._narrow = narrowed(self.module)
+        return self._narrow or None
+
+    def _labels(self, index: Array) -> Array:
+        """Turn positions in ``classes_`` into labels."""
+        classes = self._classes
+        if transforms_onnx.is_onnx(self.forest):
+            return transforms_onnx.labels(self.forest, index)
+        if classes is None:
+            return index
+        if not isinstance(classes, list):
+            return np.asarray(classes.take(index, axis=0))
+        labels = np.empty(index.shape, classes[0].dtype)
+        for target, names in enumerate(classes):
+            labels[:, target] = names.take(index[:, target], axis=0)
+        return labels

@@ -1,0 +1,131 @@
+"""Sparse rows: dense blocks of the columns that a forest reads.
+
+Text has tens of thousands of columns, of which a forest tests a few hundred. Blocks
+have these alone, for the same kernels of a forest whose columns are numbered anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.module import CompiledModule
+
+Array = NDArray[Any]
+
+#: Bytes of dense rows that sparse rows are expanded to at a time. The C library keeps
+#: less than 32 MiB for the next block; more is given back, and each page faults again.
+DENSE_BYTES = 8 << 20
+
+#: Columns that nothing reads from which on they are left out: another module compiles.
+UNREAD = 256
+
+
+class Narrow(NamedTuple):
+    """A module that takes some of the columns.
+
+    Parameters
+    ----------
+    module : CompiledModule
+        Of the forest whose columns are numbered anew.
+    place : ndarray of int64, shape (n_features,)
+        The module's column of each of the forest's, -1 where it has none.
+    """
+
+    module: CompiledModule
+    place: NDArray[np.int64]
+
+
+def narrowed(module: Any) -> Narrow | None:
+    """Return a module for the columns that a forest reads; None where most are.
+
+    Parameters
+    ----------
+    module : CompiledModule or AutoModule
+        Its schedules, threads and reduction are the other's, too.
+    """
+    if not isinstance(module, CompiledModule) or module.target.is_gpu:
+        return None
+    forest = module.forest
+    columns = np.unique(forest.feature) if forest.n_predicates else np.zeros(1, int)
+    if forest.n_features - len(columns) < UNREAD:
+        return None
+    place = np.full(forest.n_features, -1, np.int64)
+    place[columns] = np.arange(len(columns))
+    few: Forest = replace(
+        forest,
+        feature=place[forest.feature].astype(forest.feature.dtype),
+        n_features=len(columns),
+        feature_names=None,
+        category_names=(),
+    )
+    made = CompiledModule(
+        few, module.schedules, module.target, module.reduction, module.n_jobs
+    )
+    return Narrow(made, place)
+
+
+def most_entries(X: Any) -> int:
+    """Return how many entries a place has at most; matrices may hold several.
+
+    Parameters
+    ----------
+    X : CSR matrix or array of shape (n_rows, n_features)
+        What it has noted of its own order and entries may be out of date.
+
+    Returns
+    -------
+    int
+    """
+    fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)
+    if fresh.has_canonical_format:
+        return min(1, int(fresh.nnz))
+    at = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(X.indptr))
+    _, counts = np.unique(at * X.shape[1] + X.indices, return_counts=True)
+    return int(counts.max(initial=0))
+
+
+def dense_blocks(
+    X: Any,
+    fill: float,
+    dtype: np.dtype[Any],
+    place: NDArray[np.int64] | None = None,
+) -> Iterator[Array]:
+    """Yield sparse rows as dense blocks of bounded size.
+
+    Parameters
+    ----------
+    X : sparse matrix or array of shape (n_rows, n_features)
+        In a form that has ``tocsr``. Of several entries of a place, the last counts.
+    fill : float
+        What absent entries are.
+    dtype : dtype
+        Of the blocks.
+    place : ndarray of int64, shape (n_features,), optional
+        Where each column goes, -1 for those that are left out.
+
+    Yields
+    ------
+    ndarray of shape (n_block, n_features) or (n_block, place.max() + 1)
+    """
+    X = X.tocsr()
+    n_rows, n_features = X.shape
+    width = n_features if place is None else int(place.max(initial=-1)) + 1
+    step = max(1, DENSE_BYTES // (max(1, width) * dtype.itemsize))
+    for first in range(0, n_rows, step):
+        part = X[first : first + step]
+        at = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))
+        to, data = part.indices, part.data
+        if place is not None:
+            to = place[to]
+            kept = to >= 0
+            at, to, data = at[kept], to[kept], data[kept]
+        rows = np.full((part.shape[0], width), fill, dtype)
+        with np.errstate(over="ignore"):
+            rows[at, to] = data
+        yield rows

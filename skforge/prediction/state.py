@@ -1,0 +1,103 @@
+"""State of a ``CompiledForest``: what is set, copied and pickled, and made again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.targets import resolve_target, stored_target
+from skforge.compiler.target import Target
+from skforge.exceptions import InconsistentVersionWarning, warn
+from skforge.prediction.dispatch import Choice, compiled, rechosen
+from skforge.prediction.predictor import Predictor
+from skforge.sources.delegation import model_of
+from skforge.sources.witness import Witness
+
+
+class CompiledState(BaseEstimator):  # type: ignore[misc]
+    """Keeps forests, schedules and the model; machine code is made where needed."""
+
+    gpu_min_rows_: int | None
+    target_: Target
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without machine code: that is made again where needed."""
+        state = dict(super().__getstate__())
+        state.pop("_predictor", None)
+        if state.pop("_witness", None) is not None:
+            self._check_model()
+        state["_skforge_version"] = _version()
+        return state
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; another number of threads makes other compiled calls."""
+        super().__setattr__(name, value)
+        predictor = self.__dict__.get("_predictor")
+        if name == "n_jobs" and predictor is not None:
+            predictor.threads_change()
+        if name == "gpu_min_rows" and "forest_" in self.__dict__:
+            self._move_crossover(value)
+
+    def _move_crossover(self, rows: int | None) -> None:
+        """Send batches of other sizes to the GPU from now on."""
+        predictor = self.__dict__.get("_predictor")
+        if rows is None or self.gpu_min_rows_ is None:
+            return
+        self.gpu_min_rows_ = rows
+        if predictor is not None and isinstance(predictor.module, AutoModule):
+            predictor.module.gpu_min_rows = rows
+            predictor.threads_change()
+            self.schedule_ = predictor.module.schedules
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a state; kernels compile on the first call, for the CPU found here."""
+        state = dict(state)
+        written = state.pop("_skforge_version", "unknown")
+        if written != _version():
+            warn(
+                f"This CompiledForest was saved by skforge {written} and is loaded by "
+                f"{_version()}; predictions are only promised for the same version. "
+                "Fit it again.",
+                InconsistentVersionWarning,
+            )
+        before = self.__dict__.pop("_predictor", None)
+        if before is not None:  # a state for an object that had one
+            before.retire()
+        super().__setstate__(state)
+        if "forest_" in state:
+            self._witness = Witness(model_of(self))
+        here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
+        if here and not self.target_.is_gpu:
+            self.target_ = Target.host()
+
+    def _check_model(self) -> None:
+        """Raise if the model is no longer the one that was compiled."""
+        witness = self.__dict__.get("_witness")  # none of a model kept as data
+        if witness is not None:
+            witness.check()
+
+    def _revive(self) -> Predictor:
+        """Compile what was unpickled; complain about what was never fitted."""
+        check_is_fitted(self)
+        self._check_model()
+        forest, reduction = self.forest_.validate(), self._asked[1]
+        if self._tables is not None:
+            choice = rechosen(self._tables, forest, reduction)
+        else:
+            target = resolve_target(stored_target(self.target_))
+            choice = Choice(target, self.schedule_)
+        module = compiled(forest, choice, reduction, self.gpu_min_rows_)
+        self.target_, self.schedule_ = module.target, dict(module.schedules)
+        made = Predictor(module, model_of(self))
+        # of several threads that come here at once, all go on with the same one
+        predictor: Predictor = self.__dict__.setdefault("_predictor", made)
+        return predictor
+
+
+def _version() -> str:
+    from skforge import __version__
+
+    return __version__

@@ -1,0 +1,242 @@
+"""Compiled against source, on rows where a mistake would show, before ``fit`` ends."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from skforge.compiler.forest.reference import draw_rows, reference_leaves, sum_limits
+from skforge.compiler.forest.rows import read_columns
+from skforge.compiler.outputs.transforms import apply_transform
+from skforge.compiler.runtime.gpu.cupy import is_device_array, rows_on_host
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.schedule.nest import BoundLoop
+from skforge.exceptions import VerificationError
+from skforge.prediction.predictor import Predictor
+from skforge.prediction.sparse import dense_blocks
+
+Array = NDArray[Any]
+
+#: Rows of the sample, and rows drawn around the forest's own thresholds.
+SAMPLE_ROWS = 256
+DRAWN_ROWS = 128
+
+_ADVICE = (
+    "Nothing was changed; please report the model, and use the source's own predict "
+    "meanwhile."
+)
+
+#: Calls with one number of rows: a batch of one row is not tried on every row.
+CALLS = 16
+
+#: Values of a batch that is tried beside a range's smallest: 16 MB of float32.
+MOST_VALUES = 1 << 22
+
+
+def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
+    """Compare every kernel with the source, bit by bit in exact mode.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        The compiled forest and its source.
+    X : array-like
+        Sample rows, as they were given to ``fit``.
+    missing_is_fine : bool
+        Whether the source takes missing values.
+
+    Raises
+    ------
+    VerificationError
+        Naming the first row that differs, what was found and what was expected.
+    """
+    forest = predictor.forest
+    rows = draw_rows(forest, DRAWN_ROWS, 0, 0.05 if missing_is_fine else 0.0)
+    names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
+    n_rows = _num_samples(X)
+    at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))
+    sample = _rows(predictor, take_rows(X, at)) if n_rows else None
+    if sample is not None:
+        rows = np.concatenate([sample, rows])
+        names = [f"row {i} of X" for i in at] + names
+    expected = predictor.source.raw(rows)
+    limit = _limit(predictor, rows)
+    for module, size in _batch_sizes(predictor):
+        for batch in _batches(len(rows), size):
+            found = module.predict_raw(rows[batch])
+            wrong = _differ(found, expected[batch], limit[batch])
+            if len(wrong):
+                first = wrong[0]
+                schedule = module.schedule_for(size)
+                raise VerificationError(
+                    f"{names[batch[first]]}: compiled {found[first].tolist()!r}, "
+                    f"expected {expected[batch[first]].tolist()!r}, with batches of "
+                    f"{size} and the schedule {schedule!r}. {_ADVICE}"
+                )
+    if n_rows and predictor.module.reduction == "exact":
+        X = take_rows(X, at)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the source's warnings were given before
+            outputs = predictor.source.outputs(X)
+        if not outputs and sample is not None:  # a file: nobody else knows them
+            raw = expected[: len(sample)]
+            outputs = {"predict_raw": raw}
+            outputs["transformed"] = apply_transform(forest, raw)
+        _verify_outputs(predictor, X, at, outputs)
+
+
+def _verify_outputs(
+    predictor: Predictor,
+    X: Any,
+    numbers: NDArray[np.intp],
+    outputs: dict[str, Any],
+) -> None:
+    """Compare what users see: after input conversion, transforms and labels."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for method, expected in outputs.items():
+            found = getattr(predictor, method)(X)
+            for one, other in zip(_parts(found), _parts(expected), strict=True):
+                wrong = _unequal(one, other)
+                if len(wrong):
+                    row = wrong[0]
+                    raise VerificationError(
+                        f"row {numbers[row]} of X: {method} gives {one[row].tolist()!r}"
+                        f", expected {other[row].tolist()!r}. {_ADVICE}"
+                    )
+
+
+def _parts(answer: Any) -> list[Array]:
+    return [np.asarray(a) for a in (answer if isinstance(answer, list) else [answer])]
+
+
+def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
+    """Return the rows that differ; in dtype or shape, all do."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return np.arange(len(found))
+    if found.dtype.kind == "f":
+        return _differ(found, expected, np.zeros(len(found)))
+    return np.flatnonzero((found != expected).reshape(len(found), -1).any(axis=1))
+
+
+def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
+    """Return some rows of whatever a source may take; on the host, if on a GPU."""
+    if is_device_array(X):
+        return rows_on_host(X, at)
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[at]
+    if isinstance(X, (np.ndarray, list)) or hasattr(X, "columns"):
+        return _safe_indexing(X, at)
+    return np.asarray(X)[at]
+
+
+def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
+    """Return some rows of X, evenly spread, as the kernels get them.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        The compiled forest and its source.
+    X : array-like
+        Sample rows, as they were given to ``fit``.
+    most : int
+        How many rows at most.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_features) or None
+        None if there are none, or only the source can read them.
+    """
+    n_rows = _num_samples(X)
+    if not n_rows:
+        return None
+    at = np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(int))
+    return _rows(predictor, take_rows(X, at))
+
+
+def _rows(predictor: Predictor, X: Any) -> Array | None:
+    """Return rows as the kernels get them; None if the source keeps them."""
+    rows = predictor.source.rows(X, "predict_raw")
+    if rows is None:
+        return None
+    dtype = predictor.forest.input_dtype
+    if hasattr(rows, "tocsr"):
+        return np.concatenate(list(dense_blocks(rows, predictor.source.fill, dtype)))
+    with np.errstate(over="ignore"):
+        return np.asarray(read_columns(predictor.forest, np.asarray(rows)), dtype)
+
+
+def _batch_sizes(predictor: Predictor) -> Iterator[tuple[CompiledModule, int]]:
+    """Yield every range's first number of rows, its last, and one between."""
+    parts: tuple[CompiledModule, ...]
+    parts = getattr(predictor.module, "parts", (predictor.module,))
+    most = MOST_VALUES // max(1, predictor.forest.n_features)
+    for module in parts:
+        for (low, high), schedule in sorted(module.schedules.items()):
+            first = max(1, low)
+            if high is not None and high <= most:
+                sizes = {first, (first + high) // 2, high}
+            else:
+                step = _rows_of_a_block(schedule.loop_nest(predictor.forest).loops)
+                sizes = {first, *_open_sizes(first, step)}
+            for size in sorted(sizes):
+                if size == first or first < size <= most:
+                    yield module, size
+
+
+def _open_sizes(first: int, step: int) -> tuple[int, int]:
+    """Return two sizes above the first: blocks and half of one, blocks less one row.
+
+    >>> _open_sizes(1, 64), _open_sizes(2049, 512)
+    ((97, 191), (2817, 3583))
+    """
+    blocks = -(-first // step)
+    return blocks * step + step // 2 + 1, (blocks + 2) * step - 1
+
+
+def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
+    """Return the rows of the largest block whose size is known."""
+    steps = [16]  # without blocks, loops are repeated or vectorised by up to as many
+    for loop in loops:
+        if loop.root == "batch" and isinstance(loop.step, int):
+            steps.append(loop.step)
+        steps.append(_rows_of_a_block(loop.body))
+    return max(steps)
+
+
+def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
+    """Yield row numbers; rows repeat where there are fewer than a batch takes."""
+    if n_rows <= size:
+        yield np.arange(size) % n_rows
+        return
+    # an uneven end, so that remainders run as well; and from both ends of the rows
+    step = max(size, -(-n_rows // CALLS))
+    for start in range(0, n_rows, step):
+        yield np.arange(start, min(start + size, n_rows))
+
+
+def _limit(predictor: Predictor, rows: Array) -> Array:
+    """Return how far each row's sums may be off: not at all in exact mode."""
+    forest = predictor.forest
+    if predictor.module.reduction == "exact":
+        return np.zeros(len(rows))
+    return sum_limits(forest, reference_leaves(forest, rows))
+
+
+def _differ(found: Array, expected: Array, limit: Array) -> NDArray[np.intp]:
+    """Return the rows that differ in shape, in a bit, or by more than the limit."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return np.arange(len(found))
+    gap = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+    gap[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
+    bits = f"i{found.itemsize}"
+    if not limit.any():
+        gap[found.view(bits) != expected.view(bits)] = np.inf
+    bad = ~(gap <= limit.reshape(-1, *[1] * (gap.ndim - 1)))
+    return np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))

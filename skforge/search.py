@@ -1,0 +1,388 @@
+"""``ScheduleSearch``: a search for schedules in the form of scikit-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.target import Target
+from skforge.estimators import CompiledForest
+from skforge.sources.delegation import validated
+from skforge.tuning.result import TuningResult
+from skforge.tuning.search.strategies import STRATEGIES, Strategy
+from skforge.tuning.search.trial import Trial
+from skforge.tuning.space.grids import space_of
+from skforge.tuning.space.space import ScheduleSpace
+from skforge.tuning.tuner import Tuner
+
+__all__ = ["ScheduleSearch"]
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _offered(name: str) -> Callable[[Method], Method]:
+    """Return a decorator: the method is there if the model has one of this name."""
+
+    def check(self: Any) -> bool:
+        getattr(self._inner(), name)  # its own AttributeError
+        return True
+
+    return cast(Callable[[Method], Method], available_if(check))
+
+
+class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
+    """Search schedules of a forest as ``GridSearchCV`` searches parameters.
+
+    What is scored is time, not accuracy: every schedule gives the same predictions.
+
+    Parameters
+    ----------
+    estimator : estimator, Booster, path, ModelProto, Forest or CompiledForest
+        The model, fitted or not, as :class:`~skforge.CompiledForest` takes it.
+    space : ScheduleSpace, dict, list or None, default=None
+        A space; a grid ``{"schedule": [...]}`` or of parameters of
+        ``ScheduleSpace.cpu()``; a list of schedules and presets. None is all that the
+        target knows.
+    strategy : str or Strategy, default="auto"
+        "heuristic", "learned", "exhaustive", "random", "halving" or your own object.
+        "auto" is exhaustive for a grid or a list, and else the heuristic.
+    batch_sizes : array-like of int, default=None
+        Batch sizes to search for; None takes the ranges of the default schedules.
+    scoring : {"latency", "throughput"} or callable, default="latency"
+        "latency" is minus the seconds of a call, "throughput" rows a second. A callable
+        takes a :class:`~skforge.tuning.Trial` that was timed, and returns a number;
+        greater is better.
+    budget : float, default=None
+        Seconds, all batch sizes together. None takes a few, and for a grid or a list
+        as many as it needs.
+    target, reduction
+        As of :class:`~skforge.CompiledForest`.
+    records : TuningRecords or path, default=None
+        Where results are kept, for a later search of the same.
+    refit : bool, default=True
+        Whether the model is compiled with the best schedules, so that this predicts.
+    n_jobs, random_state, verbose
+        As of :class:`~skforge.CompiledForest`; ``n_jobs`` are threads of one call.
+
+    Attributes
+    ----------
+    best_schedule_ : Schedule
+        The best on average over the batch sizes.
+    best_params_ : dict
+        Its point of the space; ``{"schedule": ...}`` for the default schedule and for
+        one from a record, which are of none.
+    best_score_ : float
+        Its mean score.
+    best_index_ : int
+        Its row of ``results_``.
+    schedules_ : dict of (int, int or None) -> Schedule
+        The best of each range of batch sizes, which predictions use.
+    results_ : dict of str to ndarray
+        Shaped like ``cv_results_``, a row for each candidate: ``params``,
+        ``param_<name>``, ``schedule``, ``status``, ``reason``, ``compile_seconds``,
+        for each size ``seconds_<size>`` and ``score_<size>``, ``mean_score`` and
+        ``rank_score``.
+    tuning_result_ : TuningResult
+        All that was tried.
+    best_estimator_ : CompiledForest
+        With ``refit``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> from skforge.tuning import ScheduleSearch
+    >>> X, y = load_iris(return_X_y=True)
+    >>> forest = RandomForestClassifier(10, random_state=0).fit(X, y)
+    >>> grid = {"walk": ["trees"], "in_flight": [1, 10]}
+    >>> search = ScheduleSearch(forest, grid, batch_sizes=[8]).fit(X)
+    >>> len(search.results_["params"])  # the default schedule is always one
+    3
+    >>> bool((search.predict(X) == forest.predict(X)).all())
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = {  # noqa: RUF012
+        "estimator": "no_validation",
+        "space": [ScheduleSpace, Mapping, "array-like", None],
+        "strategy": [StrOptions({"auto", *STRATEGIES}), Strategy],
+        "batch_sizes": ["array-like", None],
+        "scoring": [StrOptions({"latency", "throughput"}), callable],
+        "budget": [Interval(Real, 0, None, closed="neither"), None],
+        "target": [str, Target],
+        "reduction": [StrOptions({"exact", "reproducible", "fast"})],
+        "records": "no_validation",
+        "refit": ["boolean"],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        space: Any = None,
+        *,
+        strategy: str | Strategy = "auto",
+        batch_sizes: ArrayLike | None = None,
+        scoring: Any = "latency",
+        budget: float | None = None,
+        target: str | Target = "cpu",
+        reduction: Reduction = "exact",
+        records: Any = None,
+        refit: bool = True,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.space = space
+        self.strategy = strategy
+        self.batch_sizes = batch_sizes
+        self.scoring = scoring
+        self.budget = budget
+        self.target = target
+        self.reduction = reduction
+        self.records = records
+        self.refit = refit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @validated
+    def fit(self, X: Any, y: Any = None, **fit_params: Any) -> ScheduleSearch:
+        """Train the model if it is not fitted, and search.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training rows, or sample rows for a model that is fitted; candidates are
+            timed and checked on them.
+        y : array-like, default=None
+            Targets; only used to train.
+        **fit_params : dict
+            Passed to the model's ``fit``.
+
+        Returns
+        -------
+        ScheduleSearch
+            Itself.
+
+        Raises
+        ------
+        TuningError
+            If the space is empty, or has no point that is legal.
+        InvalidInputError
+            If the space is none.
+        """
+        space = space_of(self.space)
+        whole = space is not None and not isinstance(self.space, ScheduleSpace)
+        strategy = self.strategy
+        if isinstance(strategy, str) and strategy == "auto":
+            strategy = "exhaustive" if whole else "heuristic"
+        budget = self.budget
+        if budget is None and whole:
+            budget = float("1e6")
+        compiled = self._compiled(
+            self._model(),
+            tuning=Tuner(strategy, space, records=self.records),
+            tuning_budget=budget,
+            batch_sizes=self.batch_sizes,
+        ).fit(X, y, **fit_params)
+        result = compiled.tuning_result_
+        assert result is not None
+        table = dict(compiled.schedule_)
+        score = _scorer(self.scoring)
+        if callable(self.scoring):
+            table = _best_by_score(result, score) or table
+        if self.refit and table != dict(compiled.schedule_):
+            fitted = compiled.__dict__.get("estimator_", self._model())
+            compiled = self._compiled(fitted, schedule=table).fit(X)
+        self.tuning_result_ = result
+        self.schedules_ = table
+        self.results_ = _results(result, score)
+        self._choose()
+        if self.refit:
+            self.best_estimator_ = compiled
+        else:
+            self.__dict__.pop("best_estimator_", None)
+        return self
+
+    def _choose(self) -> None:
+        means = self.results_["mean_score"]
+        if len(means) and not np.isnan(means).all():
+            self.best_index_ = int(np.nanargmax(means))
+            self.best_schedule_ = self.results_["schedule"][self.best_index_]
+            self.best_params_ = dict(self.results_["params"][self.best_index_])
+            self.best_score_ = float(means[self.best_index_])
+            return
+        # from a record: what won is known, and no time
+        self.best_index_ = -1
+        self.best_schedule_ = self.schedules_[max(self.schedules_)]
+        self.best_params_ = {"schedule": self.best_schedule_}
+        self.best_score_ = float("nan")
+
+    def _model(self) -> Any:
+        model = self.estimator
+        return model.estimator if isinstance(model, CompiledForest) else model
+
+    def _compiled(self, model: Any, **options: Any) -> CompiledForest:
+        return CompiledForest(
+            model,
+            target=self.target,
+            reduction=self.reduction,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+            verbose=self.verbose,
+            **options,
+        )
+
+    def _inner(self) -> CompiledForest:
+        found = self.__dict__.get("best_estimator_")
+        return self._compiled(self._model()) if found is None else found
+
+    def _fitted(self) -> CompiledForest:
+        check_is_fitted(self)
+        if not self.refit:
+            raise AttributeError(
+                "ScheduleSearch predicts with refit=True only; best_schedule_ is there "
+                "with refit=False, too."
+            )
+        return self.best_estimator_
+
+    @_offered("predict")
+    def predict(self, X: Any, **params: Any) -> Any:
+        """Return what the model's own ``predict`` returns, with the best schedules."""
+        return self._fitted().predict(X, **params)
+
+    @_offered("predict_proba")
+    def predict_proba(self, X: Any, **params: Any) -> Any:
+        """Return the probability of each class."""
+        return self._fitted().predict_proba(X, **params)
+
+    @_offered("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """Return the model's own decision function."""
+        return self._fitted().decision_function(X)
+
+    @_offered("predict_raw")
+    def predict_raw(self, X: Any) -> Any:
+        """Return raw scores."""
+        return self._fitted().predict_raw(X)
+
+    @_offered("score")
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the model's score: accuracy of classifiers, R² of regressors."""
+        return self._fitted().score(X, y, sample_weight)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether a search was made."""
+        return "results_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags of the model."""
+        return self._inner().__sklearn_tags__()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a fitted attribute of the model, such as ``classes_``."""
+        inner = self.__dict__.get("best_estimator_")
+        if inner is not None and name.endswith("_") and not name.startswith("_"):
+            return getattr(inner, name)
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+        )
+
+
+def _scorer(scoring: Any) -> Callable[[Trial], float]:
+    if callable(scoring):
+        return lambda trial: float(scoring(trial))
+    if scoring == "throughput":
+        return lambda trial: trial.n_rows / trial.seconds
+    return lambda trial: -trial.seconds
+
+
+def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any:
+    """Return the schedule with the best score of each range that was measured."""
+    best: dict[Any, tuple[float, Any]] = {}
+    for trial in result.trials:
+        if trial.samples:
+            found = score(trial)
+            if trial.batch not in best or found > best[trial.batch][0]:
+                best[trial.batch] = found, trial.schedule
+    return {batch: schedule for batch, (_, schedule) in best.items()}
+
+
+def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str, Any]:
+    """Return a row for each candidate, with columns for each batch size."""
+    rows: dict[Any, list[Trial]] = {}
+    for trial in result.trials:
+        what: Any = trial.schedule
+        if what is None:
+            what = repr(sorted(trial.candidate.params.items()))
+        rows.setdefault(what, []).append(trial)
+    # Batches that all candidates were timed at; ends of ranges are for finalists.
+    sizes = sorted({t.n_rows for t in result.trials if t.candidate.origin != "default"})
+    sizes = sizes or sorted({t.n_rows for t in result.trials})
+    firsts = [trials[0] for trials in rows.values()]
+    points = [dict(t.candidate.params) or {"schedule": t.schedule} for t in firsts]
+    names = dict.fromkeys(name for point in points for name in point)
+    columns: dict[str, Any] = {
+        "params": _objects(points),
+        "schedule": _objects([t.schedule for t in firsts]),
+        "status": np.array([t.status for t in firsts]),
+        "reason": _objects([t.reason for t in firsts]),
+        "compile_seconds": np.array(
+            [max(t.compile_seconds for t in trials) for trials in rows.values()]
+        ),
+    }
+    for name in names:
+        values = [point.get(name) for point in points]
+        missing = [name not in point for point in points]
+        columns[f"param_{name}"] = np.ma.MaskedArray(_objects(values), mask=missing)
+    main = _main_sizes(result) or sizes
+    for size in sizes:
+        timed = [
+            next((t for t in ts if t.n_rows == size), None) for ts in rows.values()
+        ]
+        columns[f"seconds_{size}"] = np.array(
+            [t.seconds if t is not None else np.nan for t in timed]
+        )
+        columns[f"score_{size}"] = np.array(
+            [score(t) if t is not None and t.samples else np.nan for t in timed]
+        )
+    scores = [columns[f"score_{size}"] for size in main if f"score_{size}" in columns]
+    means = np.mean(scores, axis=0) if scores else np.full(len(rows), np.nan)
+    columns["mean_score"] = means
+    columns["rank_score"] = _ranks(means)
+    return columns
+
+
+def _main_sizes(result: TuningResult) -> list[int]:
+    """Return the first size of each range: the one that all candidates are timed at."""
+    found: dict[Any, int] = {}
+    for trial in result.trials:
+        found.setdefault(trial.batch, trial.n_rows)
+    return sorted(set(found.values()))
+
+
+def _ranks(scores: Any) -> Any:
+    """Return 1 for the greatest score; equal ones share a rank, NaN comes last."""
+    known = np.where(np.isnan(scores), -np.inf, scores)
+    return np.array([1 + int((known > one).sum()) for one in known], np.int32)
+
+
+def _objects(values: list[Any]) -> Any:
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made

@@ -1,0 +1,296 @@
+"""What a wrapper takes from its model: tags, fitted state, optional methods."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from functools import lru_cache, update_wrapper
+from pathlib import Path
+from types import MethodType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import sklearn
+from sklearn.base import BaseEstimator, _fit_context, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import ClassifierTags, RegressorTags, Tags, get_tags
+from sklearn.utils.metadata_routing import _routing_enabled, process_routing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends import load_forest, refuse_untrained
+from skforge.compiler.frontends.base import (
+    class_names,
+    is_frozen,
+    is_search,
+    unwrap,
+)
+from skforge.compiler.outputs import onnx as transforms_onnx
+from skforge.compiler.outputs.sklearn import has_method
+from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
+from skforge.sources.stored_model import StoredModel
+
+#: Attributes of a fitted model whose names do not end in an underscore.
+FITTED = frozenset({"best_iteration", "best_score"})
+
+_CLASSIFICATION = ("binary", "multiclass", "multilabel")
+
+
+def model_of(wrapper: Any) -> Any:
+    """Return the model of a wrapper: fitted, kept as data, or as it was given."""
+    state = wrapper.__dict__
+    return state.get("estimator_", state.get("_stored", state.get("estimator")))
+
+
+def no_attribute(wrapper: Any, name: str) -> str:
+    """Return the text of an AttributeError; it says where the model's own are."""
+    text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
+    model = wrapper.__dict__.get("estimator_")
+    if model is None or isinstance(model, (str, os.PathLike)):
+        return text
+    if name.startswith("_") or hasattr(type(wrapper), name):
+        return text
+    # not hasattr(model, name): properties compute, and raise what they like
+    own = getattr(model, "__dict__", {})  # a ModelProto has none
+    if name in own or callable(getattr(type(model), name, None)):
+        return f"{text}; the model's own is estimator_.{name}"
+    return text
+
+
+def is_estimator(model: Any) -> bool:
+    """Tell an estimator, which may be trained, from a Booster, a file or a forest."""
+    return hasattr(model, "fit") and hasattr(model, "get_params")
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Tell whether an estimator is fitted; what is no estimator always is."""
+    if not is_estimator(estimator):
+        return True
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    except AttributeError as error:
+        if "__sklearn_tags__" not in str(error):
+            raise
+        kind, package = type(estimator), type(estimator).__module__.partition(".")[0]
+        raise UnsupportedModelError(
+            f"{kind.__name__} is an estimator of {package} from before scikit-learn "
+            f"1.6, and scikit-learn {sklearn.__version__} cannot ask it whether it is "
+            f"fitted. Upgrade {package} (XGBoost to 2.1.4 at least), or pass what the "
+            "estimator holds: a Booster, or a file that it saved."
+        ) from error
+    return True
+
+
+def task_of(model: Any) -> str | None:
+    """Return what a Booster, a file or a forest predicts, without compiling it."""
+    if isinstance(model, StoredModel):
+        model = model.forest
+    if isinstance(model, Forest):
+        return model.task
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        try:
+            stamp = path.stat()
+        except OSError:
+            return None
+        return _task_of_file(path, stamp.st_mtime_ns, stamp.st_size)
+    if "xgboost.core.Booster" in class_names(model):
+        from skforge.compiler.frontends.xgboost.model import _OBJECTIVES
+
+        learner = json.loads(model.save_config())["learner"]
+        objective = _OBJECTIVES.get(learner["objective"]["name"])
+        return None if objective is None else objective.task
+    try:
+        return load_forest(model).task
+    except ValueError:  # fit will say what is wrong with it
+        return None
+
+
+@lru_cache(maxsize=16)
+def _task_of_file(path: Path, _changed: int, _size: int) -> str | None:
+    try:
+        return load_forest(path).task
+    except ValueError:  # fit will say what is wrong with it
+        return None
+
+
+def classes_of(forest: Forest) -> Any:
+    """Return the labels of a classifier that has none: 0, 1, and so on."""
+    if forest.task not in ("binary", "multiclass"):
+        return None
+    if transforms_onnx.is_onnx(forest):
+        return transforms_onnx.labels(forest, np.arange(len(forest.class_labels)))
+    return np.arange(max(2, forest.n_outputs))
+
+
+def attribute_of(forest: Forest, name: str) -> Any:
+    """Return what a Booster or a file has under no such name."""
+    if name == "classes_":
+        return classes_of(forest)
+    if name == "n_features_in_":
+        return forest.n_features
+    if name == "feature_names_in_" and forest.feature_names is not None:
+        return np.array(forest.feature_names, dtype=object)
+    return None
+
+
+def tags_of(model: Any, forest: Forest | None) -> Tags:
+    """Return tags like the model's own."""
+    if isinstance(model, StoredModel):
+        return model.sklearn_tags()
+    if is_estimator(model):
+        return deepcopy(get_tags(model))
+    tags = get_tags(BaseEstimator())
+    task = forest.task if forest is not None else task_of(model)
+    if task in _CLASSIFICATION:
+        tags.estimator_type = "classifier"
+        tags.classifier_tags = ClassifierTags(multi_label=task == "multilabel")
+    elif task is not None:
+        kinds = {"regression": "regressor", "outlier": "outlier_detector"}
+        tags.estimator_type = kinds.get(task, "ranker")
+        if task != "outlier":
+            tags.regressor_tags = RegressorTags()
+    tags.input_tags.allow_nan = tags.input_tags.sparse = True
+    return tags
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+#: Checks the parameters of the wrapper before ``fit``; the model checks its own.
+validated: Callable[[Method], Method] = _fit_context(
+    prefer_skip_nested_validation=False
+)
+
+
+def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
+    """Return a decorator: the method is there if the model has one of this name.
+
+    A Booster, a file or a forest has those that its predictions give. With ``entry``,
+    a method that has a compiled entry is that entry; see ``Predictor.method``.
+    """
+
+    def check(self: Any) -> bool:
+        if name == "predict_raw":
+            return True  # ours, not the model's
+        model = unwrap(model_of(self))
+        if isinstance(model, StoredModel):
+            return model.offers(name)
+        if is_estimator(model):
+            getattr(model, name)  # its own AttributeError, with its own text
+            return True
+        if name == "predict_proba":
+            forest = self.__dict__.get("forest_")
+            task = forest.task if forest is not None else task_of(model)
+            return task in _CLASSIFICATION
+        if name in ("decision_function", "score_samples"):
+            forest = self.__dict__.get("forest_", model)
+            return isinstance(forest, Forest) and has_method(forest, name)
+        return name in ("predict", "apply", "score")
+
+    def decorate(method: Method) -> Method:
+        return cast(Method, _Offered(method, available_if(check)(method), entry))
+
+    return decorate
+
+
+class _Offered:
+    """Scikit-learn's ``available_if``, remembering what a fitted model offers.
+
+    Asking the model costs more than predicting a row. What it offers does not change
+    once it is compiled: the compiled predictor keeps the methods found to be there.
+    """
+
+    def __init__(self, method: Any, checked: Any, entry: bool) -> None:
+        self._method, self._checked, self._entry = method, checked, entry
+        update_wrapper(cast(Any, self), method)
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        try:
+            return MethodType(obj._predictor.offered[self], obj)
+        except (AttributeError, KeyError):
+            pass  # the class, not fitted, or not asked before
+        found = self._checked.__get__(obj, owner)
+        predictor = None if obj is None else obj.__dict__.get("_predictor")
+        if predictor is not None:
+            made = predictor.method(obj, self._method) if self._entry else self._method
+            predictor.offered[self] = made
+            if self._entry and predictor.method(obj, self._method) is not made:
+                predictor.offered.pop(self, None)  # another thread has compiled one
+            return MethodType(made, obj)
+        return found
+
+
+def fitted_model(
+    wrapper: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
+) -> Any:
+    """Return the fitted model of a wrapper, trained here if it has to be.
+
+    Parameters
+    ----------
+    wrapper : CompiledForest
+        Its ``estimator`` and ``prefit`` count; neither is changed.
+    X, y, weight : array-like
+        What to train on.
+    fit_params : dict
+        Further arguments of the model's ``fit``.
+
+    Returns
+    -------
+    object
+        The estimator itself where it is taken as it is, else a clone; of a search,
+        not yet its best estimator.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it is to be trained, and could not be compiled then.
+    """
+    model = wrapper.estimator
+    while is_frozen(model):
+        model = model.estimator
+    frozen = model is not wrapper.estimator or not is_estimator(model)
+    if frozen and wrapper.prefit is False:
+        raise InvalidInputError(
+            "prefit=False asks for training, but the estimator is "
+            f"{type(wrapper.estimator).__name__}, which cannot be trained; "
+            "use prefit='auto'."
+        )
+    if frozen or wrapper.prefit is True:
+        if is_estimator(model):
+            check_is_fitted(model)
+        return model
+    if wrapper.prefit == "auto" and is_fitted(model):
+        _warn_unused(type(model).__name__, y, weight, fit_params)
+        return model
+    refuse_untrained(model)
+    params = dict(fit_params)
+    if weight is not None:
+        params["sample_weight"] = weight
+    if _routing_enabled():
+        params = process_routing(wrapper, "fit", **params).estimator.fit
+    elif weight is not None and not _takes_weights(model):
+        raise TypeError(f"The fit of {type(model).__name__} takes no sample_weight.")
+    return clone(model).fit(X, y, **params)
+
+
+def _takes_weights(model: Any) -> bool:
+    """Tell whether ``fit`` takes weights; a search passes them to its estimator."""
+    if is_search(model):
+        return _takes_weights(model.estimator)
+    return bool(has_fit_parameter(model, "sample_weight"))
+
+
+def _warn_unused(name: str, y: Any, weight: Any, fit_params: dict[str, Any]) -> None:
+    advice = "prefit=True silences this warning, prefit=False trains it again."
+    unused = ["sample_weight"] if weight is not None else []
+    for names in (["y"] if y is not None else [], [*unused, *sorted(fit_params)]):
+        if names:
+            warn(
+                f"The {name} is already fitted, so {', '.join(names)} "
+                f"{'is' if len(names) == 1 else 'are'} ignored; {advice}",
+            )

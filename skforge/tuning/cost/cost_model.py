@@ -1,0 +1,202 @@
+"""The cost model: a boosted forest that predicts what a schedule takes.
+
+It predicts the logarithm of a row's time less that of the estimate among the features
+(``features``), so that forests larger than any it was trained on are not worth the
+same as the largest of these. The forest is stored as arrays and run by skforge.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge._npy import plain_array
+from skforge.compiler.defaults.cpu import walking_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.module import CompiledModule, compile_forest
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import InvalidModelError, shortened
+from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
+
+Array = NDArray[np.float64]
+
+#: The model that is shipped, trained by benchmarks/train_cost_model.py.
+SHIPPED = Path(__file__).with_name("cost_model.npz")
+
+#: Arrays of a forest that are stored; all else is the same for every cost model.
+STORED = (
+    "tree_offset",
+    "predicate",
+    "left",
+    "right",
+    "leaf",
+    "leaf_value",
+    "feature",
+    "comparison",
+    "threshold",
+    "missing",
+    "missing_left",
+)
+
+
+class CostModel:
+    """Predicts times of schedules that were never run.
+
+    Parameters
+    ----------
+    forest : Forest
+        Maps the features to the error of the estimate, in natural logarithms.
+    facts : mapping of str to float
+        What is known of its training, such as ``margin``: the gain that has to be
+        predicted before another schedule than the default is worth choosing.
+    names : iterable of str
+        The features it was trained on.
+
+    Raises
+    ------
+    InvalidModelError
+        If the features are not those of this version.
+    """
+
+    def __init__(
+        self,
+        forest: Forest,
+        facts: Mapping[str, float] | None = None,
+        names: Iterable[str] = NAMES,
+    ) -> None:
+        if tuple(names) != tuple(NAMES) or forest.n_features != len(NAMES):
+            raise InvalidModelError(
+                "the cost model was trained on other features than this version has; "
+                "train it anew with benchmarks/train_cost_model.py."
+            )
+        self.forest = forest
+        self.facts = dict(facts or {})
+        self._module: CompiledModule | None = None
+
+    # ------------------------------------------------------------------ files
+
+    @classmethod
+    def shipped(cls) -> CostModel | None:
+        """Return the model of the package; None if it has none."""
+        return _shipped()
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> CostModel:
+        """Read a model; nothing but arrays is in the file."""
+        try:
+            arrays = _arrays_of(Path(path))
+            named = zip(arrays["fact_names"], arrays["facts"], strict=True)
+            facts = {str(name): float(value) for name, value in named}
+            return cls(_forest_of(arrays), facts, map(str, arrays["names"]))
+        except _DAMAGE as error:
+            raise InvalidModelError(
+                f"{os.fspath(path)} holds no cost model: {shortened(str(error))}"
+            ) from error
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model, compressed."""
+        arrays: dict[str, Any] = {n: getattr(self.forest, n) for n in STORED}
+        for name in ("left", "right", "predicate", "leaf", "feature"):
+            if arrays[name].max(initial=0) < 1 << 15:
+                arrays[name] = arrays[name].astype(np.int16)
+        arrays["names"] = np.array(NAMES)
+        arrays["fact_names"] = np.array(list(self.facts))
+        arrays["facts"] = np.array(list(self.facts.values()), np.float64)
+        np.savez_compressed(path, **arrays)
+
+    # ------------------------------------------------------------- prediction
+
+    def seconds(self, setting: Setting, schedules: Iterable[Schedule]) -> Array:
+        """Return the predicted seconds of a call, for each schedule.
+
+        Parameters
+        ----------
+        setting : Setting
+            Forest, target, rows and threads.
+        schedules : iterable of Schedule
+            Legal ones; no other has a time.
+        """
+        featured = featurize(setting, schedules)
+        return np.asarray(np.exp(self.log_row(featured)) * 1e-9 * setting.n_rows)
+
+    def log_row(self, featured: Featured) -> Array:
+        """Return predicted logarithms of the nanoseconds of a row."""
+        if not len(featured.matrix):
+            return np.zeros(0)
+        if self._module is None:
+            self._module = compiled(self.forest)
+        error = self._module.predict_raw(featured.matrix).reshape(-1)
+        return np.asarray(featured.log_estimate + error)
+
+
+#: Most bytes of one array, once it is no longer compressed; the shipped ones have 2 MB.
+_ARRAY_BYTES = 64 << 20
+
+# What zipfile and arrays of another shape or type raise.
+_DAMAGE = (
+    *(OSError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError),
+    *(NotImplementedError, OverflowError, RuntimeError, ValueError, TypeError),
+)
+
+
+def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file; each size is checked before it is unpacked."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no regular file")
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        for name in (*STORED, "names", "fact_names", "facts"):
+            info = archive.getinfo(f"{name}.npy")
+            if info.file_size > _ARRAY_BYTES:
+                raise ValueError(f"its array {name!r} is larger than any model's")
+            array = plain_array(archive.read(info))
+            if array is None:
+                raise ValueError(f"its array {name!r} is damaged")
+            arrays[name] = array
+    return arrays
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> CostModel | None:
+    return CostModel.load(SHIPPED) if SHIPPED.exists() else None
+
+
+def compiled(forest: Forest) -> CompiledModule:
+    """Compile the model by plain walks: they compile fastest, and nothing is tuned."""
+    target = Target.host()
+    rows = {batch: s for batch, s in walking_schedules(forest, target).items()}
+    few, many = rows[min(rows)], rows[128, 2048]
+    return compile_forest(forest, {(1, 15): few, (16, None): many}, target)
+
+
+def _forest_of(arrays: Mapping[str, Any]) -> Forest:
+    """Return a forest of scalar leaves, proven to be well-formed."""
+    n_nodes, n_trees = len(arrays["left"]), len(arrays["tree_offset"]) - 1
+    n_tests = len(arrays["feature"])
+    kept = {f.name for f in fields(Forest)}
+    return Forest(
+        **{name: arrays[name] for name in STORED if name in kept},
+        tree_output=np.zeros(n_trees, np.int32),
+        source_node=np.arange(n_nodes, dtype=np.int32),
+        cover=np.zeros(0),
+        category_offset=np.zeros(n_tests + 1, np.int64),
+        category_words=np.zeros(0, np.uint32),
+        n_features=len(NAMES),
+        base=np.zeros(1),
+        source="cost model",
+    ).validate()
+
+
+__all__ = ["SHIPPED", "CostModel", "compiled"]

@@ -1,0 +1,322 @@
+"""Features of (forest, schedule, batch size, target) for the cost model.
+
+Appendix A of *Learning to Schedule Halide Pipelines for the GPU* carried over to
+forests: a stage is the walk of all trees, a realization one pass of the forest over a
+block of rows, a scalar is one row in one tree. Nothing is lowered: a schedule is
+numbers (``schedule_facts``), so is a forest (``forest_facts``), and what follows from
+both is computed for all schedules at once. ``docs/cost_model.md`` has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
+
+Array = NDArray[np.float64]
+
+#: Bytes of a node, by its threshold, its feature and its children.
+NODE_EXTRA = 8
+#: Bytes of a node of tiles, about.
+TILED_NODE = 6.5
+
+#: Rows of a block of bit logic up to which its rows are for free.
+SMALL_BLOCK = 128
+
+#: What the estimate counts, in ns; a guess that the model corrects.
+HOP_NS, CHECK_NS, TREE_NS, INSTRUCTION_NS = 1.6, 0.5, 1.0, 0.09
+SEARCH_NS, TILED_NS, CALL_NS, BLOCK_NS = 4.0, 5.0, 30.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all schedules of one comparison share.
+
+    Parameters
+    ----------
+    forest : ForestFacts
+        What is walked.
+    target : Target
+        The machine.
+    n_rows : int
+        Rows of a batch.
+    n_threads : int
+        Threads that a call may use.
+    """
+
+    forest: ForestFacts
+    target: Target
+    n_rows: int
+    n_threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Featured:
+    """Features of schedules, and what they take by rules of thumb alone.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n_schedules, n_features)
+        In the order of ``NAMES``.
+    log_estimate : ndarray of shape (n_schedules,)
+        Natural logarithm of the nanoseconds of a row; the model learns its error.
+    """
+
+    matrix: Array
+    log_estimate: Array
+
+
+def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
+    """Return the features of schedules; a schedule takes some microseconds.
+
+    Parameters
+    ----------
+    setting : Setting
+        Forest, target, rows and threads.
+    schedules : iterable of Schedule
+        Any; whether they are legal is not asked.
+    """
+    return from_facts(setting, facts_of(schedules))
+
+
+def from_facts(setting: Setting, facts: Array) -> Featured:
+    """Return the features of schedules whose facts are known."""
+    view = View(setting, facts)
+    columns = [np.broadcast_to(make(view), len(facts)) for make in _MAKERS.values()]
+    matrix = np.empty((len(facts), len(columns)))
+    for i, column in enumerate(columns):
+        matrix[:, i] = column
+    return Featured(matrix, np.log(view.estimate))
+
+
+class View:
+    """Sizes that several features are made of, as columns."""
+
+    def __init__(self, setting: Setting, facts: Array) -> None:
+        self.forest, self.target = setting.forest, setting.target
+        self.n, self.threads = max(1, setting.n_rows), max(1, setting.n_threads)
+        self.facts = facts
+        f, n, trees = self.forest, float(self.n), float(max(1, self.forest.n_trees))
+        blocks = np.maximum(self["row_blocks"], 1)
+        block = np.where(self["row_block"] > 0, self["row_block"], np.ceil(n / blocks))
+        self.block = block  # rows scheduled for one
+        self.rows = np.minimum(block, n)  # rows that a block has
+        self.blocks = np.ceil(n / block)
+        tile = np.where(self["tree_block"] > 0, self["tree_block"], trees)
+        tiles = np.where(self["tree_blocks"] > 0, self["tree_blocks"], 0)
+        self.tree_tiles = np.where(tiles > 0, tiles, np.ceil(trees / tile))
+        layout = self["layout"].astype(np.int64)
+        name = {one: layout == i for i, one in enumerate(LAYOUTS)}
+        self.bits = name["bitsliced"]
+        self.lanes = name["lanes"]
+        self.tiles = name["tiles"]
+        self.tile_rows = self.tiles & (self["vector_trees"] > 0)
+        self.tile_blocks = self.tiles & ~self.tile_rows
+        self.walks = ~(self.bits | self.lanes | self.tiles)
+        self.name = name
+        self._walk_sizes(f, n, trees)
+        self._bytes(f, trees)
+        self._costs(f, n, trees)
+
+    def __getitem__(self, name: str) -> Array:
+        column: Array = self.facts[:, PLACE[name]]
+        return column
+
+    def _walk_sizes(self, f: ForestFacts, n: float, trees: float) -> None:
+        rows, many = self["rows_in_flight"], self["trees_in_flight"]
+        rows = np.where(rows < 0, self.rows, np.minimum(rows, self.rows))
+        many = np.where(many < 0, trees, np.minimum(many, trees))
+        lanes = self.target.vector_bits / (8.0 * f.threshold_bytes)
+        vector = np.minimum(self["vector_rows"] * lanes, self.rows) * self.walks
+        self.in_flight = np.maximum(1.0, np.maximum(np.maximum(rows, many), vector))
+        levels = np.log2(self["node_tile"] + 1)
+        unroll = np.minimum(self["unroll_walk"], f.max_depth)
+        peel = np.minimum(self["peel_walk"], f.min_depth)
+        padded = np.where(self["pad_trees"] > 0, float(f.max_depth), 0.0)
+        self.unchecked = np.maximum(np.maximum(unroll, peel), padded)
+        self.checked = np.maximum(f.tree_depth - self.unchecked, 0.0)
+        deepest = self.unchecked + np.where(
+            self.in_flight > 1,
+            self.checked,
+            np.maximum(f.walk_depth - self.unchecked, 0),
+        )
+        self.hops = np.where(self.walks, deepest / levels, f.walk_depth)
+        self.padding = np.where(
+            np.maximum(unroll, padded) > 0,
+            2.0 ** np.minimum(np.maximum(unroll, padded), 30)
+            / max(1.0, f.leaves_per_tree),
+            1.0,
+        )
+
+    def _bytes(self, f: ForestFacts, trees: float) -> None:
+        """Bytes that one block of rows touches, and all blocks do."""
+        codes = np.maximum(self["codes"], self.lanes)
+        self.row_bytes = self.rows * f.row_bytes
+        self.code_bytes = codes * self.rows * 2 * f.n_columns
+        self.table_bytes = self["cache_predicates"] * self.block * f.n_predicates / 8
+        node = f.threshold_bytes + NODE_EXTRA
+        complete = self.name["array"] | self.name["reorg"]
+        slots = np.where(complete, trees * 2.0 ** min(f.max_depth, 40), f.inner_nodes)
+        self.node_bytes = np.select(
+            [self.bits, self.lanes, self.tiles],
+            [4.0 * f.inner_nodes, 12.0 * f.inner_nodes, TILED_NODE * f.inner_nodes],
+            node * slots * np.maximum(1.0, np.minimum(self.padding, 1e6)),
+        )
+        self.leaf_bytes = trees * f.leaves_per_tree * f.leaf_value_bytes
+        self.tree_bytes = (self.node_bytes + self.leaf_bytes) / trees
+        block = self.row_bytes + self.code_bytes + self.table_bytes
+        self.near = block + self.tree_bytes  # what is touched again and again
+        self.working_set = block + self.node_bytes + self.leaf_bytes
+        self.passes = np.where(
+            self["trees_outside"] > 0,
+            1.0,
+            np.where(self["rows_inside"] > 0, self.blocks, float(self.n)),
+        )
+
+    def _costs(self, f: ForestFacts, n: float, trees: float) -> None:
+        """Rules of thumb, in ns a row; what a block does whether full or not counts."""
+        larger = np.maximum(1.0, self.block / SMALL_BLOCK) ** 0.4
+        bits = f.block_cost * INSTRUCTION_NS * larger * self.blocks / n
+        overlap = np.minimum(self.in_flight, 12.0) ** 0.75
+        wait = 12.0 / np.maximum(overlap, 1.0)
+        walk = trees * (self.hops * (HOP_NS / 4 + wait / 4) + TREE_NS)
+        walk += trees * self.checked * CHECK_NS
+        walk += self["codes"] * SEARCH_NS * f.n_columns
+        three = self["node_tile"] <= 7
+        met = np.where(three, f.tile_hops_3, f.tile_hops_4)
+        tiled = trees * TILED_NS * (0.5 + 0.5 * met) + f.n_columns * SEARCH_NS
+        tiled *= np.maximum(1.0, 16.0 / self.rows)
+        per_row = np.select(
+            [self.bits, self.lanes, self.tile_rows, self.tile_blocks],
+            [
+                bits,
+                np.broadcast_to(f.lanes_cost * INSTRUCTION_NS, len(bits)),
+                np.broadcast_to(f.tile_row_cost * INSTRUCTION_NS, len(bits)),
+                tiled,
+            ],
+            walk,
+        )
+        parallel = np.where(self["parallel_rows"] > 0, self.blocks, 1.0)
+        self.tasks = parallel * np.where(self["parallel_trees"] > 0, self.tree_tiles, 1)
+        share = np.ceil(self.tasks / self.threads) / self.tasks
+        self.share = share
+        self.waste = share * np.minimum(self.threads, self.tasks)
+        calls = CALL_NS + BLOCK_NS * self.blocks
+        self.estimate = np.maximum(per_row * share + calls / n, 1e-3)
+
+
+def _l(view: View, name: str) -> float:
+    return float(max(1, getattr(view.target, f"{name}_bytes")))
+
+
+_Maker = Callable[[View], "Array | float"]
+
+#: Every feature by name; ``docs/cost_model.md`` says what each is.
+_MAKERS: dict[str, _Maker] = {
+    # the whole
+    "num_scalars": lambda v: float(v.n) * v.forest.n_trees,
+    "num_rows": lambda v: float(v.n),
+    "num_trees": lambda v: float(v.forest.n_trees),
+    "num_realizations": lambda v: v.passes,
+    "estimate": lambda v: np.log2(v.estimate),
+    # tasks
+    "num_tasks": lambda v: v.tasks,
+    "points_computed_per_task": lambda v: v.rows * v.forest.n_trees / v.tree_tiles,
+    "idle_core_wastage": lambda v: v.waste,
+    "inner_parallelism": lambda v: float(v.threads),
+    # lanes and walks in flight
+    "walks_in_flight": lambda v: v.in_flight,
+    "vector_lanes": lambda v: v.target.vector_bits / (8.0 * v.forest.threshold_bytes),
+    "mask_registers": lambda v: float(v.target.has_mask_registers),
+    "lane_utilization": lambda v: float(v.n) / (v.block * v.blocks),
+    "idle_lane_wastage": lambda v: v.block * v.blocks - float(v.n),
+    "vector_rows": lambda v: v["vector_rows"],
+    "vector_trees": lambda v: v["vector_trees"],
+    # loops
+    "block_rows": lambda v: v.block,
+    "rows_in_block": lambda v: v.rows,
+    "num_blocks": lambda v: v.blocks,
+    "tree_tiles": lambda v: v.tree_tiles,
+    "rows_innermost": lambda v: v["rows_inside"],
+    "trees_outermost": lambda v: v["trees_outside"],
+    "gpu_row_threads": lambda v: v["block_rows"],
+    "gpu_tree_threads": lambda v: v["block_trees"],
+    # hops
+    "hops": lambda v: v.hops,
+    "hops_unchecked": lambda v: v.unchecked,
+    "hops_checked": lambda v: v.checked,
+    "padding_share": lambda v: np.minimum(v.padding, 1e6),
+    "node_tile": lambda v: v["node_tile"],
+    "probability_tiles": lambda v: v["probability_tiles"],
+    "tile_hops": lambda v: np.where(
+        v["node_tile"] <= 7, v.forest.tile_hops_3, v.forest.tile_hops_4
+    ),
+    # bytes
+    "row_bytes_read_per_realization": lambda v: v.row_bytes,
+    "code_bytes_read_per_realization": lambda v: v.code_bytes,
+    "table_bytes_read_per_realization": lambda v: v.table_bytes,
+    "node_bytes_read_per_realization": lambda v: v.node_bytes,
+    "leaf_bytes_read_per_realization": lambda v: v.leaf_bytes,
+    "bytes_at_task": lambda v: v.rows * v.forest.n_outputs * v.forest.leaf_value_bytes,
+    "unique_bytes_read_per_tree": lambda v: v.tree_bytes,
+    "working_set": lambda v: v.working_set,
+    "working_set_at_l1": lambda v: v.near / _l(v, "l1"),
+    "working_set_at_l2": lambda v: v.working_set / _l(v, "l2"),
+    "working_set_at_l3": lambda v: v.working_set / _l(v, "l3"),
+    "forest_bytes_read_per_row": lambda v: v.passes * v.node_bytes / v.n,
+    # searches and tables
+    "searches_per_row": lambda v: np.maximum(v["codes"], v.lanes) * v.forest.n_columns,
+    "predicates_per_row": lambda v: (
+        v["cache_predicates"] * v.forest.n_predicates * v.block * v.blocks / v.n
+    ),
+    "codes": lambda v: v["codes"],
+    "cache_rows": lambda v: v["cache_rows"],
+    "cache_trees": lambda v: v["cache_trees"],
+    "cache_predicates": lambda v: v["cache_predicates"],
+    # the forest
+    "num_predicates": lambda v: float(v.forest.n_predicates),
+    "predicates_per_node": lambda v: (
+        v.forest.n_predicates / max(1.0, float(v.forest.inner_nodes))
+    ),
+    "used_features": lambda v: float(v.forest.used_features),
+    "num_columns": lambda v: float(v.forest.n_columns),
+    "row_bytes": lambda v: float(v.forest.row_bytes),
+    "threshold_bytes": lambda v: float(v.forest.threshold_bytes),
+    "leaf_value_bytes": lambda v: float(v.forest.leaf_value_bytes),
+    "num_outputs": lambda v: float(v.forest.n_outputs),
+    "category_share": lambda v: v.forest.category_share,
+    "missing_share": lambda v: v.forest.missing,
+    "leaves_per_tree": lambda v: v.forest.leaves_per_tree,
+    "most_leaves": lambda v: float(v.forest.most_leaves),
+    "walk_depth": lambda v: v.forest.walk_depth,
+    "tree_depth": lambda v: v.forest.tree_depth,
+    "min_depth": lambda v: float(v.forest.min_depth),
+    "max_depth": lambda v: float(v.forest.max_depth),
+    "depth_spread": lambda v: v.forest.depth_spread,
+    "folded_trees": lambda v: v.forest.folded_trees,
+    "block_cost_per_tree": lambda v: v.forest.block_cost / max(1, v.forest.n_trees),
+    "lanes_cost_per_tree": lambda v: v.forest.lanes_cost / max(1, v.forest.n_trees),
+    # layouts and sums
+    **{
+        f"layout_{name}": (lambda v, name=name: v.name[name].astype(np.float64))  # type: ignore[misc]
+        for name in LAYOUTS
+    },
+    "specialize": lambda v: v["specialize"],
+    "reorder_trees": lambda v: v["reorder_trees"],
+    "splits": lambda v: v["splits"],
+    "unrolled_loops": lambda v: v["unrolled_loops"],
+    "shared_reduce": lambda v: v["shared_reduce"],
+    "vector_reduce": lambda v: v["vector_reduce"],
+}
+
+#: Names of the features, in the order of the columns.
+NAMES: Sequence[str] = tuple(_MAKERS)
+
+__all__ = ["FACTS", "NAMES", "Featured", "Setting", "featurize", "from_facts"]

@@ -1,0 +1,136 @@
+"""What a forest is to the features: numbers from one pass over its arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skforge.compiler.defaults.cpu import (
+    ROW,
+    ROW_COLUMN,
+    ROW_TILE,
+    ROW_TREE,
+    block_cost,
+)
+from skforge.compiler.forest.bins import column_count
+from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.layouts.bitsliced.predicate_table import refusal
+from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
+from skforge.compiler.layouts.lanes.lanes import lanes_cost
+from skforge.compiler.layouts.tiles import tiled_values
+from skforge.compiler.layouts.tiles.tile_layout import MAX_LEAVES, TOP_LEVELS
+from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
+from skforge.compiler.passes.hir import normalize_predicates
+from skforge.compiler.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ForestFacts:
+    """Sizes of a forest, and which walks it allows on a target.
+
+    Depths are of the walks that the training rows took where covers are known, else
+    of leaves.
+    """
+
+    n_trees: int
+    n_features: int
+    used_features: int
+    n_outputs: int
+    vector_leaves: bool
+    row_bytes: int
+    threshold_bytes: int
+    leaf_value_bytes: int
+    inner_nodes: int
+    leaves_per_tree: float
+    most_leaves: int
+    walk_depth: float  # of a row, a tree
+    tree_depth: float  # mean of the deepest leaf of each tree
+    min_depth: int
+    max_depth: int
+    depth_spread: float  # standard deviation of the trees' depths
+    n_predicates: int
+    n_columns: int  # of codes
+    category_share: float  # of predicates
+    missing: float  # share of predicates that know missing values
+    folded_trees: float  # share of trees that are folded whole in bit logic
+    tile_hops_3: float  # tiles of three levels that a row meets in a tree
+    tile_hops_4: float
+    lanes_cost: float  # instructions a row, as the default's rule estimates
+    block_cost: float  # of a small block of bit logic, likewise
+    tile_row_cost: float
+    allows_bits: bool
+    allows_lanes: bool
+    allows_tiles: bool
+    allows_value_tiles: bool
+    allows_tile_rows: bool
+
+    @classmethod
+    def of(cls, forest: Forest, target: Target) -> ForestFacts:
+        """Measure a forest."""
+        depths = forest.node_depths()
+        leaves = forest.leaf >= 0
+        low, high = forest.leaf_depths()
+        weight = np.ones(int(leaves.sum()))
+        if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
+            weight = forest.cover[leaves]
+        at = depths[leaves]
+        total = max(float(weight.sum()), 1e-300)
+        three, four = (
+            float((np.ceil(np.maximum(at - TOP_LEVELS, 0) / k) * weight).sum()) / total
+            for k in (3, 4)
+        )
+        n_trees = max(1, forest.n_trees)
+        per_tree = np.diff(forest.tree_offset) // 2 + 1
+        most = int(per_tree.max(initial=1))
+        columns, values = 0, False
+        if forest.n_predicates:
+            normal, _ = normalize_predicates.run(forest)
+            columns = column_count(normal, merge_missing=True)
+            values = tiled_values.refusal(normal) is None
+        lanes = lanes_cost(forest, target) if forest.n_predicates else float("inf")
+        permutes = forest.n_predicates > 0 and target.has("avx2") and most <= MAX_LEAVES
+        folded = folds(forest)
+        tile_row = ROW + ROW_COLUMN * columns
+        tile_row += (ROW_TREE + ROW_TILE * four) * n_trees
+        bits = forest.n_predicates > 0 and fits_bits(forest) and refusal(forest) is None
+        return cls(
+            n_trees=forest.n_trees,
+            n_features=forest.n_features,
+            used_features=len(np.unique(forest.feature)),
+            n_outputs=forest.n_outputs,
+            vector_leaves=forest.vector_leaves,
+            row_bytes=forest.n_features * forest.input_dtype.itemsize,
+            threshold_bytes=forest.input_dtype.itemsize,
+            leaf_value_bytes=forest.accumulator_dtype.itemsize
+            * forest.leaf_value.shape[1],
+            inner_nodes=forest.n_nodes - int(leaves.sum()),
+            leaves_per_tree=float(leaves.sum()) / n_trees,
+            most_leaves=most,
+            walk_depth=float((at * weight).sum()) / total,
+            tree_depth=float(high.mean()) if len(high) else 0.0,
+            min_depth=int(low.min(initial=1 << 30)) if len(low) else 0,
+            max_depth=int(high.max(initial=0)),
+            depth_spread=float(high.std()) if len(high) else 0.0,
+            n_predicates=forest.n_predicates,
+            n_columns=columns,
+            category_share=_share(forest.comparison >= Comparison.IN),
+            missing=_share(forest.missing != Missing.NEVER),
+            folded_trees=_share(folded),
+            tile_hops_3=three,
+            tile_hops_4=four,
+            lanes_cost=min(lanes, 1e9),
+            block_cost=block_cost(forest, target, folded),
+            tile_row_cost=tile_row,
+            allows_bits=bool(bits),
+            allows_lanes=bool(np.isfinite(lanes)),
+            allows_tiles=bool(permutes and columns <= MAX_COLUMNS),
+            allows_value_tiles=bool(permutes and values),
+            allows_tile_rows=bool(
+                permutes and columns <= MAX_COLUMNS and forest.n_trees <= MAX_TREES
+            ),
+        )
+
+
+def _share(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> float:
+    return float(flags.mean()) if len(flags) else 0.0

@@ -1,0 +1,1 @@
+"""Compile candidates, check them and time them."""

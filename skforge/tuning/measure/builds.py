@@ -1,0 +1,222 @@
+"""Candidates on their way to machine code, in another thread while others are timed.
+
+Each comes out in the order it went in, lowered and compiled once for all schedules
+that mean the same code; what is illegal, too large or late comes out with its reason.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+
+import numpy as np
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.directives import UnrollWalk
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import ScheduleError
+from skforge.tuning.measure.measure import Measurer, Plan, Runner
+from skforge.tuning.search.trial import DEFAULT, Candidate, Status
+
+#: Candidates that are compiled ahead of the one that is timed.
+AHEAD = 2
+
+#: Bytes that one candidate's trees may take, and those of all that are kept.
+CANDIDATE_BYTES, KEPT_BYTES = 512 << 20, 1 << 30
+
+#: Bytes of a padded node, about.
+NODE_BYTES = 16
+
+#: How much longer than foreseen a compilation may take.
+CARE = 1.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Build:
+    """What became of a candidate before it is timed."""
+
+    candidate: Candidate
+    status: Status  # "measured" where there is a runner
+    reason: str = ""
+    runner: Runner | None = None
+    digest: str = ""
+    seconds: float = 0.0
+    known: bool = False  # the code of an earlier candidate
+
+
+@dataclass(slots=True)
+class _Costs:
+    """What lowering and compiling took, to foresee what the next will take."""
+
+    lower_seconds: float = 0.0
+    per_line: float = 3e-5  # of a fast machine, until something was compiled here
+
+    def lowered(self, seconds: float) -> None:
+        self.lower_seconds = max(0.5 * self.lower_seconds, seconds)
+
+    def compiled(self, seconds: float, weight: float) -> None:
+        self.per_line = max(0.7 * self.per_line, seconds / max(1.0, weight))
+
+
+class Builder:
+    """Compiles the candidates of one forest, target and mode.
+
+    Parameters
+    ----------
+    forest : Forest
+        Bounds how large candidates are.
+    measurer : Measurer
+        Lowers and compiles; ``parallel`` says whether in a thread.
+    """
+
+    def __init__(self, forest: Forest, measurer: Measurer) -> None:
+        self._forest, self._measurer = forest, measurer
+        self._costs = _Costs()
+        self._by_schedule: dict[Schedule, Plan] = {}
+        self._runners: dict[str, tuple[Runner, int]] = {}
+        self._executor: ThreadPoolExecutor | None = None
+        if measurer.parallel:
+            self._executor = ThreadPoolExecutor(1, "skforge-tune")
+
+    def close(self) -> None:
+        """Let go of the thread; what it is compiling is not waited for."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def build(self, candidate: Candidate, deadline: float = float("inf")) -> Build:
+        """Lower and compile a candidate now, if it can be done by the deadline."""
+        schedule = candidate.schedule
+        if schedule is None:
+            return Build(candidate, "illegal", candidate.refused)
+        start = self._measurer.clock()
+        known = self._by_schedule.get(schedule)
+        if known is not None and known.digest in self._runners:
+            # Finalists meet again when time is short, and cost none.
+            return self._compiled(candidate, known, start, deadline)
+        if start + CARE * self._costs.lower_seconds > deadline:
+            return Build(candidate, "no time", "the budget ended before it was lowered")
+        try:
+            plan = self._plan(schedule, start)
+            return self._compiled(candidate, plan, start, deadline)
+        except _TooLarge as error:
+            return Build(candidate, "too large", str(error))
+        except ScheduleError as error:
+            return Build(candidate, "illegal", str(error).splitlines()[0])
+        except Exception as error:  # noqa: BLE001  a row with its reason, not a crash
+            taken = self._measurer.clock() - start
+            return Build(candidate, "failed", _text(error), seconds=taken)
+
+    def stream(
+        self, candidates: Iterable[Candidate], deadline: float
+    ) -> Iterator[Build]:
+        """Yield builds in order, the next ones being compiled meanwhile."""
+        if self._executor is None:
+            for candidate in candidates:
+                yield self.build(candidate, deadline)
+            return
+        waiting: deque[tuple[Candidate, Future[Build]]] = deque()
+        source = iter(candidates)
+        try:
+            while True:
+                while len(waiting) <= AHEAD:
+                    following = next(source, None)
+                    if following is None:
+                        break
+                    job = self._executor.submit(self.build, following, deadline)
+                    waiting.append((following, job))
+                if not waiting:
+                    return
+                candidate, job = waiting.popleft()
+                yield self._result(candidate, job, deadline)
+        finally:
+            for _, job in waiting:
+                job.cancel()
+
+    def _result(
+        self, candidate: Candidate, job: Future[Build], deadline: float
+    ) -> Build:
+        left = max(0.0, deadline - self._measurer.clock())
+        try:
+            return job.result(left if left < 1e6 else None)
+        except (FutureTimeout, CancelledError):
+            job.cancel()
+            return Build(candidate, "no time", "the budget ended while it was compiled")
+
+    def _plan(self, schedule: Schedule, start: float) -> Plan:
+        plan = self._by_schedule.get(schedule)
+        if plan is None:
+            _check_padding(self._forest, schedule)
+            plan = self._measurer.lower(schedule)
+            self._costs.lowered(self._measurer.clock() - start)
+            if plan.n_bytes > CANDIDATE_BYTES:
+                raise _TooLarge(
+                    f"its trees take {plan.n_bytes >> 20} MiB, more than "
+                    f"{CANDIDATE_BYTES >> 20}"
+                )
+            self._by_schedule[schedule] = plan
+        return plan
+
+    def _compiled(
+        self, candidate: Candidate, plan: Plan, start: float, deadline: float
+    ) -> Build:
+        clock = self._measurer.clock
+        kept = self._runners.get(plan.digest)
+        if kept is not None:
+            taken = clock() - start
+            return Build(
+                candidate, "measured", "", kept[0], plan.digest, taken, known=True
+            )
+        begin = clock()
+        if begin + CARE * self._costs.per_line * plan.weight > deadline:
+            return Build(
+                candidate,
+                "no time",
+                "compiling it would have taken longer than the budget",
+                digest=plan.digest,
+                seconds=begin - start,
+            )
+        if candidate.origin != DEFAULT:  # that is the yardstick, whatever it takes
+            against = self._measurer.check(plan)
+            if against:
+                taken = clock() - start
+                return Build(candidate, "spills", against, None, plan.digest, taken)
+        runner = self._measurer.build(plan)
+        end = clock()
+        self._costs.compiled(end - begin, plan.weight)
+        self._keep(plan, runner)
+        return Build(candidate, "measured", "", runner, plan.digest, end - start)
+
+    def _keep(self, plan: Plan, runner: Runner) -> None:
+        """Keep a runner for later batch sizes; the oldest go where all are too much."""
+        self._runners[plan.digest] = runner, plan.n_bytes
+        total = sum(size for _, size in self._runners.values())
+        for digest in list(self._runners):
+            if total <= KEPT_BYTES or digest == plan.digest:
+                break
+            total -= self._runners.pop(digest)[1]
+
+
+class _TooLarge(Exception):
+    """A candidate would take too much memory."""
+
+
+def _check_padding(forest: Forest, schedule: Schedule) -> None:
+    """Refuse to pad a forest beyond all memory, before it is tried."""
+    depths = [d.depth for d in schedule.directives if isinstance(d, UnrollWalk)]
+    if not depths:
+        return
+    missing = np.maximum(max(depths) - forest.node_depths()[forest.leaf >= 0], 0)
+    size = (forest.n_nodes + 2 * int(missing.sum())) * NODE_BYTES
+    if size > CANDIDATE_BYTES:
+        raise _TooLarge(
+            f"trees padded to {max(depths)} levels take about {size >> 20} MiB, more "
+            f"than {CANDIDATE_BYTES >> 20}"
+        )
+
+
+def _text(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")

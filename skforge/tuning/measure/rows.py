@@ -1,0 +1,122 @@
+"""Rows to measure and check with: the caller's, and some around the thresholds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.reference import (
+    draw_rows,
+    reference_leaves,
+    reference_raw,
+    sum_limits,
+)
+from skforge.compiler.forest.rows import prepare_rows
+
+Array = NDArray[Any]
+
+#: Rows that differ from call to call, so that no branch is learned by heart, and most
+#: batches of a small size.
+DISTINCT_ROWS, MOST_BATCHES = 1024, 64
+
+#: Rows whose predictions are compared with the reference, and row-tree pairs at most:
+#: the reference walks in NumPy, about 10 million pairs a second.
+CHECKED_ROWS, CHECKED_WALKS = 256, 1_000_000
+
+#: Values that are drawn for batches, and for rows to check, at about 30 ns each: rows
+#: repeat where more are needed. There are some in any case.
+DRAWN_VALUES, CHECKED_VALUES, FEWEST_ROWS = 2_000_000, 500_000, 16
+
+#: Bytes that batches of one size may take.
+BATCH_BYTES = 256 << 20
+
+
+class SampleRows:
+    """Batches of real rows, filled up with drawn ones where they do not suffice.
+
+    Parameters
+    ----------
+    forest : Forest
+        Whose thresholds rows are drawn around.
+    rows : array-like of shape (n_rows, n_features) or None
+        The caller's; None or nothing but missing values means drawn rows alone.
+    seed : int
+        Of the rows that are drawn.
+
+    Attributes
+    ----------
+    note : str
+        Why rows were drawn; empty if none were so far.
+    """
+
+    def __init__(self, forest: Forest, rows: Any, seed: int = 0) -> None:
+        self._forest, self._seed = forest, seed
+        self.note = ""
+        given = None if rows is None else prepare_rows(forest, rows)
+        if given is not None and len(given) and bool(np.isnan(given).all()):
+            self.note = "all values of the sample are missing; rows were drawn instead"
+            given = None
+        if given is None:
+            empty = np.empty((0, forest.n_features), forest.input_dtype)
+            given, self.note = empty, self.note or "no sample was given; rows are drawn"
+        self._rows = given
+        self._checked: tuple[Array, Array] | None = None
+
+    @property
+    def n_given(self) -> int:
+        """Rows of the caller that are of use."""
+        return len(self._rows)
+
+    def take(self, n: int) -> Array:
+        """Return ``n`` rows, those of the caller first."""
+        if len(self._rows) < n:
+            if not self.note:
+                self.note = (
+                    f"the sample has {len(self._rows)} rows; the rest of the batches "
+                    "was drawn around the model's thresholds"
+                )
+            missing = n - len(self._rows)
+            missing = min(missing, max(FEWEST_ROWS, self._affordable(DRAWN_VALUES)))
+            drawn = draw_rows(self._forest, missing, self._seed)
+            drawn = prepare_rows(self._forest, drawn)
+            rows = np.concatenate([self._rows, drawn])
+            self._rows = rows[np.arange(n) % len(rows)]
+        return self._rows[:n]
+
+    def _affordable(self, values: int) -> int:
+        return values // max(1, self._forest.n_features)
+
+    def batches(self, n_rows: int) -> list[Array]:
+        """Return different batches of a size, each contiguous."""
+        row_bytes = max(1, self._forest.n_features * self._forest.input_dtype.itemsize)
+        fit = max(1, BATCH_BYTES // (n_rows * row_bytes))
+        count = max(1, min(DISTINCT_ROWS // n_rows, MOST_BATCHES, fit))
+        rows = np.ascontiguousarray(self.take(count * n_rows))
+        return [rows[i * n_rows : (i + 1) * n_rows] for i in range(count)]
+
+    def checked(self) -> tuple[Array, Array]:
+        """Return rows and their reference scores, of shape (n, n_outputs).
+
+        Half are the caller's, half lie on and around the model's thresholds.
+        """
+        if self._checked is None:
+            forest = self._forest
+            most = CHECKED_WALKS // max(1, forest.n_trees)
+            most = min(CHECKED_ROWS, most, self._affordable(CHECKED_VALUES))
+            half = max(FEWEST_ROWS, most) // 2
+            rows = self._rows[:half]
+            missing = 0.02 if bool((forest.missing != Missing.NEVER).any()) else 0.0
+            drawn = draw_rows(forest, 2 * half - len(rows), self._seed + 1, missing)
+            rows = np.concatenate([rows, prepare_rows(forest, drawn)])
+            self._checked = np.ascontiguousarray(rows), reference_raw(forest, rows)
+        return self._checked
+
+
+def rounding_limit(forest: Forest, rows: Array, reduction: str) -> Array:
+    """Return how far each row's sum may be off the reference: 0 in exact mode."""
+    if reduction == "exact":
+        return np.zeros(len(rows))
+    return sum_limits(forest, reference_leaves(forest, rows))

@@ -1,0 +1,1 @@
+"""Search strategies and the session that runs them."""

@@ -1,0 +1,345 @@
+"""``tuning="learned"``: schedules that a cost model proposes.
+
+*Learning to Schedule Halide Pipelines for the GPU* (Anderson et al.) carried over, with
+its three modes: the model's best alone, the best of its first five as measured, or
+rounds of measuring with retraining in between. A beam search and 79 greedy ones give
+the schedules among which the model chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, repeat
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
+
+import numpy as np
+
+from skforge.compiler.defaults.cpu import ForestShape
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.tuning.cost.cost_model import CostModel
+from skforge.tuning.cost.features import Setting
+from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.retraining import Retrained
+from skforge.tuning.search.learned_search import LearnedSearch
+from skforge.tuning.search.strategies import Problem, Round, Rounds
+from skforge.tuning.search.trial import Candidate, Trial
+from skforge.tuning.space.pruning import reasons
+from skforge.tuning.space.space import ScheduleSpace
+from skforge.tuning.space.tree_groups import (
+    HOPS,
+    costliest,
+    depth_groups,
+    group_names,
+    grouped_space,
+)
+
+T = TypeVar("T")
+
+Mode: TypeAlias = Literal["one-shot", "top-5", "autotune"]
+
+#: Schedules that "top-5" measures.
+TOP = 5
+
+#: Schedules of a round of "autotune", and those among them that are drawn at random
+#: from what was searched: a model never learns that it is wrong about what it avoids.
+BATCH, DRAWN = 8, 1
+
+#: Schedules of which "one-shot" takes the first that is legal.
+SHOTS = 3
+
+#: The gain that must be predicted before "one-shot" leaves the default, where the model
+#: does not say.
+MARGIN = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Schedules by the cost model, measured or not.
+
+    Parameters
+    ----------
+    mode : {"autotune", "one-shot", "top-5"}, default="autotune"
+        "one-shot" takes the one that the model likes best if it should be clearly
+        faster than the default, and measures nothing; "top-5" measures the best five;
+        "autotune" rounds of a few, learning from each, until time is up.
+    samples : int, default=80
+        Searches: one with a beam, the rest greedy.
+    beam, passes : int
+        Of the first.
+    iterations : int, default=20
+        Rounds of "autotune" at most.
+    outright : int, default=10000
+        Spaces of so many points are scored whole, which takes less time than searching
+        them (6,257 points at five batch sizes: 0.8 s for 2.4, and misses nothing);
+        larger ones are sampled.
+    groups : bool, default=False
+        Whether trees of like depth have hops of their own, all but the costliest
+        groups frozen as the search without groups left them. Off, as that never came
+        near the walks that need no groups (0.53 us a row for 0.56, where bit logic
+        takes 0.02).
+    model : CostModel, optional
+        None takes the one that is shipped; for GPUs, the estimate alone.
+    """
+
+    mode: Mode = "autotune"
+    samples: int = 80
+    beam: int = 32
+    passes: int = 5
+    iterations: int = 20
+    outright: int = 10_000
+    groups: bool = False
+    model: CostModel | None = field(default=None, compare=False, repr=False)
+    name: str = "learned"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no mode."""
+        if self.mode not in get_args(Mode):
+            known = ", ".join(map(repr, get_args(Mode)))
+            raise InvalidInputError(f"mode must be one of {known}; got {self.mode!r}.")
+        for name in ("samples", "beam", "passes", "iterations"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise InvalidInputError(f"{name} must be a whole number from 1 on.")
+
+    @property
+    def measures(self) -> bool:
+        """Whether what is proposed is measured before one is chosen."""
+        return self.mode != "one-shot"
+
+    def rounds(self, problem: Problem) -> Rounds:
+        """Yield what the model proposes, and let it learn from the answers."""
+        proposer = _Proposer(self, problem)
+        match self.mode:
+            case "one-shot":
+                yield Round(proposer.better(SHOTS))
+            case "top-5":
+                yield Round(proposer.best(TOP))
+            case "autotune":
+                for _ in range(self.iterations):
+                    candidates = proposer.best(BATCH, drawn=DRAWN)
+                    if not candidates:
+                        return
+                    proposer.learn((yield Round(candidates)))
+
+
+def proposals(problem: Problem, n: int, strategy: Learned) -> list[Candidate]:
+    """Return the candidates that a cost model likes best; nothing is measured.
+
+    Parameters
+    ----------
+    problem : Problem
+        A batch size, with the space in which to look.
+    n : int
+        How many.
+    strategy : Learned
+        How to look, and the name that candidates have from it.
+    """
+    return _Proposer(strategy, problem).best(n)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """All points of a space with their schedules, those that the language refuses out.
+
+    Writing takes longest of all that a search does, so it is done once for all ranges.
+    """
+
+    points: tuple[Mapping[str, Any], ...]
+    schedules: tuple[Schedule, ...]
+
+    @classmethod
+    def of(cls, space: ScheduleSpace, shape: ForestShape) -> _Whole:
+        points, schedules = [], []
+        for point in space:
+            try:
+                schedules.append(space.schedule(point, shape))
+            except ScheduleError:
+                continue
+            points.append(point)
+        return cls(tuple(points), tuple(schedules))
+
+
+class _Proposer:
+    """The search for one batch size: candidates in, trials out."""
+
+    def __init__(self, strategy: Learned, problem: Problem) -> None:
+        model = strategy.model
+        if model is None and not problem.target.is_gpu:
+            model = CostModel.shipped()
+        self._strategy, self._problem = strategy, problem
+        self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
+        facts = self._kept(
+            "facts", lambda: ForestFacts.of(problem.forest, problem.target)
+        )
+        self._setting = Setting(
+            facts, problem.target, problem.n_rows, problem.n_threads
+        )
+        self._predictor = Retrained(model, self._setting)
+        self._tried: set[Schedule] = {problem.default}
+        self._measured: dict[Schedule, float] = {}
+        self._random = problem.random
+
+    def _kept(self, name: str, make: Callable[[], T]) -> T:
+        """Return what the ranges of a search have in common, made by the first."""
+        memory = self._problem.memory
+        key = f"learned: {name}"
+        if key not in memory:
+            memory[key] = make()
+        found: T = memory[key]
+        return found
+
+    # ---------------------------------------------------------------- proposing
+
+    def better(self, n: int) -> list[Candidate]:
+        """Return the best candidates that should beat the default by the margin."""
+        (own,) = self._predictor.log_row([self._problem.default])
+        limit = np.exp(own) / self._margin
+        return [c for c, cost in islice(self._ranked(), n) if cost < limit]
+
+    def best(self, n: int, drawn: int = 0) -> list[Candidate]:
+        """Return untried candidates in the order of their promise.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        drawn : int
+            How many of these are of the rest of what was searched.
+        """
+        ranked = [candidate for candidate, _ in self._ranked()]
+        chosen = _diverse(ranked, n - drawn)
+        rest = [c for c in ranked if c not in chosen]
+        for i in self._random.permutation(len(rest))[: n - len(chosen)]:
+            chosen.append(rest[int(i)])
+        self._tried.update(c.schedule for c in chosen if c.schedule is not None)
+        return chosen
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Let the model learn from what was measured."""
+        for trial in trials:
+            if trial.schedule is not None and trial.samples:
+                self._measured[trial.schedule] = trial.seconds
+                # What the default took beside it: that is known as well.
+                own = trial.seconds / trial.relative
+                self._measured.setdefault(self._problem.default, own)
+        self._predictor.learn(list(self._measured), list(self._measured.values()))
+
+    def _ranked(self) -> Iterator[tuple[Candidate, float]]:
+        """Search, and yield untried candidates with their costs, best first."""
+        known = [s for s in self._problem.known if s not in self._tried]
+        nowhere: Iterable[Mapping[str, Any]] = repeat({})
+        scored = [*zip(nowhere, known, self._costs(known), strict=False)]
+        scored += self._scored()
+        seen = set(self._tried)
+        order = np.argsort([cost for _, _, cost in scored], kind="stable")
+        for point, schedule, cost in (scored[int(i)] for i in order):
+            if not np.isfinite(cost):
+                return
+            if schedule not in seen:
+                seen.add(schedule)
+                yield Candidate(schedule, point, self._strategy.name), cost
+
+    def _scored(self) -> Iterator[tuple[Mapping[str, Any], Schedule, float]]:
+        """Yield points with their costs: of the whole space, or of samples of it."""
+        strategy, problem = self._strategy, self._problem
+        space = problem.space
+        best: Mapping[str, Any] | None
+        if space.size is not None and space.size <= strategy.outright:
+            whole = self._kept("whole", lambda: _Whole.of(space, problem.shape))
+            costs = self._costs(whole.schedules)
+            yield from zip(whole.points, whole.schedules, costs, strict=True)
+            best = whole.points[int(np.argmin(costs))] if costs else None
+        else:
+            search = self._search(space)
+            search.beam(strategy.beam, strategy.passes)
+            search.greedy(strategy.samples - 1)
+            yield from self._points_of(search)
+            best = search.best
+        if strategy.groups and best is not None:
+            for one in self._by_groups(best):
+                yield from self._points_of(one)
+
+    def _by_groups(self, best: Mapping[str, Any]) -> Iterator[LearnedSearch]:
+        """Search the hops of the costliest groups of trees, all else frozen."""
+        problem = self._problem
+        if best.get("walk") != "rows":
+            return
+        groups = depth_groups(problem.forest)
+        free = costliest(groups)
+        frozen = {**best, "hops": HOPS[0]}
+        for i, name in enumerate(group_names(groups)):
+            if i not in free:
+                frozen[name] = best["hops"]
+        one = self._search(grouped_space(problem.space, groups), frozen)
+        one.beam(self._strategy.beam, 1)
+        yield one
+
+    # ------------------------------------------------------------------ judging
+
+    def _search(
+        self, space: ScheduleSpace, frozen: Mapping[str, Any] | None = None
+    ) -> LearnedSearch:
+        def judge(points: Sequence[Mapping[str, Any]]) -> list[float]:
+            return self._judge(space, points)
+
+        return LearnedSearch(space, judge, self._random, frozen)
+
+    def _judge(
+        self, space: ScheduleSpace, points: Sequence[Mapping[str, Any]]
+    ) -> list[float]:
+        """Return what points cost; infinity for those that are no use."""
+        schedules = [self._schedule(space, point) for point in points]
+        costs = iter(self._costs([s for s in schedules if s is not None]))
+        return [float("inf") if s is None else next(costs) for s in schedules]
+
+    def _costs(self, schedules: Sequence[Schedule]) -> list[float]:
+        """Return predicted nanoseconds of a row."""
+        if not schedules:
+            return []
+        costs = np.exp(self._predictor.log_row(schedules))
+        dropped = reasons(self._setting, schedules) > 0
+        return [float(c) for c in np.where(dropped, np.inf, costs)]
+
+    def _schedule(
+        self, space: ScheduleSpace, point: Mapping[str, Any]
+    ) -> Schedule | None:
+        """Return a point's schedule; None if the language refuses it."""
+        written: dict[Any, Schedule | None] = self._kept(space.name, dict)
+        key = tuple(point.values())
+        if key not in written:
+            try:
+                written[key] = space.schedule(point, self._problem.shape)
+            except ScheduleError:
+                written[key] = None
+        return written[key]
+
+    def _points_of(
+        self, search: LearnedSearch
+    ) -> Iterator[tuple[Mapping[str, Any], Schedule, float]]:
+        for key, cost in search.found.points.items():
+            point = search.point(key)
+            made = self._schedule(search.space, point)
+            if made is not None:
+                yield point, made, cost
+
+
+def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
+    """Return the first candidates, no more than half of them laid out alike.
+
+    A model that is wrong about a way to walk is wrong about all that walk so.
+    """
+    chosen: list[Candidate] = []
+    held: dict[Any, int] = {}
+    spare: list[Candidate] = []
+    for candidate in candidates:
+        kind = next(iter(candidate.params.values()), None)
+        if len(chosen) == n:
+            break
+        if held.get(kind, 0) < max(1, -(-n // 2)):
+            held[kind] = held.get(kind, 0) + 1
+            chosen.append(candidate)
+        else:
+            spare.append(candidate)
+    return [*chosen, *spare][:n]

@@ -1,0 +1,454 @@
+"""One search: ranges of batch sizes, candidates measured in rounds, a budget kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.defaults.cpu import BatchRange, ForestShape
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import TuningError
+from skforge.tuning.measure.bench import Bench, Sampled
+from skforge.tuning.measure.builds import Build, Builder
+from skforge.tuning.measure.check import Checker
+from skforge.tuning.measure.measure import Measurer, Runner
+from skforge.tuning.measure.rows import SampleRows, rounding_limit
+from skforge.tuning.search.dispatch import choose
+from skforge.tuning.search.strategies import Problem, Round, Strategy
+from skforge.tuning.search.trial import DEFAULT, Candidate, Status, Trial
+from skforge.tuning.space.space import ScheduleSpace
+
+#: Candidates of a range that are timed again, in peace, with the default.
+FINALISTS = 3
+
+#: Interleaved repetitions then.
+FINAL_SAMPLES = 11
+
+#: A first look that is this much faster than the default makes a finalist.
+PROMISING = 0.99
+
+#: Seconds of one sample; short budgets have shorter ones. Many short samples are better
+#: than a few long ones: fewer of them are disturbed.
+SLOT, SHORTEST_SLOT = 2e-3, 2e-4
+
+#: Share of a range's time that is kept for its finalists at most; and how much longer
+#: than their samples it may take to make them.
+FINAL_SHARE, FINAL_CARE = 0.25, 2.0
+
+#: What is told about progress: the trial, trials so far, the best ratio, time used.
+Tell = Callable[[Trial, int, float, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlan:
+    """A range of batch sizes to choose schedules for.
+
+    Parameters
+    ----------
+    batch : (int, int or None)
+        The range.
+    sizes : tuple of int
+        Sizes that finalists are timed at.
+    main : int
+        The one that all candidates are timed at.
+    default : Schedule
+        The static default.
+    """
+
+    batch: BatchRange
+    sizes: tuple[int, ...]
+    main: int
+    default: Schedule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What a session tunes, and with what."""
+
+    forest: Forest
+    target: Target
+    reduction: Reduction
+    n_threads: int
+    space: ScheduleSpace
+    strategy: Strategy
+    random: np.random.Generator
+    known: tuple[Schedule, ...] = ()
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def problem(self, plan: RangePlan, shape: ForestShape) -> Problem:
+        """Return what a strategy is told of a range."""
+        return Problem(
+            self.forest,
+            shape,
+            self.target,
+            self.reduction,
+            plan.batch,
+            plan.main,
+            self.n_threads,
+            self.space,
+            self.random,
+            plan.default,
+            self.known,
+            self.memory,
+        )
+
+
+class Session:
+    """A search under way.
+
+    Parameters
+    ----------
+    task : Task
+        What is tuned.
+    measurer : Measurer
+        The machine.
+    rows : SampleRows
+        What is predicted.
+    budget : float
+        Seconds.
+    tell : callable or None
+        Hears of progress.
+    start : float or None
+        When they begin, by the measurer's clock; None is now.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        measurer: Measurer,
+        rows: SampleRows,
+        budget: float,
+        tell: Tell | None = None,
+        start: float | None = None,
+    ) -> None:
+        self._task, self._measurer, self._rows = task, measurer, rows
+        self._start = measurer.clock() if start is None else start
+        self._end = self._start + budget
+        self._slot = max(SHORTEST_SLOT, min(SLOT, budget / 4000))
+        self._tell = tell
+        self._builder = Builder(task.forest, measurer)
+        self._checker: Checker | None = None
+        self._shape = ForestShape.of(task.forest)
+        self._benches: dict[tuple[BatchRange, int], Bench] = {}
+        #: By range, size and what was tried: the latest trial.
+        self._trials: dict[tuple[Any, ...], Trial] = {}
+        self._tables: dict[BatchRange, dict[BatchRange, Schedule]] = {}
+        self.complete = True
+        #: Candidates of strategies, whatever became of them, and what they took.
+        self.n_tried, self.trying_seconds = 0, 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return self._measurer.clock() - self._start
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far."""
+        return tuple(self._trials.values())
+
+    def run(self, plans: Sequence[RangePlan]) -> None:
+        """Tune all ranges; each has an equal share of the time that is left."""
+        try:
+            for default in dict.fromkeys(plan.default for plan in plans):
+                # All are needed in any case; what they take is no range's alone.
+                half = (self._start + self._end) / 2
+                self._builder.build(Candidate(default, {}, DEFAULT), half)
+            for number, plan in enumerate(plans):
+                now = self._measurer.clock()
+                share = (self._end - now) / (len(plans) - number)
+                self._tune(plan, now + share)
+        finally:
+            self._builder.close()
+
+    def table(self, plans: Sequence[RangePlan]) -> dict[BatchRange, Schedule]:
+        """Return the choice for every range, however far the search came."""
+        table: dict[BatchRange, Schedule] = {}
+        for plan in plans:
+            table |= self._tables.get(plan.batch) or self._so_far(plan)
+        return table
+
+    # ------------------------------------------------------------- one range
+
+    def _tune(self, plan: RangePlan, deadline: float) -> None:
+        final = self._final_seconds(plan, deadline)
+        bench = self._begin(plan, deadline)
+        if bench is None:
+            self.complete = False
+            return
+        problem = self._task.problem(plan, self._shape)
+        proposals = self._task.strategy.rounds(problem)
+        trials: Sequence[Trial] | None = None
+        while True:
+            try:
+                asked = next(proposals) if trials is None else proposals.send(trials)
+            except StopIteration:
+                break
+            begin = self._measurer.clock()
+            trials = self._round(plan, bench, asked, deadline - final)
+            self.trying_seconds += self._measurer.clock() - begin
+            self.n_tried += sum(t.status != "no time" for t in trials)
+            if self._measurer.clock() >= deadline - final or any(
+                t.status == "no time" for t in trials
+            ):
+                self.complete = False
+                proposals.close()
+                break
+        self._finish(plan, deadline)
+
+    def _final_seconds(self, plan: RangePlan, deadline: float) -> float:
+        """Return the time to keep for the finalists of a range."""
+        samples = FINAL_SAMPLES * (FINALISTS + 1) * len(plan.sizes)
+        share = FINAL_SHARE * (deadline - self._measurer.clock())
+        return min(share, FINAL_CARE * samples * self._slot)
+
+    def _begin(self, plan: RangePlan, deadline: float) -> Bench | None:
+        """Compile and time the default; None if there is no time for that."""
+        candidate = Candidate(plan.default, {}, DEFAULT)
+        build = self._builder.build(candidate, deadline)
+        if build.runner is None:
+            if build.status in ("failed", "illegal", "too large"):
+                raise TuningError(
+                    f"the default schedule cannot be measured: {build.reason}"
+                )
+            self._record(plan, plan.main, build, build.status, build.reason)
+            return None
+        if self._measurer.clock() >= deadline:
+            reason = "the budget ended before it was timed"
+            self._record(plan, plan.main, build, "no time", reason)
+            return None
+        wrong = self._check(build, plan.main)
+        if wrong:
+            raise TuningError(f"the default schedule predicts wrong values: {wrong}")
+        bench = self._bench(plan, plan.main, build.runner)
+        base = tuple(bench.baseline)
+        sampled = Sampled(base, (1.0,))
+        default = self._record(plan, plan.main, build, "measured", "", sampled)
+        self._tell_of(plan, default)
+        return bench
+
+    def _round(
+        self, plan: RangePlan, bench: Bench, asked: Round, deadline: float
+    ) -> list[Trial]:
+        made = []
+        for build in self._builder.stream(asked.candidates, deadline):
+            made.append(self._try(plan, bench, build, asked.samples, deadline))
+            self._tell_of(plan, made[-1])
+        return made
+
+    def _tell_of(self, plan: RangePlan, trial: Trial) -> None:
+        if self._tell is not None:
+            best = self._best_ratio(plan)
+            self._tell(trial, len(self._trials), best, self.seconds)
+
+    def _try(
+        self, plan: RangePlan, bench: Bench, build: Build, samples: int, deadline: float
+    ) -> Trial:
+        n_rows = plan.main
+        if build.runner is None:
+            return self._record(plan, n_rows, build, build.status, build.reason)
+        before = self._trials.get(self._key(plan, n_rows, build.candidate))
+        twin = self._twin(plan, n_rows, build)
+        if twin is not None and before is None:
+            made = replace(
+                twin,
+                candidate=build.candidate,
+                status="same code" if twin.usable else twin.status,
+                reason=twin.reason or f"as {twin.schedule!r}",
+                compile_seconds=build.seconds,
+            )
+            self._trials[self._key(plan, n_rows, build.candidate)] = made
+            return made
+        if self._measurer.clock() >= deadline:
+            reason = "the budget ended before it was timed"
+            return self._record(plan, n_rows, build, "no time", reason)
+        try:
+            wrong = self._check(build, n_rows)
+            if wrong:
+                return self._record(plan, n_rows, build, "wrong", wrong)
+            sampled = bench.compare(
+                build.runner,
+                samples,
+                self._best_ratio(plan),
+                lambda: self._measurer.clock() >= deadline,
+            )
+        except Exception as error:  # noqa: BLE001  a row with its reason, not a crash
+            reason = f"{type(error).__name__}: {error}"
+            return self._record(plan, n_rows, build, "failed", reason)
+        if before is not None and before.usable and not sampled.stopped:
+            sampled = _joined(before, sampled)
+        status: Status = "stopped" if sampled.stopped else "measured"
+        return self._record(plan, n_rows, build, status, sampled.stopped, sampled)
+
+    def _finish(self, plan: RangePlan, deadline: float) -> None:
+        """Time the best again beside each other, at every size of the range."""
+        names = {DEFAULT: plan.default} | {
+            str(i): one for i, one in enumerate(self._finalists(plan))
+        }
+        seconds: dict[int, float] = {}
+        ratios: dict[int, dict[Schedule, float]] = {}
+        first = self._bench(plan, plan.main, None)
+        if len(names) == 1:
+            self._tables[plan.batch] = {plan.batch: plan.default}
+            base = tuple(first.baseline)
+            self._update_default(plan, plan.main, base)
+            return
+        for size in sorted(plan.sizes, key=lambda size: size != plan.main):
+            if self._measurer.clock() >= deadline and seconds:
+                self.complete = False
+                break
+            found = self._final_at(plan, size, names, deadline)
+            if found is None:
+                self.complete = False
+                break
+            seconds[size], ratios[size] = found
+        if len(seconds) < len(plan.sizes):
+            # Not known at the ends of the range: only there, where it was timed.
+            seconds = {}
+        self._tables[plan.batch] = choose(plan.batch, plan.default, seconds, ratios)
+
+    def _final_at(
+        self,
+        plan: RangePlan,
+        size: int,
+        names: Mapping[str, Schedule],
+        deadline: float,
+    ) -> tuple[float, dict[Schedule, float]] | None:
+        builds: dict[str, Build] = {}
+        runners: dict[str, Runner] = {}
+        for name, schedule in names.items():
+            origin = self._origin(plan, schedule)
+            build = self._builder.build(origin, deadline)
+            if build.runner is None or self._check(build, size):
+                if name == DEFAULT:
+                    return None
+                continue
+            builds[name], runners[name] = build, build.runner
+        bench = self._bench(plan, size, runners[DEFAULT])
+        others = {name: r for name, r in runners.items() if name != DEFAULT}
+        sampled = bench.together(
+            others, FINAL_SAMPLES, lambda: self._measurer.clock() >= deadline
+        )
+        for name, one in sampled.items():
+            self._record(plan, size, builds[name], "measured", "", one)
+        self._update_default(plan, size, tuple(bench.baseline))
+        return median(bench.baseline), {
+            names[name]: one.relative for name, one in sampled.items()
+        }
+
+    def _so_far(self, plan: RangePlan) -> dict[BatchRange, Schedule]:
+        """Return the choice for a range that was not finished: the best first look."""
+        ratios = {
+            t.schedule: t.relative
+            for t in self._of(plan, plan.main)
+            if t.schedule is not None and t.status == "measured"
+        }
+        seconds = {plan.main: 1.0} if ratios else {}
+        return choose(plan.batch, plan.default, seconds, {plan.main: ratios})
+
+    # ------------------------------------------------------------------ parts
+
+    def _finalists(self, plan: RangePlan) -> list[Schedule]:
+        rows = [
+            t
+            for t in self._of(plan, plan.main)
+            if t.status == "measured" and t.relative < PROMISING
+        ]
+        rows.sort(key=lambda t: t.relative)
+        found = [t.schedule for t in rows if t.schedule not in (None, plan.default)]
+        return [one for one in found[:FINALISTS] if one is not None]
+
+    def _of(self, plan: RangePlan, n_rows: int) -> list[Trial]:
+        return [
+            t
+            for t in self._trials.values()
+            if t.batch == plan.batch and t.n_rows == n_rows
+        ]
+
+    def _best_ratio(self, plan: RangePlan) -> float:
+        rows = self._of(plan, plan.main)
+        return min((t.relative for t in rows if t.usable), default=1.0)
+
+    def _twin(self, plan: RangePlan, n_rows: int, build: Build) -> Trial | None:
+        """Return the trial of another schedule that is the same code."""
+        for trial in self._of(plan, n_rows):
+            if trial.digest == build.digest and trial.samples:
+                return trial
+        return None
+
+    def _origin(self, plan: RangePlan, schedule: Schedule) -> Candidate:
+        for trial in self._of(plan, plan.main):
+            if trial.schedule == schedule:
+                return trial.candidate
+        return Candidate(schedule, {}, DEFAULT)
+
+    def _bench(self, plan: RangePlan, n_rows: int, yardstick: Runner | None) -> Bench:
+        key = plan.batch, n_rows
+        if key not in self._benches:
+            assert yardstick is not None
+            batches = self._rows.batches(n_rows)
+            self._benches[key] = Bench(batches, yardstick, self._slot)
+        return self._benches[key]
+
+    def _check(self, build: Build, n_rows: int) -> str:
+        if self._checker is None:
+            rows, expected = self._rows.checked()
+            limit = rounding_limit(self._task.forest, rows, self._task.reduction)
+            self._checker = Checker(rows, expected, limit)
+        return self._checker.problem(build, n_rows)
+
+    @staticmethod
+    def _key(plan: RangePlan, n_rows: int, candidate: Candidate) -> tuple[Any, ...]:
+        what: Any = candidate.schedule
+        if what is None:
+            what = repr(sorted(candidate.params.items(), key=lambda item: item[0]))
+        return plan.batch, n_rows, what
+
+    def _record(
+        self,
+        plan: RangePlan,
+        n_rows: int,
+        build: Build,
+        status: Status,
+        reason: str,
+        sampled: Sampled | None = None,
+    ) -> Trial:
+        key = self._key(plan, n_rows, build.candidate)
+        before = self._trials.get(key)
+        made = Trial(
+            plan.batch,
+            n_rows,
+            build.candidate,
+            status,
+            reason,
+            sampled.samples if sampled else (),
+            sampled.relative if sampled else float("nan"),
+            max(build.seconds, before.compile_seconds if before else 0.0),
+            build.digest,
+            self._task.target.kind,
+        )
+        self._trials[key] = made
+        return made
+
+    def _update_default(
+        self, plan: RangePlan, n_rows: int, samples: tuple[float, ...]
+    ) -> None:
+        key = self._key(plan, n_rows, Candidate(plan.default))
+        before = self._trials.get(key)
+        if before is None:
+            main = self._trials[self._key(plan, plan.main, Candidate(plan.default))]
+            before = replace(main, n_rows=n_rows, compile_seconds=0.0)
+        self._trials[key] = replace(before, samples=samples, relative=1.0)
+
+
+def _joined(before: Trial, sampled: Sampled) -> Sampled:
+    """Return the samples of two looks; ratios of the first are kept by their median."""
+    ratios = (before.relative,) * len(before.samples) + sampled.ratios
+    return Sampled((*before.samples, *sampled.samples), ratios)

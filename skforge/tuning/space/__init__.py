@@ -1,0 +1,1 @@
+"""Which schedules a search may try."""

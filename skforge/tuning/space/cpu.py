@@ -1,0 +1,286 @@
+"""Templates of CPU schedules: SilvanForge's, and all that skforge does besides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from skforge.compiler.defaults.cpu import (
+    ForestShape,
+    bitsliced_schedule,
+    lanes_schedule,
+    tiled_row_schedule,
+    tiled_schedule,
+    value_tiled_schedule,
+)
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
+
+# ------------------------------------------------------------- SilvanForge's
+
+
+@lru_cache(maxsize=1)
+def paper_space() -> ScheduleSpace:
+    """Return parallel rows, trees or both, by walks in flight (SilvanForge §8.3)."""
+    parameters = {
+        "parallel": ("rows", "trees", "both"),
+        "interleave": (1, 2, 4, 8, 16),
+        "rows_per_block": (64,),
+        "tree_tiles": (8,),
+    }
+    return ScheduleSpace(parameters, paper_schedule, name="cpu_paper")
+
+
+def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
+    """Return the preset of that name with so many rows in flight."""
+    sizes: dict[str, dict[str, int]] = {
+        "rows": {"rows": point["rows_per_block"], "interleave": 1},
+        "trees": {"tiles": point["tree_tiles"]},
+        "both": {"rows": point["rows_per_block"], "tiles": point["tree_tiles"]},
+    }
+    kind, in_flight = point["parallel"], point["interleave"]
+    if kind == "rows":
+        made = Schedule.preset("xgboost", rows=point["rows_per_block"])
+    else:
+        made = Schedule.preset(f"parallel-{kind}", **sizes[kind])
+    inner = "batch" if kind == "trees" else "b1"
+    return made.interleave(inner, in_flight) if in_flight > 1 else made
+
+
+# -------------------------------------------------------------------- ours
+
+#: How rows meet trees. "rows": several rows of one tree in flight; "trees": several
+#: trees of one row; "vector": rows of one tree in SIMD lanes; "bitsliced": predicates
+#: once for a block of rows; "tiles": tiles of nodes, by blocks of rows; "tile-row" and
+#: "lanes": one row through all trees at once.
+WALKS = ("bitsliced", "lanes", "tiles", "tile-row", "rows", "trees", "vector")
+
+#: Values, the first being what a parameter has where it has no say.
+CPU: dict[str, tuple[Any, ...]] = {
+    "walk": WALKS,
+    "block": (0, 16, 64, 128, 256, 512, 1024, 2048),
+    "node_tile": (1, 4, 7, 8, 15),
+    "layout": ("sparse", "array", "reorg"),
+    "hops": ("checked", "peel", "unroll"),
+    "in_flight": (1, 8, 10, 16, 20, 24),
+    "codes": (False, True),
+    "prefetch": (False, True),
+    "parallel": ("rows", "trees", "both"),
+    "tree_tiles": (1, 2, 4, 8),
+}
+
+#: Parameters that have a say for each kind of walk; the rest has its first value.
+_FREE: dict[str, dict[str, tuple[Any, ...]]] = {
+    "bitsliced": {"block": (64, 128, 256, 512, 1024)},
+    "lanes": {},
+    "tiles": {
+        "block": (64, 128, 256, 512, 1024, 2048),
+        "node_tile": (7, 15),
+        "codes": (True, False),
+    },
+    "tile-row": {"node_tile": (7, 15)},
+    "rows": {
+        "block": (0, 16, 64, 256, 1024),
+        "node_tile": (1, 4, 8),
+        "layout": CPU["layout"],
+        "hops": CPU["hops"],
+        "in_flight": (1, 8, 16, 24),
+        "codes": CPU["codes"],
+        "prefetch": CPU["prefetch"],
+        "parallel": CPU["parallel"],
+        "tree_tiles": CPU["tree_tiles"],
+    },
+    "trees": {
+        "block": (0, 64),
+        "node_tile": (1, 4, 8),
+        "layout": CPU["layout"],
+        "hops": CPU["hops"],
+        "in_flight": (1, 10, 16, 20, 24),
+        "prefetch": CPU["prefetch"],
+    },
+    "vector": {
+        "block": (0, 16, 64, 256, 1024),
+        "layout": CPU["layout"],
+        "hops": CPU["hops"],
+        "codes": CPU["codes"],
+        "prefetch": CPU["prefetch"],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """Tells whether a parameter has a value that counts for the kind of walk."""
+
+    name: str
+
+    def __call__(self, walk: str, **chosen: Any) -> bool:
+        neutral = CPU[self.name][0]
+        return chosen[self.name] in _FREE[walk].get(self.name, (neutral,))
+
+
+def _has_blocks(walk: str, block: int, codes: bool, prefetch: bool) -> bool:
+    return block > 0 or not (codes or (prefetch and walk != "trees"))
+
+
+def _tiles_hop(node_tile: int, hops: str) -> bool:
+    return node_tile == 1 or hops != "peel"
+
+
+def _tiles_compare(walk: str, node_tile: int, codes: bool) -> bool:
+    return walk == "tiles" or node_tile == 1 or not codes
+
+
+def _stores_tiles(node_tile: int, layout: str) -> bool:
+    return node_tile == 1 or layout != "reorg"
+
+
+def _tiles_trees(parallel: str, tree_tiles: int) -> bool:
+    return (parallel == "rows") == (tree_tiles == 1)
+
+
+def _shares_rows(parallel: str, block: int) -> bool:
+    return parallel != "both" or block > 0
+
+
+def _fills_blocks(walk: str, block: int, in_flight: int) -> bool:
+    return walk != "rows" or not 0 < block < in_flight
+
+
+_RULES = (
+    *(
+        Constraint(("walk", name), _Free(name), f"{name} counts for some walks only")
+        for name in CPU
+        if name != "walk"
+    ),
+    Constraint(
+        ("walk", "block", "codes", "prefetch"),
+        _has_blocks,
+        "codes are for blocks of rows, as is prefetching but for rows one by one",
+    ),
+    Constraint(
+        ("node_tile", "hops"),
+        _tiles_hop,
+        "hops of tiles are padded or checked",
+    ),
+    Constraint(
+        ("walk", "node_tile", "codes"),
+        _tiles_compare,
+        "tiles of walks compare the rows themselves",
+    ),
+    Constraint(("node_tile", "layout"), _stores_tiles, "reorg stores single nodes"),
+    Constraint(
+        ("parallel", "tree_tiles"),
+        _tiles_trees,
+        "trees are tiled for threads",
+    ),
+    Constraint(
+        ("parallel", "block"),
+        _shares_rows,
+        "threads that share rows need blocks of them",
+    ),
+    Constraint(
+        ("block", "in_flight", "walk"),
+        _fills_blocks,
+        "no more rows are in flight than a block has",
+    ),
+)
+
+
+@lru_cache(maxsize=2)  # a space is a value, and lists its points only once
+def cpu_space(threads: bool = True) -> ScheduleSpace:
+    """Return the whole CPU space; without threads, trees are never shared."""
+    parameters = dict(CPU)
+    if not threads:
+        parameters |= {"parallel": ("rows",), "tree_tiles": (1,)}
+    return ScheduleSpace(parameters, cpu_schedule, _RULES, name="cpu")
+
+
+def cpu_point(walk: str, **values: Any) -> dict[str, Any]:
+    """Return a point of the CPU space, with first values where none is given."""
+    free = _FREE[walk]
+    neutral = {name: free.get(name, kept)[0] for name, kept in CPU.items()}
+    return {**neutral, "walk": walk, **values}
+
+
+def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
+    """Return the schedule of a point of the CPU space."""
+    match point["walk"]:
+        case "bitsliced":
+            return bitsliced_schedule(point["block"])
+        case "lanes":
+            return lanes_schedule()
+        case "tiles":
+            make = tiled_schedule if point["codes"] else value_tiled_schedule
+            return make(point["block"], point["node_tile"])
+        case "tile-row":
+            return tiled_row_schedule(point["node_tile"])
+        case "trees":
+            return _trees(point, shape)
+        case _:
+            return _rows(point, shape)
+
+
+def _trees(point: Point, shape: ForestShape) -> Schedule:
+    """Return one row at a time, several of its trees in flight."""
+    schedule, row = Schedule(), "batch"
+    if point["block"]:
+        row = "b1"
+        schedule = schedule.tile("batch", "b0", row, point["block"]).parallel("b0")
+    if point["prefetch"]:
+        schedule = schedule.cache(row)
+    if point["in_flight"] > 1:
+        schedule = schedule.interleave("tree", point["in_flight"])
+    return _walk(schedule, "tree", point, shape)
+
+
+def _rows(point: Point, shape: ForestShape) -> Schedule:
+    """Return one tree at a time, several rows in flight or in lanes."""
+    schedule, tree = Schedule(), ["tree"]
+    shared = point["parallel"] in ("trees", "both")
+    if shared:
+        schedule = schedule.tile("tree", "t0", "t1", -point["tree_tiles"])
+        tree = ["t0", "t1"]
+    rows = "batch"
+    if point["block"]:
+        rows = "b1"
+        schedule = schedule.tile("batch", "b0", rows, point["block"])
+        order = ["b0", *tree, rows]
+        if point["parallel"] == "trees":
+            order = ["t0", "b0", "t1", rows]
+        schedule = schedule.reorder(*order)
+        if point["parallel"] != "trees":
+            schedule = schedule.parallel("b0")
+        if point["codes"]:
+            schedule = schedule.quantize("b0")
+        if point["prefetch"]:
+            schedule = schedule.cache("b0")
+    else:
+        schedule = schedule.reorder(*tree, rows)
+    if shared:
+        schedule = schedule.parallel("t0")
+    if point["walk"] == "vector":
+        schedule = schedule.vectorize(rows)
+    elif point["in_flight"] > 1:
+        schedule = schedule.interleave(rows, point["in_flight"])
+    return _walk(schedule, rows, point, shape)
+
+
+def _walk(schedule: Schedule, index: str, point: Point, shape: ForestShape) -> Schedule:
+    """Add what every walk has: hops without leaf checks, tiles of nodes, a layout."""
+    tiled = point["node_tile"] > 1
+    if tiled:
+        schedule = schedule.tile_nodes(point["node_tile"])
+    match point["hops"]:
+        case "unroll" if tiled:
+            schedule = schedule.pad_trees()
+        case "unroll" if shape.max_depth:
+            schedule = schedule.unroll_walk(index, min(64, shape.max_depth))
+        case "peel" if shape.min_depth:
+            schedule = schedule.peel_walk(index, min(64, shape.min_depth))
+        case _:
+            pass
+    if point["layout"] != "sparse":
+        schedule = schedule.represent(point["layout"])
+    return schedule

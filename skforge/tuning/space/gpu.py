@@ -1,0 +1,326 @@
+"""The template of all GPU schedules that skforge knows: SilvanForge's, and ours.
+
+How rows and trees are dealt out comes first, as ``deal``; the other parameters have a
+say for some deals, and their first value elsewhere, as in the CPU's space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from skforge.compiler.defaults.cpu import ForestShape
+from skforge.compiler.defaults.gpu_nests import rows_as_bits
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
+
+#: Who takes what. "rows": a thread takes rows through all trees. "parts": lanes are
+#: rows and each warp has a part of the trees, the nest of Table 5. "trees": lanes are
+#: the trees of a row. "blocks": these in several blocks. "stationary": blocks keep
+#: some trees in shared memory and rows stream past. "bits": predicates once for a
+#: block of rows, trees as bit logic.
+DEALS = ("rows", "parts", "trees", "blocks", "stationary", "bits")
+
+#: Values, the first being what a parameter has where it has no say.
+GPU: dict[str, tuple[Any, ...]] = {
+    "deal": DEALS,
+    "rows_per_block": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+    "rows_per_thread": (1, 2, 4, 8, 16, 32, 64, 128),
+    "tree_threads": (1, 2, 4, 8, 10, 16, 20, 32, 50, 64, 128, 256, 512, 1024),
+    "tree_blocks": (1, 2, 4, 8, 16, 32),
+    # Global memory; shared memory as the compiler lays it out for the lanes, or by
+    # rows with a word between them, or as they come; shared memory as bin codes.
+    "rows_in": ("memory", "shared", "padded", "row", "codes"),
+    # Trees of each thread that its block brings to shared memory at a time; with
+    # "bits" those of a table of predicates.
+    "cached_trees": (0, 1, 2, 4, 8, 16, 32),
+    "representation": ("sparse", "array", "reorg", "packed", "bitsliced"),
+    "node_tile": (1, 2, 4, 7),
+    "hops": ("checked", "peel", "unroll"),
+    "interleave": (1, 2, 4, 8),
+    # Where sums of several threads meet: slots in memory, which a second launch adds
+    # where blocks share rows; shared memory; atomics. Lanes of a warp that share a row
+    # add by shuffles where any order will do.
+    "sums": ("memory", "shared", "atomic"),
+}
+
+_HOPS = GPU["hops"]
+_NODES = ("sparse", "array", "reorg")
+
+#: Parameters that have a say for each deal; the rest has its first value.
+_FREE: dict[str, dict[str, tuple[Any, ...]]] = {
+    "rows": {
+        "rows_per_block": (32, 64, 128, 256, 512),
+        "rows_per_thread": (1, 2, 4),
+        "rows_in": GPU["rows_in"],
+        "cached_trees": (0, 4, 8, 16),
+        "representation": (*_NODES, "packed"),
+        "node_tile": GPU["node_tile"],
+        "hops": _HOPS,
+        "interleave": GPU["interleave"],
+    },
+    "parts": {
+        "rows_per_block": (8, 16, 32, 64),
+        "rows_per_thread": (1, 2, 4),
+        "tree_threads": (2, 4, 10, 16, 20, 32, 50, 64),
+        "rows_in": ("memory", "shared", "codes"),
+        "cached_trees": (0, 1, 2, 4),
+        "representation": (*_NODES, "packed"),
+        "node_tile": (1, 7),
+        "hops": _HOPS,
+        "interleave": (1, 2, 4),
+        "sums": ("memory", "shared", "atomic"),
+    },
+    "trees": {
+        "rows_per_block": (1, 2, 4, 8),
+        "tree_threads": (32, 64, 128, 256, 512, 1024),
+        "rows_in": ("memory", "shared", "row", "codes"),
+        "representation": _NODES,
+        "hops": _HOPS,
+        "interleave": (1, 2, 4),
+        "sums": ("memory", "shared", "atomic"),
+    },
+    "blocks": {
+        "rows_per_block": (1, 2, 4, 8),
+        "tree_threads": (32, 64, 128, 256),
+        "tree_blocks": (2, 4, 8, 16, 32),
+        "rows_in": ("memory", "shared"),
+        "representation": _NODES,
+        "hops": _HOPS,
+        "interleave": (1, 2, 4),
+        "sums": ("memory", "atomic"),
+    },
+    "stationary": {
+        "rows_per_block": (256, 1024),
+        "rows_per_thread": (32, 64, 128),
+        "tree_threads": (16, 32, 64),
+        "cached_trees": (1,),
+        "representation": _NODES,
+        "hops": _HOPS,
+        "sums": ("memory", "atomic"),
+    },
+    "bits": {
+        "rows_per_block": (128, 256, 512, 1024),
+        "rows_per_thread": (1, 2, 4, 8, 16, 32),
+        "cached_trees": (0, 8, 16, 32),
+        "representation": ("bitsliced",),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """Tells whether a parameter has a value that counts for the deal."""
+
+    name: str
+
+    def __call__(self, deal: str, **chosen: Any) -> bool:
+        neutral = GPU[self.name][0]
+        return chosen[self.name] in _FREE[deal].get(self.name, (neutral,))
+
+
+def _threads(
+    deal: str, rows_per_block: int, rows_per_thread: int, tree_threads: int
+) -> bool:
+    # Table 5 has blocks of fewer threads, and more, which the language refuses.
+    threads = rows_per_block // rows_per_thread * tree_threads
+    return deal == "parts" or 32 <= threads <= 1024
+
+
+def _packs_codes(rows_in: str, cached_trees: int, representation: str) -> bool:
+    return representation != "packed" or (rows_in == "codes" and not cached_trees)
+
+
+def _tiles(representation: str, node_tile: int, hops: str) -> bool:
+    if node_tile == 7 or representation == "packed":
+        return (node_tile, representation, hops) == (7, "packed", "checked")
+    return node_tile == 1 or (representation in ("sparse", "array") and hops != "peel")
+
+
+def _tiles_compare(rows_in: str, node_tile: int) -> bool:
+    return node_tile in (1, 7) or rows_in != "codes"
+
+
+def _rounds(deal: str, cached_trees: int, interleave: int) -> bool:
+    if deal == "parts":
+        return cached_trees in (0, interleave)
+    return deal != "rows" or cached_trees == 0 or cached_trees >= interleave
+
+
+_RULES = (
+    *(
+        Constraint(("deal", name), _Free(name), f"{name} counts for some deals only")
+        for name in GPU
+        if name != "deal"
+    ),
+    Constraint(
+        ("deal", "rows_per_block", "rows_per_thread", "tree_threads"),
+        _threads,
+        "a block has a warp at least, and 1024 threads at most",
+    ),
+    Constraint(
+        ("rows_in", "cached_trees", "representation"),
+        _packs_codes,
+        "packed nodes compare codes, and stay in memory",
+    ),
+    Constraint(
+        ("representation", "node_tile", "hops"),
+        _tiles,
+        "packed nodes are tiles of seven; hops of other tiles are padded or checked",
+    ),
+    Constraint(
+        ("rows_in", "node_tile"),
+        _tiles_compare,
+        "tiles of walks compare the rows themselves",
+    ),
+    Constraint(
+        ("deal", "cached_trees", "interleave"),
+        _rounds,
+        "trees in shared memory are those in flight, or more",
+    ),
+)
+
+
+@lru_cache(maxsize=1)  # a space is a value, and lists its points only once
+def full_gpu_space() -> ScheduleSpace:
+    """Return Table 5 and everything that skforge does on GPUs besides."""
+    return ScheduleSpace(GPU, full_gpu_schedule, _RULES, name="gpu_full")
+
+
+def gpu_point(deal: str, **values: Any) -> dict[str, Any]:
+    """Return a point of the whole GPU space, with first values where none is given."""
+    free = _FREE[deal]
+    neutral = {name: free.get(name, kept)[0] for name, kept in GPU.items()}
+    return {**neutral, "deal": deal, **values}
+
+
+def full_gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
+    """Return the schedule of a point of the whole GPU space."""
+    rows, each = point["rows_per_block"], point["rows_per_thread"]
+    match point["deal"]:
+        case "bits":
+            return rows_as_bits(rows, each, point["cached_trees"])
+        case "stationary":
+            return _stationary(point, shape)
+        case "trees" | "blocks":
+            return _trees(point, shape)
+        case _:
+            return _rows(point, shape)
+
+
+def _rows(point: Point, shape: ForestShape) -> Schedule:
+    """Return lanes that are rows, each thread with all trees or a part of them."""
+    parts, each = point["tree_threads"], point["rows_per_thread"]
+    cached = point["cached_trees"]
+    schedule = Schedule().tile("batch", "b0", "b1", point["rows_per_block"])
+    row_thread, inner_rows = "b1", []
+    if each > 1:
+        schedule = schedule.tile("b1", "r0", "r1", each)
+        row_thread, inner_rows = "r0", ["r1"]
+    shared = point["deal"] == "parts"
+    if cached:
+        # A barrier for each tile: its loop is outside the threads.
+        schedule = schedule.tile("tree", "t0", "t1", parts * cached)
+        if shared:
+            schedule = schedule.tile("t1", "t2", "t3", cached)
+        part = ["t2"] if shared else []
+        own = "t3" if shared else "t1"
+        order = ["b0", "t0", row_thread, *part, *inner_rows, own]
+    elif shared:
+        schedule = schedule.tile("tree", "t0", "t1", parts)
+        part, own = ["t1"], "t0"
+        order = ["b0", row_thread, "t1", *inner_rows, "t0"]
+    else:
+        part, own = [], "tree"
+        order = ["b0", row_thread, *inner_rows, "tree"]
+    schedule = schedule.reorder(*order).gpu_dimension("b0", "grid.x")
+    schedule = schedule.gpu_dimension(row_thread, "block.x")
+    for loop in part:
+        schedule = schedule.gpu_dimension(loop, "block.y")
+    schedule = _cache_rows(schedule, "b0", point["rows_in"])
+    if cached:
+        schedule = schedule.cache("t0")
+    return _walk(schedule, own, part, point, shape)
+
+
+def _trees(point: Point, shape: ForestShape) -> Schedule:
+    """Return lanes that are trees of one row, in one block or several."""
+    threads, blocks = point["tree_threads"], point["tree_blocks"]
+    schedule = Schedule().tile("batch", "b0", "b1", point["rows_per_block"])
+    if blocks > 1:
+        schedule = (
+            schedule.tile("tree", "t0", "t1", -blocks)
+            .tile("t1", "t2", "t3", threads)
+            .reorder("b0", "t0", "b1", "t3", "t2")
+            .gpu_dimension("b0", "grid.x")
+            .gpu_dimension("t0", "grid.y")
+        )
+        thread, own, part = "t3", "t2", ["t0"]
+    else:
+        schedule = schedule.tile("tree", "t0", "t1", threads)
+        schedule = schedule.reorder("b0", "b1", "t1", "t0")
+        schedule = schedule.gpu_dimension("b0", "grid.x")
+        thread, own, part = "t1", "t0", ["t1"]
+    schedule = schedule.gpu_dimension("b1", "block.y").gpu_dimension(thread, "block.x")
+    schedule = _cache_rows(schedule, "b0", point["rows_in"])
+    return _walk(schedule, own, part, point, shape)
+
+
+def _stationary(point: Point, shape: ForestShape) -> Schedule:
+    """Return blocks that keep a tree a thread, and rows that stream past by warps."""
+    rows = point["rows_per_block"]
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("b1", "b2", "b3", rows // point["rows_per_thread"])
+        .tile("tree", "t0", "t1", point["tree_threads"])
+        .reorder("t0", "b0", "b2", "b3", "t1")
+        .gpu_dimension("t0", "grid.y")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b3", "block.y")
+        .gpu_dimension("t1", "block.x")
+        .cache("t0")
+    )
+    return _walk(schedule, "t1", ["t0"], point, shape)
+
+
+def _cache_rows(schedule: Schedule, block: str, rows_in: str) -> Schedule:
+    match rows_in:
+        case "shared":
+            return schedule.cache(block)
+        case "codes":
+            return schedule.quantize(block)
+        case "padded" | "row":
+            return schedule.cache(block, rows_in)
+        case _:
+            return schedule
+
+
+def _walk(
+    schedule: Schedule, own: str, parts: list[str], point: Point, shape: ForestShape
+) -> Schedule:
+    """Add what every walk has: trees in flight, hops, sums, tiles of nodes, a layout.
+
+    ``own`` is the loop over a thread's trees, ``parts`` those that share a row's.
+    """
+    if point["interleave"] > 1:
+        schedule = schedule.interleave(own, point["interleave"])
+    tile = point["node_tile"]
+    match point["hops"]:
+        case "unroll" if tile > 1:
+            schedule = schedule.pad_trees()
+        case "unroll" if shape.max_depth:
+            schedule = schedule.unroll_walk(own, min(64, shape.max_depth))
+        case "peel" if shape.min_depth:
+            schedule = schedule.peel_walk(own, min(64, shape.min_depth))
+        case _:
+            pass
+    for loop in parts:
+        if point["sums"] == "shared":
+            schedule = schedule.shared_reduce(loop)
+        elif point["sums"] == "atomic":
+            schedule = schedule.atomic_reduce(loop)
+    if tile > 1:
+        schedule = schedule.tile_nodes(tile, "complete" if tile == 7 else "uniform")
+    return schedule.represent(point["representation"])

@@ -1,0 +1,83 @@
+"""Schedules that are not worth a prediction, by rules that need no model.
+
+*Learning to Schedule Halide Pipelines for the GPU*, §6.6, carried over: too much is
+computed twice, threads stay idle, lanes stay empty, what is unrolled is too long, what
+is in flight does not fit the registers, or a limit of the machine or the forest is
+exceeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.defaults.cpu import TABLE_LIMIT
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.tuning.cost.features import Setting, View
+from skforge.tuning.cost.schedule_facts import facts_of
+
+#: Rows that a batch of fewer is padded to at most: the smallest block, and so many
+#: times the batch.
+SMALLEST_BLOCK, PADDED = 128, 4
+
+#: Hops that are written out for all walks in flight at most: code, not data.
+UNROLLED_HOPS = 512
+
+#: Walks in flight for each vector register at most.
+WALKS_A_REGISTER = 2
+
+#: Bytes that a forest may take, padding included.
+FOREST_BYTES = 512 << 20
+
+#: Walks of a batch that are worth a second thread.
+SHARED_WALKS = 20_000
+
+#: Why a schedule is left out, in the order in which rules are asked.
+REASONS = (
+    "",
+    "most rows of its blocks would be padding",
+    "threads would have nothing to do",
+    "its walks written out are too long",
+    "more walks are in flight than registers hold",
+    "its trees or tables take too much memory",
+    "the target has not so many threads in a block",
+    "the forest does not allow this walk",
+)
+
+
+def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
+    """Return for each schedule why it is left out, as a place in ``REASONS``.
+
+    Parameters
+    ----------
+    setting : Setting
+        Forest, target, rows and threads.
+    schedules : sequence of Schedule
+        Whole ones.
+    """
+    view = View(setting, facts_of(schedules))
+    forest, target = setting.forest, setting.target
+    padded = view["cache_predicates"] > 0
+    most = max(SMALLEST_BLOCK, PADDED * setting.n_rows)
+    waste = padded & (view.block > most)
+    many = setting.n_rows * forest.n_trees >= SHARED_WALKS
+    idle = (view.tasks < 2) & (setting.n_threads > 1) & many & (view.blocks > 1)
+    walks = view.walks & (view["vector_rows"] == 0)
+    length = walks & (view.in_flight * view.unchecked > UNROLLED_HOPS)
+    registers = max(16, target.vector_registers) * WALKS_A_REGISTER
+    flight = walks & (view.in_flight > registers)
+    memory = (view.node_bytes > FOREST_BYTES) | (view.table_bytes > TABLE_LIMIT)
+    threads = np.maximum(1, view["block_rows"]) * np.maximum(1, view["block_trees"])
+    limit = target.max_threads_per_block if target.is_gpu else np.inf
+    values = view.tile_blocks & (view["codes"] == 0)
+    refused = (
+        (view.bits & (not forest.allows_bits))
+        | (view.lanes & (not forest.allows_lanes))
+        | (view.tile_rows & (not forest.allows_tile_rows))
+        | (values & (not forest.allows_value_tiles))
+        | (view.tile_blocks & ~values & (not forest.allows_tiles))
+    )
+    rules = [waste, idle, length, flight, memory, threads > limit, refused]
+    return np.select(rules, list(range(1, len(rules) + 1)), 0)
