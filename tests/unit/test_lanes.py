@@ -10,6 +10,7 @@ import pytest
 
 from skforge.compiler import pipeline
 from skforge.compiler.binning.row_blocks import RowCodes, plan_row_codes
+from skforge.compiler.binning.rows import RowAt
 from skforge.compiler.defaults.cpu import lanes_schedule
 from skforge.compiler.forest.bins import encode_rows, plan_codes
 from skforge.compiler.forest.forest import Comparison, Forest, Missing
@@ -18,7 +19,6 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.layouts.base import RowAt
 from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.layouts.lanes.lane_masks import _halves, _interleaved
 from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest

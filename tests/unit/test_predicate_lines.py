@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
+from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.transpose import search_levels, transpose
 from skforge.compiler.forest.forest import Comparison, Forest, Missing
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -13,7 +14,6 @@ from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, Buffer, Scalar, Value, Vec
-from skforge.compiler.layouts.base import BlockRows
 from skforge.compiler.layouts.bitsliced.bitsliced import BitslicedLayout
 from skforge.compiler.layouts.bitsliced.predicate_lines import _steps
 from skforge.compiler.passes.hir import normalize_predicates

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.category_tests import outside_set
+from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import (
     WIDE,
     ColumnTile,
@@ -48,7 +49,6 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.base import BlockRows, Model
 
 #: Rows turned together: their words stay in the second cache for 4000 columns.
 PART = 128

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import RowCodes
+from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.forest.bins import CodeTable, ColumnKind
 from skforge.compiler.forest.forest import ZERO_THRESHOLD, Forest, Missing
 from skforge.compiler.ir.lir import nodes as lir
@@ -42,7 +43,6 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.base import BlockRows, Model
 
 #: Most buckets of a column, and how many it has for each threshold.
 MAX_BUCKETS, BUCKETS_EACH = 4096, 2

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from skforge.compiler.forest.forest import Forest
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.rows import Model
+from skforge.compiler.forest.forest import Comparison, Forest
 from skforge.compiler.ir.lir.builder import Builder, lanes_of
 from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
-from skforge.compiler.layouts.base import Model
-from skforge.compiler.layouts.nodes.encoding import category_tables
+
+
+def category_tables(
+    forest: Forest,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return each set's first word, its number of words, and all words (one spare)."""
+    category = np.flatnonzero(forest.comparison >= Comparison.IN)
+    start = forest.category_offset[:-1][category].astype(np.uint32)
+    count = np.diff(forest.category_offset)[category].astype(np.uint32)
+    words = np.append(forest.category_words, np.uint32(0)).astype(np.uint32)
+    return start, count, words
 
 
 def category_entry(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from skforge.compiler.binning.block import ColumnCodes, part_rows
 from skforge.compiler.binning.row_gather import RowCodes
+from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import lockstep, permuted, search_levels
 from skforge.compiler.forest.bins import CodeTable, code_stride
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import Buffer, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.base import BlockRows, Model
 from skforge.compiler.target import Target
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from skforge.compiler.binning.category_tests import outside_set
+from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
 from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
 from skforge.compiler.ir.lir.builder import Builder
@@ -35,7 +36,6 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.layouts.base import BlockRows, Model
 
 
 class RowCodes:

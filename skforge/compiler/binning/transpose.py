@@ -16,9 +16,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.lir.builder import Builder, lanes_of
 from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, Scalar, Value, Vec
-from skforge.compiler.layouts.base import BlockRows
 from skforge.compiler.target import Target
 
 #: Features from which rows are wide, and how many rows of a block are then one part:

@@ -15,11 +15,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rows import AnyArray, BlockRows, Model, RowAt
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder, lanes_of
 from skforge.compiler.ir.lir.nodes import (
@@ -39,8 +39,6 @@ from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.nodes.encoding import NodeTests, node_tests
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-
-AnyArray = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +180,6 @@ class WalkLayout(TreeLayout):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRows:
-    """The rows of one block: where they start and how many the batch has."""
-
-    rows: Buffer
-    n_rows: Value
-    stride: Value
-    first: Value
-    n_features: int
-
-
-#: Declares a buffer of model data (once a name) and returns it.
-Model: TypeAlias = Callable[[str, AnyArray], Buffer]
-
-
 class BlockLayout(ABC):
     """A forest laid out for whole blocks of rows instead of single walks.
 
@@ -284,14 +267,6 @@ class GpuBlockLayout(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Write the sums of those rows that the batch has to the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowAt:
-    """One row: the element of ``rows`` where it starts."""
-
-    rows: Buffer
-    start: Value
 
 
 class RowLayout(ABC):

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
-from skforge.compiler.layouts.base import BlockRows, BlockThreads, GpuBlockLayout
+from skforge.compiler.layouts.base import BlockThreads, GpuBlockLayout
 from skforge.compiler.lowering.kernel import Kernel
 from skforge.compiler.passes.mir.gpu_nest import caches
 

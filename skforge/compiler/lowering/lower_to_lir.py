@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from skforge.compiler.binning.quantize import quantize_block
+from skforge.compiler.binning.rows import BlockRows, RowAt
 from skforge.compiler.forest.bins import code_stride
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
@@ -29,9 +30,7 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts.base import (
     BlockLayout,
-    BlockRows,
     BufferData,
-    RowAt,
     RowLayout,
     TreeLayout,
     WalkLayout,

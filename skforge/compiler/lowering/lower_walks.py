@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from skforge.compiler.binning.category_tests import category_tables
 from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison
 from skforge.compiler.ir.lir.builder import lanes_of, with_lanes
 from skforge.compiler.ir.lir.nodes import BOOL, F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
-from skforge.compiler.layouts.nodes.encoding import TestFacts, Tests, category_tables
+from skforge.compiler.layouts.nodes.encoding import TestFacts, Tests
 from skforge.compiler.lowering.kernel import Kernel, RowView
 
 

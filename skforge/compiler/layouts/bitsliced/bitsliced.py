@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import WIDE, lockstep, permuted, search_levels
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
@@ -17,10 +18,8 @@ from skforge.compiler.ir.lir.nodes import I64, U8, Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import (
     BlockLayout,
-    BlockRows,
     BlockShape,
     GpuBlockLayout,
-    Model,
     Representation,
     register,
 )

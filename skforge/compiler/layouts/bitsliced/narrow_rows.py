@@ -19,11 +19,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import store_masks
 from skforge.compiler.forest.forest import Comparison, Forest, round_thresholds
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.base import BlockRows, Model
 
 #: Rows whose tests are stored at once.
 ROWS = 64

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import (
     WIDE,
     WIDE_PART,
@@ -41,7 +42,6 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.layouts.base import BlockRows, Model
 from skforge.compiler.layouts.bitsliced.narrow_rows import Ties, round_down
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     CATEGORY,

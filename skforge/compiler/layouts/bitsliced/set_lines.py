@@ -15,11 +15,11 @@ Sets of more categories than a table has entries are tested one by one.
 from __future__ import annotations
 
 from skforge.compiler.binning.category_tests import category_entry, outside_set
+from skforge.compiler.binning.rows import Model
 from skforge.compiler.binning.transpose import ColumnTile, store_masks
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, Buffer, Value, Vec
-from skforge.compiler.layouts.base import Model
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     SETS_A_BYTE,
     PredicateTable,

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rows import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -35,7 +36,6 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.base import Model
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
     MAX_CODE_BITS,

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rows import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Buffer, Value
-from skforge.compiler.layouts.base import Model
 from skforge.compiler.layouts.lanes.lane_levels import RowTests, TopLevels, descend
 
 #: Trees walked at the same time: one waits for its loads, more than there are

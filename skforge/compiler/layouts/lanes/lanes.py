@@ -24,18 +24,13 @@ from skforge.compiler.binning.category_rows import (
     set_groups,
 )
 from skforge.compiler.binning.row_blocks import BLOCK, RowCodes, plan_row_codes
+from skforge.compiler.binning.rows import Model, RowAt
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
-from skforge.compiler.layouts.base import (
-    Model,
-    Representation,
-    RowAt,
-    RowLayout,
-    register,
-)
+from skforge.compiler.layouts.base import Representation, RowLayout, register
 from skforge.compiler.layouts.lanes.lane_levels import (
     NEVER_RIGHT,
     RowTests,

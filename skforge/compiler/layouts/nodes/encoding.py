@@ -247,17 +247,6 @@ def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArra
     return taken
 
 
-def category_tables(
-    forest: Forest,
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return each set's first word, its number of words, and all words (one spare)."""
-    category = np.flatnonzero(forest.comparison >= Comparison.IN)
-    start = forest.category_offset[:-1][category].astype(np.uint32)
-    count = np.diff(forest.category_offset)[category].astype(np.uint32)
-    words = np.append(forest.category_words, np.uint32(0)).astype(np.uint32)
-    return start, count, words
-
-
 __all__ = [
     "BOOL",
     "FLAGS",
@@ -265,7 +254,6 @@ __all__ = [
     "TestEncoding",
     "TestFacts",
     "Tests",
-    "category_tables",
     "flag_values",
     "node_tests",
     "stored_thresholds",

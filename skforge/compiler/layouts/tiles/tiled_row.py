@@ -15,10 +15,11 @@ from collections.abc import Callable
 import numpy as np
 
 from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
+from skforge.compiler.binning.rows import BlockRows, Model, RowAt
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.base import BlockRows, Model, RowAt, RowLayout
+from skforge.compiler.layouts.base import RowLayout
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
 from skforge.compiler.layouts.tiles.tile_leaves import LeafTable, add_vector
 from skforge.compiler.layouts.tiles.tiled_trees import GROUP, UNROLL, TileLowering

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from skforge.compiler.binning.rows import Model
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.base import Model
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
 
 #: Rows of a group are a multiple of those decoded together, a register of entries.

@@ -8,13 +8,12 @@ Under a vectorised loop over trees, one row passes all of them (``tiled_row.py``
 from __future__ import annotations
 
 from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
+from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.base import (
     BlockLayout,
-    BlockRows,
-    Model,
     Representation,
     RowLayout,
     register,

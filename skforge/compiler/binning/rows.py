@@ -1,0 +1,36 @@
+"""The rows that binning reads, and how it declares the data that it reads them with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from skforge.compiler.ir.lir.nodes import Buffer, Value
+
+AnyArray = NDArray[Any]
+
+
+#: Declares a buffer of model data (once a name) and returns it.
+Model: TypeAlias = Callable[[str, AnyArray], Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """The rows of one block: where they start and how many the batch has."""
+
+    rows: Buffer
+    n_rows: Value
+    stride: Value
+    first: Value
+    n_features: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowAt:
+    """One row: the element of ``rows`` where it starts."""
+
+    rows: Buffer
+    start: Value
