@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from skforge._version import __version__
 from skforge.exceptions import (
     CompilerError,
     InconsistentVersionWarning,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
     from skforge.exporters.api import export
     from skforge.persistence.artifact import load, save
-
-__version__ = "0.1.0"
 
 # Loaded on first use: `import skforge` must stay free of heavy packages.
 _HOME = {

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from skforge import __version__
+from skforge._version import __version__
 from skforge.cli.data import Rows, load_rows, load_schedule
 from skforge.cli.errors import MISMATCH, OneLineGroup, reported
 from skforge.cli.export import export_file

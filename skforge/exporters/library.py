@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from skforge._version import __version__
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import (
     BatchRange,
@@ -143,8 +144,6 @@ def _library(
     outputs: Mapping[str, Steps],
     variants: tuple[ExportedVariant, ...],
 ) -> Library:
-    from skforge import __version__
-
     return Library(
         name=name,
         n_features=forest.n_features,

@@ -13,6 +13,7 @@ from zipfile import is_zipfile
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest, PostTransform
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.targets import stored_target
@@ -100,7 +101,7 @@ def _contents(
     model: CompiledForest | CompiledModule | Forest,
 ) -> tuple[dict[str, Any], Arrays]:
     arrays: Arrays = {}
-    manifest: dict[str, Any] = {"skforge_version": _version()}
+    manifest: dict[str, Any] = {"skforge_version": __version__}
     if isinstance(model, Forest):
         manifest |= {"kind": "forest", "forest": _forest_out(model, arrays)}
     elif isinstance(model, CompiledModule):
@@ -196,10 +197,10 @@ def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
 
 def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
     written = _get(manifest, "skforge_version", str)
-    if written != _version():
+    if written != __version__:
         warn(
             f"This model was saved by skforge {written} and is loaded by "
-            f"{_version()}; predictions are only promised for the same version. "
+            f"{__version__}; predictions are only promised for the same version. "
             "Save it again.",
             InconsistentVersionWarning,
         )
@@ -583,9 +584,3 @@ def _objects(name: str, values: Any) -> Iterator[Any]:
         if type(plain) not in (bool, int, float, str):
             raise _refuse(name)
         yield plain
-
-
-def _version() -> str:
-    from skforge import __version__
-
-    return __version__

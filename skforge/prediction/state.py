@@ -7,6 +7,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from skforge._version import __version__
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.targets import resolve_target, stored_target
 from skforge.compiler.target import Target
@@ -29,7 +30,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         state.pop("_predictor", None)
         if state.pop("_witness", None) is not None:
             self._check_model()
-        state["_skforge_version"] = _version()
+        state["_skforge_version"] = __version__
         return state
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -56,10 +57,10 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         """Take a state; kernels compile on the first call, for the CPU found here."""
         state = dict(state)
         written = state.pop("_skforge_version", "unknown")
-        if written != _version():
+        if written != __version__:
             warn(
                 f"This CompiledForest was saved by skforge {written} and is loaded by "
-                f"{_version()}; predictions are only promised for the same version. "
+                f"{__version__}; predictions are only promised for the same version. "
                 "Fit it again.",
                 InconsistentVersionWarning,
             )
@@ -95,9 +96,3 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         # of several threads that come here at once, all go on with the same one
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)
         return predictor
-
-
-def _version() -> str:
-    from skforge import __version__
-
-    return __version__

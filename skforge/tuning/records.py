@@ -21,6 +21,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
+from skforge._version import __version__
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
@@ -100,8 +101,6 @@ class RecordKey:
         ranges: Mapping[BatchRange, int] | None,
     ) -> RecordKey:
         """Return the key of a search that is about to begin."""
-        from skforge import __version__
-
         asked: tuple[tuple[BatchRange, int | None], ...] = ()
         if ranges is not None:
             asked = tuple(sorted(ranges.items(), key=lambda item: item[0][0]))

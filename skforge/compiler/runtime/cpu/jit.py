@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
+from skforge._version import __version__
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.codegen.llvm.pools import RELEASE
 from skforge.compiler.codegen.llvm.types import element_of
@@ -156,8 +157,6 @@ def _parse(texts: Sequence[str], target: Target) -> Any:
 
 def _object_key(texts: Sequence[str], target: Target) -> str:
     """Return a digest of everything that machine code depends on."""
-    from skforge import __version__
-
     binding = _binding()
     facts = (
         __version__,
