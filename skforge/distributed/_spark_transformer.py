@@ -23,7 +23,7 @@ from pyspark.ml.util import (  # noqa: TID253
 
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
 from skforge.distributed._job import job
-from skforge.distributed.spark import udf_of
+from skforge.distributed._spark_udf import udf_of
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from skforge.distributed import Artifact, _worker, pack
 from skforge.distributed._answer import METHODS
 from skforge.distributed._job import job
 from skforge.distributed.ray import Predictor
-from skforge.distributed.spark import spark_type
+from skforge.distributed._spark_udf import spark_type
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,

@@ -1,0 +1,141 @@
+"""The pandas UDF that predicts a batch of Spark's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from skforge.distributed._answer import Array
+from skforge.distributed._job import Job
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
+
+#: Spark's types, by the kind and the size of NumPy's.
+_TYPES = {
+    "b1": "boolean",
+    "i1": "tinyint",
+    "i2": "smallint",
+    "i4": "int",
+    "i8": "bigint",
+    "u1": "smallint",
+    "u2": "int",
+    "u4": "bigint",
+    "f2": "float",
+    "f4": "float",
+    "f8": "double",
+}
+
+
+def udf_of(work: Job) -> Callable[..., Any]:
+    """Return the function of columns that does a job."""
+    from pyspark.sql import functions as F
+
+    sent = _broadcast(work)
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for frame in batches:
+            yield _series(sent.value, frame)
+
+    predicted = _pandas_udf(run, spark_type(work))
+    names, width = work.feature_names, work.n_features
+
+    def udf(*columns: Any) -> Any:
+        if not columns:
+            if names is None:
+                raise InvalidInputError(
+                    "The model was trained without names; give the columns that are "
+                    f"its {width} features, in its order."
+                )
+            columns = tuple(F.col(f"`{name.replace('`', '``')}`") for name in names)
+        if len(columns) not in (1, width):
+            raise InvalidInputError(
+                f"The model was trained on {width} features. Got {len(columns)} "
+                "columns instead; give one for each feature, or one of arrays."
+            )
+        given = [F.col(c) if isinstance(c, str) else c for c in columns]
+        # under names of our own: expressions have odd ones, or the same one
+        return predicted(F.struct(*(c.alias(f"f{i}") for i, c in enumerate(given))))
+
+    return udf
+
+
+class _Here:
+    """A broadcast where there is none: the value goes with the function."""
+
+    def __init__(self, value: Job) -> None:
+        self.value = value
+
+
+def _broadcast(work: Job) -> Any:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        return _Here(work)  # Spark Connect has no broadcasts
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise RuntimeError(
+            "There is no active Spark session; make one before the UDF: "
+            "SparkSession.builder.getOrCreate()."
+        )
+    return session.sparkContext.broadcast(work)
+
+
+def _pandas_udf(run: Callable[..., Any], returned: str) -> Any:
+    from pandas import DataFrame, Series
+    from pyspark.sql.functions import pandas_udf
+
+    # Spark tells the kind of a UDF by its hints, and wants them evaluated.
+    run.__annotations__ = {"batches": Iterator[DataFrame], "return": Iterator[Series]}
+    return pandas_udf(run, returnType=returned)
+
+
+def spark_type(work: Job) -> str:
+    """Return the type of a job's answer, as Spark writes it."""
+    dtype, width = work.answer.dtype, work.answer.width
+    name = "string" if dtype.kind in "UO" else _TYPES.get(dtype.str.lstrip("<>|="))
+    if name is None:
+        raise UnsupportedModelError(
+            f"{work.method} answers in {dtype}, for which Spark has no type."
+        )
+    return name if width is None else f"array<{name}>"
+
+
+def _series(work: Job, frame: Any) -> Any:
+    """Return one batch's answer as a series Arrow takes without a copy."""
+    from pandas import Series
+
+    found = _answer(work, frame)
+    if work.answer.width is None:
+        return Series(found)
+    import pandas as pd
+    import pyarrow as pa
+
+    values = pa.array(found.ravel())
+    ends = np.arange(0, found.size + 1, work.answer.width or 1, dtype=np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(ends), values)
+    return Series(pd.arrays.ArrowExtensionArray(lists))
+
+
+def _answer(work: Job, frame: Any) -> Array:
+    if frame.shape[1] == 1 and len(frame):
+        first = next((v for v in frame.iloc[:, 0] if v is not None), None)
+        if isinstance(first, np.ndarray):
+            return work.of_rows(_rows_of_arrays(work, frame.iloc[:, 0]))
+    work.check_width(frame.shape[1])
+    return work.of_frame(frame)
+
+
+def _rows_of_arrays(work: Job, column: Any) -> Array:
+    """Return a column of arrays, one a row, as one array."""
+    arrays = column.to_list()
+    for array in arrays:
+        if array is None or len(array) != work.n_features:
+            wrong = "null" if array is None else f"an array of {len(array)} values"
+            raise InvalidInputError(
+                f"The model was trained on {work.n_features} features, but the "
+                f"column of arrays holds {wrong}."
+            )
+    rows = np.concatenate(arrays).reshape(len(arrays), work.n_features)
+    return rows.astype(np.float64) if rows.dtype.kind == "O" else rows
