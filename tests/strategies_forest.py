@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.forest import (
-    Comparison,
-    Forest,
-    Missing,
-    deduplicate_predicates,
-)
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 
 NUMERIC = (Comparison.LT, Comparison.LE, Comparison.GT, Comparison.GE)
 SHAPES = ("leaf", "stump", "chain left", "chain right", "zigzag", "full", "random")

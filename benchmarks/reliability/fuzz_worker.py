@@ -35,7 +35,8 @@ from benchmarks.reliability.formats import FORMATS, mutant
 from benchmarks.reliability.oracle import LIBRARIES, Answer, Oracle, same
 from benchmarks.reliability.records_check import check_records
 from skforge import CompiledForest, Schedule, SkforgeError
-from skforge.compiler.forest.forest import Comparison, Forest
+from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.outputs import transforms
 from skforge.compiler.runtime.module import CompiledModule

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Forest, Missing
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.steps import Steps
 from skforge.exporters.header import C_TYPES, Results
 

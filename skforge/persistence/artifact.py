@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._version import __version__
-from skforge.compiler.forest.forest import Forest, PostTransform
+from skforge.compiler.forest.arrays import PostTransform
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.targets import stored_target
 from skforge.compiler.schedule.schedule import Schedule

@@ -8,12 +8,8 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from skforge.compiler.forest.forest import (
-    Comparison,
-    Forest,
-    Missing,
-    deduplicate_predicates,
-)
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from tests.strategies_forest import edge_rows
 
 NUMERIC = (Comparison.LT, Comparison.LE, Comparison.GT, Comparison.GE)

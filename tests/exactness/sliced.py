@@ -8,7 +8,8 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.schedule.schedule import Schedule
 from tests.exactness.forests import EXTREMES, NUMERIC, SKLEARN, drawn, forest_of, tree

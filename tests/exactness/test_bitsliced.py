@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.forest import Missing
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule

@@ -14,7 +14,8 @@ from skforge.compiler import pipeline
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import STRAIGHT
 from skforge.compiler.defaults.cpu import default_schedules, lanes_schedule
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest

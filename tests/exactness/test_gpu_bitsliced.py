@@ -12,7 +12,8 @@ from benchmarks.gpu.gpu_sass import disassemble
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import Launch
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.interpreters.mir.interpreter import interpret_mir
 from skforge.compiler.ir.lir.nodes import AtomicAdd, BlockRegion

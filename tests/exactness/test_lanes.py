@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.forest.forest import Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.runtime.module import compile_forest

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge import compile_forest
-from skforge.compiler.forest.forest import Comparison, Forest, Missing, round_thresholds
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir.builder import Builder

@@ -16,7 +16,8 @@ from sklearn.ensemble import (
 )
 
 from skforge import load_forest
-from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.ir.lir.nodes import Prefetch
 from skforge.compiler.ir.lir.walk import statements

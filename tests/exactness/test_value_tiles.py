@@ -12,7 +12,8 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
 from skforge.compiler.defaults.cpu import default_schedules, value_tiled_schedule
-from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.ir.lir.nodes import (
     Alloc,

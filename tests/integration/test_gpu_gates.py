@@ -17,7 +17,8 @@ from benchmarks.gpu.gpu_occupancy import MULTIPROCESSORS, occupancy
 from benchmarks.gpu.gpu_sass import nvdisasm
 from skforge import load_forest
 from skforge.compiler.codegen.cuda.host_plan import Launch, arguments_bytes
-from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.runtime.gpu.compilers import Kind, compile_ptx, compile_text

@@ -24,7 +24,8 @@ from skforge.compiler.defaults.cpu import (
     value_tiled_schedule,
     walking_schedules,
 )
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree

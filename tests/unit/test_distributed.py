@@ -28,8 +28,8 @@ from skforge import CompiledForest, load_forest
 from skforge.distributed import Artifact, _worker, pack
 from skforge.distributed._answer import METHODS
 from skforge.distributed._job import job
-from skforge.distributed.ray import Predictor
 from skforge.distributed._spark_udf import spark_type
+from skforge.distributed.ray import Predictor
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.forest import Comparison, Forest, PostTransform
+from skforge.compiler.forest.arrays import Comparison, PostTransform
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.numpy_power import power_loop
 from skforge.compiler.outputs.sklearn import decision_function, score_samples
 from skforge.compiler.outputs.steps import (

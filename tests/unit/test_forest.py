@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from skforge.compiler.forest.arrays import Comparison, Missing, PostTransform
 from skforge.compiler.forest.forest import (
-    Comparison,
     Forest,
-    Missing,
-    PostTransform,
     deduplicate_predicates,
     round_thresholds,
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from skforge import Schedule, compile_forest
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba

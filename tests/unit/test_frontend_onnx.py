@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest, load_forest
-from skforge.compiler.forest.forest import Comparison
+from skforge.compiler.forest.arrays import Comparison
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.onnx_models import (
     MODES,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from skforge import load_forest
-from skforge.compiler.forest.forest import PostTransform
+from skforge.compiler.forest.arrays import PostTransform
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.onnx_models import MODES, RandomTrees, make_model, onnx, tensor
 

@@ -10,7 +10,7 @@ from sklearn.ensemble import (
 )
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.forest.forest import Comparison
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest
-from skforge.compiler.forest.forest import Comparison
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost.model import forest_from_document

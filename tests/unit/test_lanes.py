@@ -12,8 +12,9 @@ from skforge.compiler import pipeline
 from skforge.compiler.binning.row_blocks import RowCodes, plan_row_codes
 from skforge.compiler.binning.rows import RowAt
 from skforge.compiler.defaults.cpu import lanes_schedule
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import encode_rows, plan_codes
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder

@@ -8,7 +8,8 @@ import pytest
 from skforge.compiler import pipeline
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.transpose import search_levels, transpose
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir import nodes as lir

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.forest.forest import (
-    ZERO_THRESHOLD,
-    Comparison,
-    Forest,
-    Missing,
-    deduplicate_predicates,
-)
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.exceptions import InvalidInputError
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.forest.forest import Missing
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts import base as representations

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.binning.buckets import GONE_RIGHT, Buckets, CodePlaces, bucket_of
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import column_count, encode_rows, plan_codes
-from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,

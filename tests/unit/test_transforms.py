@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.forest import PostTransform
+from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import libm
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba

@@ -33,8 +33,9 @@ from skforge.compiler.binning.transpose import (
     tile_starts,
     transpose,
 )
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
     BOOL,

@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import RowCodes
 from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Forest, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.category_tests import category_entry
 from skforge.compiler.binning.rows import Model, RowAt
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import Model
-from skforge.compiler.forest.forest import Comparison, Forest
+from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder, lanes_of
 from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
 

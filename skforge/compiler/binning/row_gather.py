@@ -22,8 +22,9 @@ import numpy as np
 
 from skforge.compiler.binning.category_tests import outside_set
 from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison, Forest, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
     I64,

@@ -24,8 +24,9 @@ from skforge.compiler.defaults.gpu_nests import (
     trees_by_blocks,
     trees_by_threads,
 )
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.bins import code_dtype, column_count
-from skforge.compiler.forest.forest import Comparison, Forest
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts.bitsliced.predicate_table import refusal
 from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds

@@ -4,67 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields, replace
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skforge.compiler.forest.arrays import (
+    Comparison,
+    FloatArray,
+    ForestArrays,
+    IntArray,
+)
 from skforge.compiler.forest.validation import node_depths, validate
-from skforge.exceptions import InvalidModelError
-
-IntArray = NDArray[np.int32]
-OffsetArray = NDArray[np.int64]
-FloatArray = NDArray[np.floating[Any]]
-
-#: |x| up to LightGBM's ``kZeroThreshold``, the float 1e-35f, is zero.
-ZERO_THRESHOLD = float(np.float32(1e-35))
-
-
-class Comparison(IntEnum):
-    """How a predicate tests a value; a true test sends the row left."""
-
-    LT = 0
-    LE = 1
-    GT = 2
-    GE = 3
-    EQ = 4
-    NE = 5
-    IN = 6  # category in the predicate's set
-    NOT_IN = 7  # category not in the set; negative or too large counts as not in
-    MEMBER = 8  # as IN, but a number with a fraction is in no set (ONNX)
-
-
-class Missing(IntEnum):
-    """Which values a predicate takes for missing (they go by ``missing_left``)."""
-
-    NAN = 0  # NaN is missing
-    NEVER = 1  # nothing is: NaN is compared as 0.0 (LightGBM's missing type none)
-    ZERO = 2  # NaN and |x| <= ZERO_THRESHOLD are (LightGBM's zero_as_missing)
-
-
-@dataclass(frozen=True, slots=True)
-class PostTransform:
-    """The function from raw scores to the source's ``predict`` / ``predict_proba``.
-
-    ``kind`` is one of ``identity, sigmoid, softmax, exp, hinge, ...``; ``parameter``
-    is a constant of the function (such as LightGBM's sigmoid slope). Raw scores are
-    divided by ``divisor`` first: LightGBM's averages have sums for raw scores.
-    ``offsets`` are added before the function, one for each output, by sources whose
-    base values come after the sum and the division (ONNX); NaN there marks an output
-    that no leaf gives a score. ``cutoff`` is the score that parts the outliers of an
-    isolation forest from its inliers.
-    """
-
-    kind: str = "identity"
-    parameter: float = 1.0
-    divisor: int = 1
-    offsets: tuple[float, ...] = ()
-    cutoff: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Forest:
+class Forest(ForestArrays):
     """A fitted ensemble of binary decision trees as read-only arrays.
 
     Row ``i`` of every node array describes node ``i``; the nodes of tree ``t`` are
@@ -141,50 +96,6 @@ class Forest:
         ONNX graph need not declare a width.
     """
 
-    # trees
-    tree_offset: OffsetArray
-    tree_output: IntArray
-    # nodes
-    predicate: IntArray
-    left: IntArray
-    right: IntArray
-    leaf: IntArray
-    source_node: IntArray
-    cover: NDArray[np.float64]
-    # leaves
-    leaf_value: FloatArray
-    # distinct predicates
-    feature: IntArray
-    comparison: NDArray[np.uint8]
-    threshold: FloatArray
-    missing: NDArray[np.uint8]
-    missing_left: NDArray[np.bool_]
-    category_offset: OffsetArray
-    category_words: NDArray[np.uint32]
-    # the whole
-    n_features: int
-    base: FloatArray
-    divisor: int = 1
-    transform: PostTransform = PostTransform()
-    task: str = "regression"
-    source: str = "unknown"
-    missing_value: float = float("nan")
-    feature_names: tuple[str, ...] | None = None
-    output_sizes: tuple[int, ...] = ()
-    category_names: tuple[tuple[str | int, ...], ...] = ()
-    truncate_categories: bool = False
-    class_labels: tuple[str | int, ...] = ()
-    aggregate: str = "sum"
-    wider_rows: bool = False
-
-    def __post_init__(self) -> None:
-        """Freeze the arrays: contiguous, of the declared dtype, read-only."""
-        for name, (dtype, ndim) in _LAYOUT.items():
-            array = _frozen(name, getattr(self, name), dtype, ndim)
-            object.__setattr__(self, name, array)
-        base = _frozen("base", self.base.astype(self.accumulator_dtype), None, 1)
-        object.__setattr__(self, "base", base)
-
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild through the constructor: copies and pickles stay read-only."""
         return type(self), tuple(getattr(self, f.name) for f in fields(self))
@@ -199,46 +110,6 @@ class Forest:
             f"depth {depth}, {self.n_features} features, {self.n_outputs} outputs, "
             f"{self.input_dtype} rows, {self.accumulator_dtype} sums>"
         )
-
-    @property
-    def n_trees(self) -> int:
-        """Number of trees."""
-        return len(self.tree_output)
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes of all trees, leaves included."""
-        return len(self.left)
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of rows of ``leaf_value``."""
-        return len(self.leaf_value)
-
-    @property
-    def n_predicates(self) -> int:
-        """Number of distinct predicates."""
-        return len(self.feature)
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of raw scores per row."""
-        return len(self.base)
-
-    @property
-    def vector_leaves(self) -> bool:
-        """Whether a leaf adds to every output (``tree_output`` is then -1)."""
-        return bool(self.leaf_value.shape[1] > 1)
-
-    @property
-    def input_dtype(self) -> np.dtype[Any]:
-        """Type rows are cast to before any comparison: that of the thresholds."""
-        return self.threshold.dtype
-
-    @property
-    def accumulator_dtype(self) -> np.dtype[Any]:
-        """Type in which leaf values are summed."""
-        return self.leaf_value.dtype
 
     def node_depths(self) -> IntArray:
         """Return the depth of every node; roots have depth 0."""
@@ -327,60 +198,6 @@ class Forest:
             category_offset=ends,
             category_words=self.category_words[at],
         )
-
-
-# dtype (None: float32 or float64, as given) and dimensions of every array field
-_LAYOUT: dict[str, tuple[Any, int]] = {
-    "tree_offset": (np.int64, 1),
-    "tree_output": (np.int32, 1),
-    "predicate": (np.int32, 1),
-    "left": (np.int32, 1),
-    "right": (np.int32, 1),
-    "leaf": (np.int32, 1),
-    "source_node": (np.int32, 1),
-    "cover": (np.float64, 1),
-    "leaf_value": (None, 2),
-    "feature": (np.int32, 1),
-    "comparison": (np.uint8, 1),
-    "threshold": (None, 1),
-    "missing": (np.uint8, 1),
-    "missing_left": (np.bool_, 1),
-    "category_offset": (np.int64, 1),
-    "category_words": (np.uint32, 1),
-    "base": (None, 1),
-}
-
-
-def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
-    """Return a read-only contiguous array, never freezing the caller's own."""
-    array = np.asarray(value)
-    if array.ndim != ndim:
-        raise InvalidModelError(
-            f"{name} has {array.ndim} dimensions where {ndim} were expected."
-        )
-    wanted = np.dtype(array.dtype.newbyteorder("=") if dtype is None else dtype)
-    allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[
-        "f" if dtype is None else wanted.kind
-    ]
-    if wanted.char not in "fdilqIB?" or array.dtype.kind not in allowed:
-        raise InvalidModelError(
-            f"{name} has dtype {array.dtype} where "
-            f"{'float32 or float64' if dtype is None else wanted} was expected."
-        )
-    if dtype is None and wanted.kind != "f":
-        raise InvalidModelError(
-            f"{name} has dtype {array.dtype} where float32 or float64 was expected."
-        )
-    if wanted.kind in "iu" and array.dtype != wanted and array.size:
-        info = np.iinfo(wanted)
-        if array.min() < info.min or array.max() > info.max:
-            raise InvalidModelError(
-                f"{name} holds values from {array.min()} to {array.max()}, "
-                f"which do not fit {wanted}."
-            )
-    frozen: NDArray[Any] = np.ascontiguousarray(array, dtype=wanted).view()
-    frozen.flags.writeable = False
-    return frozen
 
 
 def _renumber(values: IntArray, size: int) -> tuple[IntArray, IntArray]:

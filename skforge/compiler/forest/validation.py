@@ -7,15 +7,13 @@ is one vectorised pass; the first offender is named by array, index and tree.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Comparison, ForestArrays, Missing
 from skforge.exceptions import InvalidModelError
-
-if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
 
 #: Output functions for one raw score only, and for several only.
 _OF_ONE = ("gb_logistic", "gb_exponential", "hist_logistic", "hist_exp", "path_length")
@@ -74,12 +72,12 @@ def _depths_by_doubling(
     return np.where(above[:n] == n, depth[:n] - 1, -1).astype(np.int32)
 
 
-def validate(forest: Forest) -> None:
+def validate(forest: ForestArrays) -> None:
     """Raise unless the arrays describe disjoint, finite, in-range binary trees.
 
     Parameters
     ----------
-    forest : Forest
+    forest : ForestArrays
         What a frontend, a container or a pickle produced.
 
     Raises
@@ -106,16 +104,16 @@ def _first(bad: Any) -> int:
     return at if bad[at] else -1
 
 
-def _tree_of(forest: Forest, node: int) -> int:
+def _tree_of(forest: ForestArrays, node: int) -> int:
     return int(np.searchsorted(forest.tree_offset, node, side="right")) - 1
 
 
-def _refuse_node(forest: Forest, name: str, node: int, what: str) -> NoReturn:
+def _refuse_node(forest: ForestArrays, name: str, node: int, what: str) -> NoReturn:
     value = getattr(forest, name)[node]
     _fail(f"{name}[{node}] = {value} in tree {_tree_of(forest, node)} {what}")
 
 
-def _check_sizes(forest: Forest) -> None:
+def _check_sizes(forest: ForestArrays) -> None:
     n_nodes, n_predicates = len(forest.left), len(forest.feature)
     for names, length in (
         (("predicate", "right", "leaf", "source_node"), n_nodes),
@@ -184,9 +182,7 @@ def _check_sizes(forest: Forest) -> None:
         _fail(f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} no node")
 
 
-def _check_predicates(forest: Forest) -> None:
-    from skforge.compiler.forest.forest import Comparison, Missing
-
+def _check_predicates(forest: ForestArrays) -> None:
     for name, stop in (
         ("feature", forest.n_features),
         ("comparison", len(Comparison)),
@@ -218,13 +214,13 @@ def _check_predicates(forest: Forest) -> None:
         _fail(f"category_offset[{at}] gives predicate {at}, a threshold, categories")
 
 
-def _first_user(forest: Forest, predicate: int) -> int:
+def _first_user(forest: ForestArrays, predicate: int) -> int:
     """Return the first tree with a node that tests the predicate, -1 if none."""
     node = _first(forest.predicate == predicate)
     return -1 if node < 0 else _tree_of(forest, node)
 
 
-def _check_nodes(forest: Forest) -> None:
+def _check_nodes(forest: ForestArrays) -> None:
     left, right, leaf = forest.left, forest.right, forest.leaf
     predicate = forest.predicate
     is_leaf = leaf >= 0
@@ -245,7 +241,7 @@ def _check_nodes(forest: Forest) -> None:
             _refuse_node(forest, name, at, f"does not fit {kind}, leaf = {leaf[at]}")
 
 
-def _check_leaves(forest: Forest) -> None:
+def _check_leaves(forest: ForestArrays) -> None:
     n_outputs = len(forest.base)
     if forest.leaf_value.shape[1] not in (1, n_outputs):
         _fail(
@@ -273,7 +269,7 @@ def _check_leaves(forest: Forest) -> None:
         _fail(f"leaf_value[{row}] in tree {tree} is not finite")
 
 
-def _check_shape_of_trees(forest: Forest) -> None:
+def _check_shape_of_trees(forest: ForestArrays) -> None:
     left, right, offset = forest.left, forest.right, forest.tree_offset
     inner = np.flatnonzero(left >= 0)
     roots = offset[:-1]

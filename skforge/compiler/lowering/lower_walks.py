@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge.compiler.binning.category_tests import category_tables
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Comparison
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison
 from skforge.compiler.ir.lir.builder import lanes_of, with_lanes
 from skforge.compiler.ir.lir.nodes import BOOL, F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir

@@ -13,8 +13,9 @@ from skforge.compiler.defaults.cpu import (
     ROW_TREE,
     block_cost,
 )
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import column_count
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.predicate_table import refusal
 from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
 from skforge.compiler.layouts.lanes.lanes import lanes_cost

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import Forest, Missing
+from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
     draw_rows,
     reference_leaves,

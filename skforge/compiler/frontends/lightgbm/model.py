@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import (
+from skforge.compiler.forest.arrays import (
     ZERO_THRESHOLD,
     Comparison,
-    Forest,
     Missing,
     PostTransform,
-    deduplicate_predicates,
 )
+from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.lightgbm.text import (
     ModelText,

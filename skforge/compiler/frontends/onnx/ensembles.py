@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import Comparison
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.frontends.onnx.attributes import (
     DAMAGED,
     Attributes,

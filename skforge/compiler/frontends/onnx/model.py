@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.forest import Comparison, Forest, PostTransform
+from skforge.compiler.forest.arrays import Comparison, PostTransform
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.validation import ABSENT
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.onnx.attributes import DAMAGED, read_attributes

@@ -13,12 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import (
-    Comparison,
-    Missing,
-    deduplicate_predicates,
-    round_thresholds,
-)
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
 from skforge.compiler.frontends.onnx.attributes import DAMAGED
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 

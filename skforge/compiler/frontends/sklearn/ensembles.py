@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import Forest, PostTransform
+from skforge.compiler.forest.arrays import PostTransform
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.sklearn.common import (
     check_model,

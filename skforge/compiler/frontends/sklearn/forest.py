@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import (
-    Comparison,
     Forest,
-    Missing,
     deduplicate_predicates,
     round_thresholds,
 )

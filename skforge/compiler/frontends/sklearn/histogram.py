@@ -18,13 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import (
-    Comparison,
-    Forest,
-    Missing,
-    PostTransform,
-    deduplicate_predicates,
-)
+from skforge.compiler.forest.arrays import Comparison, Missing, PostTransform
+from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.sklearn.common import (
     check_model,

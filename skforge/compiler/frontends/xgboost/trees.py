@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import Comparison, Missing, deduplicate_predicates
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import deduplicate_predicates
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 _NODE_ARRAYS = (

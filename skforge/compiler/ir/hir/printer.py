@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 
 _DRAWN_ITEMS = 128  # in the largest forest drawn whole

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Forest, Missing
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Value, Vec

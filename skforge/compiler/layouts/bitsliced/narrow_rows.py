@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import store_masks
-from skforge.compiler.forest.forest import Comparison, Forest, round_thresholds
+from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U32, Buffer, Value, Vec
 

@@ -29,7 +29,8 @@ from skforge.compiler.binning.transpose import (
     pivot_of,
     store_masks,
 )
-from skforge.compiler.forest.forest import ZERO_THRESHOLD, Forest
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
     F32,

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.transpose import tile_starts
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import ScheduleError
 
 IntArray = NDArray[np.int32]

@@ -25,7 +25,8 @@ import numpy as np
 
 from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import ColumnTiles, tile_starts
-from skforge.compiler.forest.forest import Comparison, Forest, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder, lanes_of
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, CompareOp, Value, Vec
 from skforge.compiler.layouts.tiles.tile_layout import (

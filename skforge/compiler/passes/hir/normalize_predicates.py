@@ -26,7 +26,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import Comparison, Forest, deduplicate_predicates
+from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 
 
 def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
