@@ -17,8 +17,9 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.runtime.cpu.jit import JitModule, call, compile_functions
+from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.target import Target
+from tests.run_kernel import call
 
 #: Additions in a row of the loop that measures the clock.
 _CHAIN = 64

@@ -26,7 +26,7 @@ from skforge.compiler.defaults.cpu import (
     lanes_schedule,
     tiled_schedule,
 )
-from skforge.compiler.schedule.presets import PRESETS
+from skforge.compiler.schedule import PRESETS
 
 AddWalk = Callable[[Schedule, str], Schedule]
 

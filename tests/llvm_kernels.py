@@ -23,9 +23,10 @@ from skforge.compiler.ir.lir.nodes import (
     Scalar,
     Value,
 )
-from skforge.compiler.runtime.cpu.jit import call, compile_functions, emit_object
+from skforge.compiler.runtime.cpu.jit import compile_functions, emit_object
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from tests.run_kernel import call
 
 SCALARS = (U8, U16, U32, I32, I64, F32, F64)
 DTYPES = {

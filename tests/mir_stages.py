@@ -18,7 +18,8 @@ from skforge.compiler.passes.hir import (
 from skforge.compiler.passes.mir import lower_to_mir
 from skforge.compiler.pipeline import MIR_PASSES, HirCache, Stage
 from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.nest import Kind, marked
+from skforge.compiler.schedule.bound import marked
+from skforge.compiler.schedule.nest import Kind
 from skforge.compiler.schedule.schedule import Schedule
 
 #: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.

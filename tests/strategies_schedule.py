@@ -9,7 +9,8 @@ from itertools import count
 from hypothesis import strategies as st
 
 from skforge.compiler.schedule.apply import apply_all
-from skforge.compiler.schedule.nest import BoundLoop, BoundNest, paths, size_value
+from skforge.compiler.schedule.bound import BoundLoop, BoundNest
+from skforge.compiler.schedule.nest import paths, size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.schedule.nest import BoundLoop
+from skforge.compiler.schedule.bound import BoundLoop
 from skforge.exceptions import ScheduleError
 
 Array = NDArray[Any]

@@ -59,7 +59,8 @@ from skforge.compiler.passes.mir import (
 )
 from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.nest import Kind, TileKind, marked, vectorizes_trees
+from skforge.compiler.schedule.bound import marked, vectorizes_trees
+from skforge.compiler.schedule.nest import Kind, TileKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import dump_levels, verify_every_pass

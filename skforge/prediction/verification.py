@@ -16,7 +16,7 @@ from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.gpu.cupy import is_device_array, rows_on_host
 from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.schedule.nest import BoundLoop
+from skforge.compiler.schedule.bound import BoundLoop
 from skforge.exceptions import VerificationError
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.sparse import dense_blocks

@@ -22,8 +22,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.runtime.gpu.compilers import Kind, compile_ptx, compile_text
+from skforge.compiler.schedule import PRESETS
 from skforge.compiler.schedule.directives import Represent
-from skforge.compiler.schedule.presets import PRESETS
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError

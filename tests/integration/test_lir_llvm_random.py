@@ -8,8 +8,9 @@ from numpy.testing import assert_array_equal
 
 from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.passes.lir import simplify
-from skforge.compiler.runtime.cpu.jit import call, compile_functions
+from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from tests.run_kernel import call
 from tests.strategies_lir import Program, lir_programs
 
 

@@ -22,8 +22,9 @@ from skforge import Schedule, compile_forest, load_forest
 from skforge import config as _config
 from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.cpu import jit as llvm_jit
-from skforge.compiler.runtime.cpu.jit import call, compile_functions
+from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from tests.run_kernel import call
 
 ROOT = Path(__file__).parents[2]
 ADD = """
@@ -416,7 +417,8 @@ def test_threads_share_it(folder):
 FILLER = """
 import sys, numpy as np
 sys.path.insert(0, {root!r})
-from skforge.compiler.runtime.cpu.jit import call, compile_functions
+from tests.run_kernel import call
+from skforge.compiler.runtime.cpu.jit import (compile_functions)
 from skforge.compiler.target import Target
 text = {text!r}
 for round in range(2):

@@ -22,10 +22,11 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.runtime.cpu.jit import call, compile_functions, emit_object
+from skforge.compiler.runtime.cpu.jit import compile_functions, emit_object
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from tests.llvm_kernels import buffers, check, kernel
+from tests.run_kernel import call
 
 
 @pytest.mark.parametrize("index", [I32, I64], ids=lambda e: e.name)

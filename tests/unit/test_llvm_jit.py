@@ -17,7 +17,6 @@ import pytest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, U32
 from skforge.compiler.runtime.cpu.jit import (
-    call,
     compile_functions,
     emit_assembly,
     emit_object,
@@ -26,6 +25,7 @@ from skforge.compiler.runtime.cpu.jit import (
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from tests.llvm_kernels import buffers, compiled, kernel, targets
+from tests.run_kernel import call
 
 DEPTH, TREES, FEATURES = 8, 100, 28
 NODES = 2**DEPTH - 1
@@ -187,7 +187,8 @@ def test_code_is_freed_with_its_module():
 import gc, sys
 from pathlib import Path
 import numpy as np
-from skforge.compiler.runtime.cpu.jit import call, compile_functions
+from tests.run_kernel import call
+from skforge.compiler.runtime.cpu.jit import (compile_functions)
 from skforge.compiler.target import Target
 
 def resident():
@@ -348,7 +349,8 @@ def test_a_child_forked_while_another_thread_compiles_can_compile():
     code = r"""
 import os, sys, threading, time
 import numpy as np
-from skforge.compiler.runtime.cpu.jit import call, compile_functions
+from tests.run_kernel import call
+from skforge.compiler.runtime.cpu.jit import (compile_functions)
 from skforge.compiler.target import Target
 from tests.unit.test_llvm_jit import walk_kernel
 

@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 
 from skforge.compiler.schedule.apply import apply, apply_all
 from skforge.compiler.schedule.bind import bind
+from skforge.compiler.schedule.bound import Bound
 from skforge.compiler.schedule.draw import draw
-from skforge.compiler.schedule.nest import (
-    Bound,
-    CeilDiv,
-    Rows,
-    Times,
-    root_nest,
-    size_value,
-)
+from skforge.compiler.schedule.nest import CeilDiv, Rows, Times, root_nest, size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.strategies_schedule import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.schedule.presets import PRESETS, preset
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.schedule import PRESETS
+from skforge.compiler.schedule.schedule import Schedule, preset
 from skforge.exceptions import ScheduleError
 from tests.unit.test_schedule import check_value
 

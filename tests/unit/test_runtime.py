@@ -15,9 +15,10 @@ from threadpoolctl import threadpool_limits
 
 from skforge.compiler.ir.lir.nodes import I64, U8, Buffer
 from skforge.compiler.runtime.cpu import threads as runtime
-from skforge.compiler.runtime.cpu.jit import call, compile_functions
+from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from tests.llvm_kernels import buffers, kernel
+from tests.run_kernel import call
 
 ROOT = Path(__file__).parents[2]
 CORES = runtime.resolve_n_jobs(-1)
@@ -127,7 +128,8 @@ def run_python(code, seconds=90, **environment):
 import os, sys, threading, time
 import numpy as np
 from skforge.compiler.runtime.cpu import threads as runtime
-from skforge.compiler.runtime.cpu.jit import call, compile_functions
+from tests.run_kernel import call
+from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from tests.unit.test_runtime import slow_kernel, squares_kernel
 

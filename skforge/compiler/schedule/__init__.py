@@ -1,6 +1,6 @@
 """The scheduling language: directives, loop nests, legality, presets."""
 
+from skforge.compiler.schedule.presets import PRESETS
 from skforge.compiler.schedule.schedule import Schedule
 
-# Files saved by earlier versions name it here.
-__all__ = ["Schedule"]
+__all__ = ["PRESETS", "Schedule"]

@@ -12,6 +12,7 @@ from math import gcd
 from typing import Protocol, cast
 
 from skforge.compiler.schedule.apply import apply_all, refuse
+from skforge.compiler.schedule.bound import Bound, BoundLoop, BoundNest, max_trips
 from skforge.compiler.schedule.directives import (
     AtomicReduce,
     Cache,
@@ -35,9 +36,6 @@ from skforge.compiler.schedule.directives import (
 )
 from skforge.compiler.schedule.nest import (
     DEFAULT_REPRESENTATION,
-    Bound,
-    BoundLoop,
-    BoundNest,
     Kind,
     Loop,
     Nest,
@@ -45,7 +43,6 @@ from skforge.compiler.schedule.nest import (
     TileKind,
     Variable,
     mark_of,
-    max_trips,
     paths,
 )
 from skforge.compiler.schedule.rules import bind_problem, copies_problem

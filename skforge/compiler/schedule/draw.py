@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skforge.compiler.schedule.bound import cache_text, line_text
 from skforge.compiler.schedule.directives import (
     AtomicReduce,
     Cache,
@@ -19,16 +20,7 @@ from skforge.compiler.schedule.directives import (
     Vectorize,
     VectorReduce,
 )
-from skforge.compiler.schedule.nest import (
-    ROOTS,
-    BoundLoop,
-    BoundNest,
-    Extent,
-    Nest,
-    Root,
-    Variable,
-    walk,
-)
+from skforge.compiler.schedule.nest import Extent, Nest, Root, Variable, walk
 
 
 def draw(nest: Nest) -> str:
@@ -39,7 +31,7 @@ def draw(nest: Nest) -> str:
         marks = [_mark_text(mark, variable.root) for mark in variable.marks]
         end = nominal_end(nest, variable).text
         lines.append(
-            _line(
+            line_text(
                 len(outside),
                 loop.name,
                 str(variable.start),
@@ -71,100 +63,12 @@ def nominal_end(nest: Nest, variable: Variable) -> Extent:
     return next((e for e in ends if numbers and e.size == min(numbers)), ends[0])
 
 
-def draw_bound(nest: BoundNest) -> str:
-    """Return a bound nest as text: its options, its loops and the statement."""
-    lines = [_header(nest)]
-    for loop in nest.loops:
-        _draw_loop(lines, loop, ())
-    return "\n".join(lines)
-
-
-def _header(nest: BoundNest) -> str:
-    trees = "1 tree" if nest.n_trees == 1 else f"{nest.n_trees} trees"
-    parts = [trees, nest.representation]
-    if nest.tile_nodes > 1:
-        parts.append(f"tiles of {nest.tile_nodes} nodes ({nest.tile_kind})")
-    if nest.pad_trees:
-        parts.append("padded")
-    if nest.reorder_trees:
-        parts.append("reordered")
-    return f"# {', '.join(parts)}"
-
-
-def _draw_loop(
-    lines: list[str], loop: BoundLoop, outside: tuple[BoundLoop, ...]
-) -> None:
-    ends = [str(bound) for bound in loop.bounds]
-    end = ends[0] if len(ends) == 1 else f"min({', '.join(ends)})"
-    marks = bound_marks(loop)
-    lines.append(
-        _line(len(outside), loop.name, str(loop.start), end, str(loop.step), marks)
-    )
-    inside = (*outside, loop)
-    for inner in loop.body:
-        _draw_loop(lines, inner, inside)
-    if not loop.body:
-        row, tree = (
-            " + ".join(o.name for o in inside if o.root == root) for root in ROOTS
-        )
-        lines.append(
-            "  " * len(inside) + f"result[{row}] += walk(trees[{tree}], rows[{row}])"
-        )
-
-
-def bound_marks(loop: BoundLoop) -> list[str]:
-    """Return how a bound loop runs, as words."""
-    marks = []
-    if loop.parallel:
-        marks.append("parallel")
-    if loop.gpu is not None:
-        marks.append(loop.gpu)
-    if loop.unroll:
-        marks.append("unroll")
-    if loop.specialize:
-        marks.append("specialize")
-    if loop.interleave is not None:
-        marks.append(f"interleave {loop.interleave}")
-    if loop.vectorize:
-        marks.append("vectorize")
-    if loop.cache:
-        marks.append(_cache_text(loop.root, loop.cache_layout))
-    if loop.quantize:
-        marks.append("quantize")
-    if loop.cache_predicates:
-        marks.append("cache_predicates")
-    if loop.unroll_walk is not None:
-        marks.append(f"unroll_walk {loop.unroll_walk}")
-    if loop.peel_walk is not None:
-        marks.append(f"peel_walk {loop.peel_walk}")
-    if loop.atomic_reduce:
-        marks.append("atomic_reduce")
-    if loop.shared_reduce:
-        marks.append("shared_reduce")
-    if loop.vector_reduce is not None:
-        marks.append(f"vector_reduce {loop.vector_reduce}")
-    return marks
-
-
-def _line(
-    depth: int, name: str, start: str, end: str, step: str, marks: list[str]
-) -> str:
-    stride = "" if step == "1" else f" step {step}"
-    text = f"{'  ' * depth}for {name} in {start} to {end}{stride}:"
-    return f"{text}   {', '.join(marks)}" if marks else text
-
-
-def _cache_text(root: Root, layout: str | None) -> str:
-    text = "cache rows" if root == "batch" else "cache trees"
-    return text if layout is None else f"{text} by {layout}"
-
-
 def _mark_text(mark: Mark, root: Root) -> str:
     match mark:
         case GpuDimension(_, dimension):
             return dimension
         case Cache(_, layout):
-            return _cache_text(root, layout)
+            return cache_text(root, layout)
         case Interleave(_, factor):
             return "interleave" if factor is None else f"interleave {factor}"
         case UnrollWalk(_, depth):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skforge.compiler.schedule.apply import apply
+from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.compiler.schedule.directives import (
     AtomicReduce,
     Cache,
@@ -27,7 +28,7 @@ from skforge.compiler.schedule.directives import (
     Vectorize,
     VectorReduce,
 )
-from skforge.compiler.schedule.nest import BoundLoop, BoundNest, Nest, root_nest
+from skforge.compiler.schedule.nest import Nest, root_nest
 
 
 def explain(directives: tuple[Directive, ...], bound: BoundNest) -> list[str]:

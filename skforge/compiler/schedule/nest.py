@@ -7,7 +7,7 @@ root. Ranges follow from lineage: when a variable is tiled, each limit on it bec
 limit on the sum of its two parts.
 
 The abstract :class:`Nest` may leave sizes open: the batch length always, the number of
-trees until ``loop_nest_bind.bind``. The :class:`BoundNest` is what lowering reads.
+trees until ``bind``, which makes the ``BoundNest`` that lowering reads.
 """
 
 from __future__ import annotations
@@ -81,105 +81,6 @@ def size_value(size: Size, n_rows: int) -> int:
             return max(1, -(-size_value(value, n_rows) // by))
         case Times(value, by):
             return size_value(value, n_rows) * by
-
-
-# --- the bound nest: what lowering reads ---------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """``limit`` less the sum of the enclosing loop variables ``minus``."""
-
-    limit: Size
-    minus: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Return the text that loop nests are drawn with."""
-        return " - ".join([str(self.limit), *self.minus])
-
-
-@dataclass(frozen=True, slots=True)
-class BoundLoop:
-    """``for name in start to min(bounds) step step``, and how to run it.
-
-    An empty ``body`` is the statement: walk the tree for the row and reduce.
-    ``trip_count`` is the number of iterations when it is the same on every entry.
-    ``interleave`` is the number of walks in flight, or None.
-    """
-
-    name: str
-    root: Root
-    start: Size
-    step: Size
-    bounds: tuple[Bound, ...]
-    trip_count: int | None
-    parallel: bool
-    gpu: str | None
-    unroll: bool
-    specialize: bool
-    cache: bool
-    cache_layout: str | None
-    interleave: int | None
-    vectorize: bool
-    unroll_walk: int | None
-    peel_walk: int | None
-    atomic_reduce: bool
-    shared_reduce: bool
-    vector_reduce: int | None
-    quantize: bool
-    cache_predicates: bool
-    body: tuple[BoundLoop, ...]
-
-    @property
-    def max_trips(self) -> int | None:
-        """The most iterations that any entry makes, or None if not known statically.
-
-        A block of rows has a ``max_trips`` where it has no ``trip_count``: only the
-        last block of a batch may be shorter.
-        """
-        return max_trips(self.start, self.step, self.bounds)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundNest:
-    """The loops of a schedule for a number of trees; prints as the loops one gets.
-
-    ``tile_nodes`` of 1 means no node tiling. ``trees_in_order`` says that every row
-    meets its trees serially in model order, so that sums need no extra storage.
-    """
-
-    loops: tuple[BoundLoop, ...]
-    n_trees: int
-    tile_nodes: int
-    tile_kind: TileKind
-    pad_trees: bool
-    reorder_trees: bool
-    representation: str
-    trees_in_order: bool
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether any loop is mapped to a GPU."""
-
-        def mapped(loops: tuple[BoundLoop, ...]) -> bool:
-            return any(loop.gpu is not None or mapped(loop.body) for loop in loops)
-
-        return mapped(self.loops)
-
-    def __str__(self) -> str:
-        """Return the text that loop nests are drawn with."""
-        # Drawing needs these classes, so it can only be imported once they exist.
-        from skforge.compiler.schedule.draw import draw_bound
-
-        return draw_bound(self)
-
-
-def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
-    """Return the most iterations of a loop, or None if not known statically."""
-    limits = [b.limit for b in bounds if not b.minus and isinstance(b.limit, int)]
-    if not limits or not isinstance(start, int) or not isinstance(step, int):
-        return None
-    return max(0, -(-(min(limits) - start) // step))
 
 
 # --- the abstract nest: what directives modify ---------------------------------------
@@ -310,19 +211,6 @@ def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
     for loop, outside in walk(loops):
         if not loop.body:
             yield (*(o.name for o in outside), loop.name)
-
-
-def marked(loops: tuple[BoundLoop, ...], mark: str) -> bool:
-    """Whether any loop has a mark."""
-    return any(getattr(loop, mark) or marked(loop.body, mark) for loop in loops)
-
-
-def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
-    """Whether one row is taken through all trees at once somewhere in a nest."""
-    return any(
-        (loop.root == "tree" and loop.vectorize) or vectorizes_trees(loop.body)
-        for loop in loops
-    )
 
 
 MarkT = TypeVar("MarkT", bound=Directive)

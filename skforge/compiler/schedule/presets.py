@@ -6,46 +6,7 @@ describe them; their sizes are parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import signature
-
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import ScheduleError
-
-
-def preset(name: str, **sizes: int) -> Schedule:
-    """Return a strategy by name.
-
-    Parameters
-    ----------
-    name : str
-        A key of ``PRESETS``.
-    **sizes : int
-        Sizes that differ from the strategy's defaults.
-
-    Returns
-    -------
-    Schedule
-        The strategy.
-
-    Raises
-    ------
-    ScheduleError
-        If there is no such strategy or size.
-    """
-    make = PRESETS.get(name)
-    if make is None:
-        quoted = ", ".join(f'"{known}"' for known in PRESETS)
-        raise ScheduleError(f"{name!r} is not a preset; the presets are {quoted}.")
-    defaults = signature(make).parameters
-    for size in sizes:
-        if size not in defaults:
-            takes = ", ".join(f"{p.name}={p.default}" for p in defaults.values())
-            raise ScheduleError(
-                f'The preset "{name}" has no size "{size}"; it takes '
-                f"{takes or 'no sizes'}."
-            )
-    return make(**sizes)
+from skforge.compiler.schedule.schedule import PRESETS, Schedule
 
 
 def xgboost(rows: int = 64) -> Schedule:
@@ -241,21 +202,25 @@ def parallel_both(rows: int = 64, tiles: int = 2) -> Schedule:
     )
 
 
-PRESETS: dict[str, Callable[..., Schedule]] = {
-    "xgboost": xgboost,
-    "treebeard-tree": treebeard_tree,
-    "treebeard-row": treebeard_row,
-    "tahoe-direct": tahoe_direct,
-    "tahoe-shared-data": tahoe_shared_data,
-    "tahoe-shared-forest": tahoe_shared_forest,
-    "tahoe-splitting-shared-forest": tahoe_splitting_shared_forest,
-    "rapids": rapids,
-    "xgboost-gpu": xgboost_gpu,
-    "subtrees": subtrees,
-    "packed-tiles": packed_tiles,
-    "forest-stationary": forest_stationary,
-    "shared-predicates": shared_predicates,
-    "parallel-rows": parallel_rows,
-    "parallel-trees": parallel_trees,
-    "parallel-both": parallel_both,
-}
+PRESETS.update(
+    {
+        "xgboost": xgboost,
+        "treebeard-tree": treebeard_tree,
+        "treebeard-row": treebeard_row,
+        "tahoe-direct": tahoe_direct,
+        "tahoe-shared-data": tahoe_shared_data,
+        "tahoe-shared-forest": tahoe_shared_forest,
+        "tahoe-splitting-shared-forest": tahoe_splitting_shared_forest,
+        "rapids": rapids,
+        "xgboost-gpu": xgboost_gpu,
+        "subtrees": subtrees,
+        "packed-tiles": packed_tiles,
+        "forest-stationary": forest_stationary,
+        "shared-predicates": shared_predicates,
+        "parallel-rows": parallel_rows,
+        "parallel-trees": parallel_trees,
+        "parallel-both": parallel_both,
+    }
+)
+
+__all__ = ["PRESETS"]

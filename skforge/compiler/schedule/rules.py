@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import (
     AtomicReduce,
     Cache,
@@ -23,7 +24,6 @@ from skforge.compiler.schedule.directives import (
     name_of,
 )
 from skforge.compiler.schedule.nest import (
-    BoundLoop,
     Kind,
     Nest,
     Root,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.apply import apply, apply_all
 from skforge.compiler.schedule.bind import bind, kind_of
+from skforge.compiler.schedule.bound import BoundNest
 from skforge.compiler.schedule.directives import (
     BY_NAME,
     AtomicReduce,
@@ -42,7 +45,7 @@ from skforge.compiler.schedule.directives import (
     to_step,
 )
 from skforge.compiler.schedule.explain import explain
-from skforge.compiler.schedule.nest import BoundNest, Kind, Nest, root_nest
+from skforge.compiler.schedule.nest import Kind, Nest, root_nest
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 
@@ -411,10 +414,6 @@ class Schedule:
         >>> Schedule.preset("tahoe-direct", rows=32).kind
         'gpu'
         """
-        from skforge.compiler.schedule.presets import (
-            preset,  # presets are written with Schedule
-        )
-
         return preset(name, **sizes)
 
     def loop_nest(self, forest: Forest | int) -> BoundNest:
@@ -513,6 +512,44 @@ class Schedule:
 
 
 JSON_VERSION = 1
+
+#: Presets by name; ``presets``, which is written with Schedule, fills it.
+PRESETS: dict[str, Callable[..., Schedule]] = {}
+
+
+def preset(name: str, **sizes: int) -> Schedule:
+    """Return a strategy by name.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``PRESETS``.
+    **sizes : int
+        Sizes that differ from the strategy's defaults.
+
+    Returns
+    -------
+    Schedule
+        The strategy.
+
+    Raises
+    ------
+    ScheduleError
+        If there is no such strategy or size.
+    """
+    make = PRESETS.get(name)
+    if make is None:
+        quoted = ", ".join(f'"{known}"' for known in PRESETS)
+        raise ScheduleError(f"{name!r} is not a preset; the presets are {quoted}.")
+    defaults = signature(make).parameters
+    for size in sizes:
+        if size not in defaults:
+            takes = ", ".join(f"{p.name}={p.default}" for p in defaults.values())
+            raise ScheduleError(
+                f'The preset "{name}" has no size "{size}"; it takes '
+                f"{takes or 'no sizes'}."
+            )
+    return make(**sizes)
 
 
 def _count(forest: Forest | int) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.bins import CodeTable
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.schedule.nest import BoundNest
+from skforge.compiler.schedule.bound import BoundNest
 
 Reduction: TypeAlias = Literal["exact", "reproducible", "fast"]
 

@@ -30,7 +30,7 @@ from skforge.compiler.layouts.base import (
     register,
 )
 from skforge.compiler.layouts.nodes.encoding import Tests
-from skforge.compiler.schedule.nest import BoundLoop
+from skforge.compiler.schedule.bound import BoundLoop
 from skforge.exceptions import ScheduleError
 
 LEVELS = 3

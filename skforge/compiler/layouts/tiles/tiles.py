@@ -40,7 +40,7 @@ from skforge.compiler.layouts.tiles.tiled_values import (
     refusal,
     value_tests,
 )
-from skforge.compiler.schedule.nest import marked, vectorizes_trees
+from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 

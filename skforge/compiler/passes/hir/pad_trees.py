@@ -26,7 +26,7 @@ from skforge.compiler.passes.hir.tile_levels import (
     take_trees,
 )
 from skforge.compiler.passes.mir.tree_ranges import tree_positions
-from skforge.compiler.schedule.nest import BoundLoop, BoundNest
+from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.exceptions import ScheduleError
 
 MAX_GROWTH = 64  # padded items per item

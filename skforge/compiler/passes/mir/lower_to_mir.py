@@ -40,7 +40,8 @@ from skforge.compiler.ir.mir.nodes import (
     WalkDecisionTree,
 )
 from skforge.compiler.passes.mir.tree_ranges import tree_positions
-from skforge.compiler.schedule.nest import BoundLoop, Rows
+from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.nest import Rows
 
 
 def run(hir: PredictEnsemble, element: Element = "accumulator") -> Function:

@@ -26,7 +26,7 @@ from skforge.compiler.ir.mir.nodes import (
 )
 from skforge.compiler.ir.mir.walk import copy_body, map_statements
 from skforge.compiler.passes.mir.tree_ranges import tree_positions
-from skforge.compiler.schedule.nest import BoundLoop
+from skforge.compiler.schedule.bound import BoundLoop
 
 #: Most bodies of one switch; depths 0 to 9, say, fit with one shared case to spare.
 MAX_CLASSES = 12

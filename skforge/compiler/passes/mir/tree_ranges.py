@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.schedule.nest import BoundLoop, size_value
+from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.nest import size_value
 
 
 def tree_positions(

@@ -1,0 +1,203 @@
+"""The bound loop nest: what lowering reads, every size known but the batch's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skforge.compiler.schedule.nest import ROOTS, Root, Size, TileKind
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``limit`` less the sum of the enclosing loop variables ``minus``."""
+
+    limit: Size
+    minus: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the text that loop nests are drawn with."""
+        return " - ".join([str(self.limit), *self.minus])
+
+
+@dataclass(frozen=True, slots=True)
+class BoundLoop:
+    """``for name in start to min(bounds) step step``, and how to run it.
+
+    An empty ``body`` is the statement: walk the tree for the row and reduce.
+    ``trip_count`` is the number of iterations when it is the same on every entry.
+    ``interleave`` is the number of walks in flight, or None.
+    """
+
+    name: str
+    root: Root
+    start: Size
+    step: Size
+    bounds: tuple[Bound, ...]
+    trip_count: int | None
+    parallel: bool
+    gpu: str | None
+    unroll: bool
+    specialize: bool
+    cache: bool
+    cache_layout: str | None
+    interleave: int | None
+    vectorize: bool
+    unroll_walk: int | None
+    peel_walk: int | None
+    atomic_reduce: bool
+    shared_reduce: bool
+    vector_reduce: int | None
+    quantize: bool
+    cache_predicates: bool
+    body: tuple[BoundLoop, ...]
+
+    @property
+    def max_trips(self) -> int | None:
+        """The most iterations that any entry makes, or None if not known statically.
+
+        A block of rows has a ``max_trips`` where it has no ``trip_count``: only the
+        last block of a batch may be shorter.
+        """
+        return max_trips(self.start, self.step, self.bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNest:
+    """The loops of a schedule for a number of trees; prints as the loops one gets.
+
+    ``tile_nodes`` of 1 means no node tiling. ``trees_in_order`` says that every row
+    meets its trees serially in model order, so that sums need no extra storage.
+    """
+
+    loops: tuple[BoundLoop, ...]
+    n_trees: int
+    tile_nodes: int
+    tile_kind: TileKind
+    pad_trees: bool
+    reorder_trees: bool
+    representation: str
+    trees_in_order: bool
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether any loop is mapped to a GPU."""
+
+        def mapped(loops: tuple[BoundLoop, ...]) -> bool:
+            return any(loop.gpu is not None or mapped(loop.body) for loop in loops)
+
+        return mapped(self.loops)
+
+    def __str__(self) -> str:
+        """Return the text that loop nests are drawn with."""
+        return draw_bound(self)
+
+
+def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
+    """Return the most iterations of a loop, or None if not known statically."""
+    limits = [b.limit for b in bounds if not b.minus and isinstance(b.limit, int)]
+    if not limits or not isinstance(start, int) or not isinstance(step, int):
+        return None
+    return max(0, -(-(min(limits) - start) // step))
+
+
+def marked(loops: tuple[BoundLoop, ...], mark: str) -> bool:
+    """Whether any loop has a mark."""
+    return any(getattr(loop, mark) or marked(loop.body, mark) for loop in loops)
+
+
+def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
+    """Whether one row is taken through all trees at once somewhere in a nest."""
+    return any(
+        (loop.root == "tree" and loop.vectorize) or vectorizes_trees(loop.body)
+        for loop in loops
+    )
+
+
+def draw_bound(nest: BoundNest) -> str:
+    """Return a bound nest as text: its options, its loops and the statement."""
+    lines = [_header(nest)]
+    for loop in nest.loops:
+        _draw_loop(lines, loop, ())
+    return "\n".join(lines)
+
+
+def _header(nest: BoundNest) -> str:
+    trees = "1 tree" if nest.n_trees == 1 else f"{nest.n_trees} trees"
+    parts = [trees, nest.representation]
+    if nest.tile_nodes > 1:
+        parts.append(f"tiles of {nest.tile_nodes} nodes ({nest.tile_kind})")
+    if nest.pad_trees:
+        parts.append("padded")
+    if nest.reorder_trees:
+        parts.append("reordered")
+    return f"# {', '.join(parts)}"
+
+
+def _draw_loop(
+    lines: list[str], loop: BoundLoop, outside: tuple[BoundLoop, ...]
+) -> None:
+    ends = [str(bound) for bound in loop.bounds]
+    end = ends[0] if len(ends) == 1 else f"min({', '.join(ends)})"
+    marks = bound_marks(loop)
+    lines.append(
+        line_text(len(outside), loop.name, str(loop.start), end, str(loop.step), marks)
+    )
+    inside = (*outside, loop)
+    for inner in loop.body:
+        _draw_loop(lines, inner, inside)
+    if not loop.body:
+        row, tree = (
+            " + ".join(o.name for o in inside if o.root == root) for root in ROOTS
+        )
+        lines.append(
+            "  " * len(inside) + f"result[{row}] += walk(trees[{tree}], rows[{row}])"
+        )
+
+
+def bound_marks(loop: BoundLoop) -> list[str]:
+    """Return how a bound loop runs, as words."""
+    marks = []
+    if loop.parallel:
+        marks.append("parallel")
+    if loop.gpu is not None:
+        marks.append(loop.gpu)
+    if loop.unroll:
+        marks.append("unroll")
+    if loop.specialize:
+        marks.append("specialize")
+    if loop.interleave is not None:
+        marks.append(f"interleave {loop.interleave}")
+    if loop.vectorize:
+        marks.append("vectorize")
+    if loop.cache:
+        marks.append(cache_text(loop.root, loop.cache_layout))
+    if loop.quantize:
+        marks.append("quantize")
+    if loop.cache_predicates:
+        marks.append("cache_predicates")
+    if loop.unroll_walk is not None:
+        marks.append(f"unroll_walk {loop.unroll_walk}")
+    if loop.peel_walk is not None:
+        marks.append(f"peel_walk {loop.peel_walk}")
+    if loop.atomic_reduce:
+        marks.append("atomic_reduce")
+    if loop.shared_reduce:
+        marks.append("shared_reduce")
+    if loop.vector_reduce is not None:
+        marks.append(f"vector_reduce {loop.vector_reduce}")
+    return marks
+
+
+def line_text(
+    depth: int, name: str, start: str, end: str, step: str, marks: list[str]
+) -> str:
+    """Return the line of one loop."""
+    stride = "" if step == "1" else f" step {step}"
+    text = f"{'  ' * depth}for {name} in {start} to {end}{stride}:"
+    return f"{text}   {', '.join(marks)}" if marks else text
+
+
+def cache_text(root: Root, layout: str | None) -> str:
+    """Return the words of a cache mark."""
+    text = "cache rows" if root == "batch" else "cache trees"
+    return text if layout is None else f"{text} by {layout}"

@@ -1,0 +1,36 @@
+"""Runs one kernel of a compiled module, without what a module adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from skforge.compiler.runtime.cpu.jit import JitModule, pack_slots
+from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, raise_interrupt
+
+
+def call(
+    module: JitModule, name: str, slots: Sequence[Any], n_threads: int = 1
+) -> None:
+    """Run a kernel, with the GIL released.
+
+    Parameters
+    ----------
+    module : JitModule
+        Holds the code.
+    name : str
+        The kernel.
+    slots : sequence of int, float, bool or ndarray
+        One argument for each LIR parameter; an array stands for its address. Nothing
+        checks that an array is what the kernel expects.
+    n_threads : int, default=1
+        Threads for parallel loops; fewer are used where limits in force say so.
+    """
+    function = module.function(name)
+    packed = pack_slots(slots, module.slot_codes(name))
+    if n_threads <= 1:
+        function(packed, None, 1)
+        return
+    address, threads = parallel_for_pointer(n_threads)
+    function(packed, address, threads)
+    raise_interrupt()
