@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
-from skforge.tuning.result import TuningResult
+from skforge.tuning.search.trial import Trial
 
 Array = NDArray[Any]
 
 
-def distribution(result: TuningResult, ax: Any = None) -> Any:
+def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw how many schedules are how much slower than the best (SilvanForge, Fig. 5).
 
     Parameters
     ----------
-    result : TuningResult
-        Its trials that were timed, those given up included.
+    trials : sequence of Trial
+        Of a search; those that were timed count, those given up included.
     ax : matplotlib.axes.Axes, default=None
         What to draw on; None makes a figure.
 
@@ -32,7 +32,7 @@ def distribution(result: TuningResult, ax: Any = None) -> Any:
         One stepped histogram for each batch size.
     """
     ax = _axes(ax)
-    times = _slowdowns(result)
+    times = _slowdowns(trials)
     most = max((values.max() for values in times.values()), default=2.0)
     edges = np.geomspace(1.0, max(2.0, most), 25)
     for n_rows, values in times.items():
@@ -44,12 +44,12 @@ def distribution(result: TuningResult, ax: Any = None) -> Any:
     return ax
 
 
-def slowdown(result: TuningResult, ax: Any = None) -> Any:
+def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw each trial's time by the default's, in order, and the best so far.
 
     Parameters
     ----------
-    result : TuningResult
+    trials : sequence of Trial
         What to draw.
     ax : matplotlib.axes.Axes, default=None
         What to draw on; None makes a figure.
@@ -59,10 +59,10 @@ def slowdown(result: TuningResult, ax: Any = None) -> Any:
     matplotlib.axes.Axes
     """
     ax = _axes(ax)
-    for n_rows in _sizes(result):
+    for n_rows in _sizes(trials):
         ratios = [
             trial.relative
-            for trial in result.trials
+            for trial in trials
             if trial.n_rows == n_rows and trial.samples
         ]
         order = np.arange(1, len(ratios) + 1)
@@ -76,12 +76,12 @@ def slowdown(result: TuningResult, ax: Any = None) -> Any:
     return ax
 
 
-def sensitivity_matrix(result: TuningResult) -> tuple[list[int], Array]:
+def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
     """Return how much slower the best schedule of one batch size is at another.
 
     Parameters
     ----------
-    result : TuningResult
+    trials : sequence of Trial
         The more sizes its schedules were timed at, the fuller the matrix: an
         exhaustive search of the same space for each size fills it.
 
@@ -93,9 +93,9 @@ def sensitivity_matrix(result: TuningResult) -> tuple[list[int], Array]:
         Row: the size that is run. Column: the size whose best schedule is used. NaN
         where that schedule was not timed.
     """
-    sizes = _sizes(result)
+    sizes = _sizes(trials)
     times: dict[int, dict[Schedule, float]] = {size: {} for size in sizes}
-    for trial in result.trials:
+    for trial in trials:
         if trial.usable and trial.schedule is not None:
             times[trial.n_rows][trial.schedule] = trial.relative
     matrix = np.full((len(sizes), len(sizes)), np.nan)
@@ -107,12 +107,12 @@ def sensitivity_matrix(result: TuningResult) -> tuple[list[int], Array]:
     return sizes, matrix
 
 
-def sensitivity(result: TuningResult, ax: Any = None) -> Any:
+def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw the matrix across batch sizes (SilvanForge, Figure 2a).
 
     Parameters
     ----------
-    result : TuningResult
+    trials : sequence of Trial
         What to draw.
     ax : matplotlib.axes.Axes, default=None
         What to draw on; None makes a figure.
@@ -121,7 +121,7 @@ def sensitivity(result: TuningResult, ax: Any = None) -> Any:
     -------
     matplotlib.axes.Axes
     """
-    sizes, matrix = sensitivity_matrix(result)
+    sizes, matrix = sensitivity_matrix(trials)
     return draw_matrix([f"{size}" for size in sizes], matrix, "batch size", _axes(ax))
 
 
@@ -187,18 +187,18 @@ def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> 
     return ax
 
 
-def _slowdowns(result: TuningResult) -> dict[int, Array]:
+def _slowdowns(trials: Sequence[Trial]) -> dict[int, Array]:
     found = {}
-    for n_rows in _sizes(result):
+    for n_rows in _sizes(trials):
         times = np.array(
-            [t.relative for t in result.trials if t.n_rows == n_rows and t.samples]
+            [t.relative for t in trials if t.n_rows == n_rows and t.samples]
         )
         found[n_rows] = times / times.min()
     return found
 
 
-def _sizes(result: TuningResult) -> list[int]:
-    sizes = sorted({t.n_rows for t in result.trials if t.samples})
+def _sizes(trials: Sequence[Trial]) -> list[int]:
+    sizes = sorted({t.n_rows for t in trials if t.samples})
     if not sizes:
         raise InvalidInputError(
             "nothing was timed in this search, so that there is nothing to draw."

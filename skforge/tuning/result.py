@@ -262,7 +262,7 @@ class TuningResult:
             raise InvalidInputError(
                 f"kind must be one of {', '.join(made)}. Got {kind!r} instead."
             )
-        return made[kind](self, **options)
+        return made[kind](self.trials, **options)
 
     # --------------------------------------------------------------- storage
 

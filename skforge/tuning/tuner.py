@@ -29,11 +29,12 @@ from skforge.tuning.measure.measure import Measurer, measurer_for
 from skforge.tuning.measure.rows import BATCH_BYTES, SampleRows
 from skforge.tuning.records import Record, RecordKey, TuningRecords, as_records
 from skforge.tuning.result import TuningResult
+from skforge.tuning.search.by_name import strategy_of
 from skforge.tuning.search.dispatch import main_size, probe_sizes
 from skforge.tuning.search.heuristic import Heuristic
 from skforge.tuning.search.progress import Progress
 from skforge.tuning.search.session import RangePlan, Session, Task
-from skforge.tuning.search.strategies import Strategy, strategy_of
+from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.search.trial import RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
 

@@ -239,7 +239,7 @@ RESULT = TuningResult(
 
 
 def test_sensitivity_to_the_batch_size():
-    sizes, matrix = sensitivity_matrix(RESULT)
+    sizes, matrix = sensitivity_matrix(RESULT.trials)
     assert sizes == [1, 64]
     assert matrix.tolist() == [[1.0, 2.0], [2.0, 1.0]]
 

@@ -20,11 +20,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.space import ScheduleSpace
 
-#: Names of strategies; see :func:`strategy_of`.
+#: Names of strategies; ``by_name`` makes them.
 STRATEGIES = ("heuristic", "learned", "exhaustive", "random", "halving")
 
 #: Samples of each candidate: the interleaved repetitions of a first look.
@@ -192,33 +191,3 @@ class SuccessiveHalving:
                 return
             left = [trial.candidate for trial in good[:keep]]
             samples *= self.eta
-
-
-def strategy_of(value: str | Strategy) -> Strategy:
-    """Return a strategy by name, or the one given.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is none of that name.
-    """
-    from skforge.tuning.search.heuristic import Heuristic
-    from skforge.tuning.search.learned import Learned
-
-    named: dict[str, Strategy] = {
-        one.name: one
-        for one in (Heuristic(), Learned(), Exhaustive(), Random(), SuccessiveHalving())
-    }
-    if isinstance(value, str):
-        if value not in named:
-            raise InvalidInputError(
-                f"strategy must be one of {', '.join(named)}, or an object with a "
-                f"method rounds. Got {value!r} instead."
-            )
-        return named[value]
-    if not isinstance(value, Strategy):
-        raise InvalidInputError(
-            "a strategy is an object with a name and a method rounds(problem); got "
-            f"{type(value).__name__}."
-        )
-    return value

@@ -15,7 +15,7 @@ from skforge.compiler.defaults.cpu import (
     value_tiled_schedule,
 )
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
+from skforge.tuning.space.space import MAKERS, Constraint, Point, ScheduleSpace
 
 # ------------------------------------------------------------- SilvanForge's
 
@@ -30,6 +30,9 @@ def paper_space() -> ScheduleSpace:
         "tree_tiles": (8,),
     }
     return ScheduleSpace(parameters, paper_schedule, name="cpu_paper")
+
+
+MAKERS["cpu_paper"] = paper_space
 
 
 def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
@@ -195,6 +198,9 @@ def cpu_space(threads: bool = True) -> ScheduleSpace:
     if not threads:
         parameters |= {"parallel": ("rows",), "tree_tiles": (1,)}
     return ScheduleSpace(parameters, cpu_schedule, _RULES, name="cpu")
+
+
+MAKERS["cpu"] = cpu_space
 
 
 def cpu_point(walk: str, **values: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.defaults.gpu_nests import rows_as_bits
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
+from skforge.tuning.space.space import MAKERS, Constraint, Point, ScheduleSpace
 
 #: Who takes what. "rows": a thread takes rows through all trees. "parts": lanes are
 #: rows and each warp has a part of the trees, the nest of Table 5. "trees": lanes are
@@ -186,6 +186,9 @@ _RULES = (
 def full_gpu_space() -> ScheduleSpace:
     """Return Table 5 and everything that skforge does on GPUs besides."""
     return ScheduleSpace(GPU, full_gpu_schedule, _RULES, name="gpu_full")
+
+
+MAKERS["gpu_full"] = full_gpu_space
 
 
 def gpu_point(deal: str, **values: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space.space import Point, ScheduleSpace
+from skforge.tuning.space.space import MAKERS, Point, ScheduleSpace
 
 TABLE_5 = {
     "rows_per_block": (8, 32, 64),
@@ -25,6 +25,9 @@ TABLE_5 = {
 def gpu_space() -> ScheduleSpace:
     """Return Table 5 of papers on SilvanForge (§8.1): 3·3·4·2·2·2·3·2·3 = 5184."""
     return ScheduleSpace(TABLE_5, gpu_schedule, name="gpu")
+
+
+MAKERS["gpu"] = gpu_space
 
 
 def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:

@@ -50,6 +50,10 @@ class Constraint:
     why: str = ""
 
 
+#: What makes the known spaces, by name; the modules of this folder fill it.
+MAKERS: dict[str, Callable[..., ScheduleSpace]] = {}
+
+
 class ScheduleSpace:
     """Schedules as points of named parameters.
 
@@ -133,16 +137,12 @@ class ScheduleSpace:
     @classmethod
     def gpu(cls) -> ScheduleSpace:
         """Return the space of Table 5 of SilvanForge: 5184 schedules for GPUs."""
-        from skforge.tuning.space.gpu_table5 import gpu_space
-
-        return gpu_space()
+        return MAKERS["gpu"]()
 
     @classmethod
     def gpu_full(cls) -> ScheduleSpace:
         """Return all that skforge knows to do on a GPU, Table 5 included."""
-        from skforge.tuning.space.gpu import full_gpu_space
-
-        return full_gpu_space()
+        return MAKERS["gpu_full"]()
 
     @classmethod
     def cpu_paper(cls) -> ScheduleSpace:
@@ -150,9 +150,7 @@ class ScheduleSpace:
 
         Threads share rows, trees or both, and so many walks are in flight.
         """
-        from skforge.tuning.space.cpu import paper_space
-
-        return paper_space()
+        return MAKERS["cpu_paper"]()
 
     @classmethod
     def cpu(cls, *, threads: bool = True) -> ScheduleSpace:
@@ -164,9 +162,7 @@ class ScheduleSpace:
             Whether loops over trees may be shared among threads, which is of no use on
             one.
         """
-        from skforge.tuning.space.cpu import cpu_space
-
-        return cpu_space(threads)
+        return MAKERS["cpu"](threads)
 
     @classmethod
     def of(cls, schedules: Iterable[Schedule | str]) -> ScheduleSpace:

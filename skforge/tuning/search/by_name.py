@@ -1,0 +1,40 @@
+"""Strategies by name."""
+
+from __future__ import annotations
+
+from skforge.exceptions import InvalidInputError
+from skforge.tuning.search.heuristic import Heuristic
+from skforge.tuning.search.learned import Learned
+from skforge.tuning.search.strategies import (
+    Exhaustive,
+    Random,
+    Strategy,
+    SuccessiveHalving,
+)
+
+
+def strategy_of(value: str | Strategy) -> Strategy:
+    """Return a strategy by name, or the one given.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is none of that name.
+    """
+    named: dict[str, Strategy] = {
+        one.name: one
+        for one in (Heuristic(), Learned(), Exhaustive(), Random(), SuccessiveHalving())
+    }
+    if isinstance(value, str):
+        if value not in named:
+            raise InvalidInputError(
+                f"strategy must be one of {', '.join(named)}, or an object with a "
+                f"method rounds. Got {value!r} instead."
+            )
+        return named[value]
+    if not isinstance(value, Strategy):
+        raise InvalidInputError(
+            "a strategy is an object with a name and a method rounds(problem); got "
+            f"{type(value).__name__}."
+        )
+    return value
