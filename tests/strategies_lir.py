@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.interpreters.lir.memory import DTYPES
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder, lanes_of, with_lanes
+from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import (
     BOOL,
     F32,
@@ -166,7 +166,7 @@ class _Writer:
         # Integers may be read from the bytes of other buffers too.
         sources = [s for s in INTEGERS if s.bytes >= element.bytes]
         source = element if element.is_float else self.pick(sources)
-        index = self.index(room=lanes_of(type_))
+        index = self.index(room=type_.lanes)
         return self.b.load(self.inputs[source], index, type_)
 
     def gather(self, type_: Vec) -> Value:
@@ -261,8 +261,8 @@ class _Writer:
     def choice(self) -> None:
         type_ = self.type()
         cond: Type = BOOL
-        if lanes_of(type_) and self.number(0, 1):
-            cond = Mask(lanes_of(type_))
+        if type_.lanes and self.number(0, 1):
+            cond = Mask(type_.lanes)
         test = self.value(cond)
         if self.number(0, 2) == 0:
             test = self.b.invert(test)
@@ -307,11 +307,11 @@ class _Writer:
             return
         value = self.value(self.type())
         element = value.type.element if isinstance(value.type, Vec) else value.type
-        index = self.index(room=lanes_of(value.type))
+        index = self.index(room=value.type.lanes)
         self.b.store(self.outputs[element], index, value)
         if self.number(0, 2) == 0:
             self.b.emit(lir.Prefetch(self.inputs[element], self.value(I64)))
-        elif not lanes_of(value.type) and element in (*FLOATS, I32, I64):
+        elif not value.type.lanes and element in (*FLOATS, I32, I64):
             self.b.emit(lir.AtomicAdd(self.outputs[element], index, value))
 
     def observe(self, value: Value) -> None:
@@ -319,7 +319,7 @@ class _Writer:
         if value.type == BOOL or isinstance(value.type, Mask):
             value = self.b.convert(value, I32)
         element = value.type.element if isinstance(value.type, Vec) else value.type
-        step = max(1, lanes_of(value.type))
+        step = max(1, value.type.lanes)
         where = self.slots % (LENGTH - 8)
         self.slots += step
         self.b.store(self.outputs[element], self.b.const(where), value)

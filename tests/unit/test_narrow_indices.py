@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 from skforge.compiler import pipeline
 from skforge.compiler.interpreters.lir.interpreter import interpret_lir
-from skforge.compiler.interpreters.lir.values import element_of
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -82,7 +81,7 @@ def wide_values(function: Function) -> list[str]:
         type(getattr(stmt, "op", stmt)).__name__
         for stmt in statements(function.body)
         for value in bound_in(stmt)
-        if element_of(value.type) == I64
+        if value.type.element == I64
     ]
 
 

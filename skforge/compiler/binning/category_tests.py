@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.rows import Model
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder, lanes_of
-from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U32, Value
 
 
 def category_tables(
@@ -50,8 +50,7 @@ def category_entry(
     code = b.convert(safe, U32)
     known = b.binary("and", above, below)
     if exact:
-        element = x.type.element if isinstance(x.type, Vec) else x.type
-        whole = b.convert(code, element)  # type: ignore[arg-type]
+        whole = b.convert(code, x.type.element)
         known = b.binary("and", known, b.compare("eq", whole, x))
     code = b.select(known, code, b.const(entries - 1, code.type))
     return b.select(b.is_nan(x), b.const(entries - 2, code.type), code)
@@ -86,7 +85,7 @@ def outside_set(
     starts = model("category_start", start)
     sizes = model("category_count", size)
     table = model("category_words", words)
-    n = lanes_of(x.type)
+    n = x.type.lanes
     number = b.convert(number, I64)
     first = b.splat(b.convert(b.load(starts, number), I64), n)
     held = b.splat(b.convert(b.load(sizes, number), I64), n)
@@ -99,8 +98,7 @@ def outside_set(
     safe = b.select(b.binary("and", positive, below), x, b.const(0.0, x.type))
     code = b.convert(safe, U32)
     if exact is not None:
-        element = x.type if not n else x.type.element  # type: ignore[union-attr]
-        whole = b.compare("eq", b.convert(code, element), x)  # type: ignore[arg-type]
+        whole = b.compare("eq", b.convert(code, x.type.element), x)
         cut = b.splat(b.invert(exact), n)
         possible = b.binary("and", possible, b.binary("or", whole, cut))
     word = b.convert(b.binary("shr", code, 5), I64)

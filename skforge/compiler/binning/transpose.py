@@ -17,7 +17,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.target import Target
 
@@ -157,7 +157,7 @@ class ColumnTiles(ColumnTile):
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
     """Store the masks of consecutive vectors as bits, from byte ``at`` on."""
-    lanes = lanes_of(masks[0].type)
+    lanes = masks[0].type.lanes
     joined = max(1, 8 // lanes)
     # The mask of a vector is one integer: 16 or 8 rows, fewer are joined.
     scalar = U16 if lanes == 16 else U8
@@ -212,7 +212,7 @@ def pivot_of(
     if len(table) <= held:
         return b.permute(table, index)
     half = len(table) // 2
-    bit = (half * lanes_of(index.type)).bit_length() - 1
+    bit = (half * index.type.lanes).bit_length() - 1
     low = pivot_of(b, table[:half], index, answers, held)
     high = pivot_of(b, table[half:], index, answers, held)
     return b.select(answers[bit], high, low)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import AnyArray, BlockRows, Model, RowAt
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
-from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
     F32,
     F64,
@@ -419,7 +419,7 @@ def node_type(walk_lanes: int) -> Scalar:
 
 def node_scalar(tree: Value) -> Scalar:
     """Return the node type for walks over ``tree`` (scalar or vector)."""
-    return node_type(lanes_of(tree.type))
+    return node_type(tree.type.lanes)
 
 
 __all__ = [
@@ -444,7 +444,6 @@ __all__ = [
     "Value",
     "Vec",
     "get",
-    "lanes_of",
     "names",
     "node_scalar",
     "node_tests",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.fixed_point import scale_exponent, scaled_leaves
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
@@ -246,4 +246,4 @@ class Kernel:
         return max(1, self.target.vector_bits // (8 * scalar.bytes))
 
 
-__all__ = ["F32", "F64", "I32", "U8", "ArrayView", "Kernel", "lanes_of"]
+__all__ = ["F32", "F64", "I32", "U8", "ArrayView", "Kernel"]

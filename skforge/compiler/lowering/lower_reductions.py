@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import lanes_of
 from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
@@ -135,7 +134,7 @@ class ReductionLowering:
     ) -> None:
         """``target[at + j] += leaf_values[leaf + j]`` for every output j."""
         b, values, target = self._k.b, self._k.leaf_values(), view.buffer
-        if lanes_of(at.type) or atomic:
+        if at.type.lanes or atomic:
 
             def one(j: Value) -> None:
                 here, there = (b.binary("add", *b.same_lanes(x, j)) for x in (at, leaf))
@@ -213,7 +212,7 @@ class ReductionLowering:
             self._store(view.buffer, at, value)
             return
         values = k.leaf_values()
-        if lanes_of(at.type):
+        if at.type.lanes:
 
             def one(j: Value) -> None:
                 here, there = (

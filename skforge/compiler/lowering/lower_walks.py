@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from skforge.compiler.binning.category_tests import category_tables
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison
-from skforge.compiler.ir.lir.builder import lanes_of, with_lanes
+from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.ir.lir.nodes import BOOL, F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
@@ -96,7 +96,7 @@ class WalkLowering:
         k = self._k
         at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
         trees = [k.values[tree] for tree in op.trees]
-        lanes = max((lanes_of(node.type) for node in at), default=0)
+        lanes = max((node.type.lanes for node in at), default=0)
         return [
             k.hopper.open(k.b, k.b.splat(tree, lanes), node)
             for tree, node in zip(trees, at, strict=True)

@@ -34,7 +34,7 @@ from skforge.compiler.codegen.cuda.memory import (
 )
 from skforge.compiler.codegen.cuda.ops import emit_let
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
-from skforge.compiler.codegen.cuda.types import element_of, memory_text
+from skforge.compiler.codegen.cuda.types import memory_text
 from skforge.compiler.codegen.cuda.writer import Host, Writer
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import bodies, buffers_of, statements, written
@@ -86,7 +86,7 @@ def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
         number = host.constant_of(count)
         blocks[axis] = host.names[count.name] if number is None else int(number)
         (name,) = w.new(var)
-        w.line(f"const {element_of(var.type).name} {name} = SKF_BID_{axis.upper()};")
+        w.line(f"const {var.type.element.name} {name} = SKF_BID_{axis.upper()};")
     w.block_body(grid.body, last=True)
     if w.shared_bytes > host.target.shared_bytes:
         raise host.fail(
@@ -103,7 +103,7 @@ def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
     ]
     types: list[str] = [POINTER] * len(buffers)
     for name in values:
-        type_ = element_of(host.values[name].type).name
+        type_ = host.values[name].type.element.name
         params.append(f"const {type_} {w.value_args[name]}")
         types.append(type_)
     shared = ["  SKF_DYN_SMEM(skf_shared);"] if w.shared_bytes else []
@@ -207,7 +207,7 @@ class _Emitter(Writer):
             axis = dim[-1]
             counts[axis] = int(number)
             (name,) = self.new(var)
-            type_ = element_of(var.type).name
+            type_ = var.type.element.name
             self.line(f"const {type_} {name} = SKF_TID_{axis.upper()};")
         threads = (counts["x"], counts["y"], counts["z"])
         n_threads = threads[0] * threads[1] * threads[2]
@@ -278,7 +278,7 @@ class _Emitter(Writer):
         """Declare variables, set to ``inits`` if given."""
         for k, value in enumerate(values):
             starts = self.lanes(inits[k]) if inits is not None else ()
-            type_ = element_of(value.type).name
+            type_ = value.type.element.name
             for lane, name in enumerate(self.new(value)):
                 start = f" = {starts[lane]}" if starts else ""
                 self.line(f"{type_} {name}{start};")
@@ -288,7 +288,7 @@ class _Emitter(Writer):
     ) -> None:
         """Set variables at once: none is overwritten before it is read."""
         pairs = [
-            (name, text, element_of(target.type).name)
+            (name, text, target.type.element.name)
             for target, source in zip(targets, sources, strict=True)
             for name, text in zip(self.lanes(target), self.lanes(source), strict=True)
             if name != text
@@ -316,7 +316,7 @@ class _Emitter(Writer):
             stmt.var, min(self.multiple_of(stmt.lo), self.multiple_of(stmt.step))
         )
         self.line("SKF_UNROLL" if self._unrolls(stmt) else "SKF_LOOP")
-        type_ = element_of(stmt.var.type).name
+        type_ = stmt.var.type.element.name
         self.open(f"for ({type_} {var} = {lo}; {var} < {hi}; {var} += {step}) {{")
         self._inner(stmt, stmt.body)
         self._assign(stmt.params, stmt.yields)

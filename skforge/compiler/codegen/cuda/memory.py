@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd
 
-from skforge.compiler.codegen.cuda.types import element_of, from_bits, lanes_of, to_bits
+from skforge.compiler.codegen.cuda.types import from_bits, to_bits
 from skforge.compiler.codegen.cuda.writer import Operand, Writer
 from skforge.compiler.ir.lir import nodes as lir
 
@@ -68,7 +68,7 @@ def emit_load(w: Writer, value: lir.Value, op: lir.Load) -> None:
     """Write a scalar or vector load."""
     buffer, index = op.buffer, op.index
     pointer, at = w.pointer(buffer), w.use(index)
-    element, lanes = element_of(value.type), lanes_of(value.type)
+    element, lanes = value.type.element, value.type.lanes
     alignment = w.alignment(buffer, index)
     if not lanes:
         text = load_scalar(pointer, buffer.element, at, element, alignment)
@@ -219,7 +219,7 @@ def emit_store(w: Writer, stmt: lir.Store) -> None:
         w,
         stmt.buffer,
         w.use(stmt.index),
-        element_of(stmt.value.type),
+        stmt.value.type.element,
         w.lanes(stmt.value),
         w.alignment(stmt.buffer, stmt.index),
     )
@@ -230,7 +230,7 @@ def emit_store(w: Writer, stmt: lir.Store) -> None:
 
 def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
     """Write a load for each lane."""
-    element, of = element_of(value.type), op.buffer.element
+    element, of = value.type.element, op.buffer.element
     pointer = w.pointer(op.buffer)
     alignment = gcd(w.base_alignment(op.buffer), of.bytes)
     masks = w.lanes(op.mask) if op.mask is not None else ()
@@ -245,7 +245,7 @@ def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
 
 def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     """Write a store for each lane."""
-    element = element_of(stmt.value.type)
+    element = stmt.value.type.element
     alignment = gcd(w.base_alignment(stmt.buffer), stmt.buffer.element.bytes)
     masks = w.lanes(stmt.mask) if stmt.mask is not None else ()
     values = w.lanes(stmt.value)

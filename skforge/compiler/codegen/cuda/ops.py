@@ -7,7 +7,7 @@ from math import prod
 
 from skforge._compat import assert_never
 from skforge.compiler.codegen.cuda.memory import cut, emit_gather, emit_load
-from skforge.compiler.codegen.cuda.types import element_of, is_signed, lanes_of, literal
+from skforge.compiler.codegen.cuda.types import literal
 from skforge.compiler.codegen.cuda.writer import Host, Writer
 from skforge.compiler.ir.lir import nodes as lir
 
@@ -42,18 +42,18 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
     match op:
         case lir.Const(value=number):
             w.constants[value.name] = number
-            text = literal(number, element_of(value.type))
-            w.bind(value, (text,) * max(1, lanes_of(value.type)))
+            text = literal(number, value.type.element)
+            w.bind(value, (text,) * max(1, value.type.lanes))
         case lir.Binary(op=kind, a=a, b=b):
-            write = binary_text(kind, element_of(value.type))
+            write = binary_text(kind, value.type.element)
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
             _write(w, value, [write(x, y) for x, y in pairs])
             note_multiple(w, value, op)
         case lir.Load():
             emit_load(w, value, op)
         case lir.Compare(op=kind, a=a, b=b, unordered=unordered):
-            unordered = unordered and element_of(a.type).is_float
-            ordered_ne = kind == "ne" and element_of(a.type).is_float
+            unordered = unordered and a.type.element.is_float
+            ordered_ne = kind == "ne" and a.type.element.is_float
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
             _write(
                 w,
@@ -72,24 +72,24 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
                     for c, x, y in zip(conds, lanes, w.lanes(b), strict=True)
                 ],
             )
-            if not lanes_of(value.type):
+            if not value.type.lanes:
                 w.note_multiple(value, min(w.multiple_of(a), w.multiple_of(b)))
         case lir.Convert(a=a):
             _convert(w, value, a)
         case lir.Unary(op=kind, a=a):
-            element = element_of(value.type)
+            element = value.type.element
             _write(w, value, [_unary(w, kind, element, x) for x in w.lanes(a)])
         case lir.Bitcast(a=a):
-            source, target = element_of(a.type), element_of(value.type)
+            source, target = a.type.element, value.type.element
             if source == target:
                 w.bind(value, w.lanes(a))
             else:
                 _write(w, value, cut(source, w.lanes(a), target))
         case lir.Splat(a=a):
-            w.bind(value, (w.use(a),) * lanes_of(value.type))
+            w.bind(value, (w.use(a),) * value.type.lanes)
         case lir.Iota():
-            element = element_of(value.type)
-            count = lanes_of(value.type)
+            element = value.type.element
+            count = value.type.lanes
             w.bind(value, tuple(literal(k, element) for k in range(count)))
         case lir.Threads():
             raise w.fail("Threads inside a launch: they share a CPU's loops.")
@@ -105,7 +105,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case lir.Compress(a=a, mask=mask):
             _compress(w, value, a, mask)
         case lir.MaskBits(a=a):
-            element = element_of(value.type)
+            element = value.type.element
             wide = "u64" if element.bytes == 8 else "u32"
             bits = " | ".join(
                 f"({wide}){lane} << {k}" if k else f"({wide}){lane}"
@@ -137,7 +137,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
 
 def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
     """Bind a value to one new constant a lane."""
-    name = element_of(value.type).name
+    name = value.type.element.name
     for own, text in zip(w.new(value), texts, strict=True):
         w.line(f"const {name} {own} = {text};")
 
@@ -174,7 +174,7 @@ def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str],
     if name in ("u8", "u16"):
         # Widened first: a product of two u16 as ints would overflow.
         return lambda a, b: f"({name})((u32){a} {symbol} (u32){b})"
-    if kind in ("add", "sub", "mul", "shl") and is_signed(element):
+    if kind in ("add", "sub", "mul", "shl") and element.is_signed:
         return lambda a, b: f"skf_{kind}({a}, {b})"
     if element == lir.BOOL:
         return lambda a, b: f"(bool)({a} {symbol} {b})"
@@ -201,7 +201,7 @@ def _unary(w: Writer, kind: str, element: lir.Scalar, a: str) -> str:
             if element.is_float:
                 return f"-{a}"
             zero = literal(0, element)
-            if is_signed(element):
+            if element.is_signed:
                 return f"skf_sub({zero}, {a})"
             return f"({name})({zero} - {a})"
         case "not":
@@ -228,14 +228,14 @@ def _unary(w: Writer, kind: str, element: lir.Scalar, a: str) -> str:
 
 
 def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
-    source, target = element_of(a.type), element_of(value.type)
+    source, target = a.type.element, value.type.element
     if source == target:
         w.bind(value, w.lanes(a))
         return
     # Out of range of a narrow type any value will do, but not of the i32 on the way.
     through = "(i32)" if source.is_float and target.name in ("u8", "u16") else ""
     _write(w, value, [f"({target.name}){through}{x}" for x in w.lanes(a)])
-    if not lanes_of(value.type) and not source.is_float and not target.is_float:
+    if not value.type.lanes and not source.is_float and not target.is_float:
         w.note_multiple(value, w.multiple_of(a))
 
 
@@ -246,7 +246,7 @@ def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> None:
     threads = prod(w.threads or (1,))
     if threads % op.width:
         raise w.fail(f"WarpReduce over {op.width} threads in blocks of {threads}.")
-    name = element_of(value.type).name
+    name = value.type.element.name
     total, offset = w.use(op.a), op.width // 2
     narrow = name in ("u8", "u16")
     while offset:
@@ -272,11 +272,11 @@ def _permute(
     w: Writer, value: lir.Value, tables: tuple[lir.Value, ...], index: lir.Value
 ) -> None:
     entries = [lane for table in tables for lane in w.lanes(table)]
-    lanes, name = w.lanes(index), element_of(value.type).name
+    lanes, name = w.lanes(index), value.type.element.name
     if len(entries) == 1:
         w.bind(value, tuple(entries * len(lanes)))
         return
-    wide = "u64" if element_of(index.type).bytes == 8 else "u32"
+    wide = "u64" if index.type.element.bytes == 8 else "u32"
     last = len(entries) - 1
     if len(entries) <= _SELECT_ENTRIES:
         texts = []
@@ -302,7 +302,7 @@ def _pick(entries: list[str], at: str) -> str:
 
 def _compress(w: Writer, value: lir.Value, a: lir.Value, mask: lir.Value) -> None:
     """Write lanes from the last to the first, each pushed in front where selected."""
-    name = element_of(value.type).name
+    name = value.type.element.name
     lanes, masks = w.lanes(a), w.lanes(mask)
     kept: list[str] = []
     for lane, chosen in zip(reversed(lanes), reversed(masks), strict=True):

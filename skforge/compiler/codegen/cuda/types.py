@@ -25,31 +25,6 @@ def memory_text(element: lir.Scalar) -> str:
     return "u8" if element == lir.BOOL else element.name
 
 
-def element_of(type_: lir.Type) -> lir.Scalar:
-    """Return the scalar type of one lane."""
-    match type_:
-        case lir.Scalar():
-            return type_
-        case lir.Vec(element=element):
-            return element
-        case _:
-            return lir.BOOL
-
-
-def lanes_of(type_: lir.Type) -> int:
-    """Return the lanes of a vector or mask, 0 for a scalar."""
-    match type_:
-        case lir.Vec(lanes=lanes) | lir.Mask(lanes=lanes) | lir.Plane(rows=lanes):
-            return lanes
-        case _:
-            return 0
-
-
-def is_signed(element: lir.Scalar) -> bool:
-    """Return whether an integer type is two's complement."""
-    return element.name in ("i32", "i64")
-
-
 def literal(value: int | float | bool, element: lir.Scalar) -> str:
     """Return a constant as an expression that needs no brackets around it."""
     if element == lir.BOOL:
@@ -58,7 +33,7 @@ def literal(value: int | float | bool, element: lir.Scalar) -> str:
         return _float_literal(float(value), element)
     bits = 8 * element.bytes
     number = int(value) & ((1 << bits) - 1)
-    if not is_signed(element):
+    if not element.is_signed:
         return f"{number}u"
     suffix = "LL" if element == lir.I64 else ""
     if number >> (bits - 1):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TypeAlias
 
-from skforge.compiler.codegen.cuda.types import Names, lanes_of, literal, memory_text
+from skforge.compiler.codegen.cuda.types import Names, literal, memory_text
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
@@ -111,7 +111,7 @@ class Writer:
     def new(self, value: lir.Value) -> Operand:
         """Bind a value to fresh names and return them."""
         name = self.names.new(value.name)
-        lanes = lanes_of(value.type)
+        lanes = value.type.lanes
         operand: Operand = (name,)
         if lanes:
             operand = tuple(self.names.new(f"{name}_{k}") for k in range(lanes))

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge.compiler.codegen.llvm.types import (
-    element_of,
-    lanes_of,
     mangled,
     scalar_constant,
     splat_constant,
@@ -38,10 +36,10 @@ def permute_bytes(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
     """Return the operand that holds the looked-up lanes of one or two bytes each."""
-    element, lanes = element_of(value.type), lanes_of(value.type)
-    wide = lanes_of(tables[0].type)
+    element, lanes = value.type.element, value.type.lanes
+    wide = tables[0].type.lanes
     entries, text = len(tables) * wide, type_text(index.type)
-    kind = type_text(element_of(index.type))
+    kind = type_text(index.type.element)
     where = w.let(
         f"and {text} {w.use(index)}, {splat_constant(str(entries - 1), kind)}"
     )
@@ -141,7 +139,7 @@ def _look_up_neon(w: Writer, parts: list[str], control: str) -> str:
 
 def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
     """Return the operand that holds the selected lanes, then any others."""
-    text, element, lanes = type_text(a.type), element_of(a.type), lanes_of(a.type)
+    text, element, lanes = type_text(a.type), a.type.element, a.type.lanes
     bits = 8 * element.bytes * lanes
     target = w.module.target
     wide = element.bytes >= 4 or target.has("avx512vbmi2")
@@ -182,11 +180,11 @@ def _compress_by_table(w: Writer, a: lir.Value, mask: lir.Value) -> str:
     lanes = w.let(f"load <8 x i8>, ptr {place}, align 8")
     index = w.let(f"zext <8 x i8> {lanes} to <8 x i32>")
     values = w.use(a)
-    if element_of(a.type).is_float:
+    if a.type.element.is_float:
         values = w.let(f"bitcast <8 x float> {values} to <8 x i32>")
     found = w.let(
         f"call <8 x i32> @llvm.x86.avx2.permd(<8 x i32> {values}, <8 x i32> {index})"
     )
-    if element_of(a.type).is_float:
+    if a.type.element.is_float:
         found = w.let(f"bitcast <8 x i32> {found} to <8 x float>")
     return found

@@ -33,7 +33,7 @@ from skforge.compiler.codegen.llvm.ops import (
     emit_store,
 )
 from skforge.compiler.codegen.llvm.pools import pool_function, pool_text
-from skforge.compiler.codegen.llvm.types import is_signed, quoted, type_text
+from skforge.compiler.codegen.llvm.types import quoted, type_text
 from skforge.compiler.codegen.llvm.writer import (
     STACK_BYTES,
     ModuleText,
@@ -255,7 +255,7 @@ class _Emitter(Writer):
         """Write ``if (lo < hi) do … while (next < hi)``, which needs no rotating."""
         var, text = stmt.var, type_text(stmt.var.type)
         assert isinstance(var.type, lir.Scalar)
-        less = f"icmp {'s' if is_signed(var.type) else 'u'}lt {text}"
+        less = f"icmp {'s' if var.type.is_signed else 'u'}lt {text}"
         lo, hi, step = self.use(stmt.lo), self.use(stmt.hi), self.use(stmt.step)
         inits = self._operands_of(stmt.inits)
         loop, done = self.label("for"), self.label("done")

@@ -8,9 +8,6 @@ from skforge.compiler.codegen.llvm.bytes import compress
 from skforge.compiler.codegen.llvm.permute import permute
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
-    element_of,
-    is_signed,
-    lanes_of,
     mangled,
     scalar_constant,
     splat_constant,
@@ -57,7 +54,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case lir.Unary():
             _unary(w, value, op)
         case lir.Compare(op=name, a=a, b=b, unordered=unordered):
-            code = compare_code(name, element_of(a.type), unordered)
+            code = compare_code(name, a.type.element, unordered)
             w.bind_value(value, f"{code} {w.typed(a)}, {w.use(b)}")
         case lir.Select(cond=cond, a=a, b=b):
             w.bind_value(value, f"select {w.typed(cond)}, {w.typed(a)}, {w.typed(b)}")
@@ -67,11 +64,11 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             else:
                 w.bind_value(value, f"bitcast {w.typed(a)} to {type_text(value.type)}")
         case lir.Splat(a=a):
-            w.bind(value.name, splat(w, a, lanes_of(value.type)))
+            w.bind(value.name, splat(w, a, value.type.lanes))
         case lir.Iota():
-            element = element_of(value.type)
+            element = value.type.element
             text = type_text(element)
-            items = (scalar_constant(i, element) for i in range(lanes_of(value.type)))
+            items = (scalar_constant(i, element) for i in range(value.type.lanes))
             w.bind(value.name, f"<{', '.join(f'{text} {item}' for item in items)}>")
         case lir.Threads():
             w.bind(value.name, w.operand("$threads", "i64", "i64"))
@@ -126,7 +123,7 @@ def compare_code(op: lir.CompareOp, element: lir.Scalar, unordered: bool) -> str
         return f"fcmp {'u' if unordered else 'o'}{op}"
     if op in ("eq", "ne"):
         return f"icmp {op}"
-    return f"icmp {'s' if is_signed(element) else 'u'}{op}"
+    return f"icmp {'s' if element.is_signed else 'u'}{op}"
 
 
 def splat(w: Writer, a: lir.Value, lanes: int) -> str:
@@ -145,7 +142,7 @@ def splat(w: Writer, a: lir.Value, lanes: int) -> str:
 
 def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
     """Return a call of a scalar C function for each lane."""
-    element, lanes = type_text(element_of(type_)), lanes_of(type_)
+    element, lanes = type_text(type_.element), type_.lanes
     w.module.declarations.add(f"declare {element} @{function}({element})")
     if not lanes:
         return w.let(f"call {element} @{function}({element} {operand})")
@@ -158,18 +155,18 @@ def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
 
 
 def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
-    text, element = type_text(value.type), element_of(value.type)
+    text, element = type_text(value.type), value.type.element
     match op.op:
         case "neg" if element.is_float:
             w.bind_value(value, f"fneg {w.typed(op.a)}")
         case "neg":
             zero = scalar_constant(0, element)
-            if lanes_of(value.type):
+            if value.type.lanes:
                 zero = splat_constant(zero, type_text(element))
             w.bind_value(value, f"sub {text} {zero}, {w.use(op.a)}")
         case "not":
             ones = "true" if element == lir.BOOL else "-1"
-            if lanes_of(value.type):
+            if value.type.lanes:
                 ones = splat_constant(ones, type_text(element))
             w.bind_value(value, f"xor {w.typed(op.a)}, {ones}")
         case "exp":
@@ -193,14 +190,14 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
 
 
 def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
-    text, element = type_text(value.type), element_of(value.type)
+    text, element = type_text(value.type), value.type.element
     a, b = w.use(op.a), w.use(op.b)
     if element.is_float:
         if op.op not in _FLOAT:
             raise w.module.fail(f"{op.op!r} has no meaning on {element.name}.")
         w.bind_value(value, f"{_FLOAT[op.op]} {text} {a}, {b}")
         return
-    letter = "s" if is_signed(element) else "u"
+    letter = "s" if element.is_signed else "u"
     match op.op:
         case "min" | "max":
             name = f"@llvm.{letter}{op.op}.{mangled(value.type)}"
@@ -232,7 +229,7 @@ def _note_multiple(w: Writer, value: lir.Value, op: lir.Binary) -> None:
 
 
 def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
-    source, target = element_of(a.type), element_of(value.type)
+    source, target = a.type.element, value.type.element
     text, operand = type_text(value.type), w.typed(a)
     if source == target:
         w.bind(value.name, w.use(a))
@@ -242,27 +239,27 @@ def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
     elif source.is_float:
         # Out of range and NaN are poison; frozen, they are some number. The saturating
         # conversion would cost three more instructions for nothing that LIR promises.
-        code = "fptosi" if is_signed(target) else "fptoui"
+        code = "fptosi" if target.is_signed else "fptoui"
         poison = w.let(f"{code} {operand} to {text}")
         w.bind_value(value, f"freeze {text} {poison}")
     elif target.is_float:
-        code = "sitofp" if is_signed(source) else "uitofp"
+        code = "sitofp" if source.is_signed else "uitofp"
         w.bind_value(value, f"{code} {operand} to {text}")
     elif type_text(source) == type_text(target):
         w.bind(value.name, w.use(a))
     elif bits_of(source) > bits_of(target):
         w.bind_value(value, f"trunc {operand} to {text}")
     else:
-        code = "sext" if is_signed(source) else "zext"
+        code = "sext" if source.is_signed else "zext"
         w.bind_value(value, f"{code} {operand} to {text}")
 
 
 def _mask_bits(w: Writer, value: lir.Value, a: lir.Value) -> None:
     whole, text = int_of_width(a.type), type_text(value.type)
-    width = bits_of(element_of(value.type))
-    if lanes_of(a.type) > width:
+    width = bits_of(value.type.element)
+    if a.type.lanes > width:
         raise w.module.fail(
-            f"{lanes_of(a.type)} lanes of {a.name!r} do not fit {text} {value.name!r}."
+            f"{a.type.lanes} lanes of {a.name!r} do not fit {text} {value.name!r}."
         )
     bits = w.let(f"bitcast {w.typed(a)} to {whole}")
     if whole == text:
@@ -293,11 +290,11 @@ def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
         f"ptr {w.pointer(buffer)}, {w.typed(index)}"
     )
     align = w.element_alignment(buffer)
-    return f"<{lanes_of(index.type)} x ptr> align {align} {addresses}"
+    return f"<{index.type.lanes} x ptr> align {align} {addresses}"
 
 
 def _gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
-    lanes, text = lanes_of(value.type), type_text(value.type)
+    lanes, text = value.type.lanes, type_text(value.type)
     addresses = _lane_addresses(w, op.buffer, op.index)
     mask = w.typed(op.mask) if op.mask is not None else w.all_lanes(lanes)
     other = w.use(op.other) if op.other is not None else "zeroinitializer"
@@ -317,7 +314,7 @@ def emit_store(w: Writer, stmt: lir.Store) -> None:
 
 def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     """Write a lane-wise store."""
-    lanes = lanes_of(stmt.index.type)
+    lanes = stmt.index.type.lanes
     addresses = _lane_addresses(w, stmt.buffer, stmt.index)
     mask = w.typed(stmt.mask) if stmt.mask is not None else w.all_lanes(lanes)
     name = f"@llvm.masked.scatter.{mangled(stmt.value.type)}.v{lanes}p0"

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from skforge.compiler.codegen.llvm.bytes import permute_bytes, shuffles_bytes
 from skforge.compiler.codegen.llvm.types import (
-    element_of,
-    lanes_of,
     splat_constant,
     type_text,
 )
@@ -47,10 +45,10 @@ def permute(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
     """Return the operand that holds the looked-up lanes."""
-    element, lanes = element_of(value.type), lanes_of(value.type)
-    if lanes > lanes_of(tables[0].type):
+    element, lanes = value.type.element, value.type.lanes
+    if lanes > tables[0].type.lanes:
         tables = [_repeated(w, tables[0], element, lanes)]
-    wide = lanes_of(tables[0].type)
+    wide = tables[0].type.lanes
     bits = 8 * element.bytes * wide
     one = _one_register(w.module.target, element.name, bits)
     if one is None:
@@ -91,7 +89,7 @@ def _repeated(
 
     Where bytes are shuffled 16 by 16, no more than those.
     """
-    size = lanes_of(table.type)
+    size = table.type.lanes
     if _one_register(w.module.target, element.name, 8 * element.bytes * lanes) is None:
         lanes = min(lanes, max(size, 16 // element.bytes))
     if lanes == size:
@@ -129,9 +127,9 @@ def _through_memory(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
     """Store the tables, load lane by lane."""
-    element, lanes = element_of(value.type), lanes_of(value.type)
+    element, lanes = value.type.element, value.type.lanes
     text, scalar = type_text(value.type), type_text(element)
-    wide = lanes_of(tables[0].type)
+    wide = tables[0].type.lanes
     size = len(tables) * wide
     place = w.temp()
     w.allocas.append(f"  {place} = alloca [{size} x {scalar}], align 64")

@@ -9,9 +9,6 @@ from __future__ import annotations
 from math import gcd
 
 from skforge.compiler.codegen.llvm.types import (
-    element_of,
-    is_signed,
-    lanes_of,
     mangled,
     splat_constant,
     type_text,
@@ -35,10 +32,10 @@ def _rows(w: Writer, type_: lir.Type, name: str) -> int:
 
 def compare_to_plane(w: Writer, value: lir.Value, op: lir.CompareToPlane) -> None:
     """Compare a vector of all the plane's rows with a number."""
-    rows, lanes = _rows(w, value.type, value.name), lanes_of(op.column.type)
+    rows, lanes = _rows(w, value.type, value.name), op.column.type.lanes
     if lanes != rows:
         raise w.module.fail(f"{op.column.name!r} has {lanes} lanes for {rows} rows.")
-    element = element_of(op.column.type)
+    element = op.column.type.element
     text, scalar = type_text(op.column.type), type_text(element)
     number = w.use(op.scalar)
     if number.startswith("%"):
@@ -54,7 +51,7 @@ def compare_to_plane(w: Writer, value: lir.Value, op: lir.CompareToPlane) -> Non
     elif op.op in ("eq", "ne"):
         code = f"icmp {op.op}"
     else:
-        code = f"icmp {'s' if is_signed(element) else 'u'}{op.op}"
+        code = f"icmp {'s' if element.is_signed else 'u'}{op.op}"
     bits = w.let(f"{code} {text} {w.use(op.column)}, {number}")
     w.bind_value(value, f"bitcast <{rows} x i1> {bits} to {type_text(value.type)}")
 
@@ -135,7 +132,7 @@ def fold_tree(w: Writer, value: lir.Value, op: lir.FoldTree) -> None:
         )
         number = w.let(f"load {element}, ptr {address}, align {align}")
         if element != "i64":
-            extend = "sext" if is_signed(op.indices.element) else "zext"
+            extend = "sext" if op.indices.element.is_signed else "zext"
             number = w.let(f"{extend} {element} {number} to i64")
         where, plane_align = _plane_address(w, op.table, number, rows, 1)
         return w.let(f"load {text}, ptr {where}, align {plane_align}")
@@ -156,8 +153,8 @@ def planes_to_index(w: Writer, value: lir.Value, planes: tuple[lir.Value, ...]) 
 
     Joined as a tree: one after another, each masked move waits for the one before.
     """
-    lanes, text = lanes_of(value.type), type_text(value.type)
-    element = type_text(element_of(value.type))
+    lanes, text = value.type.lanes, type_text(value.type)
+    element = type_text(value.type.element)
     parts = []
     for place, plane in enumerate(reversed(planes)):
         bits = w.let(f"bitcast {w.typed(plane)} to <{lanes} x i1>")
@@ -176,8 +173,8 @@ def planes_to_index(w: Writer, value: lir.Value, planes: tuple[lir.Value, ...]) 
 
 def lookup(w: Writer, value: lir.Value, op: lir.Lookup) -> None:
     """Gather the table's elements."""
-    lanes, text = lanes_of(value.type), type_text(value.type)
-    if element_of(value.type) != op.table.element:
+    lanes, text = value.type.lanes, type_text(value.type)
+    if value.type.element != op.table.element:
         raise w.module.fail(
             f"Lookup of {op.table.element.name} {op.table.name!r} as {text}."
         )
@@ -185,7 +182,7 @@ def lookup(w: Writer, value: lir.Value, op: lir.Lookup) -> None:
     # The base goes into the scalar address, so that indices stay 32 bits wide.
     start = w.address(op.table, op.base)
     index, wide = w.use(op.index), f"<{lanes} x i32>"
-    kind = element_of(op.index.type)
+    kind = op.index.type.element
     if kind == lir.U32:
         wide = f"<{lanes} x i64>"
     if kind in (lir.I32, lir.I64):

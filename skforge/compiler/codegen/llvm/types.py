@@ -46,37 +46,6 @@ def type_text(type_: lir.Type) -> str:
             assert_never(type_)
 
 
-def element_of(type_: lir.Type) -> lir.Scalar:
-    """Return the scalar type of one lane; a plane's is i64."""
-    match type_:
-        case lir.Scalar():
-            return type_
-        case lir.Vec(element=element):
-            return element
-        case lir.Mask():
-            return lir.BOOL
-        case lir.Plane():
-            return lir.I64
-        case _:
-            assert_never(type_)
-
-
-def lanes_of(type_: lir.Type) -> int:
-    """Return the lanes of a vector or mask, 0 for anything else."""
-    match type_:
-        case lir.Vec(lanes=lanes) | lir.Mask(lanes=lanes):
-            return lanes
-        case lir.Scalar() | lir.Plane():
-            return 0
-        case _:
-            assert_never(type_)
-
-
-def is_signed(element: lir.Scalar) -> bool:
-    """Return whether an integer type is two's complement."""
-    return element.name in ("i32", "i64")
-
-
 def bits_of(element: lir.Scalar) -> int:
     """Return the width of an SSA scalar; a bool is one bit."""
     return 1 if element == lir.BOOL else 8 * element.bytes
@@ -98,9 +67,9 @@ def scalar_constant(value: int | float | bool, element: lir.Scalar) -> str:
 
 def constant(value: int | float | bool, type_: lir.Type) -> str:
     """Return a constant with ``value`` in every lane, without its type."""
-    element = element_of(type_)
+    element = type_.element
     text = scalar_constant(value, element)
-    return splat_constant(text, type_text(element)) if lanes_of(type_) else text
+    return splat_constant(text, type_text(element)) if type_.lanes else text
 
 
 def splat_constant(text: str, element: str) -> str:
@@ -110,9 +79,9 @@ def splat_constant(text: str, element: str) -> str:
 
 def mangled(type_: lir.Type) -> str:
     """Return a type as it appears in the name of an overloaded intrinsic."""
-    element = type_text(element_of(type_))
+    element = type_text(type_.element)
     short = {"float": "f32", "double": "f64"}.get(element, element)
-    lanes = lanes_of(type_)
+    lanes = type_.lanes
     return f"v{lanes}{short}" if lanes else short
 
 

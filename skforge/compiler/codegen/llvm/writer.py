@@ -8,8 +8,6 @@ from math import gcd
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
     constant,
-    element_of,
-    lanes_of,
     quoted,
     splat_constant,
     type_text,
@@ -154,8 +152,8 @@ class Writer:
             return found
         text = type_text(value.type)
         memory = text
-        if element_of(value.type) == lir.BOOL:
-            memory = f"i{max(1, lanes_of(value.type))}"
+        if value.type.element == lir.BOOL:
+            memory = f"i{max(1, value.type.lanes)}"
         return self.operand(value.name, text, memory)
 
     def typed(self, value: lir.Value) -> str:
@@ -262,4 +260,4 @@ def memory_element(element: lir.Scalar) -> str:
 
 def int_of_width(type_: lir.Type) -> str:
     """Return the LLVM integer as wide as a value."""
-    return f"i{bits_of(element_of(type_)) * max(1, lanes_of(type_))}"
+    return f"i{bits_of(type_.element) * max(1, type_.lanes)}"

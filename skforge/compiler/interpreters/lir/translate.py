@@ -32,8 +32,6 @@ from skforge.compiler.interpreters.lir.values import (
     NAMESPACE,
     comparison,
     constant,
-    element_of,
-    lanes_of,
     op_lines,
     scalar_text,
     wrapped,
@@ -153,7 +151,7 @@ class Translator:
                 self._let(value, op, stmt, depth)
             case lir.Store(buffer=buffer, index=index, value=value):
                 index_name = self._name(index)
-                n_bytes = element_of(value.type).bytes * max(1, lanes_of(value.type))
+                n_bytes = value.type.element.bytes * max(1, value.type.lanes)
                 for text in self._noted("write", buffer, index_name, n_bytes):
                     line(text)
                 self._store(buffer, index_name, value, line)
@@ -163,7 +161,7 @@ class Translator:
                 index_name = self._name(index)
                 if mask is not None:
                     index_name += f"[{self._name(mask)}]"
-                n_bytes = element_of(value.type).bytes
+                n_bytes = value.type.element.bytes
                 for text in self._noted("write", buffer, index_name, n_bytes):
                     line(text)
                 place = f"r{self._buffer(buffer)}, {self._name(index)}"
@@ -398,7 +396,7 @@ class Translator:
             self.constants[self._new(value)] = held
 
     def _op(self, out: str, value: Value, op: lir.Op) -> list[str]:
-        element, lanes = element_of(value.type), lanes_of(value.type)
+        element, lanes = value.type.element, value.type.lanes
         name = self._name
         match op:
             case lir.Threads():
@@ -416,12 +414,12 @@ class Translator:
                 text = f"{out} = gather({place}, {size}, d_{element.name}{more})"
                 return [*noted, text]
             case lir.CompareToPlane(column=column, scalar=scalar):
-                is_float = element_of(column.type).is_float
+                is_float = column.type.element.is_float
                 unordered = op.unordered and is_float
                 a, b = name(column), name(scalar)
                 if not is_float:
                     # A Python int would be converted; keep the column's type.
-                    b = f"{element_of(scalar.type).name}({b})"
+                    b = f"{scalar.type.element.name}({b})"
                 return [f"{out} = {comparison(op.op, unordered, is_float, a, b)}"]
             case lir.PlaneBinary(op=kind, a=a, b=b):
                 symbol = {"and": "&", "or": "|", "xor": "^", "andn": "& ~"}[kind]
@@ -432,10 +430,10 @@ class Translator:
                 return [f"{out} = np.where({name(select)}, {name(a)}, {name(b)})"]
             case lir.LoadPlane(table=table, index=index):
                 place = f"r{self._buffer(table)}, {name(index)}"
-                return [f"{out} = load_plane({place}, {lanes})"]
+                return [f"{out} = load_plane({place}, {_rows(value)})"]
             case lir.FoldTree(indices=indices, offset=offset, table=table):
                 nodes = f"a{self._buffer(indices)}, {name(offset)}"
-                where = f"{nodes}, r{self._buffer(table)}, {lanes}"
+                where = f"{nodes}, r{self._buffer(table)}, {_rows(value)}"
                 return [f"{out} = fold_tree({op.depth}, {op.level}, {where})"]
             case lir.PlanesToIndex(planes=planes):
                 bits = "".join(f"{name(p)}, " for p in planes)
@@ -453,7 +451,7 @@ class Translator:
 
     def _load(self, out: str, value: Value, buffer: Buffer, index: str) -> list[str]:
         b = self._buffer(buffer)
-        element, lanes = element_of(value.type), lanes_of(value.type)
+        element, lanes = value.type.element, value.type.lanes
         if value.type == buffer.element:
             check = f"if not 0 <= {index} < n{b}: out_of_range({index}, n{b})"
             return [check, f"{out} = {'a' if element.is_float else 'm'}{b}[{index}]"]
@@ -462,6 +460,11 @@ class Translator:
         if not lanes:
             text = scalar_text(element, 0, f"{text}[0]")
         return [f"{out} = {text}"]
+
+
+def _rows(value: Value) -> int:
+    assert isinstance(value.type, lir.Plane)
+    return value.type.rows
 
 
 def _has_warp_reduce(body: lir.Body) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from skforge.compiler.interpreters.lir import memory
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import Mask, Plane, Scalar, Type, Value, Vec
+from skforge.compiler.ir.lir.nodes import Scalar, Type, Value
 
 BITS = {"bool": 1, "u8": 8, "u16": 16, "u32": 32, "i32": 32, "i64": 64}
 
@@ -86,28 +86,6 @@ COMPARISON = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!
 _INVERSE = {"lt": ">=", "le": ">", "gt": "<=", "ge": "<"}
 
 
-def element_of(type_: Type) -> Scalar:
-    """Return the scalar a lane of ``type_`` holds (bool for masks and planes)."""
-    match type_:
-        case Scalar():
-            return type_
-        case Vec(element=element):
-            return element
-        case Mask() | Plane():
-            return lir.BOOL
-        case _:
-            memory.fault(f"{type_} is no type")
-
-
-def lanes_of(type_: Type) -> int:
-    """Return how many lanes or rows ``type_`` has; 0 for a scalar."""
-    match type_:
-        case Vec(lanes=lanes) | Mask(lanes=lanes) | Plane(rows=lanes):
-            return lanes
-        case _:
-            return 0
-
-
 def limits(scalar: Scalar) -> tuple[int, int]:
     """Return the least and greatest integer of a type."""
     bits = BITS[scalar.name]
@@ -134,8 +112,8 @@ def _wrap(scalar: Scalar, out: str, expression: str) -> list[str]:
 
 def constant(value: int | float | bool, type_: Type) -> Any:
     """Return a constant as the interpreter holds it."""
-    element = element_of(type_)
-    lanes = lanes_of(type_)
+    element = type_.element
+    lanes = type_.lanes
     if lanes:
         return np.full(lanes, value, memory.DTYPES[element.name])
     if element.is_float:
@@ -147,7 +125,7 @@ def op_lines(
     out: str, type_: Type, op: PureOp, name: Callable[[Value], str]
 ) -> list[str]:
     """Return the lines that assign ``op`` to ``out``; ``name`` writes an operand."""
-    element, lanes = element_of(type_), lanes_of(type_)
+    element, lanes = type_.element, type_.lanes
     match op:
         case lir.Const():
             raise AssertionError("constants are bound before the program runs")
@@ -156,17 +134,17 @@ def op_lines(
         case lir.Binary(op=kind, a=a, b=b):
             return _binary(out, kind, element, lanes, name(a), name(b))
         case lir.Compare(op=kind, a=a, b=b, unordered=unordered):
-            is_float = element_of(a.type).is_float
+            is_float = a.type.element.is_float
             text = comparison(kind, unordered and is_float, is_float, name(a), name(b))
             return [f"{out} = {text if lanes else text.replace('~', 'not ')}"]
         case lir.Select(cond=cond, a=a, b=b):
-            if lanes_of(cond.type):
+            if cond.type.lanes:
                 return [f"{out} = np.where({name(cond)}, {name(a)}, {name(b)})"]
             return [f"{out} = {name(a)} if {name(cond)} else {name(b)}"]
         case lir.Convert(a=a):
-            return [f"{out} = {_convert(element, lanes, element_of(a.type), name(a))}"]
+            return [f"{out} = {_convert(element, lanes, a.type.element, name(a))}"]
         case lir.Bitcast(a=a):
-            source = f"d_{element_of(a.type).name}"
+            source = f"d_{a.type.element.name}"
             text = f"bitcast({name(a)}, {source}, d_{element.name}, {lanes})"
             return [f"{out} = {scalar_text(element, lanes, text)}"]
         case lir.Splat(a=a):
@@ -180,7 +158,7 @@ def op_lines(
             return [f"{out} = np.array([{lanes_text}], d_{element.name})"]
         case lir.Permute(tables=tables, index=index):
             joined = f"np.concatenate([{', '.join(name(t) for t in tables)}])"
-            size = len(tables) * lanes_of(tables[0].type)
+            size = len(tables) * tables[0].type.lanes
             return [f"{out} = {joined}[{name(index)}.astype(np.int64) % {size}]"]
         case lir.Shuffle(a=a, b=b, lanes=chosen):
             joined = f"np.concatenate([{name(a)}, {name(b)}])"

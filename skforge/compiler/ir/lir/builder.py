@@ -32,15 +32,6 @@ def with_lanes(element: Scalar, like: Type) -> Type:
             return element
 
 
-def lanes_of(type_: Type) -> int:
-    """Lanes of a vector or mask; 0 for a scalar."""
-    match type_:
-        case Vec(lanes=lanes) | Mask(lanes=lanes):
-            return lanes
-        case _:
-            return 0
-
-
 class Builder:
     """Appends statements to the innermost open body."""
 
@@ -97,7 +88,7 @@ class Builder:
 
     def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
         """Return both with the lanes of the wider, a scalar splat to them."""
-        la, lb = lanes_of(a.type), lanes_of(b.type)
+        la, lb = a.type.lanes, b.type.lanes
         if la and not lb:
             return a, self.splat(b, la)
         if lb and not la:
@@ -106,7 +97,7 @@ class Builder:
 
     def splat(self, a: Value, lanes: int) -> Value:
         """Return a vector (or mask) with ``a`` in every lane."""
-        if lanes_of(a.type) or lanes == 0:
+        if a.type.lanes or lanes == 0:
             return a
         assert isinstance(a.type, Scalar)
         type_: Type = Mask(lanes) if a.type == BOOL else Vec(a.type, lanes)
@@ -175,8 +166,8 @@ class Builder:
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         """Return a where cond else b."""
         a, b = self.same_lanes(a, b)
-        if lanes_of(cond.type) and not lanes_of(a.type):
-            lanes = lanes_of(cond.type)
+        if cond.type.lanes and not a.type.lanes:
+            lanes = cond.type.lanes
             a, b = self.splat(a, lanes), self.splat(b, lanes)
         return self.let(lir.Select(cond, a, b), a.type, "sel")
 
@@ -207,7 +198,7 @@ class Builder:
     def permute(self, tables: Sequence[Value], index: Value) -> Value:
         """Return elements of the tables joined, by a vector of indices."""
         assert isinstance(tables[0].type, Vec)
-        type_ = Vec(tables[0].type.element, lanes_of(index.type))
+        type_ = Vec(tables[0].type.element, index.type.lanes)
         return self.let(lir.Permute(tuple(tables), index), type_, "perm")
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
@@ -240,7 +231,7 @@ class Builder:
         """Load a scalar or vector; a vector of indices gathers."""
         if type_ is None:
             type_ = buffer.element
-        if lanes_of(index.type):
+        if index.type.lanes:
             assert isinstance(type_, Scalar)
             result = with_lanes(type_, index.type)
             return self.let(lir.Gather(buffer, index), result, "gather")
@@ -250,7 +241,7 @@ class Builder:
 
     def store(self, buffer: Buffer, index: Value, value: Value) -> None:
         """Store; a vector of indices scatters."""
-        if lanes_of(index.type):
+        if index.type.lanes:
             self.emit(lir.Scatter(buffer, index, value))
         else:
             self.emit(lir.Store(buffer, index, value))

@@ -48,9 +48,24 @@ class Scalar:
         return self.name in ("f32", "f64")
 
     @property
+    def is_signed(self) -> bool:
+        """Whether this is two's complement."""
+        return self.name in ("i32", "i64")
+
+    @property
     def bytes(self) -> int:
         """Size in a buffer."""
         return _BYTES[self.name]
+
+    @property
+    def element(self) -> Scalar:
+        """The type itself, as the lane of a vector has one."""
+        return self
+
+    @property
+    def lanes(self) -> int:
+        """No lanes: 0."""
+        return 0
 
 
 _BYTES: dict[str, int] = {
@@ -88,12 +103,27 @@ class Mask:
 
     lanes: int
 
+    @property
+    def element(self) -> Scalar:
+        """The type of a truth value."""
+        return BOOL
+
 
 @dataclass(frozen=True, slots=True)
 class Plane:
     """One bit for each of ``rows`` rows."""
 
     rows: int
+
+    @property
+    def element(self) -> Scalar:
+        """The type of a row's bit."""
+        return BOOL
+
+    @property
+    def lanes(self) -> int:
+        """No lanes: a plane is one value."""
+        return 0
 
 
 Type: TypeAlias = Scalar | Vec | Mask | Plane

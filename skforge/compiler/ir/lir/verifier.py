@@ -36,7 +36,6 @@ from skforge.compiler.ir.lir.verifier_ops import (
     check_type,
     is_integer,
     join,
-    lanes_of,
     order_of,
     refuse,
 )
@@ -222,12 +221,12 @@ class _Verifier:
                 self._write(buffer)
                 self._use(index, value)
                 check_indices(index)
-                if lanes_of(value.type) != lanes_of(index.type):
+                if value.type.lanes != index.type.lanes:
                     refuse("indices and values differ in lanes")
                 self._check_element(buffer, value)
                 if mask is not None:
                     self._use(mask)
-                    if mask.type != Mask(lanes_of(value.type)):
+                    if mask.type != Mask(value.type.lanes):
                         refuse(f"%{mask.name} is no mask of the values' lanes")
             case lir.AtomicAdd(buffer=buffer, index=index, value=value):
                 self._write(buffer)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Value
 from skforge.compiler.ir.lir.printer import print_type
-from skforge.compiler.ir.lir.verifier_ops import element_of, refuse
+from skforge.compiler.ir.lir.verifier_ops import refuse
 from skforge.compiler.ir.lir.walk import (
     bodies,
     buffers_of,
@@ -129,7 +129,7 @@ def check_host(stmt: Stmt) -> None:
             if not isinstance(op, _HOST_OPS):
                 refuse("the host of a launch computes integers and nothing else")
             for number in (value, *operands(op)):
-                if element_of(number.type).is_float:
+                if number.type.element.is_float:
                     refuse("the host of a launch computes with no floats")
         case lir.Alloc(buffer=buffer):
             if buffer.space == "private":

@@ -35,35 +35,17 @@ def refuse(reason: str) -> NoReturn:
     raise Refused(reason)
 
 
-def element_of(type_: Type) -> Scalar:
-    """Return the scalar in a lane; bool for masks and planes."""
-    match type_:
-        case Scalar():
-            return type_
-        case Vec(element=element):
-            return element
-        case Mask() | Plane():
-            return BOOL
-        case _:
-            assert_never(type_)
-
-
-def lanes_of(type_: Type) -> int:
-    """Return the lanes of a vector or mask; 0 for the rest."""
-    return type_.lanes if isinstance(type_, Vec | Mask) else 0
-
-
 def is_integer(type_: Type) -> bool:
     """Whether this is an integer or a vector of them."""
     if not isinstance(type_, Scalar | Vec):
         return False
-    element = element_of(type_)
+    element = type_.element
     return not element.is_float and element != BOOL
 
 
 def is_float(type_: Type) -> bool:
     """Whether this is a float or a vector of them."""
-    return isinstance(type_, Scalar | Vec) and element_of(type_).is_float
+    return isinstance(type_, Scalar | Vec) and type_.element.is_float
 
 
 def check_index(index: Value) -> None:
@@ -116,14 +98,14 @@ def check_op(op: Op, type_: Type) -> None:
             check_same("operands", a.type, b.type)
             if isinstance(a.type, Plane):
                 refuse("planes are not compared")
-            if element_of(a.type) == BOOL and kind not in ("eq", "ne"):
+            if a.type.element == BOOL and kind not in ("eq", "ne"):
                 refuse("bools have no order")
-            lanes = lanes_of(a.type)
+            lanes = a.type.lanes
             _check_result(type_, Mask(lanes) if lanes else BOOL)
         case lir.Select(cond=cond, a=a, b=b):
             check_same("operands", a.type, b.type)
             _check_result(type_, a.type)
-            if cond.type != BOOL and cond.type != Mask(lanes_of(a.type)):
+            if cond.type != BOOL and cond.type != Mask(a.type.lanes):
                 refuse(f"%{cond.name} is no bool, nor a mask of the operands' lanes")
         case lir.Unary(op=kind, a=a):
             _check_result(type_, a.type)
@@ -134,7 +116,7 @@ def check_op(op: Op, type_: Type) -> None:
             elif kind in ("popcount", "zeros"):
                 fits = is_integer(a.type)
             elif kind == "abs":
-                signed = not element_of(a.type).name.startswith(("u", "b"))
+                signed = not a.type.element.name.startswith(("u", "b"))
                 fits = signed and isinstance(a.type, Scalar | Vec)
             else:
                 fits = is_integer(a.type) or is_float(a.type)
@@ -145,7 +127,7 @@ def check_op(op: Op, type_: Type) -> None:
                 refuse("a plane is not converted")
             if not (is_integer(type_) or is_float(type_)):
                 refuse(f"converts to {print_type(type_)}; use a comparison")
-            if lanes_of(type_) != lanes_of(a.type):
+            if type_.lanes != a.type.lanes:
                 refuse("operand and result differ in lanes")
         case lir.Bitcast(a=a):
             for t in (a.type, type_):
@@ -155,7 +137,7 @@ def check_op(op: Op, type_: Type) -> None:
                 refuse(f"bitcast of {_bits(a.type)} to {_bits(type_)} bits")
         case lir.Splat(a=a):
             fits = isinstance(type_, Mask) if a.type == BOOL else isinstance(type_, Vec)
-            if not fits or element_of(type_) != a.type:
+            if not fits or type_.element != a.type:
                 refuse(f"splat of {print_type(a.type)} to {print_type(type_)}")
         case lir.Iota():
             if not isinstance(type_, Vec):
@@ -163,8 +145,8 @@ def check_op(op: Op, type_: Type) -> None:
         case lir.Threads():
             _check_result(type_, lir.I64)
         case lir.Extract(a=a, lane=lane):
-            _check_result(type_, element_of(a.type))
-            if not 0 <= lane < lanes_of(a.type):
+            _check_result(type_, a.type.element)
+            if not 0 <= lane < a.type.lanes:
                 refuse(f"lane {lane} of {print_type(a.type)}")
         case lir.Pack(parts=parts):
             if not isinstance(type_, Vec) or len(parts) != type_.lanes:
@@ -189,7 +171,7 @@ def check_op(op: Op, type_: Type) -> None:
         case lir.MaskBits(a=a):
             if not isinstance(a.type, Mask):
                 refuse(f"%{a.name} is no mask")
-            if not is_integer(type_) or lanes_of(type_) or _bits(type_) < a.type.lanes:
+            if not is_integer(type_) or type_.lanes or _bits(type_) < a.type.lanes:
                 refuse(f"{print_type(a.type)} does not fit {print_type(type_)}")
         case lir.AnyTrue(a=a):
             if not isinstance(a.type, Mask):
@@ -249,18 +231,18 @@ def _check_plane_op(op: _PlaneOp, type_: Type) -> None:
                 refuse("no planes")
             check_same("planes", *(p.type for p in planes))
             rows = check_plane(planes[0].type)
-            if not is_integer(type_) or lanes_of(type_) != rows:
+            if not is_integer(type_) or type_.lanes != rows:
                 refuse(f"{print_type(type_)} is no index for each of {rows} rows")
-            element = element_of(type_)
+            element = type_.element
             if len(planes) > BITS[element.name] - element.name.startswith("i"):
                 refuse(f"{len(planes)} planes do not fit {element.name}")
         case lir.Lookup(table=table, base=base, index=index):
             check_index(base)
-            if not is_integer(index.type) or not lanes_of(index.type):
+            if not is_integer(index.type) or not index.type.lanes:
                 refuse(
                     f"%{index.name} is {print_type(index.type)}, no vector of indices"
                 )
-            _check_result(type_, Vec(table.element, lanes_of(index.type)))
+            _check_result(type_, Vec(table.element, index.type.lanes))
         case _:
             assert_never(op)
 
@@ -285,13 +267,13 @@ def check_table(table: Buffer, type_: Type) -> None:
 
 
 def _bits(type_: Type) -> int:
-    return BITS[element_of(type_).name] * max(1, lanes_of(type_))
+    return BITS[type_.element.name] * max(1, type_.lanes)
 
 
 def _check_const(value: int | float | bool, type_: Type) -> None:
     if isinstance(type_, Plane):
         refuse("a plane is no constant")
-    element = element_of(type_)
+    element = type_.element
     if element == BOOL:
         if not isinstance(value, bool):
             refuse(f"{value!r} is no bool")
@@ -320,7 +302,7 @@ def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None
     """Tables of the result's element, a power of two of them, and a matching index."""
     if not isinstance(type_, Vec) or type_.element == BOOL:
         refuse(f"permute gives no {print_type(type_)}")
-    lanes = lanes_of(tables[0].type) if tables else type_.lanes
+    lanes = tables[0].type.lanes if tables else type_.lanes
     for count in (len(tables), lanes):
         if count < 1 or count & (count - 1):
             refuse(f"{len(tables)} tables of {lanes} lanes")
@@ -331,7 +313,7 @@ def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None
             refuse(f"table %{table.name} is no {print_type(Vec(type_.element, lanes))}")
     if (
         not is_integer(index.type)
-        or lanes_of(index.type) != type_.lanes
+        or index.type.lanes != type_.lanes
         or _bits(index.type) != _bits(type_)
     ):
         refuse(f"an index of {print_type(index.type)} for {print_type(type_)}")
@@ -339,7 +321,7 @@ def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None
 
 def _check_gather(op: lir.Gather, type_: Type) -> None:
     check_indices(op.index)
-    lanes = lanes_of(op.index.type)
+    lanes = op.index.type.lanes
     if not isinstance(type_, Vec) or type_.lanes != lanes:
         refuse(f"gathers {lanes} lanes to {print_type(type_)}")
     if (op.mask is None) != (op.other is None):

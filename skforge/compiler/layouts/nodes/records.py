@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import (
@@ -224,4 +224,4 @@ def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None
     )
 
 
-__all__ = ["CACHE_LINE", "RecordLayout", "RecordShape", "lanes_of", "prefetch_lines"]
+__all__ = ["CACHE_LINE", "RecordLayout", "RecordShape", "prefetch_lines"]

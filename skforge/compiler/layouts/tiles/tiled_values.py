@@ -27,7 +27,7 @@ from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import ColumnTiles, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, CompareOp, Value, Vec
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
@@ -152,7 +152,7 @@ class ValueLowering(TileLowering):
         b, zero = self.b, self.b.const(0)
         if self._gone_right:
             nan = b.is_nan(x)
-            bits = b.mask_bits(nan, U32) if lanes_of(x.type) else b.convert(nan, U32)
+            bits = b.mask_bits(nan, U32) if x.type.lanes else b.convert(nan, U32)
             both = b.binary("or", b.load(self._seen, zero), bits)
             b.store(self._seen, zero, both)
         return self._clean(x)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder, lanes_of
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Body, Buffer, Stmt, Value
 from skforge.compiler.ir.lir.walk import map_operands, statements
 from skforge.compiler.passes.lir.lir_rewrite import map_bodies
@@ -193,9 +193,9 @@ class _Writer:
 
     def _offset(self, buffer: Buffer, index: Value) -> Value:
         b, first = self._block.b, self._first[buffer.name]
-        element = index.type.element if isinstance(index.type, lir.Vec) else index.type
+        element = index.type.element
         assert isinstance(element, lir.Scalar)
-        first = b.splat(b.convert(first, element), lanes_of(index.type))
+        first = b.splat(b.convert(first, element), index.type.lanes)
         return b.binary("add", first, index)
 
 

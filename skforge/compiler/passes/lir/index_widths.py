@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from skforge.compiler.interpreters.lir.values import element_of, lanes_of
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Function, Op, Stmt, Value
 from skforge.compiler.ir.lir.walk import operands, operands_of_stmt, statements
@@ -29,7 +28,7 @@ _INDEXED = (lir.Load, lir.LoadPlane, lir.Lookup, lir.FoldTree)
 
 
 def _is_i64(value: Value) -> bool:
-    return element_of(value.type) == I64
+    return value.type.element == I64
 
 
 def groups_of(stmt: Stmt) -> Iterator[list[Value]]:
@@ -96,7 +95,7 @@ class IndexWidths:
     def takes_any(self, op: Op, value: Value) -> bool:
         """Whether the i64 operands of ``op`` may have either width."""
         if isinstance(op, lir.Convert):
-            return not element_of(value.type).is_float
+            return not value.type.element.is_float
         return isinstance(op, _INDEXED)
 
     # ------------------------------------------------------------ rules
@@ -111,7 +110,7 @@ class IndexWidths:
             case lir.Iota():
                 self.both.add(value.name)
             case lir.MaskBits(a=a):
-                (self.both if lanes_of(a.type) < 32 else self.wide).add(value.name)
+                (self.both if a.type.lanes < 32 else self.wide).add(value.name)
             case lir.Convert(a=a) if not _is_i64(a):
                 (self.both if self._fits(a) else self.wide).add(value.name)
             case _ if isinstance(op, (*TIED, lir.Convert)):
@@ -137,7 +136,7 @@ class IndexWidths:
 
     def _fits(self, value: Value, depth: int = 0) -> bool:
         """Whether a value that is no i64 is below 2**31."""
-        element = element_of(value.type)
+        element = value.type.element
         if element != U32:
             return not element.is_float
         op = self._ops.get(value.name)
@@ -150,7 +149,7 @@ class IndexWidths:
             case lir.Const(value=number):
                 return number < _LIMIT
             case lir.Convert(a=a):
-                return element_of(a.type) not in (I32, I64) and self._fits(a, deeper)
+                return a.type.element not in (I32, I64) and self._fits(a, deeper)
             case lir.Splat(a=a) | lir.Extract(a=a):
                 return self._fits(a, deeper)
             case lir.Binary(op="and" | "min", a=a, b=b):

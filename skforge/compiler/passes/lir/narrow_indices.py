@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from skforge.compiler.interpreters.lir.values import element_of
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.ir.lir.nodes import I32, I64, Body, Buffer, Function, Stmt, Value
@@ -39,7 +38,7 @@ def run(function: Function) -> Function:
 
 
 def _is_wide(value: Value) -> bool:
-    return element_of(value.type) == I64
+    return value.type.element == I64
 
 
 class _Rewriter:
@@ -184,7 +183,7 @@ class _Rewriter:
     # ------------------------------------------------------------ operations
 
     def _let(self, value: Value, op: lir.Op) -> None:
-        if isinstance(op, lir.Convert) and not element_of(op.a.type).is_float:
+        if isinstance(op, lir.Convert) and not op.a.type.element.is_float:
             bound = self._narrow(value)
             source = self._as(bound.type == op.a.type)(op.a)
             if source.type == bound.type:

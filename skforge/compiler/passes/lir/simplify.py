@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from skforge._compat import assert_never
-from skforge.compiler.interpreters.lir.values import element_of
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Const, Function, Op, Stmt, Type, Value
 from skforge.compiler.ir.lir.walk import map_operands, operands, scalars_of
@@ -314,12 +313,12 @@ def _may_hoist(op: Op, type_: Type) -> bool:
     match op:
         case lir.Binary(op=kind):
             total = kind not in ("div", "rem", "shl", "shr")
-            return total and not element_of(type_).is_float
+            return total and not type_.element.is_float
         case lir.Unary() | lir.Select():
-            return not element_of(type_).is_float
+            return not type_.element.is_float
         case lir.Convert(a=a) | lir.Bitcast(a=a):
-            return not (element_of(type_).is_float or element_of(a.type).is_float)
+            return not (type_.element.is_float or a.type.element.is_float)
         case lir.Compare(a=a):
-            return not element_of(a.type).is_float
+            return not a.type.element.is_float
         case _:
             return False

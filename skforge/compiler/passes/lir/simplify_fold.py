@@ -14,7 +14,6 @@ from skforge.compiler.interpreters.lir.values import (
     NAMESPACE,
     PureOp,
     constant,
-    element_of,
     op_lines,
 )
 from skforge.compiler.ir.lir import nodes as lir
@@ -52,7 +51,7 @@ def _identity(
     kind: lir.BinaryOp, a: Value, b: Value, type_: Type, constants: Constants
 ) -> Const | Value | None:
     """Apply integer identities; no float has any that keep every bit."""
-    element = element_of(type_)
+    element = type_.element
     if element.is_float:
         return None
     if a == b and kind in ("and", "or", "min", "max"):

@@ -23,7 +23,6 @@ from typing import Any
 from skforge._version import __version__
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.codegen.llvm.pools import RELEASE
-from skforge.compiler.codegen.llvm.types import element_of
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.runtime import object_cache
 from skforge.compiler.target import Target
@@ -107,7 +106,7 @@ def _names(text: str) -> list[str]:
 
 def _slot_codes(function: lir.Function) -> str:
     return "".join(
-        "d" if isinstance(p, lir.Value) and element_of(p.type).is_float else "q"
+        "d" if isinstance(p, lir.Value) and p.type.element.is_float else "q"
         for p in function.params
     )
 
