@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
+from ablation_lines import Line
 from cases import Case, cases
 from numpy.typing import NDArray
 from schedule_variants import (
@@ -37,23 +38,6 @@ from skforge.compiler.runtime.module import CompiledModule
 
 Reduction = Literal["exact", "reproducible", "fast"]
 Call = Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One variant of one schedule; ``cost`` is None where there is no such variant."""
-
-    model: str
-    rows: int
-    base: str  # "default" or "walk"
-    kind: str  # "whole", "off", "size", "representation" or "reduction"
-    change: str
-    note: str
-    schedule: str = ""
-    us_row: float | None = None
-    cost: float | None = None  # its time by that of the whole: above 1, it costs
-    max_abs_diff: float | None = None
-    same_bits: bool | None = None
 
 
 def main(

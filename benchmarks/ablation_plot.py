@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ablation import Line
+from ablation_lines import Line
 
 
 def draw(lines: Sequence[Line], path: Path) -> None:

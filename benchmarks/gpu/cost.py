@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.chips import Chip
+from benchmarks.gpu.cost_bits import cost_of_bits
+from benchmarks.gpu.cost_records import Cost, Made, batch_seconds
 from benchmarks.gpu.counts import code_of, walking_loop
 from benchmarks.gpu.deal import Deal
 from benchmarks.gpu.gpu_occupancy import occupancy
@@ -25,19 +27,15 @@ from benchmarks.gpu.reads import Reads, addresses, packed_levels, reads_of, samp
 from benchmarks.gpu.walks import Paths, walk
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.host_plan import HostPlan
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.pipeline import HirCache, Lowered
+from skforge.compiler.pipeline import HirCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
 Array = NDArray[Any]
-
-#: Seconds from a call to its first launch's start, and of each further one: estimates.
-FIRST_LAUNCH, NEXT_LAUNCH = 2.5e-6, 1.2e-6
 
 #: Cycles of the dependent arithmetic of a hop, and of a barrier.
 HOP, BARRIER = 30.0, 40.0
@@ -49,72 +47,6 @@ FILL, SEARCH, HALVE = 5.0, 9.0, 6.5
 FILL_NODE = 9.0
 #: Instructions to keep a leaf for others to add, and to add one.
 KEEP, ADD = 3.0, 4.0
-
-
-@dataclass(slots=True)
-class Cost:
-    """A schedule of a model, compiled and modelled.
-
-    ``bounds`` has the row-trees a second that each resource allows, the least of which
-    is what the model expects of a large batch.
-    """
-
-    name: str
-    schedule: str
-    registers: int
-    spill_bytes: int
-    stack_bytes: int
-    shared_bytes: int
-    threads: int
-    occupancy: float
-    limit: str
-    launches: int
-    instructions: float  # of a hop, per lane
-    hops: float  # of a warp, mean over trees: the longest of its lanes' walks
-    node_cycles: float  # of one read by a warp
-    row_cycles: float
-    bytes_a_row: float
-    bounds: dict[str, float]
-    seconds: dict[int, float]  # of a batch
-
-    @property
-    def row_trees(self) -> float:
-        """Row-trees a second of a large batch."""
-        return min(self.bounds.values())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """A schedule lowered, with its text."""
-
-    schedule: Schedule
-    lowered: Lowered
-    plan: HostPlan
-
-    @property
-    def hir(self) -> PredictEnsemble:
-        """The forest as it is walked."""
-        return self.lowered.hir
-
-    @property
-    def is_bits(self) -> bool:
-        """Whether predicates are evaluated for words of 32 rows."""
-        return self.hir.nest.representation == "bitsliced"
-
-    def shared_bytes(self) -> int:
-        """Return the shared memory of a block, at most."""
-        return max(launch.shared_bytes for launch in self.plan.launches())
-
-    def grid(self, n_rows: int) -> dict[str, list[int]]:
-        """Return the blocks of each launch of each kernel, for a batch."""
-        device = _Grids()
-        env = {name: 0 for name in self.plan.params}
-        env |= {"n_rows": n_rows, "row_stride": self.hir.forest.n_features}
-        self.plan.run(device, env)
-        found: dict[str, list[int]] = {}
-        for kernel, blocks in device.made:
-            found.setdefault(kernel, []).append(blocks)
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +121,7 @@ class Modeller:
     def cost(self, made: Made, batches: Sequence[int], name: str = "") -> Cost:
         """Model a schedule; ``ScheduleError`` says why there is no model of it."""
         if made.is_bits:
-            from benchmarks.gpu.cost_bits import cost_of_bits
-
-            return cost_of_bits(self, made, batches, name)
+            return cost_of_bits(self.forest, self.rows, self.chip, made, batches, name)
         built = self.build(made)
         grids = {n: made.grid(n) for n in batches}
         sizes = {
@@ -372,31 +302,6 @@ def _node_bytes(built: Built) -> float:
 
 
 # ------------------------------------------------------------ the time of a batch
-
-
-class _Grids:
-    """A device that only notes what is launched."""
-
-    def __init__(self) -> None:
-        self.made: list[tuple[str, int]] = []
-
-    def allocate(self, n_bytes: int) -> int:
-        return 0
-
-    def release(self, memory: int) -> None:
-        pass
-
-    def launch(self, kernel: str, grid: Any, block: Any, *_: Any) -> None:
-        self.made.append((kernel, int(np.prod(grid))))
-
-
-def batch_seconds(
-    blocks: int, launches: int, work: float, chain: float, resident: int, chip: Chip
-) -> float:
-    """Return the time of launches of blocks that take cycles to issue and to wait."""
-    on_one = np.ceil(blocks / chip.processors)
-    run = max(on_one * work, np.ceil(on_one / max(1, resident)) * chain) / chip.clock
-    return float(FIRST_LAUNCH + NEXT_LAUNCH * (launches - 1) + run)
 
 
 def chain_cycles(built: Built, reads: Reads, reduction: Reduction, chip: Chip) -> float:

@@ -8,11 +8,13 @@ holds code for each, of which a tree runs one: instructions are then an upper bo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.gpu.cost import Cost, Made, Modeller, batch_seconds
+from benchmarks.gpu.chips import Chip
+from benchmarks.gpu.cost_records import Cost, Made, batch_seconds
 from benchmarks.gpu.counts import code_of
 from benchmarks.gpu.deal import loops_of
 from benchmarks.gpu.gpu_occupancy import occupancy
@@ -31,10 +33,14 @@ DEPENDENT = 0.5
 
 
 def cost_of_bits(
-    modeller: Modeller, made: Made, batches: Sequence[int], name: str = ""
+    forest: Forest,
+    rows_given: NDArray[Any],
+    chip: Chip,
+    made: Made,
+    batches: Sequence[int],
+    name: str = "",
 ) -> Cost:
     """Compile shared predicates of a forest and model them."""
-    forest, chip = modeller.forest, modeller.chip
     if chip.is_amd:
         raise ScheduleError("instructions of bit logic are not counted here")
     code = code_of(made.plan.source, chip.counted)
@@ -66,7 +72,7 @@ def cost_of_bits(
         + fill / LANES * 0.15
     )
     node_bytes = 2 * forest.n_nodes + 4 * forest.n_leaves
-    far = node_bytes + modeller.rows.itemsize * forest.n_features * rows
+    far = node_bytes + rows_given.itemsize * forest.n_features * rows
     used_cycles = {
         "issue": instructions / chip.issue,
         "shared and L1": near,
@@ -76,7 +82,7 @@ def cost_of_bits(
     a_second = chip.processors * chip.clock
     walks = rows * n_trees
     bounds = {name: walks / cycles * a_second for name, cycles in used_cycles.items()}
-    bytes_a_row = forest.n_features * modeller.rows.itemsize
+    bytes_a_row = forest.n_features * rows_given.itemsize
     bounds["memory"] = chip.memory_bytes / bytes_a_row * n_trees
     depth = float(forest.tree_depths().mean())
     warps = max(1, held.warps)

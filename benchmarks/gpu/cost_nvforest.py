@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.chips import Chip
-from benchmarks.gpu.cost import Cost
+from benchmarks.gpu.cost_records import Cost
 from benchmarks.gpu.reads import LANES, sample
 from benchmarks.gpu.walks import bank_cycles, line_cycles, sectors, walk
 from skforge.compiler import pipeline

@@ -23,8 +23,9 @@ from store import rounded
 from systems import load_estimator
 
 from benchmarks.gpu.chips import H200
-from benchmarks.gpu.cost import FIRST_LAUNCH, NEXT_LAUNCH, Cost, Modeller
+from benchmarks.gpu.cost import Modeller
 from benchmarks.gpu.cost_nvforest import nvforest_like
+from benchmarks.gpu.cost_records import FIRST_LAUNCH, NEXT_LAUNCH, Cost
 from benchmarks.gpu.designs import designs
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest

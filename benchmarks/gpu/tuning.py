@@ -14,7 +14,6 @@ import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
@@ -31,6 +30,7 @@ from benchmarks.gpu.cost import Known, Modeller
 from benchmarks.gpu.designs import designs
 from benchmarks.gpu.modelled import ModelledGpu
 from benchmarks.gpu.table5 import Table5
+from benchmarks.gpu.tuning_records import BATCHES, Rows, Whole
 from skforge import load_forest
 from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.defaults.gpu import default_gpu_schedules
@@ -46,7 +46,6 @@ NAMES = (
     "lightgbm/NYC_taxi.txt",
     "lightgbm/multiclass.txt",
 )
-BATCHES = (512, 1024, 2048, 4096, 8192, 16384)
 #: Candidates of random searches: as many as the heuristic has, and as few as successive
 #: halving begins with, which without noise is a random search; and how many searches.
 DRAWN, SEARCHES = (111, 48), 200
@@ -64,34 +63,7 @@ OURS = (
     "2 rows, trees by 128 threads",
 )
 
-Rows = list[dict[str, Any]]
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Whole:
-    """Table 5 of one forest on one chip.
-
-    ``seconds`` has a row for each point, NaN where it is not legal, by ``BATCHES``.
-    """
-
-    model: str
-    chip: str
-    seconds: Array
-    default: Array  # of the static default schedules
-    ours: Array  # the best of skforge's own designs
-    ours_names: tuple[str, ...]
-
-    @property
-    def legal(self) -> int:
-        """Points that can be run."""
-        return int((~np.isnan(self.seconds[:, 0])).sum())
-
-    @property
-    def best(self) -> Array:
-        """The least seconds by batch size."""
-        found: Array = np.nanmin(self.seconds, axis=0)
-        return found
 
 
 def main(

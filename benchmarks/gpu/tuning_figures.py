@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from benchmarks.gpu.tuning import Rows, Whole
+from benchmarks.gpu.tuning_records import BATCHES, Rows, Whole
 
 Array = NDArray[Any]
 
@@ -22,8 +21,6 @@ def figures(wholes: Sequence[Whole], rows: Rows, folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from benchmarks.gpu.tuning import BATCHES
-
     distribution(wholes, BATCHES, folder / "gpu-tuning-distribution.png")
     sensitivity(wholes, BATCHES, folder / "gpu-tuning-sensitivity.png")
     heuristic(wholes, rows, BATCHES, folder / "gpu-tuning-heuristic.png")
