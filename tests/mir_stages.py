@@ -19,7 +19,7 @@ from skforge.compiler.passes.mir import lower_to_mir
 from skforge.compiler.pipeline import MIR_PASSES, HirCache, Stage
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked
-from skforge.compiler.schedule.nest import Kind
+from skforge.compiler.schedule.directives import Kind, Quantize
 from skforge.compiler.schedule.schedule import Schedule
 
 #: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.
@@ -85,7 +85,7 @@ def hir_of(
     if nest.reorder_trees:
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
-    quantized = marked(nest.loops, "quantize")
+    quantized = marked(nest.loops, Quantize)
     codes = HirCache().codes(normal) if quantized else None
     return PredictEnsemble(normal, tiles, nest, reduction, comparison, codes)
 

@@ -12,6 +12,14 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.directives import (
+    Cache,
+    Interleave,
+    Quantize,
+    SharedReduce,
+    Specialize,
+    UnrollWalk,
+)
 from skforge.exceptions import ScheduleError
 
 Array = NDArray[Any]
@@ -74,7 +82,7 @@ class Deal:
         path = list(loops_of(hir.nest.loops))
         batch = [loop for loop in path if loop.root == "batch"]
         trees = [loop for loop in path if loop.root == "tree"]
-        if path[0].gpu is None or any(loop.specialize for loop in path):
+        if path[0].gpu is None or any(loop.has(Specialize) for loop in path):
             raise ScheduleError("the model knows no launches in turn")
         n_trees = hir.tiles.n_trees
         rows, row_loops = 1, []
@@ -85,7 +93,9 @@ class Deal:
                 row_loops.append(loop)
         row = _values(row_loops, rows)
         tree = _values([one for one in trees if not _on(one, "grid")], n_trees)
-        tiles = [one.step for one in trees if one.cache and isinstance(one.step, int)]
+        tiles = [
+            one.step for one in trees if one.has(Cache) and isinstance(one.step, int)
+        ]
         blocks = [_trips(one, n_trees) for one in trees if _on(one, "grid")]
         dims = [loop for loop in path if _on(loop, "block")]
         order = {f"block.{name}": place for place, name in enumerate("xyz")}
@@ -105,10 +115,10 @@ class Deal:
             share,
             prod(blocks),
             min(n_trees, tiles[0]) if tiles else 0,
-            (inner.interleave or 1) if inner.root == "tree" else 1,
-            any(loop.unroll_walk for loop in path) or hir.nest.pad_trees,
+            _in_flight(inner) if inner.root == "tree" else 1,
+            any(loop.has(UnrollWalk) for loop in path) or hir.nest.pad_trees,
             _rows_in(hir, batch, dims, rows),
-            any(loop.shared_reduce for loop in trees),
+            any(loop.has(SharedReduce) for loop in trees),
         )
 
 
@@ -182,10 +192,17 @@ def _rows_in(
     dims: Sequence[BoundLoop],
     rows: int,
 ) -> str:
-    loop = next((one for one in batch if one.cache or one.quantize), None)
+    loop = next((one for one in batch if one.has(Cache, Quantize)), None)
     if loop is None:
         return "memory"
-    if loop.cache_layout is not None:
-        return loop.cache_layout
+    cache = loop.mark(Cache)
+    if cache is not None and cache.layout is not None:
+        return cache.layout
     by_row = bool(dims) and dims[-1].root == "batch"
     return "feature" if by_row and rows % BANKS == 0 else "padded"
+
+
+def _in_flight(loop: BoundLoop) -> int:
+    """Return how many walks of a loop are in flight."""
+    mark = loop.mark(Interleave)
+    return 1 if mark is None else mark.factor or 1

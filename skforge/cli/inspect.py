@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
-    from skforge.compiler.schedule.nest import Kind
+    from skforge.compiler.schedule.directives import Kind
     from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
 

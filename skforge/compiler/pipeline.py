@@ -60,7 +60,8 @@ from skforge.compiler.passes.mir import (
 from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
-from skforge.compiler.schedule.nest import Kind, TileKind
+from skforge.compiler.schedule.directives import CachePredicates, Kind, Quantize
+from skforge.compiler.schedule.nest import TileKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import dump_levels, verify_every_pass
@@ -158,7 +159,7 @@ def build_hir(
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
     representation = representations.get(nest.representation)
     codes = None
-    if marked(nest.loops, "quantize"):
+    if marked(nest.loops, Quantize):
         merges, narrow = representation.merges_missing, representation.narrow_codes
         codes = cache.codes(normal, merges, narrow)
     hir = PredictEnsemble(
@@ -166,7 +167,7 @@ def build_hir(
     )
     by_block = representation.by_values
     by_block = by_block or (codes is not None and representation.by_blocks)
-    by_block = by_block or marked(nest.loops, "cache_predicates")
+    by_block = by_block or marked(nest.loops, CachePredicates)
     if representation.by_blocks and not by_block:
         representation.lay_out(hir)  # says what is missing
     if nest.tile_kind == "complete" and not representation.by_complete_tiles:

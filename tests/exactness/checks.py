@@ -14,7 +14,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.runtime.cpu.jit import emit_assembly, emit_object
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
-from skforge.compiler.schedule.nest import Kind
+from skforge.compiler.schedule.directives import Kind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError

@@ -16,6 +16,7 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import map_loops, map_statements
 from skforge.compiler.passes.mir import interleave_walks
+from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.nest import Rows
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError, ScheduleError
@@ -330,8 +331,8 @@ def test_codes_of_another_copy_are_refused() -> None:
     function = stages_of(hir_of(FOREST, schedule, "fast"))["unroll-loops"]
 
     def interleaved(loop: mir.Loop) -> mir.Loop:
-        asked = replace(loop.directives, interleave=2)
-        return replace(loop, directives=asked) if loop.var == "batch" else loop
+        marks = (*loop.marks, Interleave(loop.var, 2))
+        return replace(loop, marks=marks) if loop.var == "batch" else loop
 
     made = replace(function, body=map_loops(function.body, interleaved))
     made = interleave_walks.run(made, 2)

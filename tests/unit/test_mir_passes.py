@@ -16,6 +16,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
+from skforge.compiler.schedule.directives import Cache, Unroll
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.mir_stages import (
@@ -170,7 +171,7 @@ def test_unroll_guards_iterations_that_may_be_missing() -> None:
         (1, True),
         (2, True),
     ]
-    assert not any(g.directives.unroll for g in guards)
+    assert not any(g.has(Unroll) for g in guards)
 
 
 def test_specialize_makes_a_case_for_each_depth() -> None:
@@ -210,7 +211,7 @@ def test_cache_says_what_one_iteration_uses() -> None:
     assert mir.Bound(8) in rows.rows.bounds
     assert trees.trees.start == mir.Affine(("t0",))
     assert trees.trees.bounds == (mir.Bound(3), mir.Bound(4, mir.Affine(("t0",))))
-    assert not any(item.directives.cache for item in loops_in(function.body))
+    assert not any(item.has(Cache) for item in loops_in(function.body))
 
 
 def blocks(events: list[Event]) -> Iterator[tuple[set[int], set[int], str]]:
@@ -360,7 +361,7 @@ def test_atomic_reduce_needs_no_array() -> None:
     function = stages(PARALLEL.atomic_reduce("tree"), "fast")["legalize-reductions"]
     assert found(function, mir.AllocArray) == []
     assert [r.atomic for r in found(function, mir.Reduce)] == [True]
-    assert all(item.directives == mir.NO_DIRECTIVES for item in loops_in(function.body))
+    assert all(not item.marks for item in loops_in(function.body))
 
 
 def test_slots_that_atomics_share_are_summed_after_the_loop() -> None:

@@ -10,6 +10,20 @@ from hypothesis import given
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_mir, print_statement
+from skforge.compiler.schedule.directives import (
+    AtomicReduce,
+    Cache,
+    CachePredicates,
+    Interleave,
+    PeelWalk,
+    Quantize,
+    SharedReduce,
+    Specialize,
+    Unroll,
+    UnrollWalk,
+    Vectorize,
+    VectorReduce,
+)
 from skforge.compiler.schedule.nest import CeilDiv, Rows, Times
 from skforge.compiler.schedule.schedule import Schedule
 from tests.mir_stages import SAMPLE, forest_of, hir_of, stages_of
@@ -117,14 +131,17 @@ def test_statement(text: str) -> None:
 
 
 def test_loop_line_lists_what_is_asked() -> None:
-    asked = mir.Directives(
-        True, None, True, True, True, True, 2, 3, 4, True, True, True, 8
+    marks = (
+        *(Unroll("b"), Specialize("b"), Interleave("b", 2), Vectorize("b")),
+        *(Cache("b", "padded"), Quantize("b"), CachePredicates("b")),
+        *(UnrollWalk("b", 3), PeelWalk("b", 4), AtomicReduce("b")),
+        *(SharedReduce("b"), VectorReduce("b", 8)),
     )
     loop = mir.Loop(
-        "b", "batch", 2, HALF, (mir.Bound(Rows()),), "grid.y", (), directives=asked
+        "b", "batch", 2, HALF, (mir.Bound(Rows()),), "grid.y", (), marks=marks
     )
     assert loop_line(loop) == (
-        "grid.y.for b in 2 to rows step ceil(rows / 2):   cache rows, unroll, "
-        "specialize, vectorize, quantize, interleave 2, unroll_walk 3, "
-        "peel_walk 4, cache_predicates, atomic_reduce, shared_reduce, vector_reduce 8"
+        "grid.y.for b in 2 to rows step ceil(rows / 2):   unroll, specialize, "
+        "interleave 2, vectorize, cache rows by padded, quantize, cache_predicates, "
+        "unroll_walk 3, peel_walk 4, atomic_reduce, shared_reduce, vector_reduce 8"
     )

@@ -8,6 +8,7 @@ import pytest
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.verifier import verify_mir
+from skforge.compiler.schedule.directives import Interleave, Unroll
 from skforge.compiler.schedule.nest import Rows
 from skforge.exceptions import CompilerError
 
@@ -169,13 +170,13 @@ REFUSED = {
         "  vector.for t in 0 to 4 groups of 2:",
     ),
     "interleave not innermost": (
-        function(trees(rows(), directives=mir.Directives(interleave=2))),
+        function(trees(rows(), marks=(Interleave("t", 2),))),
         {},
         "only an innermost loop can be interleaved or vectorised in:\n"
         "  for t in 0 to 4:   interleave 2",
     ),
     "directives left": (
-        function(trees(directives=mir.Directives(unroll=True))),
+        function(trees(marks=(Unroll("t"),))),
         {"final": True},
         "directives are left after the last pass in:\n  for t in 0 to 4:   unroll",
     ),

@@ -25,8 +25,8 @@ from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, raise_interrupt
 from skforge.compiler.runtime.gpu.kernels import GpuKernel, as_loops
 from skforge.compiler.runtime.gpu.program import MOST_ELEMENTS
-from skforge.compiler.schedule.directives import Represent
-from skforge.compiler.schedule.nest import Kind, Size, size_value
+from skforge.compiler.schedule.directives import Kind, Represent
+from skforge.compiler.schedule.nest import Size, size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 

@@ -41,6 +41,7 @@ from skforge.compiler.runtime.targets import (
     resolve_target,
     stored_target,
 )
+from skforge.compiler.schedule.directives import Parallel
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
@@ -331,9 +332,9 @@ class CompiledModule:
         if number not in self._steps:
             nest = self._ranges[number][1].loop_nest(self.forest.n_trees)
             blocks = nest.loops[0] if len(nest.loops) == 1 else None
-            fixed = blocks is not None and blocks.root == "batch" and blocks.parallel
-            step = blocks.step if fixed and blocks is not None else 1
-            step = step if isinstance(step, int) else 1
+            step = 1
+            if blocks is not None and blocks.root == "batch" and blocks.has(Parallel):
+                step = blocks.step if isinstance(blocks.step, int) else 1
             # Where blocks may have fewer rows, threads share them evenly.
             group = representations.get(nest.representation).row_group
             self._steps[number] = min(step, group or step)

@@ -9,13 +9,10 @@ from typing import NoReturn
 from skforge.compiler.schedule.directives import (
     Directive,
     Mark,
-    PadTrees,
+    Option,
     Reorder,
-    ReorderTrees,
-    Represent,
     Split,
     Tile,
-    TileNodes,
     name_of,
     problem,
 )
@@ -65,10 +62,12 @@ def apply(nest: Nest, directive: Directive) -> Nest:
             new = _split(nest, directive)
         case Reorder():
             new = _reorder(nest, directive)
-        case TileNodes() | PadTrees() | ReorderTrees() | Represent():
+        case Option():
             new = _option(nest, directive)
-        case _:
+        case Mark():
             new = _mark(nest, directive)
+        case _:
+            raise AssertionError(f"{directive!r} is neither a mark nor an option")
     broken = broken_rule(new, directive)
     if broken is not None:
         why, name = broken
@@ -355,9 +354,7 @@ def _chain(nest: Nest, loop: Loop, reorder: Reorder) -> list[Loop]:
     return chain
 
 
-def _option(
-    nest: Nest, option: TileNodes | PadTrees | ReorderTrees | Represent
-) -> Nest:
+def _option(nest: Nest, option: Option) -> Nest:
     for old in nest.options:
         if type(old) is type(option):
             refuse(

@@ -14,35 +14,25 @@ from typing import Protocol, cast
 from skforge.compiler.schedule.apply import apply_all, refuse
 from skforge.compiler.schedule.bound import Bound, BoundLoop, BoundNest, max_trips
 from skforge.compiler.schedule.directives import (
-    AtomicReduce,
-    Cache,
-    CachePredicates,
     Directive,
     GpuDimension,
     Interleave,
+    Kind,
+    Mark,
     PadTrees,
     Parallel,
-    PeelWalk,
-    Quantize,
     ReorderTrees,
     Represent,
-    SharedReduce,
-    Specialize,
     TileNodes,
-    Unroll,
-    UnrollWalk,
-    Vectorize,
-    VectorReduce,
+    in_order,
 )
 from skforge.compiler.schedule.nest import (
     DEFAULT_REPRESENTATION,
-    Kind,
     Loop,
     Nest,
     Size,
     TileKind,
     Variable,
-    mark_of,
     paths,
 )
 from skforge.compiler.schedule.rules import bind_problem, copies_problem
@@ -142,9 +132,6 @@ def _bind_loop(
     if most is not None and stride is not None:
         last = variable.start + max(0, most - 1) * stride
     inside = {**ranges, loop.name: _Range(variable.start, last, stride)}
-    gpu = mark_of(variable, GpuDimension)
-    unroll_walk, peel_walk = mark_of(variable, UnrollWalk), mark_of(variable, PeelWalk)
-    vector, cache = mark_of(variable, VectorReduce), mark_of(variable, Cache)
     return BoundLoop(
         name=loop.name,
         root=variable.root,
@@ -152,43 +139,28 @@ def _bind_loop(
         step=step,
         bounds=bounds,
         trip_count=most if len(bounds) == 1 else None,
-        parallel=mark_of(variable, Parallel) is not None,
-        gpu=gpu.dimension if gpu else None,
-        unroll=mark_of(variable, Unroll) is not None,
-        specialize=mark_of(variable, Specialize) is not None,
-        cache=cache is not None,
-        cache_layout=cache.layout if cache else None,
-        interleave=_factor(nest, variable, most),
-        vectorize=mark_of(variable, Vectorize) is not None,
-        unroll_walk=unroll_walk.depth if unroll_walk else None,
-        peel_walk=peel_walk.depth if peel_walk else None,
-        atomic_reduce=mark_of(variable, AtomicReduce) is not None,
-        shared_reduce=mark_of(variable, SharedReduce) is not None,
-        vector_reduce=vector.width if vector else None,
-        quantize=mark_of(variable, Quantize) is not None,
-        cache_predicates=mark_of(variable, CachePredicates) is not None,
+        marks=_marks(nest, variable, most),
         body=_bind_loops(nest, loop.body, (*outside, loop.name), inside),
     )
 
 
-def _factor(nest: Nest, variable: Variable, most: int | None) -> int | None:
-    """Return how many walks are in flight, or None for one at a time."""
-    interleave = mark_of(variable, Interleave)
-    if interleave is None:
-        return None
-    factor = interleave.factor
-    if factor is None:
-        if most is None:
+def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[Mark, ...]:
+    """Return the marks of a loop; ``Interleave`` says how many walks are in flight."""
+    marks = list(variable.without(Interleave))
+    interleave = variable.mark(Interleave)
+    if interleave is not None:
+        factor = interleave.factor
+        if factor is None and most is None:
             refuse(
                 nest,
                 f'{interleave} interleaves all of "{variable.name}", whose length '
                 "depends on the batch; give a factor, or tile it first.",
                 variable.name,
             )
-        factor = most
-    elif most is not None:
-        factor = min(factor, most)
-    return factor if factor > 1 else None
+        factor = min(n for n in (factor, most) if n is not None)
+        if factor > 1:
+            marks.append(Interleave(variable.name, factor))
+    return in_order(marks)
 
 
 def _bounds(
@@ -262,7 +234,7 @@ def _in_order(
     for loop in loops:
         inside = outside
         if loop.root == "tree":
-            if loop.parallel or loop.gpu is not None:
+            if loop.has(Parallel, GpuDimension):
                 return False
             if loop.trip_count is None or loop.trip_count > 1:
                 if any(

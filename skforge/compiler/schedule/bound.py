@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skforge.compiler.schedule.nest import ROOTS, Root, Size, TileKind
+from skforge.compiler.schedule.directives import (
+    GpuDimension,
+    Mark,
+    Marked,
+    Root,
+    Vectorize,
+)
+from skforge.compiler.schedule.nest import ROOTS, Size, TileKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +27,13 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundLoop:
+class BoundLoop(Marked):
     """``for name in start to min(bounds) step step``, and how to run it.
 
     An empty ``body`` is the statement: walk the tree for the row and reduce.
     ``trip_count`` is the number of iterations when it is the same on every entry.
-    ``interleave`` is the number of walks in flight, or None.
+    ``marks`` are the directives that stand on it, in the order they are drawn; the
+    factor of an ``Interleave`` is the number of walks in flight.
     """
 
     name: str
@@ -34,22 +42,14 @@ class BoundLoop:
     step: Size
     bounds: tuple[Bound, ...]
     trip_count: int | None
-    parallel: bool
-    gpu: str | None
-    unroll: bool
-    specialize: bool
-    cache: bool
-    cache_layout: str | None
-    interleave: int | None
-    vectorize: bool
-    unroll_walk: int | None
-    peel_walk: int | None
-    atomic_reduce: bool
-    shared_reduce: bool
-    vector_reduce: int | None
-    quantize: bool
-    cache_predicates: bool
+    marks: tuple[Mark, ...]
     body: tuple[BoundLoop, ...]
+
+    @property
+    def gpu(self) -> str | None:
+        """The dimension of a GPU that its iterations are mapped to."""
+        mark = self.mark(GpuDimension)
+        return None if mark is None else mark.dimension
 
     @property
     def max_trips(self) -> int | None:
@@ -100,15 +100,15 @@ def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
     return max(0, -(-(min(limits) - start) // step))
 
 
-def marked(loops: tuple[BoundLoop, ...], mark: str) -> bool:
+def marked(loops: tuple[BoundLoop, ...], kind: type[Mark]) -> bool:
     """Whether any loop has a mark."""
-    return any(getattr(loop, mark) or marked(loop.body, mark) for loop in loops)
+    return any(loop.has(kind) or marked(loop.body, kind) for loop in loops)
 
 
 def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
     """Whether one row is taken through all trees at once somewhere in a nest."""
     return any(
-        (loop.root == "tree" and loop.vectorize) or vectorizes_trees(loop.body)
+        (loop.root == "tree" and loop.has(Vectorize)) or vectorizes_trees(loop.body)
         for loop in loops
     )
 
@@ -138,7 +138,7 @@ def _draw_loop(
 ) -> None:
     ends = [str(bound) for bound in loop.bounds]
     end = ends[0] if len(ends) == 1 else f"min({', '.join(ends)})"
-    marks = bound_marks(loop)
+    marks = [mark.text(loop.root) for mark in loop.marks]
     lines.append(
         line_text(len(outside), loop.name, str(loop.start), end, str(loop.step), marks)
     )
@@ -154,40 +154,6 @@ def _draw_loop(
         )
 
 
-def bound_marks(loop: BoundLoop) -> list[str]:
-    """Return how a bound loop runs, as words."""
-    marks = []
-    if loop.parallel:
-        marks.append("parallel")
-    if loop.gpu is not None:
-        marks.append(loop.gpu)
-    if loop.unroll:
-        marks.append("unroll")
-    if loop.specialize:
-        marks.append("specialize")
-    if loop.interleave is not None:
-        marks.append(f"interleave {loop.interleave}")
-    if loop.vectorize:
-        marks.append("vectorize")
-    if loop.cache:
-        marks.append(cache_text(loop.root, loop.cache_layout))
-    if loop.quantize:
-        marks.append("quantize")
-    if loop.cache_predicates:
-        marks.append("cache_predicates")
-    if loop.unroll_walk is not None:
-        marks.append(f"unroll_walk {loop.unroll_walk}")
-    if loop.peel_walk is not None:
-        marks.append(f"peel_walk {loop.peel_walk}")
-    if loop.atomic_reduce:
-        marks.append("atomic_reduce")
-    if loop.shared_reduce:
-        marks.append("shared_reduce")
-    if loop.vector_reduce is not None:
-        marks.append(f"vector_reduce {loop.vector_reduce}")
-    return marks
-
-
 def line_text(
     depth: int, name: str, start: str, end: str, step: str, marks: list[str]
 ) -> str:
@@ -195,9 +161,3 @@ def line_text(
     stride = "" if step == "1" else f" step {step}"
     text = f"{'  ' * depth}for {name} in {start} to {end}{stride}:"
     return f"{text}   {', '.join(marks)}" if marks else text
-
-
-def cache_text(root: Root, layout: str | None) -> str:
-    """Return the words of a cache mark."""
-    text = "cache rows" if root == "batch" else "cache trees"
-    return text if layout is None else f"{text} by {layout}"

@@ -8,15 +8,25 @@ of :class:`~skforge.compiler.schedule.schedule.Schedule` and of the ``op`` in JS
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import TypeAlias
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 from skforge.exceptions import ScheduleError
+
+Root: TypeAlias = Literal["batch", "tree"]
+Kind: TypeAlias = Literal["cpu", "gpu"]
+UNITS: dict[Root, str] = {"batch": "rows", "tree": "trees"}
 
 #: How cached rows lie in a GPU's shared memory.
 CACHE_LAYOUTS = ("row", "padded", "feature")
 GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
-TILE_KINDS = ("uniform", "probability", "complete")
+#: How nodes are grouped into tiles, and the words for it.
+TILE_KINDS = {
+    "uniform": "breadth-first",
+    "probability": "by how often they are met",
+    "complete": "by level",
+}
 MAX_SIZE = 2**31 - 1
 MAX_WALK_DEPTH = 64
 MAX_NODE_TILE = 8
@@ -24,17 +34,21 @@ COMPLETE_TILES = (3, 7, 15, 31)  # nodes of two to five whole levels
 VECTOR_WIDTHS = (2, 4, 8, 16, 32, 64)
 
 
-class _Call:
+@dataclass(frozen=True, slots=True)
+class Directive:
     """What all directives share: they print as the method call that makes them."""
 
-    __slots__ = ()
-
     def __str__(self) -> str:
+        """Return the call, such as ``tile("batch", "b0", "b1", 64)``."""
         return f"{name_of(self)}({', '.join(map(_literal, arguments(self)))})"
+
+    def problem(self) -> str | None:
+        """Say what is wrong with the arguments, as far as no loop nest is needed."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class Tile(_Call):
+class Tile(Directive):
     """Replace a loop by an outer loop over blocks and an inner loop over one block."""
 
     index: str
@@ -42,9 +56,21 @@ class Tile(_Call):
     inner: str
     size: int
 
+    def problem(self) -> str | None:
+        return (
+            _name_problem(self, self.outer, self.inner)
+            or _whole_problem(self, "its size", self.size)
+            or _require(
+                self.size != 0,
+                f"{self} needs a size other than 0; a negative size is the number of "
+                "outer iterations.",
+            )
+            or _range_problem(self, "its size", self.size, -MAX_SIZE, MAX_SIZE)
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Split(_Call):
+class Split(Directive):
     """Replace a loop by two, one after the other, each with a copy of the body."""
 
     index: str
@@ -52,161 +78,363 @@ class Split(_Call):
     second: str
     at: int
 
+    def problem(self) -> str | None:
+        what = "the place to split"
+        return (
+            _name_problem(self, self.first, self.second)
+            or _whole_problem(self, what, self.at)
+            or _require(
+                self.at > 0,
+                f"{self} needs a positive value to split at; nothing comes before "
+                f"{self.at}.",
+            )
+            or _range_problem(self, what, self.at, 1, MAX_SIZE)
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Reorder(_Call):
+class Reorder(Directive):
     """Permute perfectly nested loops."""
 
     indices: tuple[str, ...]
 
+    def problem(self) -> str | None:
+        indices: tuple[object, ...] = self.indices
+        for place, index in enumerate(indices):
+            if not isinstance(index, str):
+                return f"{self} needs names of loops, not {index!r}."
+            if index in indices[:place]:
+                return f"{self} names {_literal(index)} twice."
+        return _require(len(indices) > 1, f"{self} needs at least two loops.")
 
-@dataclass(frozen=True, slots=True)
-class GpuDimension(_Call):
-    """Run each iteration of a loop on its own GPU block or thread."""
 
-    index: str
-    dimension: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unroll(_Call):
-    """Repeat the body of a loop for each iteration."""
-
-    index: str
+# ---------------------------------------------------------------- marks on a loop
 
 
 @dataclass(frozen=True, slots=True)
-class Specialize(_Call):
-    """Separate code for each iteration of a tree loop, by its trees' depths."""
+class Mark(Directive):
+    """A directive that stands on one loop; the class says where it may stand."""
 
     index: str
 
+    #: The only root over which such a loop may go; None: over either.
+    ROOT: ClassVar[Root | None] = None
+    #: Whether it says how iterations run, which one mark of a loop can do.
+    RUNS: ClassVar[bool] = False
+    #: Whether the loop must contain no other.
+    INNERMOST: ClassVar[bool] = False
+    #: What the mark does that a kind of target cannot, and the way out.
+    NOT_ON: ClassVar[dict[Kind, str]] = {}
+
+    def text(self, root: Root) -> str:
+        """Return the words that stand beside the loop in a drawn nest."""
+        values = [getattr(self, field.name) for field in fields(self)[1:]]
+        return " ".join([name_of(self), *(str(v) for v in values if v is not None)])
+
+    def sentence(self, root: Root) -> str:
+        """Say what it does to the loop, for ``explain``."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
-class Cache(_Call):
-    """Fetch the working set of one iteration beforehand."""
-
-    index: str
-    layout: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Parallel(_Call):
+class Parallel(Mark):
     """Run the iterations of a loop on several threads."""
 
-    index: str
+    RUNS = True
+    NOT_ON: ClassVar[dict[Kind, str]] = {
+        "gpu": "runs on CPU threads, but this schedule is for a GPU; use gpu_dimension "
+        "instead."
+    }
+
+    def sentence(self, root: Root) -> str:
+        return f'the iterations of "{self.index}" are shared among threads'
 
 
 @dataclass(frozen=True, slots=True)
-class Interleave(_Call):
+class GpuDimension(Mark):
+    """Run each iteration of a loop on its own GPU block or thread."""
+
+    dimension: str
+
+    RUNS = True
+    NOT_ON: ClassVar[dict[Kind, str]] = {
+        "cpu": "maps a loop to a GPU, but the target is a CPU."
+    }
+
+    def problem(self) -> str | None:
+        return _choice_problem(self, "dimensions", self.dimension, GPU_DIMENSIONS)
+
+    def text(self, root: Root) -> str:
+        return self.dimension
+
+    def sentence(self, root: Root) -> str:
+        unit = "a GPU block" if self.dimension.startswith("grid") else "a GPU thread"
+        axis = self.dimension[-1]
+        return f'each iteration of "{self.index}" is {unit}, along {axis}'
+
+
+@dataclass(frozen=True, slots=True)
+class Unroll(Mark):
+    """Repeat the body of a loop for each iteration."""
+
+    RUNS = True
+
+    def sentence(self, root: Root) -> str:
+        return f'the code of "{self.index}" is repeated for each iteration'
+
+
+@dataclass(frozen=True, slots=True)
+class Specialize(Mark):
+    """Separate code for each iteration of a tree loop, by its trees' depths."""
+
+    ROOT = "tree"
+
+    def sentence(self, root: Root) -> str:
+        return f'each iteration of "{self.index}" runs code for its trees\' depths'
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave(Mark):
     """Walk several trees or rows of an innermost loop at the same time."""
 
-    index: str
     factor: int | None = None
 
+    RUNS = INNERMOST = True
+
+    def problem(self) -> str | None:
+        if self.factor is None:
+            return None
+        return _range_problem(self, "its factor", self.factor, 1, 64)
+
+    def sentence(self, root: Root) -> str:
+        return f'several walks of "{self.index}" are in flight at a time'
+
 
 @dataclass(frozen=True, slots=True)
-class UnrollWalk(_Call):
+class Vectorize(Mark):
+    """Walk the rows of an innermost batch loop in SIMD lanes."""
+
+    RUNS = INNERMOST = True
+
+    def sentence(self, root: Root) -> str:
+        if root == "tree":
+            return f'all trees of "{self.index}" are evaluated at once, in SIMD lanes'
+        return f'rows of "{self.index}" are walked in SIMD lanes'
+
+
+@dataclass(frozen=True, slots=True)
+class Cache(Mark):
+    """Fetch the working set of one iteration beforehand."""
+
+    layout: str | None = None
+
+    def problem(self) -> str | None:
+        if self.layout is None:
+            return None
+        return _require(
+            self.layout in CACHE_LAYOUTS,
+            f"{self} needs a layout that is one of {_one_of(CACHE_LAYOUTS)}.",
+        )
+
+    def text(self, root: Root) -> str:
+        layout = "" if self.layout is None else f" by {self.layout}"
+        return f"cache {UNITS[root]}{layout}"
+
+    def sentence(self, root: Root) -> str:
+        return f'each iteration of "{self.index}" first fetches its {UNITS[root]}'
+
+
+@dataclass(frozen=True, slots=True)
+class Quantize(Mark):
+    """Keep the rows of one iteration as bin codes and compare integers."""
+
+    ROOT = "batch"
+
+    def sentence(self, root: Root) -> str:
+        return f'each iteration of "{self.index}" first turns its rows into bin codes'
+
+
+@dataclass(frozen=True, slots=True)
+class CachePredicates(Mark):
+    """Evaluate each distinct predicate once for the rows of one iteration."""
+
+    ROOT = "batch"
+
+    def sentence(self, root: Root) -> str:
+        return f'each iteration of "{self.index}" first evaluates all predicates'
+
+
+@dataclass(frozen=True, slots=True)
+class UnrollWalk(Mark):
     """Walk ``depth`` hops without asking whether a leaf is reached, padding trees."""
 
-    index: str
     depth: int
+
+    def problem(self) -> str | None:
+        return _range_problem(self, "its depth", self.depth, 1, MAX_WALK_DEPTH)
+
+    def sentence(self, root: Root) -> str:
+        hops = _hops(self.depth)
+        return f'walks under "{self.index}" make {hops} before any leaf check'
 
 
 @dataclass(frozen=True, slots=True)
-class PeelWalk(_Call):
+class PeelWalk(Mark):
     """Walk the hops no leaf can end, at most ``depth``, without leaf checks."""
 
-    index: str
     depth: int
 
+    def problem(self) -> str | None:
+        return _range_problem(self, "its depth", self.depth, 1, MAX_WALK_DEPTH)
+
+    def sentence(self, root: Root) -> str:
+        return (
+            f'walks under "{self.index}" make up to {_hops(self.depth)} before any '
+            "leaf check, as far as no leaf can end them"
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class AtomicReduce(_Call):
+class AtomicReduce(Mark):
     """Add up across the iterations of a parallel tree loop with atomics."""
 
-    index: str
+    ROOT = "tree"
+
+    def sentence(self, root: Root) -> str:
+        return f'iterations of "{self.index}" add to the result with atomics'
 
 
 @dataclass(frozen=True, slots=True)
-class SharedReduce(_Call):
+class SharedReduce(Mark):
     """Keep the partial sums of a tree loop in the GPU's shared memory."""
 
-    index: str
+    ROOT = "tree"
+    NOT_ON: ClassVar[dict[Kind, str]] = {
+        "cpu": "uses the shared memory of a GPU, which a CPU does not have; leave it "
+        "out."
+    }
+
+    def sentence(self, root: Root) -> str:
+        return f'partial results of "{self.index}" lie in shared memory'
 
 
 @dataclass(frozen=True, slots=True)
-class VectorReduce(_Call):
+class VectorReduce(Mark):
     """Add up the partial sums of a parallel tree loop with vector instructions."""
 
-    index: str
     width: int
+
+    ROOT = "tree"
+    NOT_ON: ClassVar[dict[Kind, str]] = {
+        "gpu": "sums in the SIMD registers of a CPU; a GPU sums by warps where it can, "
+        "so leave it out."
+    }
+
+    def problem(self) -> str | None:
+        return _whole_problem(self, "its width", self.width) or _require(
+            self.width in VECTOR_WIDTHS,
+            f"{self} needs a width that is one of {_one_of(VECTOR_WIDTHS)}.",
+        )
+
+    def sentence(self, root: Root) -> str:
+        return f'partial results of "{self.index}" are added {self.width} at a time'
+
+
+MarkT = TypeVar("MarkT", bound=Mark)
+
+
+class Marked:
+    """A loop that marks stand on, each the directive itself."""
+
+    __slots__ = ()
+    marks: tuple[Mark, ...]
+
+    def mark(self, kind: type[MarkT]) -> MarkT | None:
+        """Return the mark of a kind, if the loop has one."""
+        for mark in self.marks:
+            if isinstance(mark, kind):
+                return mark
+        return None
+
+    def has(self, *kinds: type[Mark]) -> bool:
+        """Whether a mark of one of these kinds stands on the loop."""
+        return any(isinstance(mark, kinds) for mark in self.marks)
+
+    def without(self, *kinds: type[Mark]) -> tuple[Mark, ...]:
+        """Return the marks that are left when some are carried out."""
+        return tuple(mark for mark in self.marks if not isinstance(mark, kinds))
+
+
+# ---------------------------------------------------------------- options
 
 
 @dataclass(frozen=True, slots=True)
-class TileNodes(_Call):
+class Option(Directive):
+    """A directive for the forest as a whole; a schedule has one of a kind."""
+
+    def sentence(self) -> str:
+        """Say what it does, for ``explain``."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class TileNodes(Option):
     """Group up to ``size`` nodes of a tree into one n-ary node."""
 
     size: int
     kind: str = "uniform"
 
+    def problem(self) -> str | None:
+        if self.kind == "complete":
+            return _require(
+                type(self.size) is int and self.size in COMPLETE_TILES,
+                f"{self} needs a size of whole levels: {_one_of(COMPLETE_TILES)}.",
+            )
+        return _range_problem(self, "its size", self.size, 1, MAX_NODE_TILE) or (
+            _require(
+                self.kind in TILE_KINDS,
+                f"{self} needs a kind that is one of {_one_of(tuple(TILE_KINDS))}.",
+            )
+        )
+
+    def sentence(self) -> str:
+        how = TILE_KINDS[self.kind]
+        return f"up to {self.size} nodes are compared at once, grouped {how}"
+
 
 @dataclass(frozen=True, slots=True)
-class PadTrees(_Call):
+class PadTrees(Option):
     """Pad each tree until its leaves are equally deep."""
 
+    def sentence(self) -> str:
+        return "the leaves of each tree are made equally deep"
+
 
 @dataclass(frozen=True, slots=True)
-class ReorderTrees(_Call):
+class ReorderTrees(Option):
     """Sort trees by depth and shape so that neighbours walk alike."""
 
+    def sentence(self) -> str:
+        return "trees of equal depth and shape become neighbours"
+
 
 @dataclass(frozen=True, slots=True)
-class Represent(_Call):
+class Represent(Option):
     """Choose how the forest lies in memory."""
 
     representation: str
 
+    def problem(self) -> str | None:
+        name = self.representation
+        return _require(
+            isinstance(name, str) and name.isidentifier(),
+            f"{self} needs the name of a representation, such as "
+            '"array", "sparse" or "reorg".',
+        )
 
-@dataclass(frozen=True, slots=True)
-class Vectorize(_Call):
-    """Walk the rows of an innermost batch loop in SIMD lanes."""
+    def sentence(self) -> str:
+        return f'the forest is stored as "{self.representation}"'
 
-    index: str
-
-
-@dataclass(frozen=True, slots=True)
-class CachePredicates(_Call):
-    """Evaluate each distinct predicate once for the rows of one iteration."""
-
-    index: str
-
-
-@dataclass(frozen=True, slots=True)
-class Quantize(_Call):
-    """Keep the rows of one iteration as bin codes and compare integers."""
-
-    index: str
-
-
-Mark: TypeAlias = (
-    GpuDimension
-    | Unroll
-    | Specialize
-    | Cache
-    | Parallel
-    | Interleave
-    | UnrollWalk
-    | PeelWalk
-    | AtomicReduce
-    | SharedReduce
-    | VectorReduce
-    | Vectorize
-    | CachePredicates
-    | Quantize
-)
-Option: TypeAlias = TileNodes | PadTrees | ReorderTrees | Represent
-Directive: TypeAlias = Tile | Split | Reorder | Mark | Option
 
 BY_NAME: dict[str, type[Directive]] = {
     "tile": Tile,
@@ -231,12 +459,24 @@ BY_NAME: dict[str, type[Directive]] = {
     "cache_predicates": CachePredicates,
     "quantize": Quantize,
 }
-_NAME = {cls: name for name, cls in BY_NAME.items()}
+_NAME: dict[type[object], str] = {cls: name for name, cls in BY_NAME.items()}
+
+# The order in which the marks of a loop are drawn.
+_DRAWN = (
+    *(Parallel, GpuDimension, Unroll, Specialize, Interleave, Vectorize, Cache),
+    *(Quantize, CachePredicates, UnrollWalk, PeelWalk),
+    *(AtomicReduce, SharedReduce, VectorReduce),
+)
+
+
+def in_order(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    """Return marks in the order in which they are drawn."""
+    return tuple(sorted(marks, key=lambda mark: _DRAWN.index(type(mark))))
 
 
 def name_of(directive: object) -> str:
     """Return the method name of a directive, such as ``"tile"``."""
-    return _NAME[type(directive)]  # type: ignore[index]
+    return _NAME[type(directive)]
 
 
 def arguments(directive: object) -> list[object]:
@@ -266,83 +506,7 @@ def problem(directive: Directive) -> str | None:
     index = getattr(directive, "index", "")
     if not isinstance(index, str):
         return f"{directive} needs the name of a loop, not {index!r}."
-    match directive:
-        case Tile(_, outer, inner, size):
-            return (
-                _name_problem(directive, outer, inner)
-                or _whole_problem(directive, "its size", size)
-                or _require(
-                    size != 0,
-                    f"{directive} needs a size other than 0; a negative size is the "
-                    "number of outer iterations.",
-                )
-                or _range_problem(directive, "its size", size, -MAX_SIZE, MAX_SIZE)
-            )
-        case Split(_, first, second, at):
-            return (
-                _name_problem(directive, first, second)
-                or _whole_problem(directive, "the place to split", at)
-                or _require(
-                    at > 0,
-                    f"{directive} needs a positive value to split at; nothing "
-                    f"comes before {at}.",
-                )
-                or _range_problem(directive, "the place to split", at, 1, MAX_SIZE)
-            )
-        case Reorder(indices):
-            return _reorder_problem(directive, indices)
-        case GpuDimension(_, dimension):
-            return _require(
-                dimension in GPU_DIMENSIONS,
-                f"{directive} needs one of the dimensions {_one_of(GPU_DIMENSIONS)}.",
-            )
-        case Interleave(_, factor):
-            if factor is None:
-                return None
-            return _range_problem(directive, "its factor", factor, 1, 64)
-        case UnrollWalk(_, depth) | PeelWalk(_, depth):
-            return _range_problem(directive, "its depth", depth, 1, MAX_WALK_DEPTH)
-        case VectorReduce(_, width):
-            return _whole_problem(directive, "its width", width) or _require(
-                width in VECTOR_WIDTHS,
-                f"{directive} needs a width that is one of {_one_of(VECTOR_WIDTHS)}.",
-            )
-        case TileNodes(size, "complete"):
-            return _require(
-                type(size) is int and size in COMPLETE_TILES,
-                f"{directive} needs a size of whole levels: {_one_of(COMPLETE_TILES)}.",
-            )
-        case TileNodes(size, kind):
-            return _range_problem(directive, "its size", size, 1, MAX_NODE_TILE) or (
-                _require(
-                    kind in TILE_KINDS,
-                    f"{directive} needs a kind that is one of {_one_of(TILE_KINDS)}.",
-                )
-            )
-        case Cache(_, layout):
-            return _require(
-                layout is None or layout in CACHE_LAYOUTS,
-                f"{directive} needs a layout that is one of {_one_of(CACHE_LAYOUTS)}.",
-            )
-        case Represent(representation):
-            return _require(
-                isinstance(representation, str) and representation.isidentifier(),
-                f"{directive} needs the name of a representation, such as "
-                '"array", "sparse" or "reorg".',
-            )
-        case (
-            Unroll()
-            | Specialize()
-            | Parallel()
-            | AtomicReduce()
-            | SharedReduce()
-            | PadTrees()
-            | ReorderTrees()
-            | Vectorize()
-            | CachePredicates()
-            | Quantize()
-        ):
-            return None
+    return directive.problem()
 
 
 def _require(holds: bool, why: str) -> str | None:
@@ -351,6 +515,17 @@ def _require(holds: bool, why: str) -> str | None:
 
 def _one_of(values: tuple[object, ...]) -> str:
     return ", ".join(map(_literal, values))
+
+
+def _choice_problem(
+    directive: Directive, what: str, value: object, choices: tuple[str, ...]
+) -> str | None:
+    known = _one_of(choices)
+    return _require(value in choices, f"{directive} needs one of the {what} {known}.")
+
+
+def _hops(depth: int) -> str:
+    return "1 hop" if depth == 1 else f"{depth} hops"
 
 
 def _name_problem(directive: Directive, one: object, other: object) -> str | None:
@@ -362,17 +537,6 @@ def _name_problem(directive: Directive, one: object, other: object) -> str | Non
             )
     if one == other:
         return f"{directive} needs two different names, but both are {_literal(one)}."
-    return None
-
-
-def _reorder_problem(directive: Reorder, indices: tuple[object, ...]) -> str | None:
-    for place, index in enumerate(indices):
-        if not isinstance(index, str):
-            return f"{directive} needs names of loops, not {index!r}."
-        if index in indices[:place]:
-            return f"{directive} names {_literal(index)} twice."
-    if len(indices) < 2:
-        return f"{directive} needs at least two loops."
     return None
 
 

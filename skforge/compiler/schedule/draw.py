@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from skforge.compiler.schedule.bound import cache_text, line_text
-from skforge.compiler.schedule.directives import (
-    AtomicReduce,
-    Cache,
-    CachePredicates,
-    GpuDimension,
-    Interleave,
-    Mark,
-    Parallel,
-    PeelWalk,
-    Quantize,
-    SharedReduce,
-    Specialize,
-    Unroll,
-    UnrollWalk,
-    Vectorize,
-    VectorReduce,
-)
-from skforge.compiler.schedule.nest import Extent, Nest, Root, Variable, walk
+from skforge.compiler.schedule.bound import line_text
+from skforge.compiler.schedule.nest import Extent, Nest, Variable, walk
 
 
 def draw(nest: Nest) -> str:
@@ -28,7 +11,7 @@ def draw(nest: Nest) -> str:
     lines = []
     for loop, outside in walk(nest.loops):
         variable = nest.variable(loop.name)
-        marks = [_mark_text(mark, variable.root) for mark in variable.marks]
+        marks = [mark.text(variable.root) for mark in variable.marks]
         end = nominal_end(nest, variable).text
         lines.append(
             line_text(
@@ -61,35 +44,3 @@ def nominal_end(nest: Nest, variable: Variable) -> Extent:
     ends = [limit.limit for limit in limits if len(limit.names) == fewest]
     numbers = [end.size for end in ends if isinstance(end.size, int)]
     return next((e for e in ends if numbers and e.size == min(numbers)), ends[0])
-
-
-def _mark_text(mark: Mark, root: Root) -> str:
-    match mark:
-        case GpuDimension(_, dimension):
-            return dimension
-        case Cache(_, layout):
-            return cache_text(root, layout)
-        case Interleave(_, factor):
-            return "interleave" if factor is None else f"interleave {factor}"
-        case UnrollWalk(_, depth):
-            return f"unroll_walk {depth}"
-        case PeelWalk(_, depth):
-            return f"peel_walk {depth}"
-        case VectorReduce(_, width):
-            return f"vector_reduce {width}"
-        case Parallel():
-            return "parallel"
-        case Unroll():
-            return "unroll"
-        case Specialize():
-            return "specialize"
-        case AtomicReduce():
-            return "atomic_reduce"
-        case SharedReduce():
-            return "shared_reduce"
-        case Vectorize():
-            return "vectorize"
-        case CachePredicates():
-            return "cache_predicates"
-        case Quantize():
-            return "quantize"

@@ -14,13 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
-from skforge.compiler.schedule.directives import Directive, Mark, Option, Split, Tile
+from skforge.compiler.schedule.directives import (
+    Mark,
+    Marked,
+    Option,
+    Root,
+    Split,
+    Tile,
+)
 
-Root: TypeAlias = Literal["batch", "tree"]
 TileKind: TypeAlias = Literal["uniform", "probability", "complete"]
-Kind: TypeAlias = Literal["cpu", "gpu"]
 ROOTS: tuple[Root, Root] = ("batch", "tree")
 
 # The representation of a schedule that names none.
@@ -131,7 +136,7 @@ def ceil_div(extent: Extent, by: int) -> Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Marked):
     """A loop variable: its range and the directives that mark it.
 
     ``count`` is the number of iterations its lineage gives, remainders included.
@@ -211,14 +216,3 @@ def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
     for loop, outside in walk(loops):
         if not loop.body:
             yield (*(o.name for o in outside), loop.name)
-
-
-MarkT = TypeVar("MarkT", bound=Directive)
-
-
-def mark_of(variable: Variable, kind: type[MarkT]) -> MarkT | None:
-    """Return the directive of a kind that marks a variable, if any."""
-    for mark in variable.marks:
-        if isinstance(mark, kind):
-            return mark
-    return None

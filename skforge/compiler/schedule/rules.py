@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import (
+    UNITS,
     AtomicReduce,
     Cache,
     CachePredicates,
     Directive,
     GpuDimension,
     Interleave,
+    Kind,
     Mark,
     Parallel,
     PeelWalk,
@@ -24,21 +26,11 @@ from skforge.compiler.schedule.directives import (
     name_of,
 )
 from skforge.compiler.schedule.nest import (
-    Kind,
     Nest,
-    Root,
     Variable,
-    mark_of,
     paths,
     walk,
 )
-
-# Each says how the iterations of a loop are run, so a loop can have only one.
-_RUNNERS = (Parallel, GpuDimension, Unroll, Interleave, Vectorize)
-_TREE_ONLY = (Specialize, AtomicReduce, SharedReduce, VectorReduce)
-_BATCH_ONLY = (CachePredicates, Quantize)
-_INNERMOST = (Interleave, Vectorize)
-_UNITS: dict[Root, str] = {"batch": "rows", "tree": "trees"}
 
 
 def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
@@ -53,15 +45,10 @@ def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
             why = _shared_by_copies(old, mark) or _shared_by_copies(mark, old)
             if why is not None:
                 return why
-    needed: Root | None = None
-    if isinstance(mark, _TREE_ONLY):
-        needed = "tree"
-    elif isinstance(mark, _BATCH_ONLY):
-        needed = "batch"
-    if needed is not None and variable.root != needed:
-        wanted, found = _UNITS[needed], _UNITS[variable.root]
+    if mark.ROOT is not None and variable.root != mark.ROOT:
+        wanted, found = UNITS[mark.ROOT], UNITS[variable.root]
         return f'{mark} needs a loop over {wanted}, but "{name}" goes over {found}.'
-    if isinstance(mark, _INNERMOST):
+    if mark.INNERMOST:
         for loop, _ in walk(nest.loops):
             if loop.name == name and loop.body:
                 return (
@@ -72,7 +59,7 @@ def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
 
 
 def _exclude(one: Mark, two: Mark) -> bool:
-    if isinstance(one, _RUNNERS) and isinstance(two, _RUNNERS):
+    if one.RUNS and two.RUNS:
         return True
     kinds = {type(one), type(two)}
     # Both already make separate code, or run walks of several trees as one.
@@ -114,7 +101,7 @@ def broken_rule(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 def _innermost(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     for loop, _ in walk(nest.loops):
         for mark in nest.variable(loop.name).marks:
-            if isinstance(mark, _INNERMOST) and loop.body:
+            if mark.INNERMOST and loop.body:
                 return (
                     f'{directive} puts "{loop.body[0].name}" inside "{loop.name}", but '
                     f"{mark} needs an innermost loop.",
@@ -127,7 +114,7 @@ def _gpu_order(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     for path in paths(nest.loops):
         mapped: list[tuple[str, GpuDimension]] = []
         for name in path:
-            mark = mark_of(nest.variable(name), GpuDimension)
+            mark = nest.variable(name).mark(GpuDimension)
             if mark is None:
                 continue
             for outer, old in mapped:
@@ -174,7 +161,7 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     for path in paths(nest.loops):
         for place, name in enumerate(path):
             variable = nest.variable(name)
-            mark = mark_of(variable, Cache) or mark_of(variable, Quantize)
+            mark = variable.mark(Cache) or variable.mark(Quantize)
             if mark is None:
                 continue
             order = [
@@ -184,7 +171,7 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
             ]
             inside = {n for n in path[place + 1 :] if n in order}
             if inside != set(order[len(order) - len(inside) :]):
-                what = _UNITS[variable.root]
+                what = UNITS[variable.root]
                 by = "" if mark == directive else f" that {mark} takes"
                 return (
                     f'{directive} needs the {what}{by} in one iteration of "{name}" to '
@@ -224,24 +211,8 @@ def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
 
 
 def _kind_problem(mark: Mark, kind: Kind) -> str | None:
-    if kind == "cpu" and isinstance(mark, GpuDimension):
-        return f"{mark} maps a loop to a GPU, but the target is a CPU."
-    if kind == "cpu" and isinstance(mark, SharedReduce):
-        return (
-            f"{mark} uses the shared memory of a GPU, which a CPU does not have; leave "
-            "it out."
-        )
-    if kind == "gpu" and isinstance(mark, Parallel):
-        return (
-            f"{mark} runs on CPU threads, but this schedule is for a GPU; use "
-            "gpu_dimension instead."
-        )
-    if kind == "gpu" and isinstance(mark, VectorReduce):
-        return (
-            f"{mark} sums in the SIMD registers of a CPU; a GPU sums by warps where it "
-            "can, so leave it out."
-        )
-    return None
+    why = mark.NOT_ON.get(kind)
+    return None if why is None else f"{mark} {why}"
 
 
 def _layout_problem(variable: Variable, mark: Mark, kind: Kind) -> str | None:
@@ -258,7 +229,7 @@ def _layout_problem(variable: Variable, mark: Mark, kind: Kind) -> str | None:
 def _reduce_problem(variable: Variable, mark: Mark) -> str | None:
     if not isinstance(mark, (AtomicReduce, SharedReduce, VectorReduce)):
         return None
-    if any(isinstance(m, (Parallel, GpuDimension)) for m in variable.marks):
+    if variable.has(Parallel, GpuDimension):
         return None
     return (
         f'{mark} needs a loop whose iterations run at the same time; mark "'
@@ -290,7 +261,7 @@ def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
                 f"{mark} takes one row through all trees at once; leave the loop over "
                 "trees in one piece."
             )
-        if not outside or mark_of(outside[-1], Quantize) is None:
+        if not outside or outside[-1].mark(Quantize) is None:
             return (
                 f"{mark} compares the bin codes of one row; mark the loop over rows "
                 "right outside it with quantize."
@@ -330,7 +301,7 @@ def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
             problem = _threads_problem(mark, here)
             if problem is not None:
                 return problem
-        if mark_of(rows[-1], Vectorize) is None:
+        if rows[-1].mark(Vectorize) is None:
             return (
                 f"{mark} evaluates a block of rows at once; mark their loop "
                 f'"{rows[-1].name}" with vectorize.'
@@ -350,7 +321,7 @@ def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
     if not isinstance(mark, Vectorize):
         return None
     for path in paths(nest.loops):
-        marks = [mark_of(nest.variable(name), CachePredicates) for name in path]
+        marks = [nest.variable(name).mark(CachePredicates) for name in path]
         if mark.index in path and not any(marks):
             return (
                 f"{mark} on a GPU is for the rows that one thread packs into bits; "
@@ -366,7 +337,7 @@ def _threads_problem(mark: Mark, path: list[Variable]) -> str | None:
     ``path`` has the variables from the marked loop inwards.
     """
     rows = [v for v in path[1:] if v.root == "batch"]
-    mapped = [mark_of(v, GpuDimension) for v in path[1:]]
+    mapped = [v.mark(GpuDimension) for v in path[1:]]
     on_threads = [v for v, m in zip(path[1:], mapped, strict=True) if m is not None]
     if len(rows) != 2 or on_threads != rows[:1] or path[-2:] != rows:
         return (
@@ -389,7 +360,7 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
     for path in paths(nest.loops):
         # The trees hold codes or thresholds, not both.
         rows = [name for name in path if nest.variable(name).root == "batch"]
-        if not any(mark_of(nest.variable(name), Quantize) for name in rows):
+        if not any(nest.variable(name).has(Quantize) for name in rows):
             return (
                 f'{mark} is for all rows or none, and "{rows[0]}" takes some without; '
                 "mark a loop of every part of the batch."
@@ -397,10 +368,10 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
         if mark.index not in path:
             continue
         for name in path:
-            other = mark_of(nest.variable(name), Quantize)
+            other = nest.variable(name).mark(Quantize)
             if other is not None and other != mark:
                 return f"{mark} comes with {other} in one nest; leave one of them out."
-            cached = mark_of(nest.variable(name), CachePredicates)
+            cached = nest.variable(name).mark(CachePredicates)
             if cached is not None:
                 return (
                     f"{mark} is for walks, and {cached} leaves none: it searches the "
@@ -414,7 +385,7 @@ def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
         mapped = [
             place
             for place, name in enumerate(path)
-            if mark_of(nest.variable(name), GpuDimension) is not None
+            if nest.variable(name).mark(GpuDimension) is not None
         ]
         if not mapped:
             return (
@@ -433,13 +404,13 @@ def _shared_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None
     threads: str | None = None
     for name in path:
         variable = nest.variable(name)
-        dimension = mark_of(variable, GpuDimension)
+        dimension = variable.mark(GpuDimension)
         if dimension is not None and dimension.dimension.startswith("block"):
             threads = threads or name
-        cache = mark_of(variable, Cache) or mark_of(variable, Quantize)
+        cache = variable.mark(Cache) or variable.mark(Quantize)
         if cache is None:
             continue
-        together = mark_of(variable, Interleave)
+        together = variable.mark(Interleave)
         why = together and _one_at_a_time(cache, together)
         if why:
             return why, name
@@ -461,7 +432,7 @@ def _shared_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None
 
 def _between_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None:
     """Refuse a serial loop, or a choice, between two loops over the grid."""
-    marks = [mark_of(nest.variable(name), GpuDimension) for name in path]
+    marks = [nest.variable(name).mark(GpuDimension) for name in path]
     grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
     for place in range(min(grid, default=0), max(grid, default=0)):
         if marks[place] is None:
@@ -472,7 +443,7 @@ def _between_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | Non
             )
     for place in range(max(grid, default=0)):
         variable = nest.variable(path[place])
-        special = mark_of(variable, Specialize)
+        special = variable.mark(Specialize)
         if special is not None and variable.root == "tree":
             return (
                 f'{special} chooses code by depth, but "{path[max(grid)]}" inside it '
@@ -488,7 +459,7 @@ def copies_problem(
     """Say which loop makes too many copies of a walk, or too many GPU threads."""
     for loop in loops:
         n_copies, n_threads, most = copies, threads, loop.max_trips
-        if loop.unroll:
+        if loop.has(Unroll):
             if most is None:
                 return (
                     f'{Unroll(loop.name)} needs a loop of fixed length, but that of "'
@@ -496,7 +467,8 @@ def copies_problem(
                     loop.name,
                 )
             n_copies *= max(1, most)
-        n_copies *= loop.interleave or 1
+        together = loop.mark(Interleave)
+        n_copies *= 1 if together is None else together.factor or 1
         if n_copies > MAX_COPIES:
             return (
                 f'The loops down to "{loop.name}" make {n_copies} copies of the walk '

@@ -24,6 +24,7 @@ from skforge.compiler.schedule.directives import (
     Directive,
     GpuDimension,
     Interleave,
+    Kind,
     PadTrees,
     Parallel,
     PeelWalk,
@@ -45,7 +46,7 @@ from skforge.compiler.schedule.directives import (
     to_step,
 )
 from skforge.compiler.schedule.explain import explain
-from skforge.compiler.schedule.nest import Kind, Nest, root_nest
+from skforge.compiler.schedule.nest import Nest, root_nest
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from skforge.compiler.schedule.directives import Mark, Marked
 from skforge.compiler.schedule.nest import Size
 
 # ---------------------------------------------------------------- indices
@@ -226,27 +227,6 @@ class WalkLoop:
     step: TraverseTreeTile
 
 
-@dataclass(frozen=True, slots=True)
-class Directives:
-    """What the schedule asks of a loop; each pass takes off what it has done."""
-
-    cache: bool = False
-    cache_layout: str | None = None
-    unroll: bool = False
-    specialize: bool = False
-    vectorize: bool = False
-    quantize: bool = False
-    interleave: int | None = None
-    unroll_walk: int | None = None
-    peel_walk: int | None = None
-    cache_predicates: bool = False
-    atomic_reduce: bool = False
-    shared_reduce: bool = False
-    vector_reduce: int | None = None
-
-
-NO_DIRECTIVES = Directives()
-
 LoopKind: TypeAlias = Literal[
     "serial",
     "parallel",
@@ -262,7 +242,7 @@ LoopKind: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Marked):
     """``for var = start to min(bounds) step step``.
 
     ``body`` does ``group`` consecutive iterations at once; ``var`` is the first of
@@ -270,6 +250,7 @@ class Loop:
     ``vector`` loop does its group in SIMD lanes. A ``block`` loop does all its
     iterations at once, with those past a bound where they do no harm; a block of trees
     still adds their leaves in order. ``trip_count`` is given where it never varies.
+    ``marks`` are the directives that no pass has carried out yet.
     """
 
     var: str
@@ -282,7 +263,7 @@ class Loop:
     trip_count: int | None = None
     group: int = 1
     remainder: Body = ()
-    directives: Directives = NO_DIRECTIVES
+    marks: tuple[Mark, ...] = ()
 
     @property
     def in_order(self) -> bool:

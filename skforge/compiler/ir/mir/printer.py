@@ -60,7 +60,7 @@ def loop_line(loop: mir.Loop) -> str:
         text += f" step {size_text(loop.step)}"
     if loop.group > 1:
         text += f" groups of {loop.group}"
-    marks = _directives(loop)
+    marks = [mark.text(loop.root) for mark in loop.marks]
     return f"{text}:   {', '.join(marks)}" if marks else f"{text}:"
 
 
@@ -350,22 +350,3 @@ def _runs(class_of: tuple[int, ...]) -> str:
     if len(runs) > _DRAWN_RUNS:
         drawn.append(f"and {len(runs) - _DRAWN_RUNS} runs more")
     return ", ".join(drawn)
-
-
-def _directives(loop: mir.Loop) -> list[str]:
-    asked = loop.directives
-    words = []
-    if asked.cache:
-        words.append("cache rows" if loop.root == "batch" else "cache trees")
-    for name in ("unroll", "specialize", "vectorize", "quantize"):
-        if getattr(asked, name):
-            words.append(name)
-    for name in ("interleave", "unroll_walk", "peel_walk"):
-        if getattr(asked, name) is not None:
-            words.append(f"{name} {getattr(asked, name)}")
-    for name in ("cache_predicates", "atomic_reduce", "shared_reduce"):
-        if getattr(asked, name):
-            words.append(name)
-    if asked.vector_reduce is not None:
-        words.append(f"vector_reduce {asked.vector_reduce}")
-    return words

@@ -16,6 +16,7 @@ from typing import Literal, NoReturn, TypeAlias
 from skforge._compat import assert_never
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_statement
+from skforge.compiler.schedule.directives import Interleave, Vectorize
 from skforge.exceptions import CompilerError
 
 _Kind: TypeAlias = Literal["tree", "class", "node", "leaf", "predicates", "codes"]
@@ -153,11 +154,10 @@ class _Verifier:
         for bound in loop.bounds:
             self._affine(loop, scope, bound.minus, loop.root)
         self._groups(loop)
-        asked = loop.directives
-        if self._final and asked != mir.NO_DIRECTIVES:
+        if self._final and loop.marks:
             _fail(loop, "directives are left after the last pass")
         holds_loop = any(isinstance(stmt, mir.Loop) for stmt in loop.body)
-        if holds_loop and (asked.interleave is not None or asked.vectorize):
+        if holds_loop and loop.has(Interleave, Vectorize):
             _fail(loop, "only an innermost loop can be interleaved or vectorised")
         inside = replace(scope, loops=(*scope.loops, loop))
         self.body(loop.body, inside)

@@ -31,6 +31,13 @@ from skforge.compiler.layouts.base import (
 )
 from skforge.compiler.layouts.nodes.encoding import Tests
 from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.directives import (
+    PeelWalk,
+    Specialize,
+    UnrollWalk,
+    Vectorize,
+    name_of,
+)
 from skforge.exceptions import ScheduleError
 
 LEVELS = 3
@@ -180,9 +187,9 @@ class PackedLayout(WalkLayout):
 def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
     """Return a directive on some loop that counts single hops, if there is one."""
     for loop in loops:
-        for name in ("unroll_walk", "peel_walk", "specialize", "vectorize"):
-            if getattr(loop, name):
-                return name
+        for mark in loop.marks:
+            if isinstance(mark, (UnrollWalk, PeelWalk, Specialize, Vectorize)):
+                return name_of(mark)
         found = _marked(loop.body)
         if found is not None:
             return found

@@ -41,6 +41,7 @@ from skforge.compiler.layouts.tiles.tiled_values import (
     value_tests,
 )
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
+from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -364,7 +365,7 @@ def _check_codes(columns: int) -> None:
 
 
 def _check_values(hir: PredictEnsemble) -> None:
-    if marked(hir.nest.loops, "cache_predicates"):
+    if marked(hir.nest.loops, CachePredicates):
         raise ScheduleError(
             'represent("tiles") compares codes or values of rows; mark the loop over '
             "blocks of rows with quantize, or not at all, but not with "

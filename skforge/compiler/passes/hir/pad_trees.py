@@ -27,6 +27,7 @@ from skforge.compiler.passes.hir.tile_levels import (
 )
 from skforge.compiler.passes.mir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
+from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.exceptions import ScheduleError
 
 MAX_GROWTH = 64  # padded items per item
@@ -92,11 +93,16 @@ def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
     if nest.pad_trees:
         depths += tiles.max_depth
     for path in _paths(nest.loops, ()):
-        unchecked = max((loop.unroll_walk or 0 for loop in path), default=0)
+        unchecked = max(map(_unchecked, path), default=0)
         if unchecked:
             reached = tree_positions(path)[1]
             depths[reached] = np.maximum(depths[reached], unchecked)
     return depths
+
+
+def _unchecked(loop: BoundLoop) -> int:
+    mark = loop.mark(UnrollWalk)
+    return 0 if mark is None else mark.depth
 
 
 def _paths(

@@ -51,6 +51,7 @@ from skforge.compiler.ir.mir.nodes import (
     WalkDecisionTree,
 )
 from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
+from skforge.compiler.schedule.directives import CachePredicates, Vectorize
 from skforge.exceptions import ScheduleError
 
 BLOCK_SUMS = "block_sums"
@@ -61,7 +62,7 @@ def run(function: Function) -> Function:
     """Rewrite every loop that caches predicates."""
 
     def change(loop: Loop) -> Loop:
-        if not loop.directives.cache_predicates:
+        if not loop.has(CachePredicates):
             return loop
         return _rewrite(loop, function.n_trees)
 
@@ -92,8 +93,7 @@ def _check_whole(body: Body) -> None:
 
 def _rewrite(loop: Loop, n_trees: int) -> Loop:
     trees = Range(Affine(), (Bound(n_trees),))
-    directives = replace(loop.directives, cache_predicates=False)
-    loop = replace(loop, directives=directives)
+    loop = replace(loop, marks=loop.without(CachePredicates))
     if any(inner.on_threads for inner in loops_in(loop.body)):
         return _for_threads(loop, n_trees)
 
@@ -210,8 +210,7 @@ def _on_block_sums(loop: Loop, block: Loop, using: str | None) -> Body:
     def inner(inside: Loop) -> Loop:
         if inside.var != block.var:
             return inside
-        directives = replace(inside.directives, vectorize=False)
-        return replace(inside, kind="block", directives=directives)
+        return replace(inside, kind="block", marks=inside.without(Vectorize))
 
     return map_loops(map_statements(loop.body, statement), inner)
 

@@ -22,6 +22,7 @@ from skforge.compiler.ir.mir.nodes import (
     Stmt,
 )
 from skforge.compiler.ir.mir.walk import loops_in, tightest
+from skforge.compiler.schedule.directives import Cache, Unroll
 from skforge.compiler.schedule.nest import Size, size_value
 
 
@@ -47,20 +48,19 @@ def _body(body: Body, outside: tuple[Loop, ...], n_trees: int) -> Body:
 def _loop(loop: Loop, outside: tuple[Loop, ...], n_trees: int) -> Loop:
     outside = (*outside, loop)
     body = _body(loop.body, outside, n_trees)
-    if loop.directives.cache:
+    cache = loop.mark(Cache)
+    if cache is not None:
         rows = working_set(loop, outside)
         ahead = _spread_ahead(loop, body, rows)
         if ahead is not None:
             body = ahead
         elif loop.root == "batch":
-            layout = loop.directives.cache_layout
-            body = (CacheRows(rows, layout=layout), *body)
+            body = (CacheRows(rows, layout=cache.layout), *body)
         else:
             # Loops over tiles go on past the last tree where that makes no iteration.
             bounds = (*rows.bounds, Bound(n_trees, rows.start))
             body = (CacheTrees(replace(rows, bounds=tightest(bounds))), *body)
-    directives = replace(loop.directives, cache=False, cache_layout=None)
-    return replace(loop, body=body, directives=directives)
+    return replace(loop, body=body, marks=loop.without(Cache))
 
 
 def _spread_ahead(loop: Loop, body: Body, working_set: Range) -> Body | None:
@@ -79,7 +79,7 @@ def _spread_ahead(loop: Loop, body: Body, working_set: Range) -> Body | None:
         not isinstance(trees, Loop)
         or trees.root != "tree"
         or trees.kind != "serial"
-        or trees.directives.unroll  # shares are numbered by the loop's variable
+        or trees.has(Unroll)  # shares are numbered by the loop's variable
         or not isinstance(trees.step, int)
         or trees.start != 0
         or not trees.trip_count

@@ -31,6 +31,7 @@ from skforge.compiler.ir.mir.nodes import (
     multiple,
 )
 from skforge.compiler.ir.mir.walk import copy_body, map_loops, substitute
+from skforge.compiler.schedule.directives import Interleave, Vectorize
 from skforge.exceptions import CompilerError
 
 
@@ -44,18 +45,19 @@ def run(function: Function, vector_lanes: int) -> Function:
 
 
 def _group(loop: Loop, lanes: int) -> Loop:
-    factor = loop.directives.interleave
-    directives = replace(loop.directives, interleave=None, vectorize=False)
-    if loop.directives.vectorize:
+    together = loop.mark(Interleave)
+    factor = None if together is None else together.factor
+    marks = loop.without(Interleave, Vectorize)
+    if loop.has(Vectorize):
         return replace(
             loop,
             kind="vector",
             group=lanes,
             remainder=copy_body(loop.body, ".r"),
-            directives=directives,
+            marks=marks,
         )
     if factor is None or factor == 1:
-        return replace(loop, directives=directives)
+        return replace(loop, marks=marks)
     copies = [loop.body] + [
         substitute(
             copy_body(loop.body, f".i{k}"),
@@ -71,7 +73,7 @@ def _group(loop: Loop, lanes: int) -> Loop:
         body=_jam(copies),
         group=factor,
         remainder=remainder,
-        directives=directives,
+        marks=marks,
     )
 
 

@@ -58,7 +58,13 @@ from skforge.compiler.ir.mir.nodes import (
 )
 from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
 from skforge.compiler.passes.mir.privatize import Sums, privatize
+from skforge.compiler.passes.mir.reduces import vector_width
 from skforge.compiler.passes.mir.row_scope import RowScope, is_conflicting, owns_rows
+from skforge.compiler.schedule.directives import (
+    AtomicReduce,
+    SharedReduce,
+    VectorReduce,
+)
 from skforge.compiler.schedule.nest import Size
 
 
@@ -72,10 +78,8 @@ def run(function: Function, hir: PredictEnsemble) -> Function:
 
 def _carried_out(loop: Loop) -> Loop:
     """Take the reduction directives off a loop."""
-    directives = replace(
-        loop.directives, atomic_reduce=False, shared_reduce=False, vector_reduce=None
-    )
-    return replace(loop, directives=directives)
+    marks = loop.without(AtomicReduce, SharedReduce, VectorReduce)
+    return replace(loop, marks=marks)
 
 
 def _without_caches(body: Body, scope: RowScope) -> list[Stmt]:
@@ -168,7 +172,7 @@ class _Legalizer:
         """Keep a leaf value for each tree and row; add them in model order."""
         self._note_names(body)
         width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
-        shared = any(loop.directives.shared_reduce for loop in loops_in(body))
+        shared = any(loop.has(SharedReduce) for loop in loops_in(body))
         leaves = Array(
             self._name("leaves"),
             (self._n_trees, scope.extent, *width),
@@ -186,7 +190,7 @@ class _Legalizer:
                 indices += (Outputs(),)
             return StoreLeaf(leaves.name, indices, stmt.value)
 
-        widths = [loop.directives.vector_reduce for loop in loops_in(body)]
+        widths = [vector_width(loop) for loop in loops_in(body)]
         total = ReduceDimension(
             RESULT,
             leaves.name,

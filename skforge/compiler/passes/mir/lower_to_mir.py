@@ -22,7 +22,6 @@ from skforge.compiler.ir.mir.nodes import (
     Body,
     Bound,
     Class,
-    Directives,
     Element,
     Function,
     GetTree,
@@ -41,6 +40,7 @@ from skforge.compiler.ir.mir.nodes import (
 )
 from skforge.compiler.passes.mir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.directives import GpuDimension, Parallel
 from skforge.compiler.schedule.nest import Rows
 
 
@@ -68,7 +68,7 @@ class _Lowering:
         path = (*path, loop)
         body = self.loops(loop.body, path) if loop.body else self._statement(path)
         kind: LoopKind = "serial"
-        if loop.parallel:
+        if loop.has(Parallel):
             kind = "parallel"
         elif loop.gpu is not None:
             kind = loop.gpu  # type: ignore[assignment]
@@ -81,21 +81,7 @@ class _Lowering:
             kind=kind,
             body=body,
             trip_count=loop.trip_count,
-            directives=Directives(
-                cache=loop.cache,
-                cache_layout=loop.cache_layout,
-                unroll=loop.unroll,
-                specialize=loop.specialize,
-                vectorize=loop.vectorize,
-                quantize=loop.quantize,
-                interleave=loop.interleave,
-                unroll_walk=loop.unroll_walk,
-                peel_walk=loop.peel_walk,
-                cache_predicates=loop.cache_predicates,
-                atomic_reduce=loop.atomic_reduce,
-                shared_reduce=loop.shared_reduce,
-                vector_reduce=loop.vector_reduce,
-            ),
+            marks=loop.without(Parallel, GpuDimension),
         )
 
     def _statement(self, path: tuple[BoundLoop, ...]) -> Body:

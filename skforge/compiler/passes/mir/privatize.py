@@ -40,7 +40,12 @@ from skforge.compiler.ir.mir.nodes import (
     Stmt,
 )
 from skforge.compiler.ir.mir.walk import loops_in
+from skforge.compiler.passes.mir.reduces import vector_width
 from skforge.compiler.passes.mir.row_scope import RowScope, is_conflicting, owns_rows
+from skforge.compiler.schedule.directives import (
+    AtomicReduce,
+    SharedReduce,
+)
 from skforge.compiler.schedule.nest import size_value
 
 
@@ -62,7 +67,7 @@ def privatize(
             return _slots(body, scope, sums, name, is_conflicting, shared=False)
         body = _in_blocks(body, scope, scope, sums, name)
         return _slots(body, scope, sums, name, _on_grid, shared=False)
-    shared = any(loop.directives.shared_reduce for loop in loops_in(body))
+    shared = any(loop.has(SharedReduce) for loop in loops_in(body))
     return _slots(body, scope, sums, name, is_conflicting, shared)
 
 
@@ -129,7 +134,7 @@ def _meet(
     rows = scope.rows
     if sums.local:
         rows = replace(rows, start=outer.local(rows.start))
-    shared = any(loop.directives.shared_reduce for loop in loops_in(body))
+    shared = any(loop.has(SharedReduce) for loop in loops_in(body))
     below = Sums(sums.target, rows, sums.local)
     return _slots(body, scope, below, name, is_conflicting, shared)
 
@@ -146,7 +151,7 @@ def _slots(
     levels: _Levels = {}
     _measure(body, 0, levels, conflicts)
     atomic = any(
-        loop.on_threads and conflicts(loop) and loop.directives.atomic_reduce
+        loop.on_threads and conflicts(loop) and loop.has(AtomicReduce)
         for loop in loops_in(body)
     )
     if not levels:
@@ -203,10 +208,10 @@ def _measure(
         if not isinstance(stmt, Loop):
             continue
         below = depth
-        if conflicts(stmt) and not stmt.directives.atomic_reduce:
+        if conflicts(stmt) and not stmt.has(AtomicReduce):
             level = levels.setdefault(_key(stmt, depth), _Level())
             level.slots = max(level.slots, _trips(stmt))
-            level.width = stmt.directives.vector_reduce or level.width
+            level.width = vector_width(stmt) or level.width
             below = depth + 1
         _measure(stmt.body, below, levels, conflicts)
 
@@ -219,7 +224,7 @@ def _mark_atomic(
     for stmt in body:
         match stmt:
             case Loop():
-                asked = conflicts(stmt) and stmt.directives.atomic_reduce
+                asked = conflicts(stmt) and stmt.has(AtomicReduce)
                 inner = _mark_atomic(stmt.body, atomic or asked, target, conflicts)
                 made.append(replace(stmt, body=inner))
             case Reduce() | ReduceDimension() if stmt.target == target:
@@ -265,14 +270,13 @@ class _Privatizer:
         tree_only = tree_only and loop.root == "tree"
         if not self._conflicts(loop):
             return replace(loop, body=self.body(loop.body, slots, atomic, tree_only))
-        if loop.directives.atomic_reduce:
+        if loop.has(AtomicReduce):
             return replace(loop, body=self.body(loop.body, slots, True, tree_only))
         slot = Slot(Affine((loop.var,)), loop.start, loop.step)
         slots = {**slots, _key(loop, len(slots)): slot}
         body = self.body(loop.body, slots, atomic, tree_only)
         has_inner = any(
-            self._conflicts(i) and not i.directives.atomic_reduce
-            for i in loops_in(loop.body)
+            self._conflicts(i) and not i.has(AtomicReduce) for i in loops_in(loop.body)
         )
         on_gpu = loop.on_grid or loop.on_threads
         if has_inner and tree_only and not atomic and not on_gpu:

@@ -38,6 +38,7 @@ from skforge.compiler.ir.mir.walk import map_statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
 from skforge.compiler.passes.mir.insert_caches import working_set
+from skforge.compiler.schedule.directives import Quantize
 
 CODES = "%codes"
 
@@ -64,12 +65,11 @@ class _Rewrite:
         )
 
     def _loop(self, loop: Loop, outside: tuple[Loop, ...]) -> Loop:
-        if not loop.directives.quantize:
+        if not loop.has(Quantize):
             return replace(loop, body=self.body(loop.body, outside))
         size = loop.step
         assert isinstance(size, int)  # bind has refused anything else
-        directives = replace(loop.directives, quantize=False)
-        loop = replace(loop, directives=directives)
+        loop = replace(loop, marks=loop.without(Quantize))
 
         def quantize(rows: Range) -> QuantizeRows:
             return QuantizeRows(CODES, rows, size)

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.schedule.directives import VectorReduce
 
 
 def element_of(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:
     """Return what tells the element that a reduce adds to from others."""
     return reduce.target, reduce.indices
+
+
+def vector_width(loop: mir.Loop) -> int | None:
+    """Return how many partial sums of a loop are added at a time, if it says so."""
+    mark = loop.mark(VectorReduce)
+    return None if mark is None else mark.width
 
 
 def variables(reduce: mir.Reduce) -> set[str]:

@@ -27,6 +27,7 @@ from skforge.compiler.ir.mir.nodes import (
 from skforge.compiler.ir.mir.walk import copy_body, map_statements
 from skforge.compiler.passes.mir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.directives import Specialize
 
 #: Most bodies of one switch; depths 0 to 9, say, fit with one shared case to spare.
 MAX_CLASSES = 12
@@ -63,7 +64,7 @@ def _body(
         here = remaining.pop(0)
         new_path = (*path, here)
         inner = _body(stmt.body, here.body, new_path, hir)
-        if stmt.directives.specialize and stmt.root == "tree":
+        if stmt.has(Specialize) and stmt.root == "tree":
             classes = _classify(here, new_path, hir)
         else:
             classes = None
@@ -74,8 +75,7 @@ def _body(
                 for k, (low, high) in enumerate(classes.depths)
             )
             inner = (DepthSwitch(position, classes.depths, classes.class_of, cases),)
-        directives = replace(stmt.directives, specialize=False)
-        made.append(replace(stmt, body=inner, directives=directives))
+        made.append(replace(stmt, body=inner, marks=stmt.without(Specialize)))
     return tuple(made)
 
 

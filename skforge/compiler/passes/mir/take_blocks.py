@@ -33,6 +33,7 @@ from skforge.compiler.ir.mir.nodes import CacheRows, Function, Loop
 from skforge.compiler.ir.mir.walk import loops_in, map_loops
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
+from skforge.compiler.schedule.directives import Vectorize
 
 
 def run(function: Function, hir: PredictEnsemble) -> Function:
@@ -44,7 +45,7 @@ def run(function: Function, hir: PredictEnsemble) -> Function:
 
     def change(loop: Loop) -> Loop:
         inside = [i for i in loops_in(loop.body) if i.root == "batch"]
-        whole = len(inside) == 1 and inside[0].directives.vectorize
+        whole = len(inside) == 1 and inside[0].has(Vectorize)
         if loop.root != "batch" or not whole or not isinstance(loop.step, int):
             return loop
         body = tuple(stmt for stmt in loop.body if not isinstance(stmt, CacheRows))

@@ -18,6 +18,7 @@ from skforge.compiler.ir.mir.nodes import (
     multiple,
 )
 from skforge.compiler.ir.mir.walk import copy_body, map_loops, substitute
+from skforge.compiler.schedule.directives import Unroll
 from skforge.compiler.schedule.nest import size_value
 
 
@@ -27,7 +28,7 @@ def run(function: Function) -> Function:
 
 
 def _unroll(loop: Loop) -> Loop | Body:
-    if not loop.directives.unroll:
+    if not loop.has(Unroll):
         return loop
     start = size_value(loop.start, 0)
     trips = loop.trip_count
@@ -54,5 +55,5 @@ def _guard(loop: Loop, body: Body, at: int) -> Loop:
         bounds=(*loop.bounds, Bound(at + 1)),
         kind="serial",
         body=body,
-        directives=replace(loop.directives, unroll=False),
+        marks=loop.without(Unroll),
     )

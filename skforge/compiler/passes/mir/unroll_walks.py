@@ -18,6 +18,7 @@ from skforge.compiler.ir.mir.nodes import (
     Stmt,
     WalkDecisionTree,
 )
+from skforge.compiler.schedule.directives import PeelWalk, UnrollWalk
 
 
 def run(function: Function) -> Function:
@@ -29,14 +30,15 @@ def _body(body: Body, unroll: int, peel: int) -> Body:
     made: list[Stmt] = []
     for stmt in body:
         match stmt:
-            case Loop(directives=d):
+            case Loop():
+                asked, peeled = stmt.mark(UnrollWalk), stmt.mark(PeelWalk)
                 inner = _body(
                     stmt.body,
-                    max(unroll, d.unroll_walk or 0),
-                    max(peel, d.peel_walk or 0),
+                    max(unroll, 0 if asked is None else asked.depth),
+                    max(peel, 0 if peeled is None else peeled.depth),
                 )
-                d = replace(d, unroll_walk=None, peel_walk=None)
-                made.append(replace(stmt, body=inner, directives=d))
+                marks = stmt.without(UnrollWalk, PeelWalk)
+                made.append(replace(stmt, body=inner, marks=marks))
             case DepthSwitch(cases=cases):
                 switched = tuple(_body(case, unroll, peel) for case in cases)
                 made.append(replace(stmt, cases=switched))

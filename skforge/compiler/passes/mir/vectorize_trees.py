@@ -38,6 +38,7 @@ from skforge.compiler.ir.mir.nodes import (
     WalkDecisionTree,
 )
 from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
+from skforge.compiler.schedule.directives import Quantize, Vectorize
 from skforge.exceptions import ScheduleError
 
 CODES = "%codes"
@@ -61,7 +62,7 @@ def run(function: Function) -> Function:
 
 
 def _in_lanes(loop: Loop) -> bool:
-    return loop.root == "tree" and loop.directives.vectorize
+    return loop.root == "tree" and loop.has(Vectorize)
 
 
 def _rewrite(loop: Loop, inside: list[Loop]) -> Loop:
@@ -85,15 +86,14 @@ def _rewrite(loop: Loop, inside: list[Loop]) -> Loop:
         tree,
         kind="block",
         body=map_statements(tree.body, walk),
-        directives=replace(tree.directives, vectorize=False),
+        marks=tree.without(Vectorize),
     )
     path = _row(tree.body)
     codes = QuantizeRows(CODES, Range(path, (Bound(1),)), 1)
     body: list[Stmt] = []
     for stmt in loop.body:
         body += [codes, block] if stmt is tree else [stmt]
-    directives = replace(loop.directives, quantize=False)
-    return replace(loop, body=tuple(body), directives=directives)
+    return replace(loop, body=tuple(body), marks=loop.without(Quantize))
 
 
 def _row(body: Body) -> Affine:
