@@ -36,7 +36,6 @@ from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.state import CompiledState
 from skforge.prediction.tuned import searched
 from skforge.prediction.verification import sample_rows, verify
-from skforge.sources.base import read_model
 from skforge.sources.delegation import (
     FITTED,
     attribute_of,
@@ -48,6 +47,7 @@ from skforge.sources.delegation import (
     tags_of,
     validated,
 )
+from skforge.sources.find import read_model
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import STRATEGIES
@@ -549,7 +549,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             If rows of this model cannot be taken without it: categories of
             HistGradientBoosting, labels that are no plain values.
         """
-        from skforge.sources.stored import store
+        from skforge.sources.store import store
 
         check_is_fitted(self)
         self._check_model()

@@ -268,7 +268,7 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
             "cannot be exported, for libraries add leaf values; predict in Python."
         )
     wanted: dict[str, Output] = {"predict_raw": "raw", "predict": "transformed"}
-    if forest.task in ("binary", "multiclass", "multilabel"):
+    if forest.classifies:
         wanted |= {"predict_proba": _proba(forest), "predict_class": "labels"}
     found: dict[str, Steps] = {}
     left_out = {}

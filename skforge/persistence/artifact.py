@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from zipfile import is_zipfile
@@ -13,26 +12,33 @@ from zipfile import is_zipfile
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._container import (
+    container_bytes,
+    container_from,
+    read_container,
+    write_container,
+)
 from skforge._version import __version__
-from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.record import (
+    check_version,
+    entry,
+    float_in,
+    forest_in,
+    forest_out,
+    plain_in,
+    plain_out,
+    refusal,
+)
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.targets import stored_target
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (
-    InconsistentVersionWarning,
     InvalidInputError,
     InvalidModelError,
     SkforgeError,
     shortened,
-    warn,
-)
-from skforge.persistence.container import (
-    container_bytes,
-    container_from,
-    read_container,
-    write_container,
 )
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
 from skforge.sources.stored_model import StoredModel
@@ -104,10 +110,10 @@ def _contents(
     arrays: Arrays = {}
     manifest: dict[str, Any] = {"skforge_version": __version__}
     if isinstance(model, Forest):
-        manifest |= {"kind": "forest", "forest": _forest_out(model, arrays)}
+        manifest |= {"kind": "forest", "forest": forest_out(model, arrays)}
     elif isinstance(model, CompiledModule):
         manifest |= {"kind": "module", "module": _module_out(model)}
-        manifest["forest"] = _forest_out(model.forest, arrays)
+        manifest["forest"] = forest_out(model.forest, arrays)
     else:
         from skforge.estimators import CompiledForest
 
@@ -118,7 +124,7 @@ def _contents(
             )
         kept = model.drop_estimator()
         manifest |= {"kind": "estimator", "estimator": _estimator_out(kept, arrays)}
-        manifest["forest"] = _forest_out(kept.forest_, arrays)
+        manifest["forest"] = forest_out(kept.forest_, arrays)
     return manifest, arrays
 
 
@@ -197,147 +203,16 @@ def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
 
 
 def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
-    written = _get(manifest, "skforge_version", str)
-    if written != __version__:
-        warn(
-            f"This model was saved by skforge {written} and is loaded by "
-            f"{__version__}; predictions are only promised for the same version. "
-            "Save it again.",
-            InconsistentVersionWarning,
-        )
-    kind = _get(manifest, "kind", str)
+    check_version(entry(manifest, "skforge_version", str))
+    kind = entry(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):
         raise InvalidModelError(f"it holds a {kind!r}, which is not known.")
-    forest = _forest_in(_get(manifest, "forest", dict), arrays).validate()
+    forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
     if kind == "forest":
         return forest
     if kind == "module":
-        return _module_in(_get(manifest, "module", dict), forest)
-    return _estimator_in(_get(manifest, "estimator", dict), forest, arrays)
-
-
-def _get(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
-    """Return an entry of the manifest after checking its type; bool is no int."""
-    value = record.get(name)
-    if not any(value is None if t is None else type(value) is t for t in types):
-        wanted = " or ".join("null" if t is None else t.__name__ for t in types)
-        raise InvalidModelError(
-            f"the entry {name!r} of its manifest is no {wanted}; save the model again."
-        )
-    return value
-
-
-def _refuse(name: str) -> InvalidModelError:
-    return InvalidModelError(
-        f"the entry {name!r} of its manifest is not what save writes; save the model "
-        "again."
-    )
-
-
-# ------------------------------------------------------------ forests
-
-
-def _forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
-    record: dict[str, Any] = {}
-    for field in fields(Forest):
-        value = getattr(forest, field.name)
-        if isinstance(value, np.ndarray):
-            arrays[f"forest.{field.name}"] = value
-        else:
-            record[field.name] = _plain_out(value)
-    return record
-
-
-def _forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
-    values: dict[str, Any] = {}
-    for field in fields(Forest):
-        array = arrays.get(f"forest.{field.name}")
-        if field.name not in _CHECKS:
-            if array is None:
-                raise InvalidModelError(f"it lacks the array forest.{field.name}.")
-            values[field.name] = array
-        elif field.name in record:
-            value = _plain_in(field.name, record[field.name])
-            if not _CHECKS[field.name](value):
-                raise _refuse(field.name)
-            values[field.name] = value
-    if not _CHECKS.keys() - _LATER <= record.keys() <= _CHECKS.keys():
-        raise _refuse("forest")
-    return Forest(**values)
-
-
-def _plain_out(value: Any) -> Any:
-    """Return JSON for a plain value: floats as hexadecimal text, tuples as lists."""
-    if isinstance(value, PostTransform):
-        return {f.name: _plain_out(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, (tuple, list)):
-        return [_plain_out(one) for one in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return {"float": value.hex()} if isinstance(value, float) else value
-
-
-def _plain_in(name: str, value: Any) -> Any:
-    """Return the plain value of such JSON, lists as tuples."""
-    if isinstance(value, list):
-        return tuple(_plain_in(name, one) for one in value)
-    if isinstance(value, dict):
-        if value.keys() == {"float"}:
-            return _float(name, value["float"])
-        if value.keys() != {f.name for f in fields(PostTransform)}:
-            raise _refuse(name)
-        return PostTransform(**{k: _plain_in(name, v) for k, v in value.items()})
-    return value
-
-
-def _float(name: str, text: Any) -> float:
-    try:
-        return float.fromhex(text)
-    except (TypeError, ValueError, OverflowError):
-        raise _refuse(name) from None
-
-
-def _is(*types: type) -> Callable[[Any], bool]:
-    return lambda value: type(value) in types
-
-
-def _all(*types: type) -> Callable[[Any], bool]:
-    return lambda value: (
-        type(value) is tuple and all(type(one) in types for one in value)
-    )
-
-
-def _is_transform(value: Any) -> bool:
-    return (
-        type(value) is PostTransform
-        and type(value.kind) is str
-        and type(value.parameter) in (float, int)
-        and type(value.divisor) is int
-        and type(value.cutoff) in (float, int)
-        and _all(float, int)(value.offsets)
-    )
-
-
-#: The fields of a forest that are no arrays, and what their values must be.
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "n_features": _is(int),
-    "divisor": _is(int),
-    "transform": _is_transform,
-    "task": _is(str),
-    "source": _is(str),
-    "missing_value": _is(float, int),
-    "feature_names": lambda names: names is None or _all(str)(names),
-    "output_sizes": _all(int),
-    "category_names": lambda names: (
-        type(names) is tuple and all(_all(str, int, float, bool)(one) for one in names)
-    ),
-    "truncate_categories": _is(bool),
-    "class_labels": _all(str, int, float, bool),
-    "aggregate": _is(str),
-    "wider_rows": _is(bool),
-}
-#: What the first artifacts did not have; the defaults are theirs.
-_LATER = {"aggregate", "wider_rows"}
+        return _module_in(entry(manifest, "module", dict), forest)
+    return _estimator_in(entry(manifest, "estimator", dict), forest, arrays)
 
 
 # ------------------------------------------------------------ modules
@@ -354,9 +229,9 @@ def _table_in(rows: list[Any]) -> dict[Any, Any]:
     table: dict[Any, Any] = {}
     for row in rows:
         if type(row) is not list or len(row) != 3 or type(row[0]) is not int:
-            raise _refuse("schedules")
+            raise refusal("schedules")
         if type(row[1]) not in (int, type(None)):
-            raise _refuse("schedules")
+            raise refusal("schedules")
         table[row[0], row[1]] = _schedule_in(row[2])
     return table
 
@@ -373,10 +248,10 @@ def _schedule_in(value: Any) -> Any:
     if type(value) is str:
         return value
     if type(value) is dict and value.keys() == {"table"}:
-        return _table_in(_get(value, "table", list))
+        return _table_in(entry(value, "table", list))
     if type(value) is dict and value.keys() == {"schedule"}:
         return Schedule.from_json(json.dumps(value["schedule"]))
-    raise _refuse("schedule")
+    raise refusal("schedule")
 
 
 def _target_out(target: Target | str) -> Any:
@@ -400,10 +275,10 @@ def _module_out(module: CompiledModule) -> dict[str, Any]:
 def _module_in(record: dict[str, Any], forest: Forest) -> CompiledModule:
     return restored(
         forest,
-        _table_in(_get(record, "schedules", list)),
-        _target_in(_get(record, "target", str, dict)),
-        _get(record, "reduction", str),
-        _get(record, "n_jobs", int, None),
+        _table_in(entry(record, "schedules", list)),
+        _target_in(entry(record, "target", str, dict)),
+        entry(record, "reduction", str),
+        entry(record, "n_jobs", int, None),
     )
 
 
@@ -472,40 +347,40 @@ def _estimator_in(
 ) -> CompiledForest:
     from skforge.estimators import CompiledForest
 
-    model = _model_in(_get(record, "model", dict), forest, arrays)
-    given = _get(record, "params", dict)
-    params = {name: _get(given, name, *types) for name, types in _PLAIN_PARAMS.items()}
-    params["tuning"] = tuner_in(_get(given, "tuning", str, dict))
-    params["batch_sizes"] = _get(given, "batch_sizes", list, None)
-    budget = _get(given, "tuning_budget", str, None)
-    params["tuning_budget"] = budget and _float("tuning_budget", budget)
+    model = _model_in(entry(record, "model", dict), forest, arrays)
+    given = entry(record, "params", dict)
+    params = {name: entry(given, name, *types) for name, types in _PLAIN_PARAMS.items()}
+    params["tuning"] = tuner_in(entry(given, "tuning", str, dict))
+    params["batch_sizes"] = entry(given, "batch_sizes", list, None)
+    budget = entry(given, "tuning_budget", str, None)
+    params["tuning_budget"] = budget and float_in("tuning_budget", budget)
     params["schedule"] = _schedule_in(given.get("schedule"))
-    params["target"] = _target_in(_get(given, "target", str, dict))
-    asked = _get(record, "asked", list)
+    params["target"] = _target_in(entry(given, "target", str, dict))
+    asked = entry(record, "asked", list)
     if len(asked) != 2 or type(asked[1]) is not str:
-        raise _refuse("asked")
+        raise refusal("asked")
     wrapper = CompiledForest(model, **params)
     target = _target_in(asked[0])
-    fitted = _target_in(_get(record, "fitted_target", dict))
+    fitted = _target_in(entry(record, "fitted_target", dict))
     if isinstance(fitted, str):
-        raise _refuse("fitted_target")
+        raise refusal("fitted_target")
     anywhere = target in ("auto", "cpu") and not fitted.is_gpu
-    tables = _get(record, "tables", list, None)
+    tables = entry(record, "tables", list, None)
     if tables is not None and (
         len(tables) != 2 or not all(type(table) is list for table in tables)
     ):
-        raise _refuse("tables")
+        raise refusal("tables")
     wrapper.__dict__.update(
         _stored=model,
         _asked=(target, asked[1]),
         forest_=forest,
-        schedule_=_table_in(_get(record, "schedules", list)),
+        schedule_=_table_in(entry(record, "schedules", list)),
         _tables=tables and (_table_in(tables[0]), _table_in(tables[1])),
-        gpu_min_rows_=_get(record, "gpu_min_rows", int, None),
+        gpu_min_rows_=entry(record, "gpu_min_rows", int, None),
         fitted_target_=fitted,
         target_=Target.host() if anywhere else fitted,
         tuning_result_=_result_in(arrays),
-        compile_time_=_float("compile_time", record.get("compile_time")),
+        compile_time_=float_in("compile_time", record.get("compile_time")),
     )
     return wrapper
 
@@ -515,7 +390,7 @@ def _result_in(arrays: Arrays) -> TuningResult | None:
     if text is None:
         return None
     if text.dtype != np.uint8 or text.ndim != 1:
-        raise _refuse("tuning_result")
+        raise refusal("tuning_result")
     return TuningResult.from_json(text.tobytes().decode("utf-8", "replace"))
 
 
@@ -524,27 +399,27 @@ def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredM
 
     attributes = {
         name: _value_in(name, value, arrays)
-        for name, value in _get(record, "attributes", dict).items()
+        for name, value in entry(record, "attributes", dict).items()
     }
-    methods = _get(record, "methods", list)
-    class_name = _get(record, "class_name", str)
+    methods = entry(record, "methods", list)
+    class_name = entry(record, "class_name", str)
     if not all(type(name) is str for name in methods):
-        raise _refuse("model")
+        raise refusal("model")
     model = StoredModel(
         forest,
         class_name,
-        _get(record, "kind", str),
-        _get(record, "rules", dict),
+        entry(record, "kind", str),
+        entry(record, "rules", dict),
         tuple(methods),
         attributes,
-        _get(record, "tags", dict),
+        entry(record, "tags", dict),
     )
     try:
         check_rules(model)
         model.sklearn_tags()
         stored_source(model, forest)
     except (TypeError, ValueError) as error:
-        raise _refuse("model") from error
+        raise refusal("model") from error
     return model
 
 
@@ -552,13 +427,13 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
     """Return JSON for a fitted attribute; its arrays are put aside."""
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
-            return {"objects": [_plain_out(one) for one in value.tolist()]}
+            return {"objects": [plain_out(one) for one in value.tolist()]}
         arrays[name] = value
         return {"array": name}
     if isinstance(value, list):
         parts = (_value_out(v, f"{name}.{i}", arrays) for i, v in enumerate(value))
         return list(parts)
-    return _plain_out(value)
+    return plain_out(value)
 
 
 def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
@@ -569,19 +444,19 @@ def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
     if isinstance(value, dict) and value.keys() == {"array"}:
         array = arrays.get(value["array"]) if type(value["array"]) is str else None
         if array is None:
-            raise _refuse(name)
+            raise refusal(name)
         return np.array(array)
-    plain = _plain_in(name, value)
+    plain = plain_in(name, value)
     if type(plain) not in (bool, int, float, str):
-        raise _refuse(name)
+        raise refusal(name)
     return plain
 
 
 def _objects(name: str, values: Any) -> Iterator[Any]:
     if type(values) is not list:
-        raise _refuse(name)
+        raise refusal(name)
     for value in values:
-        plain = _plain_in(name, value)
+        plain = plain_in(name, value)
         if type(plain) not in (bool, int, float, str):
-            raise _refuse(name)
+            raise refusal(name)
         yield plain

@@ -84,7 +84,7 @@ def build_entry(
 def _output(module: CompiledModule, method: str) -> Output | None:
     """Return what an entry has to compute for a method, if one can."""
     forest = module.forest
-    classifies = forest.task in ("binary", "multiclass", "multilabel")
+    classifies = forest.classifies
     if method == "predict_raw":
         return "raw"
     if method == "predict":

@@ -17,13 +17,14 @@ from skforge.compiler.outputs.sklearn import decision_function, score_samples
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.device import CLASSIFICATION, answer_there
+from skforge.compiler.runtime.device import answer_there
 from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.prediction.entries import Entry, build_entry
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
-from skforge.sources.base import Source, source_of
+from skforge.sources.base import Source
+from skforge.sources.find import source_of
 from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
@@ -163,7 +164,7 @@ class Predictor:
         raw = self._raw(X, "predict", n_jobs)
         if raw is None:
             return self.ask("predict", X)
-        if self.forest.task not in CLASSIFICATION:
+        if not self.forest.classifies:
             return apply_transform(self.forest, raw)
         return self._labels(decide(self.forest, raw))
 
@@ -175,7 +176,7 @@ class Predictor:
         raw = self._raw(X, "predict_proba", n_jobs)
         if raw is None:
             return self.ask("predict_proba", X)
-        if self.forest.task not in CLASSIFICATION:  # of an objective of one's own
+        if not self.forest.classifies:  # of an objective of one's own
             return apply_transform(self.forest, raw)
         return predict_proba(self.forest, raw)
 

@@ -20,6 +20,7 @@ from sklearn.utils.metadata_routing import _routing_enabled, process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from skforge.compiler.forest.arrays import CLASSIFICATION
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import load_forest, refuse_untrained
 from skforge.compiler.frontends.base import (
@@ -35,8 +36,6 @@ from skforge.sources.stored_model import StoredModel
 
 #: Attributes of a fitted model whose names do not end in an underscore.
 FITTED = frozenset({"best_iteration", "best_score"})
-
-_CLASSIFICATION = ("binary", "multiclass", "multilabel")
 
 
 def model_of(wrapper: Any) -> Any:
@@ -147,7 +146,7 @@ def tags_of(model: Any, forest: Forest | None) -> Tags:
         return deepcopy(get_tags(model))
     tags = get_tags(BaseEstimator())
     task = forest.task if forest is not None else task_of(model)
-    if task in _CLASSIFICATION:
+    if task in CLASSIFICATION:
         tags.estimator_type = "classifier"
         tags.classifier_tags = ClassifierTags(multi_label=task == "multilabel")
     elif task is not None:
@@ -186,7 +185,7 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
         if name == "predict_proba":
             forest = self.__dict__.get("forest_")
             task = forest.task if forest is not None else task_of(model)
-            return task in _CLASSIFICATION
+            return task in CLASSIFICATION
         if name in ("decision_function", "score_samples"):
             forest = self.__dict__.get("forest_", model)
             return isinstance(forest, Forest) and has_method(forest, name)

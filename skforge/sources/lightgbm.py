@@ -17,9 +17,8 @@ from skforge.compiler.forest.frames import (
     is_plain,
     number_dtype,
 )
-from skforge.compiler.runtime.device import CLASSIFICATION
 from skforge.exceptions import InvalidInputError
-from skforge.prediction.sparse import most_entries
+from skforge.sources.sparse import most_entries
 
 Array = NDArray[Any]
 
@@ -109,7 +108,7 @@ class LightGBMSource(LightGBMBoosterSource):
         super().__init__(estimator.booster_, forest)
         self._model = estimator
         self._names = self._warns = hasattr(estimator, "feature_names_in_")
-        classifies = forest.task in CLASSIFICATION
+        classifies = forest.classifies
         self._has_no_labels = hasattr(estimator, "predict_proba") and not classifies
 
     def rows(self, X: Any, method: str) -> Any:

@@ -18,7 +18,7 @@ from skforge.compiler.forest.frames import (
     is_table,
 )
 from skforge.exceptions import InvalidInputError
-from skforge.prediction.sparse import most_entries
+from skforge.sources.sparse import most_entries
 
 Array = NDArray[Any]
 

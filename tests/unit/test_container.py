@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from skforge import InvalidModelError, UnsupportedModelError
+from skforge._container import read_container, write_container
 from skforge._npy import plain_array
 from skforge.persistence import container as _container
-from skforge.persistence.container import read_container, write_container
 
 ARRAYS = {
     "int": np.arange(7, dtype=np.int32),

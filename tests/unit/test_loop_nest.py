@@ -11,6 +11,16 @@ from hypothesis import strategies as st
 from skforge.compiler.schedule.apply import apply, apply_all
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import Bound
+from skforge.compiler.schedule.directives import (
+    Cache,
+    Interleave,
+    Parallel,
+    PeelWalk,
+    Specialize,
+    Unroll,
+    Vectorize,
+    VectorReduce,
+)
 from skforge.compiler.schedule.draw import draw
 from skforge.compiler.schedule.nest import CeilDiv, Rows, Times, root_nest, size_value
 from skforge.compiler.schedule.schedule import Schedule
@@ -258,7 +268,8 @@ def test_split_copies_keep_names_and_marks():
         .loop_nest(5)
     )
     assert chains(nest) == [["c0", "tree", "b1"], ["tree", "c1", "b1"]]
-    assert [lo.interleave for lo in all_loops(nest) if lo.name == "b1"] == [4, 4]
+    marks = [lo.marks for lo in all_loops(nest) if lo.name == "b1"]
+    assert marks == [(Interleave("b1", 4),)] * 2
     visited(nest, 33)
 
 
@@ -280,21 +291,18 @@ def test_every_mark_reaches_the_loop_it_is_on():
         .loop_nest(16)
     )
     b0, t0, t1, b1 = all_loops(nest)
-    assert (b0.parallel, b0.cache, b0.vectorize) == (True, True, False)
-    assert (t0.parallel, t0.specialize, t0.vector_reduce) == (True, True, 4)
-    assert (t1.parallel, t1.unroll, t1.peel_walk, t1.unroll_walk) == (
-        False,
-        True,
-        2,
-        None,
-    )
-    assert (b1.vectorize, b1.interleave, b1.unroll) == (True, None, False)
+    assert b0.marks == (Parallel("b0"), Cache("b0"))
+    assert t0.marks == (Parallel("t0"), Specialize("t0"), VectorReduce("t0", 4))
+    assert t1.marks == (Unroll("t1"), PeelWalk("t1", 2))
+    assert b1.marks == (Vectorize("b1"),)
     assert (nest.representation, nest.tile_nodes) == ("array", 1)
 
 
 def test_interleave_factor():
     def factor(schedule, n_trees=10):
-        return [lo.interleave for lo in all_loops(schedule.loop_nest(n_trees))][-1]
+        *_, innermost = all_loops(schedule.loop_nest(n_trees))
+        mark = innermost.mark(Interleave)
+        return mark and mark.factor
 
     rows = Schedule().reorder("tree", "batch").tile("batch", "b0", "b1", 16)
     assert factor(Schedule().interleave("tree")) == 10

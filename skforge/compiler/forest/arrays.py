@@ -15,6 +15,9 @@ IntArray = NDArray[np.int32]
 OffsetArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]
 
+#: Tasks whose answers are labels of classes.
+CLASSIFICATION = ("binary", "multiclass", "multilabel")
+
 #: |x| up to LightGBM's ``kZeroThreshold``, the float 1e-35f, is zero.
 ZERO_THRESHOLD = float(np.float32(1e-35))
 
@@ -133,6 +136,11 @@ class ForestArrays:
     def n_outputs(self) -> int:
         """Number of raw scores per row."""
         return len(self.base)
+
+    @property
+    def classifies(self) -> bool:
+        """Whether answers are labels of classes."""
+        return self.task in CLASSIFICATION
 
     @property
     def vector_leaves(self) -> bool:

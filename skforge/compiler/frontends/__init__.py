@@ -12,7 +12,9 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+from skforge._container import read_container
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.record import check_version, entry, forest_in
 from skforge.compiler.frontends.base import (
     Frontend,
     class_names,
@@ -185,15 +187,11 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
 
 def _saved(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     """Return the forest of what ``skforge.save`` wrote."""
-    from skforge.persistence.artifact import load
-
     if iteration_range is not None:
         raise UnsupportedModelError(
             f"{path.name} was saved by skforge.save with the rounds it has; give "
             "iteration_range when the model is read."
         )
-    model = load(path)
-    if isinstance(model, Forest):
-        return model
-    forest: Forest = model.forest_ if hasattr(model, "forest_") else model.forest
-    return forest
+    manifest, arrays = read_container(path)
+    check_version(entry(manifest, "skforge_version", str))
+    return forest_in(entry(manifest, "forest", dict), arrays).validate()

@@ -128,7 +128,7 @@ def steps(forest: Forest, output: Output) -> Steps | None:
     if forest.aggregate != "sum":
         return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
-    kind, classifies = forest.transform.kind, forest.task in _CLASSIFICATION
+    kind, classifies = forest.transform.kind, forest.classifies
     if output == "raw":
         return Steps(averages)
     if output in ("scores", "decision"):
@@ -236,9 +236,6 @@ def inlier_length(forest: Forest) -> float | None:
     if not (clear and agree and alone == (near < high)[4064:4128].tolist()):
         return None
     return cut
-
-
-_CLASSIFICATION = ("binary", "multiclass", "multilabel")
 
 
 def _chooses_best(forest: Forest) -> bool:

@@ -134,7 +134,7 @@ def decide(forest: Forest, raw: Array) -> Array:
 
 
 def _require_classifier(forest: Forest) -> None:
-    if forest.task not in ("binary", "multiclass", "multilabel"):
+    if not forest.classifies:
         raise UnsupportedModelError(
             f"A {forest.task} model has no classes; use its predictions instead."
         )

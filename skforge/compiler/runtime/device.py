@@ -24,9 +24,6 @@ from skforge.compiler.runtime.gpu.program import MOST_ELEMENTS
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 
-#: Tasks whose ``predict`` returns labels.
-CLASSIFICATION = ("binary", "multiclass", "multilabel")
-
 #: Returns the kernel for a number of rows.
 FindKernel = Callable[[int, Element], Any]
 
@@ -80,7 +77,7 @@ def answer_there(module: Any, method: str, X: Any, classes: Any) -> Any:
     forest: Forest = module.forest
     if method == "predict_raw":
         return module.predict_raw(X)
-    if method == "predict" and forest.task not in CLASSIFICATION:
+    if method == "predict" and not forest.classifies:
         return module.predict(X)
     if method not in ("predict", "predict_proba"):
         raise UnsupportedModelError(

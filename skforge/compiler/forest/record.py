@@ -1,0 +1,156 @@
+"""A forest as plain JSON and arrays, and back with every value checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge._version import __version__
+from skforge.compiler.forest.arrays import PostTransform
+from skforge.compiler.forest.forest import Forest
+from skforge.exceptions import InconsistentVersionWarning, InvalidModelError, warn
+
+Array: TypeAlias = NDArray[Any]
+Arrays: TypeAlias = dict[str, Array]
+
+
+def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
+    """Return what of a forest is no array; its arrays are put aside."""
+    record: dict[str, Any] = {}
+    for field in fields(Forest):
+        value = getattr(forest, field.name)
+        if isinstance(value, np.ndarray):
+            arrays[f"forest.{field.name}"] = value
+        else:
+            record[field.name] = plain_out(value)
+    return record
+
+
+def forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
+    """Return the forest of a record and its arrays; it is still to be validated."""
+    values: dict[str, Any] = {}
+    for field in fields(Forest):
+        array = arrays.get(f"forest.{field.name}")
+        if field.name not in _CHECKS:
+            if array is None:
+                raise InvalidModelError(f"it lacks the array forest.{field.name}.")
+            values[field.name] = array
+        elif field.name in record:
+            value = plain_in(field.name, record[field.name])
+            if not _CHECKS[field.name](value):
+                raise refusal(field.name)
+            values[field.name] = value
+    if not _CHECKS.keys() - _LATER <= record.keys() <= _CHECKS.keys():
+        raise refusal("forest")
+    return Forest(**values)
+
+
+def check_version(written: str) -> None:
+    """Warn if another version of skforge wrote a file."""
+    if written != __version__:
+        warn(
+            f"This model was saved by skforge {written} and is loaded by "
+            f"{__version__}; predictions are only promised for the same version. "
+            "Save it again.",
+            InconsistentVersionWarning,
+        )
+
+
+def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
+    """Return an entry of the manifest after checking its type; bool is no int."""
+    value = record.get(name)
+    if not any(value is None if t is None else type(value) is t for t in types):
+        wanted = " or ".join("null" if t is None else t.__name__ for t in types)
+        raise InvalidModelError(
+            f"the entry {name!r} of its manifest is no {wanted}; save the model again."
+        )
+    return value
+
+
+def refusal(name: str) -> InvalidModelError:
+    """Return the error about an entry that ``save`` does not write."""
+    return InvalidModelError(
+        f"the entry {name!r} of its manifest is not what save writes; save the model "
+        "again."
+    )
+
+
+def plain_out(value: Any) -> Any:
+    """Return JSON for a plain value: floats as hexadecimal text, tuples as lists."""
+    if isinstance(value, PostTransform):
+        return {f.name: plain_out(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [plain_out(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return {"float": value.hex()} if isinstance(value, float) else value
+
+
+def plain_in(name: str, value: Any) -> Any:
+    """Return the plain value of such JSON, lists as tuples."""
+    if isinstance(value, list):
+        return tuple(plain_in(name, one) for one in value)
+    if isinstance(value, dict):
+        if value.keys() == {"float"}:
+            return float_in(name, value["float"])
+        if value.keys() != {f.name for f in fields(PostTransform)}:
+            raise refusal(name)
+        return PostTransform(**{k: plain_in(name, v) for k, v in value.items()})
+    return value
+
+
+def float_in(name: str, text: Any) -> float:
+    """Return a float that is kept as hexadecimal text."""
+    try:
+        return float.fromhex(text)
+    except (TypeError, ValueError, OverflowError):
+        raise refusal(name) from None
+
+
+def _is(*types: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) in types
+
+
+def _all(*types: type) -> Callable[[Any], bool]:
+    return lambda value: (
+        type(value) is tuple and all(type(one) in types for one in value)
+    )
+
+
+def _is_transform(value: Any) -> bool:
+    return (
+        type(value) is PostTransform
+        and type(value.kind) is str
+        and type(value.parameter) in (float, int)
+        and type(value.divisor) is int
+        and type(value.cutoff) in (float, int)
+        and _all(float, int)(value.offsets)
+    )
+
+
+#: The fields of a forest that are no arrays, and what their values must be.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "n_features": _is(int),
+    "divisor": _is(int),
+    "transform": _is_transform,
+    "task": _is(str),
+    "source": _is(str),
+    "missing_value": _is(float, int),
+    "feature_names": lambda names: names is None or _all(str)(names),
+    "output_sizes": _all(int),
+    "category_names": lambda names: (
+        type(names) is tuple and all(_all(str, int, float, bool)(one) for one in names)
+    ),
+    "truncate_categories": _is(bool),
+    "class_labels": _all(str, int, float, bool),
+    "aggregate": _is(str),
+    "wider_rows": _is(bool),
+}
+
+
+#: What the first artifacts did not have; the defaults are theirs.
+_LATER = {"aggregate", "wider_rows"}
