@@ -1,8 +1,7 @@
 """Draws architecture.svg from the package's imports: ``python docs/architecture.py``.
 
 A box is a part of the package, an arrow an import. Arrows that follow from others are
-left out, and so are the few imports inside functions that point up, which
-tests/test_layers.py names one by one.
+left out.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -31,102 +29,137 @@ class Part:
     right: int  # the last column
 
 
-# A module belongs to the longest pattern; each package is named by itself.
+# A module belongs to the part that names the folder nearest above it.
 PARTS = (
     Part(
         "Command line",
         "demo, bench, inspect, tune, export, plot",
-        ("skforge", "skforge.__main__", "skforge.cli.main*"),
+        ("skforge", "skforge.__main__", "skforge.cli"),
         *(0, 0, 1),
     ),
     Part(
         "Distributed",
         "Dask, Spark, Ray",
-        ("skforge.distributed", "skforge.distributed.*"),
+        ("skforge.distributed",),
         *(0, 2, 3),
     ),
     Part(
-        "Estimators, files, export",
-        "CompiledForest, ScheduleSearch, save, load, export",
-        ("skforge.estimators", "skforge._*", "skforge.search"),
-        *(1, 0, 3),
+        "Files and libraries",
+        "save, load, export, ScheduleSearch",
+        ("skforge.persistence", "skforge.exporters", "skforge.search"),
+        *(1, 2, 3),
+    ),
+    Part(
+        "Estimator",
+        "CompiledForest",
+        ("skforge.estimators", "skforge._notebook"),
+        *(2, 0, 1),
+    ),
+    Part(
+        "Prediction",
+        "rows in, answers out, the check in fit",
+        ("skforge.prediction",),
+        *(3, 0, 1),
     ),
     Part(
         "Tuning",
-        "spaces, strategies, measuring, the cost model, records",
-        ("skforge.tuning", "skforge.tuning.*"),
-        *(2, 0, 3),
+        "spaces, strategies, costs, measuring",
+        ("skforge.tuning",),
+        *(4, 0, 3),
     ),
     Part(
-        "Driver",
-        "compile_forest, default schedules, the order of passes, dispatch by batch",
-        (
-            "skforge.compiler.runtime.module*",
-            "skforge.compiler.pipeline",
-            "skforge.compiler.default_*",
-            "skforge.compiler.gpu_*",
-        ),
-        *(3, 1, 3),
+        "Runtime",
+        "modules, threads, entries, GPUs",
+        ("skforge.compiler.runtime",),
+        *(5, 1, 3),
+    ),
+    Part(
+        "Pipeline",
+        "the order of the passes",
+        ("skforge.compiler.pipeline",),
+        *(6, 1, 3),
+    ),
+    Part(
+        "Lowering and defaults",
+        "MIR to LIR; schedules nobody gave",
+        ("skforge.compiler.lowering", "skforge.compiler.defaults"),
+        *(7, 1, 2),
     ),
     Part(
         "Passes",
         "one rewrite of IR a file",
-        ("skforge.compiler.passes", "skforge.compiler.passes.*"),
-        *(4, 1, 2),
+        ("skforge.compiler.passes",),
+        *(8, 1, 1),
     ),
     Part(
-        "Backends",
-        "LLVM, CUDA, emulation",
-        ("skforge.compiler.backends", "skforge.compiler.backends.*"),
-        *(4, 3, 3),
-    ),
-    Part(
-        "Representations",
+        "Layouts",
         "how trees lie in memory",
-        ("skforge.compiler.layouts", "skforge.compiler.layouts.*"),
-        *(5, 1, 1),
+        ("skforge.compiler.layouts",),
+        *(9, 1, 1),
+    ),
+    Part(
+        "Binning",
+        "values to bin codes",
+        ("skforge.compiler.binning",),
+        *(10, 1, 1),
+    ),
+    Part(
+        "Code generation",
+        "LLVM, CUDA and HIP text",
+        ("skforge.compiler.codegen",),
+        *(9, 3, 3),
     ),
     Part(
         "Interpreters",
         "IR, run without a backend",
-        ("skforge.compiler.interpreters.lir.interpreter*",),
-        *(5, 2, 2),
+        ("skforge.compiler.interpreters",),
+        *(10, 2, 2),
     ),
     Part(
         "Intermediate representations",
         "HIR, MIR, LIR: nodes, printers, verifiers",
-        ("skforge.compiler.ir", "skforge.compiler.ir.*"),
-        *(6, 1, 3),
+        ("skforge.compiler.ir",),
+        *(11, 1, 3),
+    ),
+    Part(
+        "Sources",
+        "each library's rows",
+        ("skforge.sources",),
+        *(11, 0, 0),
     ),
     Part(
         "Scheduling language",
-        "Schedule, directives, loop nests, presets",
-        (
-            "skforge.compiler.schedule.schedule",
-            "skforge.compiler.schedule.directives",
-            "skforge.compiler.schedule.nest*",
-            "skforge.compiler.schedule.presets",
-        ),
-        *(7, 1, 3),
+        "directives, loop nests, presets",
+        ("skforge.compiler.schedule", "skforge.compiler.directives"),
+        *(12, 2, 3),
     ),
     Part(
         "Frontends",
         "models of other libraries",
-        ("skforge.compiler.frontends", "skforge.compiler.frontends.*"),
-        *(7, 0, 0),
+        ("skforge.compiler.frontends",),
+        *(12, 0, 0),
+    ),
+    Part(
+        "Outputs",
+        "scores to answers",
+        ("skforge.compiler.outputs",),
+        *(12, 1, 1),
     ),
     Part(
         "Forest",
-        "arrays of nodes, transforms of scores, rows, targets, errors",
+        "arrays of nodes, rows, targets, errors",
         (
             "skforge.compiler",
-            "skforge.compiler.*",
-            "skforge.compiler.outputs.libm",
+            "skforge.compiler.forest",
+            "skforge.compiler.target",
             "skforge.exceptions",
             "skforge.config",
-            "skforge.cli.timing",
+            "skforge._compat",
+            "skforge._version",
+            "skforge._npy",
+            "skforge._container",
         ),
-        *(8, 0, 3),
+        *(13, 0, 3),
     ),
 )
 
@@ -150,14 +183,16 @@ def part_of(module: str, package: bool) -> Part:
     SystemExit
         If no part names this package.
     """
-    patterns = [(p, part) for part in PARTS for p in part.modules]
-    if package and module not in (pattern for pattern, _ in patterns):
+    named = {name: part for part in PARTS for name in part.modules}
+    above = module
+    while above not in named:
+        above = above.rpartition(".")[0]
+    if package and above in ("skforge", "skforge.compiler") and above != module:
         raise SystemExit(
             f"the package {module} is in no part: name it in PARTS of "
             f"docs/{Path(__file__).name} and run that"
         )
-    fitting = [(len(p), part) for p, part in patterns if fnmatchcase(module, p)]
-    return max(fitting, key=lambda found: found[0])[1]
+    return named[above]
 
 
 def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
