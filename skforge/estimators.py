@@ -31,10 +31,9 @@ from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
-from skforge.prediction.dispatch import Choice, choose, compiled, size_ranges
+from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.state import CompiledState
-from skforge.prediction.tuned import searched
 from skforge.prediction.verification import sample_rows, verify
 from skforge.sources.delegation import (
     FITTED,

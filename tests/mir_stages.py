@@ -9,13 +9,13 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.lowering import lower_to_mir
 from skforge.compiler.passes.hir import (
     normalize_predicates,
     pad_trees,
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.passes.mir import lower_to_mir
 from skforge.compiler.pipeline import MIR_PASSES, HirCache, Stage
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked

@@ -32,7 +32,7 @@ from skforge.compiler.layouts.base import (
     RowLayout,
     TreeLayout,
 )
-from skforge.compiler.lowering import lower_grids, lower_to_lir
+from skforge.compiler.lowering import lower_grids, lower_to_lir, lower_to_mir
 from skforge.compiler.lowering.lower_to_lir import LoweredKernel
 from skforge.compiler.passes.hir import (
     normalize_predicates,
@@ -48,15 +48,14 @@ from skforge.compiler.passes.mir import (
     interleave_walks,
     keep_sums,
     legalize_reductions,
-    lower_to_mir,
     quantize_rows,
     specialize_depths,
     take_blocks,
     unroll_loops,
     unroll_walks,
     vectorize_trees,
-    warp_sums,
 )
+from skforge.compiler.passes.mir import gpu_nest as warp_sums
 from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked, vectorizes_trees

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.tuning.result import TuningResult
+from skforge.tuning.tuner import Tuner
 
 Table = dict[BatchRange, Schedule]
 
@@ -199,3 +201,42 @@ def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
     starts = [1, *(size + 1 for size in sizes[:-1])]
     ranges = zip(starts, [*sizes[:-1], None], strict=True)
     return dict(zip(ranges, sizes, strict=True))
+
+
+def searched(
+    tuning: Any, choice: Choice, forest: Forest, rows: Any, **options: Any
+) -> tuple[Choice, TuningResult]:
+    """Search the schedules of every machine that was chosen.
+
+    Parameters
+    ----------
+    tuning : str or Tuner
+        How; anything with a method ``tune`` like :meth:`Tuner.tune`.
+    choice : Choice
+        The machines; two share the budget.
+    forest : Forest
+        What is walked.
+    rows : ndarray of shape (n_rows, n_features) or None
+        Sample rows.
+    **options : dict
+        Further arguments of :meth:`Tuner.tune`.
+
+    Returns
+    -------
+    Choice
+        The same machines with the schedules found.
+    TuningResult
+        Of both machines, the ``machine`` of each trial telling which.
+    """
+    tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
+    if choice.gpu is None:
+        result: TuningResult = tuner.tune(forest, rows, target=choice.target, **options)
+        return replace(choice, table=dict(result.table)), result
+    budget = options.pop("budget", None)
+    half = None if budget is None else budget / 2
+    cpu, gpu = (
+        tuner.tune(forest, rows, target=target, budget=half, **options)
+        for target in (choice.target, choice.gpu)
+    )
+    found = replace(choice, table=dict(cpu.table), gpu_table=dict(gpu.table))
+    return found, cpu.beside(gpu)

@@ -35,8 +35,7 @@ from skforge.compiler.lowering.kernel import ArrayView, Kernel
 from skforge.compiler.lowering.lower_blocks_gpu import lower_block
 from skforge.compiler.lowering.lower_threads import ThreadLowering, is_by_lanes
 from skforge.compiler.lowering.lower_to_lir import LoweredKernel
-from skforge.compiler.lowering.share_codes import share_codes
-from skforge.compiler.lowering.share_rows import share_rows
+from skforge.compiler.lowering.share_rows import share_codes, share_rows
 from skforge.compiler.passes.mir.gpu_nest import (
     block_dims,
     caches,

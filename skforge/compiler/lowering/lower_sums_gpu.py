@@ -20,7 +20,7 @@ from skforge.compiler.lowering.lower_reductions import (
     MAX_UNROLLED_CHUNKS,
     ReductionLowering,
 )
-from skforge.compiler.passes.mir.warp_sums import WARP
+from skforge.compiler.passes.mir.gpu_nest import WARP
 from skforge.compiler.schedule.nest import size_value
 
 #: Runs a body for 0 … count, each number once, by whoever is there.

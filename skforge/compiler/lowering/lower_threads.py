@@ -24,8 +24,7 @@ from skforge.compiler.lowering.kernel import ArrayView, Kernel
 from skforge.compiler.lowering.lower_reductions import MAX_UNROLLED_CHUNKS
 from skforge.compiler.lowering.lower_sums_gpu import GpuSums
 from skforge.compiler.lowering.lower_to_lir import Lowering
-from skforge.compiler.passes.mir.gpu_nest import holds_threads
-from skforge.compiler.passes.mir.warp_sums import WARP
+from skforge.compiler.passes.mir.gpu_nest import WARP, holds_threads
 from skforge.exceptions import CompilerError
 
 

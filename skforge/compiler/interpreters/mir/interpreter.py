@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import assert_never
-from skforge.compiler.interpreters.mir.memory import Cell, Fault, Memory, Races
-from skforge.compiler.interpreters.mir.walks import Walks
+from skforge.compiler.interpreters.mir.memory import Cell, Fault, Memory, Races, Walks
 from skforge.compiler.ir.hir.fixed_point import finished, scale_exponent, scaled_leaves
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir

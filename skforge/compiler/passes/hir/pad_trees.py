@@ -25,7 +25,7 @@ from skforge.compiler.passes.hir.tile_levels import (
     join_trees,
     take_trees,
 )
-from skforge.compiler.passes.mir.tree_ranges import tree_positions
+from skforge.compiler.passes.hir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.exceptions import ScheduleError

@@ -40,8 +40,7 @@ from skforge.compiler.ir.mir.nodes import (
     StoreRows,
 )
 from skforge.compiler.ir.mir.walk import map_statements
-from skforge.compiler.passes.mir.gpu_nest import holds_grid
-from skforge.compiler.passes.mir.warp_sums import MAX_BYTES, own_bytes
+from skforge.compiler.passes.mir.gpu_nest import MAX_BYTES, holds_grid, own_bytes
 
 
 def run(function: Function, hir: PredictEnsemble) -> Function:

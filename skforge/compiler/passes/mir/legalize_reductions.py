@@ -58,8 +58,12 @@ from skforge.compiler.ir.mir.nodes import (
 )
 from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
 from skforge.compiler.passes.mir.privatize import Sums, privatize
-from skforge.compiler.passes.mir.reduces import vector_width
-from skforge.compiler.passes.mir.row_scope import RowScope, is_conflicting, owns_rows
+from skforge.compiler.passes.mir.reduces import (
+    RowScope,
+    is_conflicting,
+    owns_rows,
+    vector_width,
+)
 from skforge.compiler.schedule.directives import (
     AtomicReduce,
     SharedReduce,

@@ -25,7 +25,7 @@ from skforge.compiler.ir.mir.nodes import (
     WalkDecisionTree,
 )
 from skforge.compiler.ir.mir.walk import copy_body, map_statements
-from skforge.compiler.passes.mir.tree_ranges import tree_positions
+from skforge.compiler.passes.hir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import Specialize
 

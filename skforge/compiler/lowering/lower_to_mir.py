@@ -38,7 +38,7 @@ from skforge.compiler.ir.mir.nodes import (
     StoreLeaf,
     WalkDecisionTree,
 )
-from skforge.compiler.passes.mir.tree_ranges import tree_positions
+from skforge.compiler.passes.hir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import GpuDimension, Parallel
 from skforge.compiler.schedule.nest import Rows
