@@ -130,7 +130,7 @@ PARTS = (
     Part(
         "Scheduling language",
         "directives, loop nests, presets",
-        ("skforge.compiler.schedule", "skforge.compiler.directives"),
+        ("skforge.compiler.schedule",),
         *(12, 2, 3),
     ),
     Part(
@@ -156,6 +156,7 @@ PARTS = (
             "skforge.config",
             "skforge._compat",
             "skforge._version",
+            "skforge._moved",
             "skforge._npy",
             "skforge._container",
         ),

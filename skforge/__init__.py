@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from skforge._moved import find_moved_modules
 from skforge._version import __version__
 from skforge.exceptions import (
     CompilerError,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
     from skforge.exporters.api import export
     from skforge.persistence.artifact import load, save
+
+find_moved_modules()
 
 # Loaded on first use: `import skforge` must stay free of heavy packages.
 _HOME = {

@@ -15,6 +15,7 @@ LAYERS = (
     (
         "skforge._compat",
         "skforge._container",
+        "skforge._moved",
         "skforge._npy",
         "skforge._version",
         "skforge.config",
@@ -22,7 +23,6 @@ LAYERS = (
     ),
     ("skforge.compiler.target", "skforge.compiler.forest"),
     (
-        "skforge.compiler.directives",
         "skforge.compiler.frontends",
         "skforge.compiler.outputs",
         "skforge.compiler.schedule",

@@ -1,6 +1,7 @@
 """Which schedules a search may try."""
 
 from skforge.tuning.space import cpu, gpu, gpu_table5
-from skforge.tuning.space.space import ScheduleSpace
+from skforge.tuning.space.space import ScheduleSpace, _given
 
-__all__ = ["ScheduleSpace", "cpu", "gpu", "gpu_table5"]
+# Pickles of earlier versions name ScheduleSpace and _given here.
+__all__ = ["ScheduleSpace", "_given", "cpu", "gpu", "gpu_table5"]
