@@ -170,7 +170,7 @@ def disk_full_while_saving(folder: Path, step: int, by_system: bool = True) -> R
     path = folder / "full.skforge"
     skforge.save(replace(forest, missing_value=1.0), path)
     old, size = path.read_bytes(), path.stat().st_size
-    from skforge.persistence import container as _container
+    from skforge import _container
 
     real = os.fdopen
     for most in range(0, size, step):

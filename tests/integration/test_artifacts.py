@@ -53,8 +53,8 @@ from skforge import (
     load_forest,
 )
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.record import _CHECKS
 from skforge.compiler.runtime.module import CompiledModule
-from skforge.persistence.artifact import _CHECKS
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
 from skforge.sources.stored_model import METHODS
 from skforge.tuning import (
@@ -361,6 +361,8 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
 def test_models_that_were_files(tmp_path):
     sources = set()
     for file in sorted((Path(__file__).parents[1] / "data").glob("*/*"))[::3]:
+        if file.suffix == ".skforge":
+            continue
         try:
             forest = load_forest(file)
         except (InvalidModelError, UnsupportedModelError):
@@ -513,7 +515,8 @@ def test_it_compiles_for_the_cpu_found(tmp_path, monkeypatch):
 
 def test_another_release_warns(tmp_path, monkeypatch):
     compiled = CompiledForest(random_forest(Y)).fit(X)
-    monkeypatch.setattr(skforge, "__version__", "0.0.9")
+    for module in ("prediction.state", "persistence.artifact"):
+        monkeypatch.setattr(f"skforge.{module}.__version__", "0.0.9")
     state = pickle.dumps(compiled)
     skforge.save(compiled, tmp_path / "model.skforge")
     monkeypatch.undo()
@@ -638,14 +641,22 @@ def test_text_and_dates_in_a_frame_are_named_by_column():
     )
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [1.0, "red"]})
     dates = pandas.DataFrame({"a": pandas.to_datetime(["2024-01-02"]), "b": [1.0]})
-    for rows, text in (
-        (frame, f"row 1 has 'red' in column 'b'; {mend}"),
-        (dates, f"row 0 has 2024-01-02 00:00:00 in column 'a'; {mend}"),
+    no_numbers = "which holds no plain numbers; convert it to float64."
+    for rows, text, of_column in (
+        (frame, f"row 1 has 'red' in column 'b'; {mend}", "'b' has the dtype object"),
+        (
+            dates,
+            f"row 0 has 2024-01-02 00:00:00 in column 'a'; {mend}",
+            f"'a' has the dtype {dates['a'].dtype}",
+        ),
     ):
-        for call in (stored.predict, module.predict):
+        for call, said in (
+            (stored.predict, text),
+            (module.predict, f"column {of_column}, {no_numbers}"),
+        ):
             with pytest.raises(InvalidInputError) as error:
                 call(rows)
-            assert str(error.value) == text
+            assert str(error.value) == said
 
 
 def test_no_addresses_in_any_state(fitted):
@@ -678,7 +689,8 @@ def test_copies(how, fitted):
         found = COPIES[how](model)
         assert "_predictor" not in vars(found)
         assert equal(found.predict(X), compiled.predict(X))
-        assert vars(found).keys() == vars(model).keys() | {"_predictor"}
+        own = {"_predictor", "_witness"}  # made where the copy is used
+        assert vars(found).keys() - own == vars(model).keys() - own
 
 
 def test_joblib_files_can_be_mapped(fitted, tmp_path):

@@ -46,6 +46,7 @@ def run(capsys, monkeypatch):
 def two_columns():
     """Return what ``load_rows`` asks of a forest."""
     return SimpleNamespace(
+        wider_rows=False,
         n_features=2,
         feature_names=("age", "size"),
         input_dtype=np.dtype(np.float32),

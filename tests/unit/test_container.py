@@ -16,10 +16,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from skforge import InvalidModelError, UnsupportedModelError
+from skforge import InvalidModelError, UnsupportedModelError, _container
 from skforge._container import read_container, write_container
 from skforge._npy import plain_array
-from skforge.persistence import container as _container
 
 ARRAYS = {
     "int": np.arange(7, dtype=np.int32),
@@ -114,7 +113,8 @@ def test_every_damaged_byte_is_noticed_or_harmless(tmp_path):
 
 def test_files_that_are_none(tmp_path):
     missing = tmp_path / "missing"
-    assert refusal(missing) == "FILE cannot be read: No such file or directory."
+    said = refusal(missing, ModelNotFoundError)
+    assert said == "FILE cannot be read: No such file or directory."
     assert refusal(tmp_path) == "FILE cannot be read: Is a directory."
     text = tmp_path / "text"
     text.write_text("tree\nversion=v4\n")

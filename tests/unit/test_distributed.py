@@ -33,7 +33,6 @@ from skforge.distributed.ray import Predictor
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
-    SourceNeededError,
     UnsupportedModelError,
 )
 
@@ -259,7 +258,7 @@ def test_names_of_categories_are_not_guessed(kind, keep):
         "encode it as it was encoded for training."
     )
     if keep == "auto":
-        with pytest.raises(SourceNeededError):
+        with pytest.raises(InvalidInputError, match="row 0 has 'p' in column"):
             work.of_frame(frame)
 
 

@@ -12,13 +12,13 @@ import scipy.sparse
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
+from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
 )
-from skforge.persistence.artifact import _forest_in, _forest_out
 from tests.onnx_models import (
     BLOCKED,
     MODES,
@@ -404,10 +404,10 @@ def test_a_forest_that_reads_nothing_takes_wide_rows():
 def test_records_of_forests_from_before_these_fields():
     forest = load_forest(one_set([1, 2], 0, False, "float32"))
     arrays: dict[str, Any] = {}
-    record = _forest_out(forest, arrays)
+    record = forest_out(forest, arrays)
     for name in ("aggregate", "wider_rows"):
         del record[name]
-    assert _forest_in(record, arrays).content_hash() == forest.content_hash()
+    assert forest_in(record, arrays).content_hash() == forest.content_hash()
     del record["divisor"]
     with pytest.raises(InvalidModelError, match="'forest' of its manifest"):
-        _forest_in(record, arrays)
+        forest_in(record, arrays)
