@@ -19,6 +19,7 @@ import pytest
 from skforge import InvalidModelError, UnsupportedModelError, _container
 from skforge._container import read_container, write_container
 from skforge._npy import plain_array
+from skforge.exceptions import ModelNotFoundError
 
 ARRAYS = {
     "int": np.arange(7, dtype=np.int32),
