@@ -110,12 +110,6 @@ PARTS = (
         *(9, 3, 3),
     ),
     Part(
-        "Interpreters",
-        "IR, run without a backend",
-        ("skforge.compiler.interpreters",),
-        *(10, 2, 2),
-    ),
-    Part(
         "Intermediate representations",
         "HIR, MIR, LIR: nodes, printers, verifiers",
         ("skforge.compiler.ir",),

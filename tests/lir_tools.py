@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
-from skforge.compiler.interpreters.lir.memory import DTYPES
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Scalar, Value
+from tests.oracles.lir_interpreter import interpret_lir
+from tests.oracles.lir_memory import DTYPES
 
 
 def buffer_of(array: np.ndarray[Any, Any], name: str) -> Buffer:

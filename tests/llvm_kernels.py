@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -26,6 +25,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.runtime.cpu.jit import compile_functions, emit_object
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from tests.oracles.lir_interpreter import interpret_lir
 from tests.run_kernel import call
 
 SCALARS = (U8, U16, U32, I32, I64, F32, F64)

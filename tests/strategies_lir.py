@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from skforge.compiler.interpreters.lir.memory import DTYPES
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import (
@@ -36,6 +35,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.printer import print_lir
+from tests.oracles.lir_memory import DTYPES
 
 INTEGERS = (U8, U16, U32, I32, I64)
 FLOATS = (F32, F64)

@@ -28,11 +28,7 @@ LAYERS = (
         "skforge.compiler.schedule",
     ),
     ("skforge.compiler.ir", "skforge.sources"),
-    (
-        "skforge.compiler.binning",
-        "skforge.compiler.codegen",
-        "skforge.compiler.interpreters",
-    ),
+    ("skforge.compiler.binning", "skforge.compiler.codegen"),
     ("skforge.compiler.layouts",),
     ("skforge.compiler.passes",),
     ("skforge.compiler.defaults", "skforge.compiler.lowering"),

@@ -9,7 +9,6 @@ import numpy as np
 from skforge.compiler import pipeline
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.runtime.cpu.jit import emit_assembly, emit_object
@@ -19,6 +18,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from tests.exactness.forests import forest, rows_for
+from tests.oracles.lir_interpreter import interpret_lir
 
 BATCHES = (0, 1, 2, 3, 63, 64, 65, 1000)
 FEW = (0, 1, 2, 3, 17)

@@ -15,7 +15,6 @@ from skforge.compiler.codegen.cuda.host_plan import Launch
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.interpreters.mir.interpreter import interpret_mir
 from skforge.compiler.ir.lir.nodes import AtomicAdd, BlockRegion
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.bitsliced.gpu import GpuBitslicedLayout, lay_out
@@ -35,6 +34,7 @@ from tests.exactness.checks import (
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.exactness.sliced import MAKERS as SLICED
 from tests.exactness.sliced import case
+from tests.oracles.mir_interpreter import interpret_mir
 from tests.strategies_forest import edge_rows
 
 TARGET = Target.cuda("sm_90", kind="emulated")

@@ -11,7 +11,6 @@ from skforge import compile_forest
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Function, Value, Vec
 from skforge.compiler.layouts.bitsliced.narrow_rows import round_down
@@ -19,6 +18,7 @@ from skforge.compiler.pipeline import build_hir, lower
 from tests.exactness.checks import levels
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced
+from tests.oracles.lir_interpreter import interpret_lir
 
 FLOATS = st.floats(width=64, allow_nan=True)
 

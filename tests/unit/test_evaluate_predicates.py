@@ -9,7 +9,6 @@ import pytest
 from skforge.compiler import pipeline
 from skforge.compiler.defaults.cpu import bitsliced_schedule
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
-from skforge.compiler.interpreters.mir.interpreter import interpret_mir
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
@@ -21,6 +20,7 @@ from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import case, sliced
 from tests.mir_stages import stages_of, statements
+from tests.oracles.mir_interpreter import interpret_mir
 
 BEFORE, AFTER = "legalize-reductions", "evaluate-predicates"
 TREE_TILES = (

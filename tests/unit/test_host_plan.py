@@ -22,11 +22,11 @@ from skforge.compiler.codegen.cuda.host_plan import (
     evaluate,
     pack_arguments,
 )
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U32, Buffer, Function, Value
 from skforge.exceptions import CompilerError
 from tests.gpu_kernels import Launches, plan_of, walk_function
+from tests.oracles.lir_interpreter import interpret_lir
 
 TYPES = {"u8": U8, "u32": U32, "i32": I32, "i64": I64}
 

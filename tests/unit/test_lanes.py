@@ -15,7 +15,6 @@ from skforge.compiler.defaults.cpu import lanes_schedule
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import encode_rows, plan_codes
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.numpy_types import scalar_of
@@ -28,6 +27,7 @@ from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.llvm_kernels import targets
+from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_forest import edge_rows
 
 

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
-from skforge.compiler.interpreters.lir.memory import DTYPES
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -34,6 +32,8 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.exceptions import CompilerError
 from tests.lir_tools import buffer_of, run
+from tests.oracles.lir_interpreter import interpret_lir
+from tests.oracles.lir_memory import DTYPES
 from tests.strategies_lir import Program, lir_programs
 
 N = Value("n", I64)

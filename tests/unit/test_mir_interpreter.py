@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.interpreters.mir.interpreter import Event, interpret_mir
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import map_loops, map_statements
@@ -21,6 +20,7 @@ from skforge.compiler.schedule.nest import Rows
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError, ScheduleError
 from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
+from tests.oracles.mir_interpreter import Event, interpret_mir
 from tests.strategies_forest import random_forest
 from tests.strategies_schedule import legal_schedules
 

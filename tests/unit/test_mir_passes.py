@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 
 from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.interpreters.mir.interpreter import Event, interpret_mir
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
@@ -27,6 +26,7 @@ from tests.mir_stages import (
     stages_of,
     statements,
 )
+from tests.oracles.mir_interpreter import Event, interpret_mir
 from tests.strategies_schedule import legal_schedules
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 
 from skforge.compiler import pipeline
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -34,6 +33,7 @@ from skforge.compiler.target import Target
 from tests.exactness.forests import forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.grid_tools import grid, region, warp_sum
+from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_indices import (
     BYTES,
     COUNTS,

@@ -7,8 +7,6 @@ import pytest
 
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
-from skforge.compiler.interpreters.lir.memory import DTYPES
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, Buffer, Function, Value
@@ -22,6 +20,8 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from tests.exactness.forests import forest
+from tests.oracles.lir_interpreter import interpret_lir
+from tests.oracles.lir_memory import DTYPES
 
 TARGET = Target.x86_64("v3")
 BLOCKS = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")

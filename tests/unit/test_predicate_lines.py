@@ -11,7 +11,6 @@ from skforge.compiler.binning.transpose import search_levels, transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, Buffer, Scalar, Value, Vec
@@ -22,6 +21,7 @@ from skforge.compiler.target import Target
 from tests.exactness.checks import emitted
 from tests.exactness.sliced import COUNTS, counted, forest, rows_of, sliced
 from tests.llvm_kernels import DTYPES, check, compiled, kernel, targets
+from tests.oracles.lir_interpreter import interpret_lir
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])

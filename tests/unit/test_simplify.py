@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.interpreters.lir.interpreter import interpret_lir
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk as lir_walk
 from skforge.compiler.ir.lir.builder import Builder
@@ -29,6 +28,7 @@ from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.passes.lir import simplify
+from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_lir import Program, lir_programs
 
 Golden = Callable[[str, str], None]

@@ -9,7 +9,6 @@ import pytest
 from skforge.compiler import pipeline
 from skforge.compiler.defaults.cpu import lanes_schedule
 from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.interpreters.mir.interpreter import interpret_mir
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
@@ -20,6 +19,7 @@ from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn, forest
 from tests.mir_stages import stages_of
+from tests.oracles.mir_interpreter import interpret_mir
 
 BEFORE, AFTER = "legalize-reductions", "vectorize-trees"
 SCHEDULES = {

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.interpreters.lir import memory
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Scalar, Type, Value
+from tests.oracles import lir_memory as memory
 
 BITS = {"bool": 1, "u8": 8, "u16": 16, "u32": 32, "i32": 32, "i64": 64}
 

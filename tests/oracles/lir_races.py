@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skforge.compiler.interpreters.lir.memory import fault
+from tests.oracles.lir_memory import fault
 
 _MANY = -1  # more than one block, or thread: every other one is another
 

@@ -17,8 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skforge._compat import assert_never
-from skforge.compiler.interpreters.lir.memory import Block, Private
-from skforge.compiler.interpreters.lir.planes import (
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Stmt, Value
+from skforge.compiler.ir.lir.walk import statements, written
+from tests.oracles.lir_memory import Block, Private
+from tests.oracles.lir_planes import (
     fold_tree,
     load_plane,
     lookup,
@@ -27,8 +30,8 @@ from skforge.compiler.interpreters.lir.planes import (
     transpose_block,
     unpermute_store,
 )
-from skforge.compiler.interpreters.lir.races import Races
-from skforge.compiler.interpreters.lir.values import (
+from tests.oracles.lir_races import Races
+from tests.oracles.lir_values import (
     NAMESPACE,
     comparison,
     constant,
@@ -36,9 +39,6 @@ from skforge.compiler.interpreters.lir.values import (
     scalar_text,
     wrapped,
 )
-from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Stmt, Value
-from skforge.compiler.ir.lir.walk import statements, written
 
 # Names that the text may use.
 GLOBALS: dict[str, Any] = {

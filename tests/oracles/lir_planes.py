@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.interpreters.lir.memory import Array, fault
+from tests.oracles.lir_memory import Array, fault
 
 
 def _plane_bytes(raw: Array, index: int, rows: int) -> Array:

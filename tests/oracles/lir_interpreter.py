@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.interpreters.lir.memory import DTYPES, Fault, Order, memory_of
-from skforge.compiler.interpreters.lir.translate import GLOBALS, Translator
-from skforge.compiler.interpreters.lir.values import constant, limits
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Value
 from skforge.compiler.ir.lir.printer import print_stmt
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.exceptions import CompilerError
+from tests.oracles.lir_memory import DTYPES, Fault, Order, memory_of
+from tests.oracles.lir_translate import GLOBALS, Translator
+from tests.oracles.lir_values import constant, limits
 
 
 class InterpretedFunction:

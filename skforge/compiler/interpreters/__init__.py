@@ -1,1 +1,0 @@
-"""Interpreters of MIR and LIR: the oracles of the tests."""

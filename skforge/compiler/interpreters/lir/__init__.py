@@ -1,1 +1,0 @@
-"""Runs LIR, translated to Python."""

@@ -1,1 +1,0 @@
-"""Runs MIR on rows."""
