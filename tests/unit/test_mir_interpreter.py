@@ -80,7 +80,12 @@ def test_apply_gives_the_sources_leaf_numbers(data: st.DataObject) -> None:
     except ScheduleError:  # too much padding
         return
     expected = forest.source_node[reference_leaves(forest, rows)]
-    for name, function in stages_of(hir, "leaf_number").items():
+    try:
+        stages = stages_of(hir, "leaf_number")
+    except ScheduleError as error:  # trees in lanes only add up: `apply` walks instead
+        assert error.why.startswith("vectorize(")
+        return
+    for name, function in stages.items():
         verify_mir(function, legal=True, final=name == "expand-walks")
         np.testing.assert_array_equal(interpret_mir(function, hir, rows), expected)
 
