@@ -5,7 +5,7 @@
 Every kind of schedule that a default may be is timed beside the others, in rounds, as
 processor time of one thread; the medians are appended to the file, in the form that
 ``train_cost_model.py fit`` reads, and the table says what today's default loses. What
-is in the file already is not timed again: the rules of ``default_schedule.py`` can be
+is in the file already is not timed again: the rules of ``defaults/cpu.py`` can be
 changed and judged in a minute.
 """
 

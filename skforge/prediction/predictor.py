@@ -94,7 +94,7 @@ class Predictor:
         # XGBoost's wrappers have no labels but 0, 1, and so on.
         named = self.forest.source in ("sklearn", "lightgbm")
         self._classes = getattr(estimator, "classes_", None) if named else None
-        #: Methods known to be there; see ``_delegation.offered``.
+        #: Methods known to be there; see ``delegation.offered``.
         self.offered: dict[Any, Any] = {}
         #: Compiled calls, each a function of one argument that declines with None
         #: what it is not for; sought on the first ordinary call.

@@ -1,8 +1,9 @@
 """The directives of the scheduling language, one frozen dataclass each.
 
-A directive is plain data: what it does to a loop nest is in ``loop_nest_apply``, what
-it means for the generated code is in the passes. The names are those of the methods
-of :class:`~skforge.compiler.schedule.schedule.Schedule` and of the ``op`` in JSON.
+A directive is plain data, and its class says what is true of it wherever it stands:
+which arguments it takes, which loops it may mark, how it is drawn and described.
+``apply`` changes loop nests, the passes generate code. The names are those of the
+methods of ``Schedule`` and of the ``op`` in JSON.
 """
 
 from __future__ import annotations
