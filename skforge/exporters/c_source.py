@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.outputs.libm import SIGMOID_LIMIT
 from skforge.compiler.outputs.steps import Steps
 from skforge.exporters.header import C_TYPES, Results
 
@@ -351,7 +352,7 @@ def _finish(
         f"{each} sums[k] = sums[k] / {_number(make(divisor))};"
         for divisor in steps.divisors
     ]
-    slope, limit = _number(make(-steps.parameter)), _number(make(88.7))
+    slope, limit = _number(make(-steps.parameter)), _number(make(SIGMOID_LIMIT))
     values = {
         "exp": f"exp{f}(x)",
         "hinge": "x > 0 ? 1 : 0",

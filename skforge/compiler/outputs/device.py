@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.outputs.libm import SIGMOID_LIMIT
 from skforge.exceptions import UnsupportedModelError
 
 #: How far float32 results with ``exp`` in them are from the host's, at most.
@@ -100,7 +101,7 @@ def _hinge(scores: Any, xp: Any) -> Any:
 
 
 def _sigmoid(scores: Any, xp: Any) -> Any:
-    one, limit = scores.dtype.type(1), scores.dtype.type(88.7)
+    one, limit = scores.dtype.type(1), scores.dtype.type(SIGMOID_LIMIT)
     return one / (xp.exp(xp.minimum(-scores, limit)) + one)
 
 

@@ -39,6 +39,9 @@ done:
 """
 _FUNCTIONS = {np.dtype(np.float32): "expf", np.dtype(np.float64): "exp"}
 
+#: XGBoost clips what its logistic function exponentiates: expf overflows above it.
+SIGMOID_LIMIT = 88.7
+
 
 def exp(values: NDArray[Any]) -> NDArray[Any]:
     """Return the C library's exponential of each value.

@@ -15,6 +15,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs import lightgbm
 from skforge.compiler.outputs import onnx as transforms_onnx
 from skforge.compiler.outputs import sklearn as transforms_sklearn
+from skforge.compiler.outputs.libm import SIGMOID_LIMIT
 from skforge.exceptions import UnsupportedModelError
 
 Array: TypeAlias = NDArray[Any]
@@ -181,7 +182,7 @@ def _exp(scores: Array) -> Array:
 
 def _sigmoid(scores: Array) -> Array:
     """XGBoost's float32 logistic function: clipped so that expf cannot overflow."""
-    one, limit = scores.dtype.type(1), scores.dtype.type(88.7)
+    one, limit = scores.dtype.type(1), scores.dtype.type(SIGMOID_LIMIT)
     probability: Array = one / (_exp(np.minimum(-scores, limit)) + one)
     return probability
 

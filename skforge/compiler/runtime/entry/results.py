@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skforge.compiler.outputs.libm import SIGMOID_LIMIT
 from skforge.compiler.outputs.steps import EntryKind, RowSteps
 from skforge.compiler.runtime.entry.rows import LLVM_TYPES, literal, row_text
 
@@ -86,7 +87,7 @@ class ResultWriter:
     def _function(self, kind: str) -> list[str]:
         """Return the function of one value: from ``%t.x`` to ``%t.y``."""
         t, exp = self.sum, f"call {self.sum} @skf_exp{self.suffix}({self.sum}"
-        limit = literal(88.7, self.k.sum_dtype)
+        limit = literal(SIGMOID_LIMIT, self.k.sum_dtype)
         slope = literal(-self.k.steps.parameter, self.k.sum_dtype)
         lines = {
             "exp": [f"%t.y = {exp} %t.x)"],
