@@ -11,7 +11,6 @@ from types import ModuleType
 
 MOVED = {
     "skforge._stored": "skforge.sources.stored_model",
-    "skforge.compiler.backends.entry": "skforge.compiler.runtime.entry.entry",
     "skforge.compiler.directives": "skforge.compiler.schedule.directives",
     "skforge.compiler.module": "skforge.compiler.runtime.module",
     "skforge.compiler.module_auto": "skforge.compiler.runtime.auto",

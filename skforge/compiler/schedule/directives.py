@@ -9,6 +9,7 @@ methods of ``Schedule`` and of the ``op`` in JSON.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import ClassVar, Literal, TypeAlias, TypeVar
@@ -113,7 +114,7 @@ class Reorder(Directive):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark(Directive):
+class Mark(Directive, ABC):
     """A directive that stands on one loop; the class says where it may stand."""
 
     index: str
@@ -132,9 +133,9 @@ class Mark(Directive):
         values = [getattr(self, field.name) for field in fields(self)[1:]]
         return " ".join([name_of(self), *(str(v) for v in values if v is not None)])
 
+    @abstractmethod
     def sentence(self, root: Root) -> str:
         """Say what it does to the loop, for ``explain``."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,12 +371,12 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Option(Directive):
+class Option(Directive, ABC):
     """A directive for the forest as a whole; a schedule has one of a kind."""
 
+    @abstractmethod
     def sentence(self) -> str:
         """Say what it does, for ``explain``."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
