@@ -17,7 +17,6 @@ import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
-import skforge
 from skforge import Schedule, compile_forest, load_forest
 from skforge import config as _config
 from skforge.compiler.runtime import object_cache
@@ -138,7 +137,7 @@ def test_what_code_depends_on_is_in_its_name(what, folder, compiled, monkeypatch
 
         monkeypatch.setattr(binding, "llvm_version_info", (99, 0, 0))
     elif what == "package":
-        monkeypatch.setattr(skforge, "__version__", "0.0.9")
+        monkeypatch.setattr(llvm_jit, "__version__", "0.0.9")
     else:
         real = llvm_jit._machine_options
         monkeypatch.setattr(

@@ -26,6 +26,7 @@ from skforge.compiler.defaults.cpu import (
 )
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
@@ -188,7 +189,8 @@ def test_a_single_row_walks_trees_together_and_a_batch_walks_rows() -> None:
 @pytest.mark.parametrize("n_trees", [0, 1, 2, 9, 100])
 def test_no_more_trees_in_flight_than_there_are(n_trees: int) -> None:
     (first, *_) = walking_schedules(drawn(n_trees, 3, shape="full"), V3).values()
-    in_flight = first.loop_nest(n_trees).loops[0].body[0].interleave
+    together = first.loop_nest(n_trees).loops[0].body[0].mark(Interleave)
+    in_flight = together and together.factor
     at_most = min(n_trees, default_schedule.TREES_IN_FLIGHT)
     assert in_flight == (at_most if at_most > 1 else None)
 

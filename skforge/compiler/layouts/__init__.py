@@ -1,8 +1,10 @@
 """How trees lie in memory: plugins behind one interface; importing registers ours."""
 
-from skforge.compiler.layouts.bitsliced import bitsliced
-from skforge.compiler.layouts.lanes import lanes
-from skforge.compiler.layouts.nodes import array, packed, sparse
-from skforge.compiler.layouts.tiles import tiles
+from skforge.compiler.layouts.bitsliced.bitsliced import Bitsliced
+from skforge.compiler.layouts.lanes.lanes import Lanes
+from skforge.compiler.layouts.nodes.array import Heap
+from skforge.compiler.layouts.nodes.packed import Packed
+from skforge.compiler.layouts.nodes.sparse import Sparse
+from skforge.compiler.layouts.tiles.tiles import Tiles
 
-__all__ = ["array", "bitsliced", "lanes", "packed", "sparse", "tiles"]
+__all__ = ["Bitsliced", "Heap", "Lanes", "Packed", "Sparse", "Tiles"]

@@ -23,7 +23,7 @@ from skforge.exceptions import TargetError
 #: "address" finds accesses outside of arrays and undefined arithmetic, "thread" races.
 Sanitizer: TypeAlias = Literal["address", "thread"]
 
-_HEADERS = Path(__file__).with_name("simt")
+_HEADERS = Path(__file__).parent
 _FLAGS = ("-std=c++20", "-O1", "-g1", "-ffp-contract=off", "-U_FORTIFY_SOURCE")
 _KINDS: dict[Sanitizer | None, tuple[str, ...]] = {
     None: ("-shared", "-fPIC"),

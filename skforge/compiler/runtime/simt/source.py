@@ -1,6 +1,6 @@
 """Runs the text of GPU kernels on the CPU, for tests: a device made with g++.
 
-``simt/simt.h`` gives the text's ``SKF_*`` macros a meaning on a CPU, where a GPU thread
+``simt.h`` gives the text's ``SKF_*`` macros a meaning on a CPU, where a GPU thread
 is a fiber. g++ makes a shared library of both, or, to run under a sanitizer, a program
 that is sent the arrays of each launch. What g++ made is kept in the cache of objects.
 
