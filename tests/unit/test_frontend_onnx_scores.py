@@ -411,3 +411,29 @@ def test_records_of_forests_from_before_these_fields():
     del record["divisor"]
     with pytest.raises(InvalidModelError, match="'forest' of its manifest"):
         forest_in(record, arrays)
+
+
+# ------------------------------------------------------------------ damaged weights
+
+
+def test_weights_that_onnxruntime_moves_are_refused(tmp_path):
+    """It gives a lost node's weight to the first root where that is a leaf."""
+    first = {
+        "nodes_treeids": [0, 0],
+        "nodes_nodeids": [0, 1],
+        "nodes_featureids": [0, 0],
+        "nodes_values": [0.0, 0.0],
+        "nodes_modes": ["LEAF", "LEAF"],
+        "nodes_truenodeids": [0, 0],
+        "nodes_falsenodeids": [0, 0],
+        "target_treeids": [0, 0],
+        "target_nodeids": [0, 1],
+        "target_ids": [0, 1],
+        "target_weights": [1.0, 5.0],
+        "n_targets": 2,
+    }
+    model = make_model("TreeEnsembleRegressor", first, 3)
+    rows = np.zeros((1, 3), np.float32)
+    assert run(model, rows)[0].tolist() == [[1.0, 5.0]]  # 5 belongs to node 1
+    with pytest.raises(InvalidModelError, match="node 1 has a weight and is no leaf"):
+        load_forest(model)

@@ -31,6 +31,7 @@ from skforge.compiler.frontends.onnx.graph import DOUBLE, INT32, INT64, Place, l
 from skforge.compiler.frontends.onnx.trees import (
     Graph,
     Leaves,
+    Trees,
     build_trees,
     copies_of_trees,
     leaf_values,
@@ -62,6 +63,8 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     n_trees = len(ensemble.graph.roots)
     average = ensemble.aggregate == "AVERAGE"
     trees = build_trees(ensemble.graph, place.input_dtype)
+    if place.node.op_type != "TreeEnsemble":
+        _check_places(ensemble, trees)
     copies = copies_of_trees(trees, ensemble.weights, ensemble.n_outputs)
     aggregate = "sum" if average else ensemble.aggregate.lower()
     if copies.sum() == 1:
@@ -90,6 +93,21 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     if ensemble.labels:
         return _as_classifier(forest, ensemble, leaves)
     return _as_regressor(forest, ensemble, leaves, place)
+
+
+def _check_places(ensemble: Ensemble, trees: Trees) -> None:
+    """Refuse weights that onnxruntime gives to another node than the file does.
+
+    It gives those of a node that no branch leads to to the first root, if that is a
+    leaf; to no node otherwise.
+    """
+    graph, leaf = ensemble.graph, ensemble.weights.leaf
+    lost = leaf[~np.isin(leaf, trees.leaf_of)]
+    if len(lost) and graph.roots[0] < 0:
+        raise InvalidModelError(
+            f"node {graph.leaf_number[lost[0]]} has a weight and is no leaf that a "
+            f"branch leads to; {DAMAGED}"
+        )
 
 
 def _n_features(place: Place, graph: Graph) -> int:
