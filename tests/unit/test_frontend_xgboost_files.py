@@ -709,6 +709,18 @@ def test_numbers_of_trees_that_make_no_sense_are_refused(value, tmp_path):
     assert str(info.value) == ID.format(3 if value == 3 else 0, repr(value))
 
 
+def test_a_base_score_that_overflows_in_xgboost_is_refused():
+    document, _ = _document()
+    param = document["learner"]["learner_model_param"]
+    param["base_score"] = str(2**63 - 1)
+    assert forest_from_document(document).base.tolist() == [2.0**63]
+    param["base_score"] = str(2**63)
+    with pytest.raises(
+        InvalidModelError, match=r"^base_score is '9223372036854775808'"
+    ):
+        forest_from_document(document)
+
+
 def test_an_array_is_no_number_of_a_tree():
     """UBJSON has typed arrays, which NumPy compares element by element."""
     document, _ = _document()

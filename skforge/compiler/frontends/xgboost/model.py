@@ -282,7 +282,8 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
     """
     text = param.get("base_score", "5E-1")
     try:
-        score = _floats(np.atleast_1d(json.loads(str(text))), "base_score")
+        values = np.atleast_1d(json.loads(str(text), parse_int=_int64))
+        score = _floats(values, "base_score")
     except (ValueError, RecursionError):
         raise InvalidModelError(f"base_score is {text!r:.60}; {_DAMAGED}") from None
     if len(score) not in (1, n_outputs):
@@ -301,6 +302,14 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
         if link == "log":
             return np.array([_logf(s) for s in score], dtype=np.float32)
     return score
+
+
+def _int64(text: str) -> int:
+    """Return a whole number; XGBoost lets one that needs more bits overflow."""
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(text)
+    return number
 
 
 def _logf(x: Any) -> np.float32:
