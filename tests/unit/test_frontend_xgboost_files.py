@@ -18,7 +18,7 @@ import pytest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
-from skforge.compiler.frontends.xgboost.model import forest_from_document
+from skforge.compiler.frontends.xgboost.model import _version, forest_from_document
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
 
@@ -719,6 +719,11 @@ def test_a_base_score_that_overflows_in_xgboost_is_refused():
         InvalidModelError, match=r"^base_score is '9223372036854775808'"
     ):
         forest_from_document(document)
+
+
+def test_a_version_that_is_infinite_is_none():
+    assert _version({"version": [3, 2, 0]}) == (3, 2, 0)
+    assert _version({"version": [float("inf"), 2, 0]}) == ()
 
 
 def test_an_array_is_no_number_of_a_tree():

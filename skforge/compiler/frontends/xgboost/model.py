@@ -266,7 +266,7 @@ def _version(document: dict[str, Any]) -> tuple[int, ...]:
     """Return the version of the library that wrote the document; files have it."""
     try:
         return tuple(int(part) for part in document["version"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return ()
 
 
