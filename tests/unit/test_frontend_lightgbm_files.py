@@ -53,6 +53,16 @@ def test_files_predict_as_the_version_that_wrote_them(path):
     )
 
 
+@pytest.mark.parametrize("sizes", ["tree_sizes=", None])
+def test_a_random_forest_without_trees_is_refused(sizes):
+    """LightGBM divides the sum by the number of rounds, so it predicts NaN."""
+    text = next(p for p in FILES if "average_output" in p.read_text()).read_text()
+    header = re.sub(r"tree_sizes=.*\n", f"{sizes}\n" if sizes else "", text)
+    empty = header[: header.index("Tree=0")] + "end of trees\n"
+    with pytest.raises(UnsupportedModelError, match="random forest has no trees"):
+        load_forest(empty)
+
+
 def test_files_load_without_lightgbm():
     code = (
         "import sys; sys.modules['lightgbm'] = None\n"

@@ -127,9 +127,12 @@ def forest_from_text(
     trees = read_trees(model.trees[begin * n_outputs : end * n_outputs], n_features)
     transform, task = _transform(header, n_outputs, sigmoid)
     if "average_output" in header:
-        transform = PostTransform(
-            transform.kind, transform.parameter, max(end - begin, 1)
-        )
+        if end == begin:
+            raise UnsupportedModelError(
+                "This random forest has no trees, and LightGBM predicts NaN, the mean "
+                "of none; train it for a round at least."
+            )
+        transform = PostTransform(transform.kind, transform.parameter, end - begin)
     return Forest(
         **_arrays(trees),
         tree_output=(np.arange(len(trees.n_leaves)) % n_outputs).astype(np.int32),
