@@ -161,18 +161,23 @@ def _executed(commit: Commit, rows: int) -> dict[str, int]:
 
 def _gpu(commit: Commit, rows: int) -> dict[str, int]:
     """Return instructions and registers of the GPU kernels that would run."""
-    from gpu.gpu_sass import disassemble, kernels_of, operations
-
     from skforge import Target
     from skforge.compiler import pipeline
 
     try:
+        from gpu.gpu_sass import disassemble, kernels_of, operations
+
         from skforge.compiler.codegen.cuda.emitter import emit_gpu
         from skforge.compiler.defaults.gpu import default_gpu_schedules
         from skforge.compiler.runtime.gpu.compilers import compile_text
     except ImportError:  # a commit from before November 2026
         from skforge.compiler.backends.cuda import emit_gpu
         from skforge.compiler.backends.gpu_compilers import compile_text
+        from skforge.compiler.backends.gpu_sass import (
+            disassemble,
+            kernels_of,
+            operations,
+        )
         from skforge.compiler.default_gpu_schedule import default_gpu_schedules
 
     target = Target.cuda(GPU)

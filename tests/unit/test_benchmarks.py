@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -21,14 +22,15 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     before = set(sys.modules)
     import engines_report
     import export
+    import forms
     import measure
     import remote
     import report
     import start_page
     import synthetic
 
-    modules = (engines_report, export, measure, remote, report, start_page, synthetic)
-    found = {m.__name__: m for m in modules}
+    modules = (engines_report, export, forms, measure, remote, report, start_page)
+    found = {m.__name__: m for m in (*modules, synthetic)}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
             file = Path(sys.modules[name].__file__ or "")
@@ -184,3 +186,24 @@ def test_sizes_are_bytes_a_tree(benchmarks):
     assert lines[0].endswith("| a |")
     assert lines[2] == "| x86-64-v4 | 6 + 200 = 206 |"
     assert len(lines) == 2 + len(export.SIZES)
+
+
+def test_forms_of_rows_are_compared_before_they_are_timed(benchmarks):
+    forms = benchmarks["forms"]
+    X = np.arange(12.0).reshape(1, 12)
+    assert forms.differences(lambda X: X[0], lambda X: X[0], X) == ""
+    assert forms.differences(lambda X: X[0], lambda X: X[0] + 1, X) == "answers"
+    assert "IndexError" in forms.differences(lambda X: X[5], lambda X: X[0], X)
+
+    def warn(X):
+        warnings.warn("names", UserWarning, stacklevel=1)
+        return X
+
+    assert "UserWarning: names" in forms.differences(lambda X: X, warn, X)
+    found = list(forms.cells(["LGBMR"], ["float64", "list"], [2], 3, 1e-4))
+    assert [(cell.trained, cell.form) for cell in found] == [
+        (trained, form)
+        for trained in ("array", "frame")
+        for form in ("float64", "list")
+    ]
+    assert all(cell.ratio > 0 for cell in found)

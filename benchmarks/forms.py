@@ -1,0 +1,332 @@
+"""Time the forms in which users have rows: the source's predictor beside skforge's.
+
+    python -m benchmarks.forms --output benchmarks/results
+
+Every model is trained on an array and on a frame, and called with every form by one row
+and by many: a cell is the source's time over ours, the median of interleaved rounds.
+Answers are compared first, with their dtypes, warnings and errors: a cell that differs
+ends the run. Rows are what the call is given; how a form is made is not timed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+ROOT = Path(__file__).resolve().parents[1]
+# The modules beside this one are no package: scripts find each other so.
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from machine import in_words, machine  # noqa: E402
+
+from skforge import CompiledForest  # noqa: E402
+
+N_FEATURES, N_ROWS, N_CATEGORIES = 12, 4096, 8
+NAMES = [f"column_{i}" for i in range(N_FEATURES)]
+#: Columns of whole numbers in frames of mixed types, and of categories.
+WHOLE, CATEGORICAL = (2, 5, 8), (3, 7)
+#: Ratios that a user expects, and below which a cell is a cliff.
+ARRAYS = ("float32", "float64", "int64", "bool", "float16", "F-order", "strided")
+LEAST_ARRAY, LEAST = 10.0, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One form of one model; seconds of a call, medians."""
+
+    model: str
+    trained: str
+    form: str
+    rows: int
+    source: float | None = None
+    ours: float | None = None
+    ratio: float | None = None
+    error: str = ""  # both raise this
+
+
+def _estimators(n_trees: int) -> dict[str, Callable[[], Any]]:
+    from lightgbm import LGBMClassifier, LGBMRegressor
+    from sklearn import ensemble
+    from xgboost import XGBClassifier, XGBRegressor
+
+    many, one = {"n_estimators": n_trees, "random_state": 0}, {"n_jobs": 1}
+    light = {**many, **one, "verbose": -1}
+    return {
+        "RandomForestClassifier": lambda: ensemble.RandomForestClassifier(
+            max_depth=8, **many, **one
+        ),
+        "ExtraTreesRegressor": lambda: ensemble.ExtraTreesRegressor(
+            max_depth=8, **many, **one
+        ),
+        "GradientBoostingClassifier": lambda: ensemble.GradientBoostingClassifier(
+            max_depth=5, **many
+        ),
+        "HistGradientBoostingClassifier": (
+            lambda: ensemble.HistGradientBoostingClassifier(
+                max_iter=n_trees, random_state=0
+            )
+        ),
+        "XGBClassifier": lambda: XGBClassifier(max_depth=6, **many, **one),
+        "XGBRegressor": lambda: XGBRegressor(max_depth=6, **many, **one),
+        "LGBMClassifier": lambda: LGBMClassifier(**light),
+        "LGBMRegressor": lambda: LGBMRegressor(**light),
+    }
+
+
+def _table(seed: int) -> tuple[Any, Any]:
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(N_ROWS, N_FEATURES)) * 3
+    X[:, WHOLE] = np.round(X[:, WHOLE] * 4)
+    X[:, CATEGORICAL] = random.integers(0, N_CATEGORIES, (N_ROWS, len(CATEGORICAL)))
+    y = (X[:, 0] + X[:, 3] * X[:, 5] / 4 + random.normal(size=N_ROWS) > 0).astype(int)
+    return X, y
+
+
+def _frame(X: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=NAMES)
+
+
+def _mixed(X: Any) -> Any:
+    whole = [NAMES[i] for i in WHOLE]
+    return _frame(X).astype(dict.fromkeys(whole, "int64"))
+
+
+def _categories(X: Any) -> Any:
+    import pandas as pd
+
+    frame = _mixed(X)
+    for i in CATEGORICAL:
+        kind = pd.CategoricalDtype([f"level {n}" for n in range(N_CATEGORIES)])
+        codes = X[:, i].astype(int)
+        frame[NAMES[i]] = pd.Categorical.from_codes(codes, dtype=kind)
+    return frame
+
+
+def _polars(X: Any) -> Any:
+    import polars as pl
+
+    return pl.DataFrame({name: X[:, i] for i, name in enumerate(NAMES)})
+
+
+def _arrow(X: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.table({name: X[:, i] for i, name in enumerate(NAMES)})
+
+
+def _sparse(X: Any) -> Any:
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix(X)
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "float32": lambda X: X.astype(np.float32),
+    "float64": lambda X: X,
+    "int64": lambda X: X.astype(np.int64),
+    "bool": lambda X: X > 0,
+    "float16": lambda X: X.astype(np.float16),
+    "F-order": np.asfortranarray,
+    "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "list": lambda X: X.tolist(),
+    "CSR": _sparse,
+    "pandas": _frame,
+    "pandas, float32": lambda X: _frame(X).astype(np.float32),
+    "pandas, mixed": _mixed,
+    "pandas, nullable": lambda X: _mixed(X).convert_dtypes(),
+    "pandas, categories": _categories,
+    "polars": _polars,
+    "pyarrow": _arrow,
+}
+#: What a model is trained on: the form, and the forms it may be called with.
+TRAINED = {
+    "array": tuple(form for form in FORMS if form != "pandas, categories"),
+    "frame": tuple(form for form in FORMS if form != "pandas, categories"),
+    "categories": ("pandas, categories",),
+}
+
+
+def _fitted(name: str, make: Callable[[], Any], trained: str) -> Any:
+    """Return a fitted model, or None if it takes no such rows."""
+    X, y = _table(0)
+    model = make()
+    form = {"array": "float64", "frame": "pandas", "categories": "pandas, categories"}
+    if trained == "categories":
+        if name.startswith("XGB"):
+            model.set_params(enable_categorical=True)
+        elif name.startswith("Hist"):
+            model.set_params(categorical_features="from_dtype")
+        elif not name.startswith("LGBM"):
+            return None
+    return model.fit(FORMS[form[trained]](X), y)
+
+
+def _called(predict: Callable[[Any], Any], rows: Any) -> tuple[Any, str, list[str]]:
+    """Return the answer, the error and the warnings of a call."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            answer, error = predict(rows), ""
+        except Exception as raised:  # noqa: BLE001 - the other must raise the same
+            answer, error = None, f"{type(raised).__name__}: {raised}"
+    return answer, error, [f"{w.category.__name__}: {w.message}" for w in caught]
+
+
+def differences(
+    ours: Callable[[Any], Any], theirs: Callable[[Any], Any], X: Any
+) -> str:
+    """Return in a word how two calls differ: in the error, the warnings or a bit."""
+    answer, error, warned = _called(ours, X)
+    expected, their_error, they_warned = _called(theirs, X)
+    if error.partition("Stack trace")[0] != their_error.partition("Stack trace")[0]:
+        return f"error {error[:200]!r}, not {their_error[:200]!r}"
+    if warned != they_warned:
+        return f"warnings {warned}, not {they_warned}"
+    if expected is None:
+        return ""
+    same = answer.dtype == expected.dtype and np.array_equal(answer, expected)
+    return "" if same else "answers"
+
+
+def paired(
+    ours: Callable[[Any], Any], theirs: Callable[[Any], Any], X: Any, slot: float
+) -> tuple[float, float, float]:
+    """Return seconds of both calls and their ratio, medians of interleaved rounds."""
+    times: tuple[list[float], list[float]] = ([], [])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        calls = [_calls(predict, X, slot) for predict in (ours, theirs)]
+        for _ in range(5):
+            for predict, n, kept in zip((ours, theirs), calls, times, strict=True):
+                start = time.perf_counter()
+                for _ in range(n):
+                    predict(X)
+                kept.append((time.perf_counter() - start) / n)
+    ratios = [b / a for a, b in zip(*times, strict=True)]
+    return median(times[0]), median(times[1]), median(ratios)
+
+
+def _calls(predict: Callable[[Any], Any], X: Any, slot: float) -> int:
+    """Return how many calls fill a slot, once a habit of small calls was seen."""
+    for _ in range(40):
+        start = time.perf_counter()
+        predict(X)
+        taken = time.perf_counter() - start
+        if taken > slot:
+            return 1
+    return max(1, int(slot / taken))
+
+
+def cells(
+    names: list[str], forms: list[str], sizes: list[int], n_trees: int, slot: float
+) -> Iterator[Cell]:
+    """Measure cell by cell; an answer of ours that differs ends the run."""
+    X, _ = _table(1)
+    for name, make in _estimators(n_trees).items():
+        if names and not any(part in name for part in names):
+            continue
+        for trained, allowed in TRAINED.items():
+            model = _fitted(name, make, trained)
+            if model is None:
+                continue
+            sample = FORMS["float64" if trained == "array" else allowed[-1]](X)
+            if trained == "frame":
+                sample = FORMS["pandas"](X)
+            fast = CompiledForest(model, n_jobs=1, tuning="off").fit(sample)
+            method = "predict_proba" if hasattr(model, "predict_proba") else "predict"
+            ours, theirs = getattr(fast, method), getattr(model, method)
+            for form in allowed:
+                if forms and form not in forms:
+                    continue
+                for n in sizes:
+                    rows = FORMS[form](X[:n])
+                    if found := differences(ours, theirs, rows):
+                        raise SystemExit(
+                            f"{name}, trained on {trained}, {form}, {n}: {found}"
+                        )
+                    _, error, _ = _called(theirs, rows)
+                    if error:
+                        yield Cell(name, trained, form, n, error=error[:120])
+                        continue
+                    taken = paired(ours, theirs, rows, slot)
+                    yield Cell(name, trained, form, n, taken[1], taken[0], taken[2])
+
+
+def _expected(cell: Cell) -> float:
+    return LEAST_ARRAY if cell.form in ARRAYS else LEAST
+
+
+def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
+    """Write a table a number of rows: models down, forms across."""
+    lines = [f"{in_words(facts)}.", ""]
+    timed = [cell for cell in found if cell.ratio is not None]
+    cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
+    lines += [
+        f"Source's time / ours. {len(cliffs)} of {len(timed)} cells are below "
+        f"{LEAST_ARRAY:.0f} (arrays) or {LEAST:.0f} (other forms), in bold; – is a "
+        "form that both refuse with the same error.",
+        "",
+    ]
+    for n in sorted({cell.rows for cell in found}):
+        forms = [f for f in FORMS if any(c.form == f for c in found)]
+        lines += [f"**{n:,} rows**, ratio and µs a call of ours", ""]
+        lines += ["| model, trained on | " + " | ".join(forms) + " |"]
+        lines += ["|---|" + "--:|" * len(forms)]
+        kinds = dict.fromkeys((c.model, c.trained) for c in found)
+        for model, trained in kinds:
+            row = {
+                c.form: _text(c)
+                for c in found
+                if (c.model, c.trained, c.rows) == (model, trained, n)
+            }
+            texts = " | ".join(row.get(form, "") for form in forms)
+            lines.append(f"| {model}, {trained} | {texts} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _text(cell: Cell) -> str:
+    if cell.ratio is None or cell.ours is None:
+        return "–"
+    ratio = f"{cell.ratio:.1f}" if cell.ratio < 10 else f"{cell.ratio:.0f}"
+    ratio = f"**{ratio}**" if cell.ratio < _expected(cell) else ratio
+    return f"{ratio} ({cell.ours * 1e6:,.{1 if cell.ours < 1e-5 else 0}f})"
+
+
+def main(
+    models: Annotated[str, typer.Option(help="Parts of names, by commas.")] = "",
+    forms: Annotated[str, typer.Option(help="Forms, by semicolons.")] = "",
+    batches: Annotated[str, typer.Option(help="Rows a call.")] = "1,512",
+    trees: Annotated[int, typer.Option(help="Trees a model.")] = 100,
+    slot: Annotated[float, typer.Option(help="Seconds of a sample.")] = 0.01,
+    output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
+) -> None:
+    """Measure, print each cell as it is found, and write forms.json and forms.md."""
+    facts, found = machine(), []
+    wanted = [part for part in models.split(",") if part]
+    shapes = [part for part in forms.split(";") if part]
+    sizes = [int(size) for size in batches.split(",")]
+    for cell in cells(wanted, shapes, sizes, trees, slot):
+        found.append(cell)
+        head = f"{cell.model:32}{cell.trained:12}{cell.form:20}{cell.rows:6}"
+        print(f"{head}  {_text(cell)}", flush=True)
+    if output is not None:
+        content = {"facts": facts, "cells": [asdict(cell) for cell in found]}
+        (output / "forms.json").write_text(json.dumps(content, indent=1) + "\n")
+        (output / "forms.md").write_text(to_markdown(found, facts) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
