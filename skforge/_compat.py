@@ -1,4 +1,4 @@
-"""What newer Pythons have in the standard library."""
+"""Functions that newer Pythons have in the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notebooks draw of a model: its source, and beside it what was compiled."""
+"""The box that notebooks draw: the source model beside its compiled schedules."""
 
 from __future__ import annotations
 

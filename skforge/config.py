@@ -1,4 +1,4 @@
-"""Settings from the environment, read when asked for so that tests can change them."""
+"""Settings from environment variables, read at each use so that tests can set them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def dump_levels() -> frozenset[str]:
 
 
 def tuning_seconds(otherwise: float) -> float:
-    """Return the budget of searches that nobody gave one: SKFORGE_TUNING_SECONDS.
+    """Return the default budget of a search (``SKFORGE_TUNING_SECONDS``), in seconds.
 
-    0 switches them off: where a fit has to be quick, or the same on every run.
+    0 switches searches off, for a fit that is quick and the same on every run.
     """
     text = os.environ.get("SKFORGE_TUNING_SECONDS", "").strip()
     if not text:
@@ -55,13 +55,13 @@ def gpu_graphs() -> bool:
 def cache_switched_on() -> bool:
     """Return whether machine code is kept (``SKFORGE_CACHE=off``: it is not).
 
-    What is neither on nor off is taken for off: somebody wanted another cache.
+    A value that is neither on nor off switches it off: its user meant another cache.
     """
     return _switch("SKFORGE_CACHE", True, False)
 
 
 def _switch(name: str, default: bool, otherwise: bool) -> bool:
-    """Return what a variable says: ``default`` if nothing, ``otherwise`` if no word."""
+    """Read a switch: ``default`` if unset, ``otherwise`` if it is no known word."""
     text = os.environ.get(name, "").strip()
     word = text.lower()
     if not word or word in _ON:
@@ -73,7 +73,7 @@ def _switch(name: str, default: bool, otherwise: bool) -> bool:
 
 
 def _warn(name: str, text: str, known: str, taken: str) -> None:
-    """Warn of a value once for each value, however often it is read."""
+    """Warn once about each bad value, however often it is read."""
     if (name, text) not in _WARNED:
         _WARNED.add((name, text))
         more = "; SKFORGE_CACHE_DIR moves the cache" if name == "SKFORGE_CACHE" else ""

@@ -1,4 +1,4 @@
-"""Every exception skforge raises on purpose; each says what, where and what to do."""
+"""The exceptions and warnings of skforge: each says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ModelNotFoundError(InvalidModelError, FileNotFoundError):
 
 
 class UnsupportedModelError(SkforgeError, ValueError):
-    """The model uses a feature that cannot be reproduced exactly; names it."""
+    """The model uses a feature that cannot be reproduced exactly; the text names it."""
 
 
 class InvalidInputError(SkforgeError, ValueError):
-    """Rows or arguments that cannot be taken: wrong shape, dtype or value."""
+    """Rows or arguments have the wrong shape, dtype or value."""
 
 
 class TargetError(SkforgeError, RuntimeError):
@@ -35,37 +35,37 @@ class VerificationError(SkforgeError, AssertionError):
 
 
 class SourceNeededError(SkforgeError, ValueError, AttributeError):
-    """Only the source model could answer, and it was not kept.
+    """The call needs the source model, which was not kept.
 
     Raised by models loaded from a ``.skforge`` file or made by ``drop_estimator``.
     """
 
 
 class TuningError(SkforgeError, RuntimeError):
-    """A search that cannot begin: nothing to try, or a default that does not run."""
+    """The search cannot start: the space is empty, or the default schedule fails."""
 
 
 class TuningWarning(UserWarning):
-    """A search ended early or could not measure; what it has so far is used."""
+    """A search ended early or could not measure; the results so far are used."""
 
 
 class InconsistentVersionWarning(UserWarning):
-    """What is loaded was saved by another release of skforge."""
+    """The file or pickle was saved by another release of skforge."""
 
 
 class CompilerError(SkforgeError, RuntimeError):
-    """An internal error of the compiler: a pass produced IR its verifier refuses."""
+    """Internal error of the compiler: a pass produced IR that its verifier refuses."""
 
 
 class ScheduleError(SkforgeError, ValueError):
-    """A schedule that is not legal, with the loop nest drawn where it went wrong.
+    """The schedule is not legal; the text draws the loop nest and marks the place.
 
     Parameters
     ----------
     why : str
-        One plain sentence: what is wrong and what to do instead.
+        One sentence: what is wrong and what to do instead.
     nest : str, default=""
-        The loop nest as drawn text, one loop a line; may be empty.
+        The drawn loop nest, one loop a line; may be empty.
     at : int or None, default=None
         Line of ``nest`` that the error is about.
     """
@@ -91,19 +91,19 @@ class ScheduleError(SkforgeError, ValueError):
 
 
 def shortened(text: str, most: int = 1000) -> str:
-    """Return a message without its middle if what it quotes of a file is too long."""
+    """Cut the middle out of a message that quotes too much of a file."""
     if len(text) <= most:
         return text
     return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's that called, however deep in skforge this is.
+    """Warn at the user's line that called skforge, however deep the call is.
 
     Parameters
     ----------
     text : str
-        What the warning says.
+        The text of the warning.
     category : type, default=UserWarning
         Its class.
     """

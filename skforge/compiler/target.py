@@ -1,4 +1,4 @@
-"""What code is generated for: a CPU or GPU as a frozen value of plain facts.
+"""Targets: the CPU or GPU that code is generated for, as a frozen value of facts.
 
 Passes ask a :class:`Target` for facts (vector width, mask registers, how many entries
 an in-register permute reaches); they never look at the name of a machine.
@@ -183,7 +183,7 @@ class Target:
 
     @classmethod
     def parse(cls, target: str | Target) -> Target:
-        """Return the target that a user names; a ``Target`` is returned as it is.
+        """Return the target that a user names, or the ``Target`` that was passed.
 
         Parameters
         ----------
