@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.ir.lir.nodes import Function
 from skforge.compiler.runtime.simt.build import Sanitizer
@@ -51,6 +52,17 @@ def need(sanitize: Sanitizer | None) -> None:
         pytest.skip(reason)
 
 
+def run_plan(plan: HostPlan, device: SourceDevice, args: Mapping[str, Any]) -> None:
+    """Run what a plan does; arrays are pointers."""
+    named = {k: k if isinstance(v, np.ndarray) else v for k, v in args.items()}
+    run = plan.run(named)
+    memory = {name: device.allocate(size) for name, size in run.scratch.items()}
+    memory |= args
+    for call in run.calls:
+        given = [(t, memory[v] if t == POINTER else v) for t, v in call.args]
+        device.launch(call.kernel, call.grid, call.block, call.shared_bytes, given)
+
+
 class Batch:
     """Functions whose kernels make one text, so that g++ runs once for all of them."""
 
@@ -71,7 +83,7 @@ class Batch:
         """Return the arguments after a function has run on copies of them."""
         copies = {k: np.copy(v) if np.ndim(v) else v for k, v in args.items()}
         self.device.order = order
-        self.plans[number].run(self.device, copies)
+        run_plan(self.plans[number], self.device, copies)
         return copies
 
     def __enter__(self) -> Batch:

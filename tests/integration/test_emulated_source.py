@@ -37,7 +37,7 @@ from tests.exactness.gpu_families import FAMILIES
 from tests.grid_tools import Place, grid, region, warp_sum
 from tests.lir_tools import buffer_of
 from tests.llvm_kernels import assert_same_bits, interpreted
-from tests.simt_tools import MODES, ORDERS, TARGET, Batch, need
+from tests.simt_tools import MODES, ORDERS, TARGET, Batch, need, run_plan
 from tests.strategies_grid import GridProgram, grid_programs
 
 
@@ -335,7 +335,7 @@ def test_no_barrier_of_the_text_is_idle(make: Callable[[], Made]) -> None:
         with SourceDevice(source, sanitize="thread") as device:
             copies = {k: np.copy(v) if np.ndim(v) else v for k, v in args.items()}
             with pytest.raises(CompilerError, match="data race"):
-                plan.run(device, copies)
+                run_plan(plan, device, copies)
 
 
 # ---------------------------------------------------------------- drawn

@@ -28,12 +28,12 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.pipeline import Lowered
-from skforge.compiler.runtime import device as there
+from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.gpu.cupy import is_device_array
-from skforge.compiler.runtime.gpu.kernels import GpuKernel
+from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import Schedules, schedule_table
 from skforge.compiler.runtime.targets import (
@@ -146,7 +146,8 @@ class CompiledModule:
             if found is not None:
                 return found
         if type(X) is not np.ndarray and is_device_array(X):
-            made: Array = there.raw_there(self.forest, self.target, self._kernel, X)
+            find = self._kernel
+            made: Array = on_device.raw_on_device(self.forest, self.target, find, X)
             return made
         rows = prepare_rows(self.forest, X)
         forest = self.forest
@@ -183,7 +184,8 @@ class CompiledModule:
         """
         if is_device_array(X):
             find = self._kernel
-            made: Array = there.predict_there(self.forest, self.target, find, X)
+            made: Array
+            made = on_device.predict_on_device(self.forest, self.target, find, X)
             return made
         return apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
 
@@ -203,7 +205,8 @@ class CompiledModule:
         """
         if is_device_array(X):
             found: NDArray[np.int32]
-            found = there.leaves_there(self.forest, self.target, self._kernel, X)
+            find = self._kernel
+            found = on_device.leaves_on_device(self.forest, self.target, find, X)
             return found
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]

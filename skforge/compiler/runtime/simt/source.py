@@ -38,7 +38,7 @@ _TYPES: dict[str, tuple[str, Any]] = {
     "f64": ("d", ctypes.c_double),
 }
 _ERROR_BYTES = 512
-_ALIGNMENT = 256  # as cudaMalloc aligns memory
+_ALIGNMENT = 256
 _POISON = 0xCD
 
 
@@ -101,12 +101,9 @@ class SourceDevice:
 
     def allocate(self, n_bytes: int) -> Array:
         """Return scratch, filled with bytes that are seldom right."""
-        memory = np.full(n_bytes + _ALIGNMENT, _POISON, np.uint8)
-        first = -memory.ctypes.data % _ALIGNMENT
-        return memory[first : first + n_bytes]
-
-    def release(self, memory: Array) -> None:
-        """Do nothing: every launch is over when it returns."""
+        memory = aligned_bytes(n_bytes)
+        memory.fill(_POISON)
+        return memory
 
     def launch(
         self,
@@ -159,6 +156,13 @@ class SourceDevice:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+
+def aligned_bytes(n_bytes: int) -> Array:
+    """Return uninitialised memory, aligned as cudaMalloc aligns it."""
+    memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    return memory[first : first + n_bytes]
 
 
 def order_number(order: Order | str) -> int:
