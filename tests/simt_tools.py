@@ -14,10 +14,10 @@ from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.ir.lir.nodes import Function
-from skforge.compiler.runtime.simt.build import Sanitizer
 from skforge.compiler.runtime.simt.source import Order, SourceDevice
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
+from tests.simt_server import SanitizedDevice, Sanitizer
 
 TARGET = Target.cuda("sm_90", kind="emulated-source")
 ORDERS: tuple[Order, ...] = ("forward", "reverse", 1)
@@ -30,7 +30,7 @@ _PROBE = "SKF_KERNEL(32) probe(float* out) { SKF_BARRIER(); out[SKF_TID_X] = 1.0
 def why_missing(sanitize: Sanitizer | None) -> str:
     """Return why there is no compiler or sanitizer here; empty if there is one."""
     try:
-        SourceDevice(_PROBE).close()
+        SourceDevice(_PROBE)
     except TargetError as error:
         if "not on the PATH" in str(error):
             return str(error)
@@ -39,11 +39,22 @@ def why_missing(sanitize: Sanitizer | None) -> str:
         return ""
     out = np.zeros(32, np.float32)
     try:
-        with SourceDevice(_PROBE, sanitize=sanitize) as device:
+        with SanitizedDevice(_PROBE, sanitize) as device:
             device.launch("probe", (1, 1, 1), (32, 1, 1), 0, [("pointer", out)])
     except (TargetError, CompilerError) as error:
         return f"The {sanitize} sanitizer does not work here: {error}"
     return ""
+
+
+def device_of(source: str, sanitize: Sanitizer | None) -> SourceDevice:
+    """Return a device for a text, under a sanitizer if one is given."""
+    return SanitizedDevice(source, sanitize) if sanitize else SourceDevice(source)
+
+
+def close(device: SourceDevice) -> None:
+    """End the process of a device that has one."""
+    if isinstance(device, SanitizedDevice):
+        device.close()
 
 
 def need(sanitize: Sanitizer | None) -> None:
@@ -75,7 +86,7 @@ class Batch:
             for number, function in enumerate(functions)
         ]
         kernels = [plan.source.removeprefix(PRELUDE) for plan in self.plans]
-        self.device = SourceDevice("\n".join([PRELUDE, *kernels]), sanitize=sanitize)
+        self.device = device_of("\n".join([PRELUDE, *kernels]), sanitize)
 
     def run(
         self, number: int, args: Mapping[str, Any], order: Order = "forward"
@@ -92,4 +103,4 @@ class Batch:
 
     def __exit__(self, *_: object) -> None:
         """Close the device."""
-        self.device.close()
+        close(self.device)

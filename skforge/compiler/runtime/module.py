@@ -23,7 +23,6 @@ from skforge.compiler.forest.leaves import (
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.ir.lir.numpy_types import dtype_of
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.outputs.transforms import apply_transform
@@ -571,4 +570,4 @@ def _check_n_jobs(n_jobs: object) -> None:
         )
 
 
-__all__ = ["CompiledModule", "compile_forest", "dtype_of"]
+__all__ = ["CompiledModule", "compile_forest"]

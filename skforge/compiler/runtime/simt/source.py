@@ -1,8 +1,7 @@
 """Runs the text of GPU kernels on the CPU, for tests: a device made with g++.
 
 ``simt.h`` gives the text's ``SKF_*`` macros a meaning on a CPU, where a GPU thread
-is a fiber. g++ makes a shared library of both, or, to run under a sanitizer, a program
-that is sent the arrays of each launch. What g++ made is kept in the cache of objects.
+is a fiber. g++ makes a shared library of both, which is kept in the cache of objects.
 
 Users need neither g++ nor this module: ``target="emulated"`` runs the same schedules.
 """
@@ -13,12 +12,11 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.runtime.simt.build import Sanitizer, opened
-from skforge.compiler.runtime.simt.server import Server
+from skforge.compiler.runtime.simt.build import opened
 from skforge.exceptions import CompilerError
 
 #: Of blocks, warps and lanes; a number shuffles them, anew at every barrier.
@@ -55,18 +53,6 @@ class LaunchHeader(ctypes.Structure):
     )
 
 
-class Engine(Protocol):
-    """What runs launches: a library in this process, or a program beside it."""
-
-    def launch(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
-        """Run a kernel on arrays and numbers of 8 bytes; return what went wrong."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what only this engine uses."""
-        ...
-
-
 class SourceDevice:
     """A device for the kernels of one text; its memory is NumPy's.
 
@@ -77,10 +63,6 @@ class SourceDevice:
     order : "forward", "reverse" or int, default="forward"
         The order in which blocks, warps and lanes run; a number is the seed of one
         that changes at every barrier. What a kernel computes must not depend on it.
-    sanitize : {"address", "thread"} or None, default=None
-        Run in a process of its own under AddressSanitizer with
-        UndefinedBehaviorSanitizer, or under ThreadSanitizer. Arrays then lie in memory
-        of exactly their size during a launch. Close such a device, or use ``with``.
 
     Raises
     ------
@@ -88,16 +70,9 @@ class SourceDevice:
         There is no g++, or it does not take the text.
     """
 
-    def __init__(
-        self,
-        source: str,
-        *,
-        order: Order = "forward",
-        sanitize: Sanitizer | None = None,
-    ) -> None:
+    def __init__(self, source: str, *, order: Order = "forward") -> None:
         self.order = order
-        self._engine: Engine
-        self._engine = Server(source, sanitize) if sanitize else _library(source)
+        self._library = _library(source)
 
     def allocate(self, n_bytes: int) -> Array:
         """Return scratch, filled with bytes that are seldom right."""
@@ -130,7 +105,7 @@ class SourceDevice:
         Raises
         ------
         CompilerError
-            The kernel did what is undefined on a GPU, or a sanitizer reported it.
+            The kernel did what is undefined on a GPU.
         """
         letters = "".join(_TYPES[type_][0] for type_, _ in args)
         header = LaunchHeader(
@@ -141,21 +116,13 @@ class SourceDevice:
             shared_bytes,
             order_number(self.order),
         )
-        error = self._engine.launch(header, [_slot(*arg) for arg in args])
+        error = self.run(header, [_slot(*arg) for arg in args])
         if error:
             raise CompilerError(f"Kernel {kernel!r}, emulated: {error}.")
 
-    def close(self) -> None:
-        """End the process of a device that runs under a sanitizer."""
-        self._engine.close()
-
-    def __enter__(self) -> SourceDevice:
-        """Return the device."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
+    def run(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
+        """Run a kernel on arrays and numbers of 8 bytes; return what went wrong."""
+        return self._library.launch(header, values)
 
 
 def aligned_bytes(n_bytes: int) -> Array:
@@ -191,7 +158,7 @@ class _Library:
     """Kernels loaded into this process; they run where the arrays lie."""
 
     def __init__(self, source: str) -> None:
-        with opened(source, None) as path:
+        with opened(source) as path:
             self._launch = ctypes.CDLL(str(path)).simt_launch
         self._launch.restype = None
         self._lock = threading.Lock()  # a library has one set of fibers
@@ -207,9 +174,6 @@ class _Library:
         with self._lock:
             self._launch(ctypes.byref(header), slots, error)
         return error.value.decode()
-
-    def close(self) -> None:
-        """Stay loaded: other devices use it, and a library cannot be taken away."""
 
 
 @cache
