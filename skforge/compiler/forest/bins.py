@@ -69,19 +69,12 @@ def plan_codes(
     merge_missing: bool = False,
     chosen: NDArray[np.bool_] | None = None,
 ) -> CodeTable:
-    """Lay the columns of codes of a normalised forest out.
+    """Lay the columns of codes of a normalised forest out, for codes of a ``dtype``.
 
-    Parameters
-    ----------
-    forest : Forest
-        All its thresholds compared by LT, or all by LE.
-    dtype : {np.uint8, np.uint16}
-        Of a code; columns have at most its greatest number of thresholds.
-    merge_missing : bool, default=False
-        Whether thresholds share a column although they send missing values to
-        different sides: its codes then say nothing about those.
-    chosen : ndarray of bool, optional
-        Predicates that have codes; default: all. Others are said to be in column 0.
+    Its thresholds are all compared by LT, or all by LE. With ``merge_missing``,
+    thresholds share a column although they send missing values to different sides: its
+    codes then say nothing about those. Only the ``chosen`` predicates have codes;
+    others are said to be in column 0.
     """
     ordered = forest.comparison <= Comparison.LE
     group, order = _groups(forest, ordered, merge_missing)

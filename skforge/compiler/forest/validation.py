@@ -30,17 +30,8 @@ def node_depths(
 ) -> NDArray[np.int32]:
     """Return each node's distance from its root, -1 where no root leads.
 
-    Parameters
-    ----------
-    left, right : ndarray of int32
-        Children of each node, -1 at leaves. Every node must have at most one parent
-        and roots none; then the sweep ends even if the arrays hold a cycle.
-    roots : ndarray
-        Node numbers of the roots.
-
-    Returns
-    -------
-    ndarray of int32, shape (n_nodes,)
+    Every node must have at most one parent and roots none; then the sweep ends even if
+    the arrays hold a cycle.
     """
     depth = np.full(len(left), -1, dtype=np.int32)
     level = 0
@@ -75,15 +66,7 @@ def _depths_by_doubling(
 def validate(forest: ForestArrays) -> None:
     """Raise unless the arrays describe disjoint, finite, in-range binary trees.
 
-    Parameters
-    ----------
-    forest : ForestArrays
-        What a frontend, a container or a pickle produced.
-
-    Raises
-    ------
-    InvalidModelError
-        Naming the array, the index and the tree of the first fault found.
+    The ``InvalidModelError`` names array, index and tree of the first fault found.
     """
     _check_sizes(forest)
     _check_predicates(forest)
@@ -96,7 +79,7 @@ def _fail(message: str) -> NoReturn:
     raise InvalidModelError(f"{message}; the model is damaged, export it again.")
 
 
-def first_true(bad: NDArray[Any]) -> int:
+def first_true(bad: Any) -> int:
     """Return the first true index, -1 when there is none."""
     if not bad.size:
         return -1

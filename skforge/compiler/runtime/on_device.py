@@ -57,21 +57,9 @@ def leaves_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -
 def answer_on_device(module: Any, method: str, X: Any, classes: Any) -> Any:
     """Return what an estimator's method returns, for rows on a device.
 
-    Parameters
-    ----------
-    module : CompiledModule or AutoModule
-        The compiled forest.
-    method : str
-        What is called.
-    X : device array
-        Rows.
-    classes : ndarray or None
-        The labels of ``predict``; None for 0, 1, and so on.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If that is only computed on the host.
+    ``module`` is a CompiledModule or an AutoModule, ``classes`` the labels of
+    ``predict``, None for 0, 1, and so on. Raises ``UnsupportedModelError`` for what is
+    only computed on the host.
     """
     forest: Forest = module.forest
     if method == "predict_raw":

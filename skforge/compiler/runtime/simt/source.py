@@ -90,22 +90,9 @@ class SourceDevice:
     ) -> None:
         """Run a kernel to its end.
 
-        Parameters
-        ----------
-        kernel : str
-            Its name.
-        grid, block : tuple of three int
-            Blocks, and threads of a block.
-        shared_bytes : int
-            Size of a block's shared memory.
-        args : sequence of (str, value)
-            Type and value of each argument: an array for a "pointer", a number for
-            a scalar's name such as "i64".
-
-        Raises
-        ------
-        CompilerError
-            The kernel did what is undefined on a GPU.
+        ``args`` are pairs of a type and a value: an array for a "pointer", a number
+        for a scalar's name such as "i64". Raises ``CompilerError`` if the kernel did
+        what is undefined on a GPU.
         """
         letters = "".join(_TYPES[type_][0] for type_, _ in args)
         header = LaunchHeader(
