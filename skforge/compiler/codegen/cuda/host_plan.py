@@ -72,7 +72,7 @@ class HostLet:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """``size`` elements of device memory, until the end of the enclosing body."""
+    """``size`` elements of device memory, in a loop the same for each iteration."""
 
     name: str
     element: lir.ScalarName
