@@ -1,8 +1,8 @@
 """A CuPy for tests: device memory is the host's, kernels run by the emulated machine.
 
-It has the few calls that ``device_cupy`` uses and is as strict as CuPy is: arrays are
-not converted to NumPy's by themselves, and streams and devices have to be current
-where CuPy wants it. ``log`` lists what a GPU would be asked to do, in order.
+It has the few calls that ``runtime/gpu/cupy.py`` uses and is as strict as CuPy is:
+arrays are not converted to NumPy's by themselves, and streams and devices have to be
+current where CuPy wants it. ``log`` lists what a GPU would be asked to do, in order.
 """
 
 from __future__ import annotations

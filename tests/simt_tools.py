@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.ir.lir.nodes import Function
-from skforge.compiler.runtime.simt.build import Sanitizer
 from skforge.compiler.runtime.simt.source import Order, SourceDevice
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
+from tests.simt_server import SanitizedDevice, Sanitizer
 
 TARGET = Target.cuda("sm_90", kind="emulated-source")
 ORDERS: tuple[Order, ...] = ("forward", "reverse", 1)
@@ -29,7 +30,7 @@ _PROBE = "SKF_KERNEL(32) probe(float* out) { SKF_BARRIER(); out[SKF_TID_X] = 1.0
 def why_missing(sanitize: Sanitizer | None) -> str:
     """Return why there is no compiler or sanitizer here; empty if there is one."""
     try:
-        SourceDevice(_PROBE).close()
+        SourceDevice(_PROBE)
     except TargetError as error:
         if "not on the PATH" in str(error):
             return str(error)
@@ -38,17 +39,39 @@ def why_missing(sanitize: Sanitizer | None) -> str:
         return ""
     out = np.zeros(32, np.float32)
     try:
-        with SourceDevice(_PROBE, sanitize=sanitize) as device:
+        with SanitizedDevice(_PROBE, sanitize) as device:
             device.launch("probe", (1, 1, 1), (32, 1, 1), 0, [("pointer", out)])
     except (TargetError, CompilerError) as error:
         return f"The {sanitize} sanitizer does not work here: {error}"
     return ""
 
 
+def device_of(source: str, sanitize: Sanitizer | None) -> SourceDevice:
+    """Return a device for a text, under a sanitizer if one is given."""
+    return SanitizedDevice(source, sanitize) if sanitize else SourceDevice(source)
+
+
+def close(device: SourceDevice) -> None:
+    """End the process of a device that has one."""
+    if isinstance(device, SanitizedDevice):
+        device.close()
+
+
 def need(sanitize: Sanitizer | None) -> None:
     """Skip the test where kernels cannot be built or run so."""
     if reason := why_missing(sanitize):
         pytest.skip(reason)
+
+
+def run_plan(plan: HostPlan, device: SourceDevice, args: Mapping[str, Any]) -> None:
+    """Run what a plan does; arrays are pointers."""
+    named = {k: k if isinstance(v, np.ndarray) else v for k, v in args.items()}
+    run = plan.run(named)
+    memory = {name: device.allocate(size) for name, size in run.scratch.items()}
+    memory |= args
+    for call in run.calls:
+        given = [(t, memory[v] if t == POINTER else v) for t, v in call.args]
+        device.launch(call.kernel, call.grid, call.block, call.shared_bytes, given)
 
 
 class Batch:
@@ -63,7 +86,7 @@ class Batch:
             for number, function in enumerate(functions)
         ]
         kernels = [plan.source.removeprefix(PRELUDE) for plan in self.plans]
-        self.device = SourceDevice("\n".join([PRELUDE, *kernels]), sanitize=sanitize)
+        self.device = device_of("\n".join([PRELUDE, *kernels]), sanitize)
 
     def run(
         self, number: int, args: Mapping[str, Any], order: Order = "forward"
@@ -71,7 +94,7 @@ class Batch:
         """Return the arguments after a function has run on copies of them."""
         copies = {k: np.copy(v) if np.ndim(v) else v for k, v in args.items()}
         self.device.order = order
-        self.plans[number].run(self.device, copies)
+        run_plan(self.plans[number], self.device, copies)
         return copies
 
     def __enter__(self) -> Batch:
@@ -80,4 +103,4 @@ class Batch:
 
     def __exit__(self, *_: object) -> None:
         """Close the device."""
-        self.device.close()
+        close(self.device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -73,30 +72,12 @@ class Made:
 
     def grid(self, n_rows: int) -> dict[str, list[int]]:
         """Return the blocks of each launch of each kernel, for a batch."""
-        device = _Grids()
         env = {name: 0 for name in self.plan.params}
         env |= {"n_rows": n_rows, "row_stride": self.hir.forest.n_features}
-        self.plan.run(device, env)
         found: dict[str, list[int]] = {}
-        for kernel, blocks in device.made:
-            found.setdefault(kernel, []).append(blocks)
+        for call in self.plan.run(env).calls:
+            found.setdefault(call.kernel, []).append(int(np.prod(call.grid)))
         return found
-
-
-class _Grids:
-    """A device that only notes what is launched."""
-
-    def __init__(self) -> None:
-        self.made: list[tuple[str, int]] = []
-
-    def allocate(self, n_bytes: int) -> int:
-        return 0
-
-    def release(self, memory: int) -> None:
-        pass
-
-    def launch(self, kernel: str, grid: Any, block: Any, *_: Any) -> None:
-        self.made.append((kernel, int(np.prod(grid))))
 
 
 def batch_seconds(

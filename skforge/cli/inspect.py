@@ -46,10 +46,10 @@ def level_text(
         If there is no such level, or not for the target.
     """
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
+    from skforge.compiler.passes.lir import emulate_grids
     from skforge.compiler.pipeline import MIR_PASSES, build_hir, lower
     from skforge.compiler.runtime.code import gpu_text
     from skforge.compiler.runtime.cpu.jit import emit_assembly
-    from skforge.compiler.runtime.gpu.kernels import as_loops
     from skforge.compiler.runtime.targets import default_table
     from skforge.compiler.target import Target
 
@@ -83,6 +83,6 @@ def level_text(
     if level in ("llvm", "asm"):
         emit = emit_llvm if level == "llvm" else emit_assembly
         if target.is_gpu:
-            function, target = as_loops(function), Target.host()
+            function, target = emulate_grids.run(function), Target.host()
         return emit(function, target)
     return lowered.text(level).rstrip("\n")

@@ -19,10 +19,10 @@ from skforge.compiler.outputs.sklearn import decision_function, score_samples
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.device import answer_there
 from skforge.compiler.runtime.entry.entry import Output, as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
@@ -214,7 +214,7 @@ class Predictor:
     def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer by the method's entry, which is compiled now if it has one to be."""
         if type(X) is not np.ndarray and is_device_array(X):
-            return answer_there(self.module, method, X, self._classes)
+            return answer_on_device(self.module, method, X, self._classes)
         entry = getattr(self, f"fast_{method}")
         if entry is not None and n_jobs == self.fast_jobs:
             found = entry(X)

@@ -19,6 +19,7 @@ from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.runtime.simt.source import SourceDevice
 from skforge.compiler.target import Target
 from tests.llvm_kernels import assert_same_bits, interpreted
+from tests.simt_tools import run_plan
 from tests.strategies_grid import grid_programs
 from tests.strategies_lir import Program, lir_programs
 
@@ -71,7 +72,7 @@ def check(programs: list[Program], *orders: Any) -> None:
         for number, (program, plan) in enumerate(zip(programs, plans, strict=True)):
             wanted = interpreted(program.function, program.arguments())
             args = program.arguments()
-            plan.run(device, args)
+            run_plan(plan, device, args)
             for name, array in wanted.items():
                 if isinstance(array, np.ndarray):
                     what = f"{name} of program {number}, order {order}"

@@ -28,8 +28,6 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
 )
 from skforge.compiler.ir.lir.printer import print_lir
-from skforge.compiler.runtime.simt.build import Sanitizer
-from skforge.compiler.runtime.simt.source import SourceDevice
 from skforge.exceptions import CompilerError
 from tests.exactness.checks import expected, rounding_bound
 from tests.exactness.forests import forest
@@ -37,7 +35,8 @@ from tests.exactness.gpu_families import FAMILIES
 from tests.grid_tools import Place, grid, region, warp_sum
 from tests.lir_tools import buffer_of
 from tests.llvm_kernels import assert_same_bits, interpreted
-from tests.simt_tools import MODES, ORDERS, TARGET, Batch, need
+from tests.simt_server import SanitizedDevice, Sanitizer
+from tests.simt_tools import MODES, ORDERS, TARGET, Batch, need, run_plan
 from tests.strategies_grid import GridProgram, grid_programs
 
 
@@ -332,10 +331,10 @@ def test_no_barrier_of_the_text_is_idle(make: Callable[[], Made]) -> None:
     assert barriers
     for start, end in barriers:
         source = f"{plan.source[:start]};{plan.source[end:]}"
-        with SourceDevice(source, sanitize="thread") as device:
+        with SanitizedDevice(source, "thread") as device:
             copies = {k: np.copy(v) if np.ndim(v) else v for k, v in args.items()}
             with pytest.raises(CompilerError, match="data race"):
-                plan.run(device, copies)
+                run_plan(plan, device, copies)
 
 
 # ---------------------------------------------------------------- drawn

@@ -17,12 +17,12 @@ import pytest
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.compiler.defaults.gpu import GPU_MIN_ROWS
-from skforge.compiler.runtime import device as module_device
-from skforge.compiler.runtime import object_cache
+from skforge.compiler.runtime import object_cache, on_device
 from skforge.compiler.runtime.gpu import cache as gpu_cache
 from skforge.compiler.runtime.gpu import compilers as gpu_compilers
 from skforge.compiler.runtime.gpu import cupy as device_cupy
-from skforge.compiler.runtime.gpu import program as gpu_runtime
+from skforge.compiler.runtime.gpu import device as gpu_device
+from skforge.compiler.runtime.gpu import kernel as gpu_runtime
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
@@ -83,7 +83,7 @@ def test_the_model_is_loaded_once(cupy) -> None:
     module.predict_raw(rows)
     module.predict_raw(rows)
     assert what(cupy, "load") == []
-    # rows go in and results come out; nothing else is copied, nothing waits but lanes
+    # rows go in and results come out; nothing else is copied, nothing waits but staging
     assert len([e for e in cupy.log if e[0] == "copy"]) == 0  # they are in the graph
     assert what(cupy, "graph") == ["graph", "graph"]
 
@@ -130,7 +130,7 @@ def test_many_threads_at_once(cupy) -> None:
 def test_kernels_loaded_by_another_thread(cupy) -> None:
     rows, raw, _ = expected("scalar")
     module = compile_forest(forest("scalar"), DIRECT, "cuda")
-    compile_forest(forest("scalar"), SCRATCHY, "cuda").predict_raw(rows[:3])  # a lane
+    compile_forest(forest("scalar"), SCRATCHY, "cuda").predict_raw(rows[:3])
     module.compile_all()
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(module.predict_raw, rows[:3]).result()
@@ -144,7 +144,7 @@ def test_out_of_memory_makes_parts_smaller(cupy, monkeypatch) -> None:
     rows, raw, _ = expected("scalar")
     rows, raw = np.resize(rows, (2000, rows.shape[1])), np.resize(raw, (2000, 1))
     monkeypatch.setattr(gpu_runtime, "LEAST_ROWS", 100)
-    monkeypatch.setattr(gpu_runtime.LanePool, "LEAST_BYTES", 256)
+    monkeypatch.setattr(gpu_device.StagingPool, "LEAST_BYTES", 256)
     module = compile_forest(forest("scalar"), SCRATCHY, "cuda")
     module.predict_raw(rows[:1])
     cupy.free_bytes = 1 << 13
@@ -155,11 +155,11 @@ def test_out_of_memory_makes_parts_smaller(cupy, monkeypatch) -> None:
     module.predict_raw(rows)
     assert "trim" not in what(cupy)  # the size that fits is known
     (kernel,) = module._compiler._kernels.values()
-    assert kernel.program._fitting
+    assert kernel._fitting
     cupy.free_bytes = float("inf")  # but not for ever
     for _ in range(gpu_runtime.FITTING_BATCHES):
         module.predict_raw(rows[:1])
-    assert not kernel.program._fitting
+    assert not kernel._fitting
 
 
 def test_out_of_memory_at_last(cupy) -> None:
@@ -473,9 +473,9 @@ def test_memory_goes_back_without_waiting_for_the_garbage_collector(cupy) -> Non
     module = compile_forest(forest("scalar"), DIRECT, "cuda")
     module.predict_raw(rows[:3])
     device = device_cupy.current()
-    ((*_, lane),) = device._lanes._free
-    gone = weakref.ref(lane)
-    del lane
+    (staging,) = device.staging._free
+    gone = weakref.ref(staging)
+    del staging
     gc.disable()
     try:
         device.trim()
@@ -504,11 +504,11 @@ def test_rows_farther_apart_than_indices_reach_are_copied(cupy, monkeypatch) -> 
     wide = np.pad(rows, ((0, 0), (0, 3)))[:, :-3]
     module = compile_forest(forest("scalar"), DIRECT, "cuda")
     module.predict_raw(Array(rows))
-    monkeypatch.setattr(module_device, "MOST_ELEMENTS", rows.shape[1])
+    monkeypatch.setattr(on_device, "MOST_ELEMENTS", rows.shape[1])
     found = module.predict_raw(Array(wide))
     assert_same_bits(found.get(), raw[:, 0], "copied")
     (kernel,) = module._compiler._kernels.values()
-    assert list(kernel.program._most) == [rows.shape[1]]
+    assert list(kernel._most) == [rows.shape[1]]
 
 
 def test_a_broken_cupy(monkeypatch, tmp_path) -> None:

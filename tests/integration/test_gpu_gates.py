@@ -16,7 +16,7 @@ import pytest
 from benchmarks.gpu.gpu_occupancy import MULTIPROCESSORS, occupancy
 from benchmarks.gpu.gpu_sass import nvdisasm
 from skforge import load_forest
-from skforge.compiler.codegen.cuda.host_plan import Launch, arguments_bytes
+from skforge.compiler.codegen.cuda.host_plan import Launch
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -32,6 +32,7 @@ from tests.exactness.forests import drawn, forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.gpu_gates import (
     Built,
+    arguments_bytes,
     barriers,
     build,
     hip_argument_bytes,

@@ -14,7 +14,7 @@ import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.compiler.defaults.gpu import default_gpu_schedules, walking_gpu_schedule
 from skforge.compiler.lowering import lower_grids
-from skforge.compiler.runtime.gpu import program as gpu_runtime
+from skforge.compiler.runtime.gpu import kernel as gpu_runtime
 from skforge.compiler.runtime.targets import resolve_target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from tests.exactness.checks import assert_same_bits as same_bits
@@ -223,7 +223,7 @@ def test_scratch_bounds_a_part(monkeypatch) -> None:
     module = compile_forest(forest("multiclass"), splitting, "emulated-source")
     _same(module.predict_raw(rows).reshape(raw.shape), raw)
     (kernel,) = module._compiler._kernels.values()
-    assert 1 <= kernel.program.most_rows(rows.shape[1]) < len(rows)
+    assert 1 <= kernel.most_rows(rows.shape[1]) < len(rows)
 
 
 def test_rows_over_a_short_dimension_run_in_parts() -> None:
@@ -233,7 +233,7 @@ def test_rows_over_a_short_dimension_run_in_parts() -> None:
         Target.cuda("sm_90", kind="emulated-source"),
     )
     kernel = module._kernel(1, "accumulator")
-    assert kernel.program.most_rows(forest("scalar").n_features) == 1 << 15
+    assert kernel.most_rows(forest("scalar").n_features) == 1 << 15
 
 
 def test_a_run_has_so_many_launches(monkeypatch) -> None:
@@ -241,8 +241,8 @@ def test_a_run_has_so_many_launches(monkeypatch) -> None:
     module = compile_forest(
         forest("scalar"), schedule, Target.cuda("sm_90", kind="emulated-source")
     )
-    program = module._kernel(1, "accumulator").program
-    found = program.most_rows(forest("scalar").n_features)
+    kernel = module._kernel(1, "accumulator")
+    found = kernel.most_rows(forest("scalar").n_features)
     assert gpu_runtime.MOST_LAUNCHES // 4 <= found <= gpu_runtime.MOST_LAUNCHES
     # what needs more for a row has as many for all rows
     monkeypatch.setattr(gpu_runtime, "MOST_LAUNCHES", 1)
@@ -250,8 +250,8 @@ def test_a_run_has_so_many_launches(monkeypatch) -> None:
     module = compile_forest(
         forest("scalar"), schedule, Target.cuda("sm_90", kind="emulated-source")
     )
-    program = module._kernel(1, "accumulator").program
-    assert program.most_rows(forest("scalar").n_features) > 1 << 20
+    kernel = module._kernel(1, "accumulator")
+    assert kernel.most_rows(forest("scalar").n_features) > 1 << 20
 
 
 @needs_gxx
@@ -267,8 +267,8 @@ def test_launches_of_a_loop_share_their_scratch() -> None:
     rows, raw, _ = expected("scalar")
     _same(module.predict_raw(rows[:30]), raw[:30, 0])
     (kernel,) = module._compiler._kernels.values()
-    (recipe,) = kernel.program._recipes.values()
-    assert len(recipe._starts) >= 8 > len(recipe._scratch) == 1
+    (launches,) = kernel._launches.values()
+    assert len(launches) >= 8 > len(launches._scratch) == 1
 
 
 @pytest.mark.parametrize(("dimension", "most"), [("block.z", 64), ("grid.y", 65535)])

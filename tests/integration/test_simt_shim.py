@@ -18,7 +18,8 @@ from numpy.testing import assert_array_equal
 from skforge.compiler.runtime.simt import build as emulated_build
 from skforge.compiler.runtime.simt.source import Order, SourceDevice
 from skforge.exceptions import CompilerError, TargetError
-from tests.simt_tools import MODES, ORDERS, need
+from tests.simt_server import SanitizedDevice
+from tests.simt_tools import MODES, ORDERS, close, device_of, need
 
 EVERYWHERE = tuple(product(MODES, ORDERS))
 X = np.random.default_rng(0).integers(-1000, 1000, 256)
@@ -35,7 +36,7 @@ def device(sanitize: Any = None, order: Order = "forward") -> SourceDevice:
     """Return the device of all kernels; skips where it cannot be made."""
     need(sanitize)
     if sanitize not in _devices:
-        _devices[sanitize] = SourceDevice(TEXT, sanitize=sanitize)
+        _devices[sanitize] = device_of(TEXT, sanitize)
     _devices[sanitize].order = order
     return _devices[sanitize]
 
@@ -44,7 +45,7 @@ def device(sanitize: Any = None, order: Order = "forward") -> SourceDevice:
 def closed() -> Iterator[None]:
     yield
     for made in _devices.values():
-        made.close()
+        close(made)
     _devices.clear()
 
 
@@ -199,7 +200,7 @@ RACES = {
 def test_races_are_reported_in_every_order(kernel: str, order: Order) -> None:
     need("thread")
     with (
-        SourceDevice(TEXT, order=order, sanitize="thread") as run,
+        SanitizedDevice(TEXT, "thread", order=order) as run,
         pytest.raises(CompilerError, match="ThreadSanitizer: data race") as error,
     ):
         args = pointers(X, np.zeros(256, np.int64))
@@ -236,7 +237,7 @@ def test_the_address_sanitizer_reports(kernel: str) -> None:
     device("address")
     x = np.arange(5, 69)
     with (
-        SourceDevice(TEXT, sanitize="address") as run,
+        SanitizedDevice(TEXT, "address") as run,
         pytest.raises(CompilerError, match=OVERRUNS[kernel]) as error,
     ):
         args = pointers(x, np.zeros(64, np.int64))
@@ -388,8 +389,8 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_built_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     need(None)
-    with emulated_build.opened(RIGHT, None) as path:
+    with emulated_build.opened(RIGHT) as path:
         first = path.read_bytes()
     monkeypatch.setattr(emulated_build, "_build", None)
-    with emulated_build.opened(RIGHT, None) as path:
+    with emulated_build.opened(RIGHT) as path:
         assert path.read_bytes() == first

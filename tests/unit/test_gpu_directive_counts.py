@@ -6,7 +6,7 @@ fails.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -63,38 +63,21 @@ def full(
     return drawn(n_trees, depth, shape="full", n_features=features, dtype=dtype)
 
 
-class Recorder:
-    """A device that runs nothing and writes down all launches and scratch."""
+@dataclass(frozen=True)
+class Seen:
+    """Grid, block and shared bytes of all launches, and bytes of scratch."""
 
-    def __init__(self) -> None:
-        self.launches: list[tuple[tuple[int, ...], tuple[int, ...], int]] = []
-        self.scratch: list[int] = []
-
-    def allocate(self, n_bytes: int) -> int:
-        self.scratch.append(n_bytes)
-        return 0
-
-    def release(self, memory: int) -> None:
-        pass
-
-    def launch(
-        self,
-        kernel: str,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        shared_bytes: int,
-        args: Sequence[Any],
-    ) -> None:
-        self.launches.append((grid, block, shared_bytes))
+    launches: list[tuple[tuple[int, ...], tuple[int, ...], int]]
+    scratch: list[int]
 
 
-def run(one: Built, n: int) -> Recorder:
+def run(one: Built, n: int) -> Seen:
     """Walk a plan for a batch of ``n`` rows."""
-    device = Recorder()
     env = dict.fromkeys(one.plan.params, 0)
     env.update(n_rows=n, row_stride=one.lowered.hir.forest.n_features)
-    one.plan.run(device, env)
-    return device
+    made = one.plan.run(env)
+    launches = [(call.grid, call.block, call.shared_bytes) for call in made.calls]
+    return Seen(launches, list(made.scratch.values()))
 
 
 def regions(one: Built, launch: int = -1) -> list[lir.BlockRegion]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,11 +14,9 @@ from skforge.compiler.codegen.cuda.host_plan import (
     HostLet,
     HostPlan,
     Launch,
-    Needs,
+    Run,
     Scratch,
-    arguments_bytes,
     evaluate,
-    pack_arguments,
 )
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U32, Buffer, Function, Value
@@ -36,32 +32,14 @@ COMPARISONS = ["lt", "le", "gt", "ge", "eq", "ne"]
 OPS = ARITHMETIC + BITS + COMPARISONS
 
 
-class Recorder:
-    """Writes down what a plan asks for."""
-
-    def __init__(self):
-        self.calls = []
-        self.allocated = []
-        self.released = []
-
-    def allocate(self, n_bytes):
-        self.allocated.append(n_bytes)
-        return 1000 + len(self.allocated)
-
-    def release(self, memory):
-        self.released.append(memory)
-
-    def launch(self, kernel, grid, block, shared_bytes, args):
-        self.calls.append((kernel, grid, block, shared_bytes, args))
-
-
 def test_a_plan_launches_with_values():
-    device = Recorder()
     env = {"rows": 1, "n_rows": 300, "n_trees": 10, "nodes": 2, "result": 3}
-    plan_of(walk_function()).run(device, env)
-    assert device.allocated == [2400]
-    first, second = device.calls
-    pointers = tuple(Argument(POINTER, p) for p in (1, 2, 1001))
+    plan = plan_of(walk_function())
+    run = plan.run(env)
+    ((scratch, n_bytes),) = run.scratch.items()
+    assert n_bytes == run.scratch_bytes == 2400
+    first, second = run.calls
+    pointers = tuple(Argument(POINTER, p) for p in (1, 2, scratch))
     numbers = (Argument("i64", 300), Argument("i64", 10))
     assert first == ("predict_0", (3, 1, 1), (128, 1, 1), 4096, pointers + numbers)
     assert second[:4] == ("predict_1", (3, 1, 1), (128, 1, 1), 0)
@@ -70,18 +48,16 @@ def test_a_plan_launches_with_values():
 def test_wrong_arguments_are_named():
     with pytest.raises(CompilerError, match=r"missing or unknown: \['row', 'rows'\]"):
         env = {"row": 1, "n_rows": 3, "n_trees": 1, "nodes": 2, "result": 3}
-        plan_of(walk_function()).run(Recorder(), env)
+        plan_of(walk_function()).run(env)
 
 
 def test_launches_of_nothing_are_skipped_and_huge_ones_refused():
     launch = Launch("k", ("n", 1, 1), (32, 1, 1), 0, (), ())
     plan = HostPlan("", ("n",), (launch,))
-    device = Recorder()
-    plan.run(device, {"n": 0})
-    assert device.calls == []
+    assert plan.run({"n": 0}) == Run()
     tall = HostPlan("", ("n",), (Launch("k", (1, "n", 1), (1, 1, 1), 0, (), ()),))
     with pytest.raises(CompilerError, match="launched on 1 × 65536 × 1 blocks"):
-        tall.run(device, {"n": 65536})
+        tall.run({"n": 65536})
 
 
 def test_a_loop_around_launches():
@@ -98,11 +74,10 @@ def test_a_loop_around_launches():
     plan = plan_of(Function("f", (n, out), b.finish()))
     loop, scratch = plan.statements
     assert isinstance(loop, HostFor) and isinstance(scratch, Scratch)
-    device = Recorder()
-    plan.run(device, {"n": 5, "out": 7})
-    assert [call[1] for call in device.calls] == [(3, 1, 1), (6, 1, 1), (12, 1, 1)]
-    assert [a.value for a in device.calls[1][4]] == [7, 2, 6]
-    assert device.allocated == [8 * 24]
+    run = plan.run({"n": 5, "out": 7})
+    assert [call.grid for call in run.calls] == [(3, 1, 1), (6, 1, 1), (12, 1, 1)]
+    assert [a.value for a in run.calls[1].args] == [7, 2, 6]
+    assert run.scratch == {scratch.name: 8 * 24}
 
 
 @given(
@@ -132,15 +107,6 @@ def test_integers_are_computed_as_lir_does(type_name, op, a, b):
     assert int(evaluate(let, (x, y))) == int(result[0])
 
 
-def test_arguments_in_c():
-    args = [Argument(POINTER, 5), Argument("i64", -1), Argument("u8", 300)]
-    addresses, held = pack_arguments(args)
-    assert [one.value for one in held] == [5, -1, 44]
-    assert addresses[1] == ctypes.addressof(held[1])
-    assert arguments_bytes([a.type for a in args]) == 17
-    assert arguments_bytes(["u8", "i64"]) == 16
-
-
 def _many_launches(hi: int, grid: tuple = ("n", 1, 1), params=(), yields=()):
     """``for i in 0 to hi``: scratch of n - i numbers, a launch of a grid."""
     left = HostLet("%left", "i32", "sub", ("n", "%i"))
@@ -154,27 +120,30 @@ def _many_launches(hi: int, grid: tuple = ("n", 1, 1), params=(), yields=()):
     return HostPlan("", ("n",), (Scratch("@all", "f64", 10), loop))
 
 
-def test_needs_are_found_without_running() -> None:
-    # a billion iterations: only the ends are looked at, and scratch of one is free
-    # before the next
-    found = _many_launches(1 << 30).needs({"n": 1 << 20})
-    assert found == Needs(80 + (4 << 20), 1 << 30)
-    assert _many_launches(0).needs({"n": 5}) == Needs(80, 0)
-    assert _many_launches(1).needs({"n": 5}) == Needs(80 + 20, 1)
+def needs(plan: HostPlan, n: int) -> tuple[int, int]:
+    run = plan.run({"n": n}, ends_only=True)
+    return run.scratch_bytes, run.launches
+
+
+def test_needs_are_found_by_the_ends_of_loops() -> None:
+    # a billion iterations: only the ends are looked at, and all have one scratch
+    assert needs(_many_launches(1 << 30), 1 << 20) == (80 + (4 << 20), 1 << 30)
+    assert needs(_many_launches(0), 5) == (80, 0)
+    assert needs(_many_launches(1), 5) == (80 + 20, 1)
     carried = _many_launches(3, params=("%sum",), yields=("%left",))
-    assert carried.needs({"n": 5}) == Needs(80 + 20, 3)
-    device = Recorder()
-    _many_launches(3).run(device, {"n": 5})
-    assert device.allocated == [80, 20, 16, 12]
-    assert device.released == [1002, 1003, 1004, 1001]
+    assert needs(carried, 5) == (80 + 20, 3)
+    run = _many_launches(3).run({"n": 5})
+    assert run.scratch == {"@all": 80, "@part": 20}
+    assert [call.args for call in run.calls] == [(Argument(POINTER, "@part"),)] * 3
+    assert run.launches == 3
 
 
 def test_needs_of_grids_that_are_too_large() -> None:
     plan = _many_launches(2, grid=(1, "n", 1))
-    assert plan.needs({"n": 65535}).launches == 2
+    assert needs(plan, 65535)[1] == 2
     with pytest.raises(CompilerError, match="1 × 65536 × 1 blocks"):
-        plan.needs({"n": 65536})
+        needs(plan, 65536)
     plan = _many_launches(1, grid=("n", 1, 1))  # of 32 threads
-    assert plan.needs({"n": (1 << 27) - 1}).launches == 1
+    assert needs(plan, (1 << 27) - 1)[1] == 1
     with pytest.raises(CompilerError, match="blocks of 32 × 1 × 1 threads; AMD"):
-        plan.needs({"n": 1 << 27})
+        needs(plan, 1 << 27)

@@ -13,7 +13,7 @@ from skforge.compiler.binning.row_blocks import RowCodes, plan_row_codes
 from skforge.compiler.binning.rows import RowAt
 from skforge.compiler.defaults.cpu import lanes_schedule
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import encode_rows, plan_codes
+from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -28,6 +28,7 @@ from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.llvm_kernels import targets
 from tests.oracles.lir_interpreter import interpret_lir
+from tests.oracles.row_codes import encode_rows
 from tests.strategies_forest import edge_rows
 
 

@@ -18,15 +18,8 @@ from skforge.compiler.forest.validation import ABSENT
 def leaf_finder(forest: Forest) -> Forest:
     """Return a forest of sums with the same trees, whose leaf numbers are rows.
 
-    Parameters
-    ----------
-    forest : Forest
-        Any.
-
-    Returns
-    -------
-    Forest
-        Of each leaf it has the row of ``leaf_value`` for ``source_node``.
+    A forest of sums is returned as it is; otherwise each leaf has its row of
+    ``leaf_value`` for ``source_node``.
     """
     if forest.aggregate == "sum":
         return forest
@@ -50,17 +43,8 @@ def numbers_of_leaves(forest: Forest) -> NDArray[np.int32]:
 def scores_of_leaves(forest: Forest, leaves: NDArray[Any]) -> NDArray[Any]:
     """Return the least or the greatest leaf value of each row and output.
 
-    Parameters
-    ----------
-    forest : Forest
-        Its ``aggregate`` is "min" or "max".
-    leaves : ndarray of int, shape (n, n_trees)
-        Rows of ``leaf_value``.
-
-    Returns
-    -------
-    ndarray of shape (n, n_outputs)
-        0 where no leaf has a value; zeros are positive, as sums that start from 0 are.
+    ``leaves`` are rows of ``leaf_value``, (n, n_trees). A score is 0 where no leaf has
+    a value; zeros are positive, as sums that start from 0 are.
     """
     absent = ABSENT[forest.aggregate]
     better = np.minimum if forest.aggregate == "min" else np.maximum

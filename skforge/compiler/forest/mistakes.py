@@ -13,20 +13,7 @@ from skforge.exceptions import InvalidInputError
 
 
 def mistake_in(X: Any, n_features: int) -> str | None:
-    """Return what is wrong with rows that could not be taken, and the mend.
-
-    Parameters
-    ----------
-    X : object
-        What was given as rows.
-    n_features : int
-        How many columns they must have.
-
-    Returns
-    -------
-    str or None
-        A sentence; None if nothing is known to be wrong.
-    """
+    """Return what is wrong with rows and the mend; None if nothing is known."""
     why = kind_mistake(X, n_features)
     if why is not None or hasattr(X, "tocsr"):
         return why

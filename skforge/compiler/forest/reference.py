@@ -20,19 +20,9 @@ _CELLS = 1 << 20  # row-tree pairs walked at a time, which bounds memory
 
 
 def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
-    """Return the leaf each row ends in, per tree.
+    """Return the node that each row ends in, per tree: int32, (n, n_trees).
 
-    Parameters
-    ----------
-    forest : Forest
-        A validated forest.
-    X : array of shape (n, n_features)
-        Rows; cast to ``forest.input_dtype``.
-
-    Returns
-    -------
-    ndarray of int32, shape (n, n_trees)
-        Node numbers; index ``source_node`` with them for the source's own numbering.
+    Index ``source_node`` with them for the source's own numbers.
     """
     rows = _cast_rows(forest, X)
     leaves = np.empty((len(rows), forest.n_trees), dtype=np.int32)
@@ -43,23 +33,11 @@ def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
 
 
 def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
-    """Return the raw scores (margins, averages) of each row.
+    """Return the raw scores (margins, averages) of each row, (n, n_outputs).
 
     Sums start from ``base`` and add one tree at a time, in tree order and in the
     accumulator's dtype; averages divide once at the end. Forests of another
     ``aggregate`` take the least or the greatest value.
-
-    Parameters
-    ----------
-    forest : Forest
-        A validated forest.
-    X : array of shape (n, n_features)
-        Rows; cast to ``forest.input_dtype``.
-
-    Returns
-    -------
-    ndarray, shape (n, n_outputs)
-        In the accumulator's dtype.
     """
     leaf = forest.leaf[reference_leaves(forest, X)]
     if forest.aggregate != "sum":
@@ -79,16 +57,7 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
 def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
     """Return how far sums in any order (``reduction="fast"``) may be off, by row.
 
-    Parameters
-    ----------
-    forest : Forest
-        A validated forest.
-    leaves : ndarray of shape (n, n_trees)
-        The leaf each row ends in, as :func:`reference_leaves` returns it.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
+    ``leaves`` are those of :func:`reference_leaves`.
     """
     if forest.aggregate != "sum":
         return np.zeros(len(leaves))
@@ -133,18 +102,7 @@ def evaluate_predicates(
 ) -> NDArray[np.bool_]:
     """Tell for each pair of a predicate and a value whether the row goes left.
 
-    Parameters
-    ----------
-    forest : Forest
-        Holds the predicates.
-    predicate : ndarray of int
-        Predicate numbers.
-    value : ndarray in ``forest.input_dtype``
-        The value of that predicate's feature; NaN for the source's missing marker.
-
-    Returns
-    -------
-    ndarray of bool
+    Values are in ``forest.input_dtype``, with NaN for the source's missing marker.
     """
     kind = forest.missing[predicate]
     is_nan = np.isnan(value)
@@ -194,25 +152,11 @@ def _in_set(
 
 
 def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> NDArray[Any]:
-    """Draw rows that exercise a forest's own thresholds and categories.
+    """Draw ``n`` rows that exercise a forest's own thresholds and categories.
 
     Each feature is uniform within a gap between its sorted thresholds, drawn at
     random; a tenth of the values are a threshold or its next or previous number.
-
-    Parameters
-    ----------
-    forest : Forest
-        Whose thresholds to use.
-    n : int
-        Number of rows.
-    seed : int
-        Seed of the generator.
-    missing : float, default=0.0
-        Share of values that are missing (the source's marker, or NaN).
-
-    Returns
-    -------
-    ndarray, shape (n, n_features), in ``forest.input_dtype``
+    ``missing`` is the share of values that are the source's marker, or NaN.
     """
     random = np.random.default_rng(seed)
     dtype = forest.input_dtype

@@ -30,17 +30,8 @@ def node_depths(
 ) -> NDArray[np.int32]:
     """Return each node's distance from its root, -1 where no root leads.
 
-    Parameters
-    ----------
-    left, right : ndarray of int32
-        Children of each node, -1 at leaves. Every node must have at most one parent
-        and roots none; then the sweep ends even if the arrays hold a cycle.
-    roots : ndarray
-        Node numbers of the roots.
-
-    Returns
-    -------
-    ndarray of int32, shape (n_nodes,)
+    Every node must have at most one parent and roots none; then the sweep ends even if
+    the arrays hold a cycle.
     """
     depth = np.full(len(left), -1, dtype=np.int32)
     level = 0
@@ -75,15 +66,7 @@ def _depths_by_doubling(
 def validate(forest: ForestArrays) -> None:
     """Raise unless the arrays describe disjoint, finite, in-range binary trees.
 
-    Parameters
-    ----------
-    forest : ForestArrays
-        What a frontend, a container or a pickle produced.
-
-    Raises
-    ------
-    InvalidModelError
-        Naming the array, the index and the tree of the first fault found.
+    The ``InvalidModelError`` names array, index and tree of the first fault found.
     """
     _check_sizes(forest)
     _check_predicates(forest)
@@ -96,7 +79,7 @@ def _fail(message: str) -> NoReturn:
     raise InvalidModelError(f"{message}; the model is damaged, export it again.")
 
 
-def _first(bad: Any) -> int:
+def first_true(bad: Any) -> int:
     """Return the first true index, -1 when there is none."""
     if not bad.size:
         return -1
@@ -149,7 +132,7 @@ def _check_sizes(forest: ForestArrays) -> None:
         if forest.divisor != 1 or forest.base.any():
             _fail(f"a divisor or a base does not go with {forest.aggregate!r}")
     if np.isnan(forest.base).any():
-        _fail(f"base[{_first(np.isnan(forest.base))}] is not a number")
+        _fail(f"base[{first_true(np.isnan(forest.base))}] is not a number")
     names_given = forest.feature_names
     if names_given is not None and len(names_given) != forest.n_features:
         _fail(
@@ -177,7 +160,7 @@ def _check_sizes(forest: ForestArrays) -> None:
     offset = forest.tree_offset
     if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
         _fail(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
-    at = _first(np.diff(offset) < 1)
+    at = first_true(np.diff(offset) < 1)
     if at >= 0:
         _fail(f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} no node")
 
@@ -189,14 +172,14 @@ def _check_predicates(forest: ForestArrays) -> None:
         ("missing", len(Missing)),
     ):
         values = getattr(forest, name)
-        at = _first((values < 0) | (values >= stop))
+        at = first_true((values < 0) | (values >= stop))
         if at >= 0:
             _fail(
                 f"{name}[{at}] = {values[at]} of predicate {at} "
                 f"(first used in tree {_first_user(forest, at)}) "
                 f"is outside 0..{stop - 1}"
             )
-    at = _first(np.isnan(forest.threshold))
+    at = first_true(np.isnan(forest.threshold))
     if at >= 0:
         _fail(
             f"threshold[{at}] of predicate {at} "
@@ -206,17 +189,17 @@ def _check_predicates(forest: ForestArrays) -> None:
     if offset[0] != 0 or offset[-1] != n_words:
         _fail(f"category_offset does not run from 0 to {n_words}")
     words = np.diff(offset)
-    at = _first(words < 0)
+    at = first_true(words < 0)
     if at >= 0:
         _fail(f"category_offset[{at + 1}] = {offset[at + 1]} runs backwards")
-    at = _first((words > 0) & (forest.comparison < Comparison.IN))
+    at = first_true((words > 0) & (forest.comparison < Comparison.IN))
     if at >= 0:
         _fail(f"category_offset[{at}] gives predicate {at}, a threshold, categories")
 
 
 def _first_user(forest: ForestArrays, predicate: int) -> int:
     """Return the first tree with a node that tests the predicate, -1 if none."""
-    node = _first(forest.predicate == predicate)
+    node = first_true(forest.predicate == predicate)
     return -1 if node < 0 else _tree_of(forest, node)
 
 
@@ -231,11 +214,11 @@ def _check_nodes(forest: ForestArrays) -> None:
         ("predicate", predicate, len(forest.feature)),
         ("leaf", leaf, n_leaves),
     ):
-        at = _first((values < -1) | (values >= stop))
+        at = first_true((values < -1) | (values >= stop))
         if at >= 0:
             _refuse_node(forest, name, at, f"is outside -1..{stop - 1}")
     for name, values in (("left", left), ("right", right), ("predicate", predicate)):
-        at = _first((values >= 0) == is_leaf)
+        at = first_true((values >= 0) == is_leaf)
         if at >= 0:
             kind = "a leaf" if is_leaf[at] else "an inner node"
             _refuse_node(forest, name, at, f"does not fit {kind}, leaf = {leaf[at]}")
@@ -254,7 +237,7 @@ def _check_leaves(forest: ForestArrays) -> None:
         if vector
         else (forest.tree_output < 0) | (forest.tree_output >= n_outputs)
     )
-    at = _first(wrong)
+    at = first_true(wrong)
     if at >= 0:
         wanted = "-1 (vector leaves)" if vector else f"in 0..{n_outputs - 1}"
         _fail(f"tree_output[{at}] = {forest.tree_output[at]} is not {wanted}")
@@ -263,8 +246,8 @@ def _check_leaves(forest: ForestArrays) -> None:
     if absent is not None:
         given |= forest.leaf_value == absent
     if not given.all():
-        row = _first(~given.all(axis=1))
-        node = _first(forest.leaf == row)
+        row = first_true(~given.all(axis=1))
+        node = first_true(forest.leaf == row)
         tree = -1 if node < 0 else _tree_of(forest, node)
         _fail(f"leaf_value[{row}] in tree {tree} is not finite")
 
@@ -279,19 +262,19 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
     for name, child in (("left", left[inner]), ("right", right[inner])):
         # one unsigned comparison asks both 0 <= child - start and child - start < size
         outside = (child - start).view(np.uint32) >= size.view(np.uint32)
-        at = _first(outside)
+        at = first_true(outside)
         if at >= 0:
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
     parents = np.bincount(left[inner], minlength=len(left))
     parents += np.bincount(right[inner], minlength=len(left))
     parents[roots] += 1  # a root has no parent, so every node must now count one
-    at = _first(parents != 1)
+    at = first_true(parents != 1)
     if at >= 0:
         tree = _tree_of(forest, at)
         if at == offset[tree]:
             _fail(f"the root of tree {tree}, node {at}, is a child of another node")
         what = "no parent" if parents[at] == 0 else f"{parents[at]} parents"
         _fail(f"node {at} in tree {tree} has {what}")
-    at = _first(node_depths(left, right, roots) < 0)
+    at = first_true(node_depths(left, right, roots) < 0)
     if at >= 0:
         _fail(f"node {at} in tree {_tree_of(forest, at)} lies on a cycle")

@@ -104,8 +104,8 @@ class AutoModule:
         return self._at(n_rows)
 
     def _at(self, n_rows: int) -> CompiledModule:
-        there = n_rows >= self._gpu_min_rows and not is_forked()
-        return self.gpu if there else self.cpu
+        many = n_rows >= self._gpu_min_rows and not is_forked()
+        return self.gpu if many else self.cpu
 
     def predict_raw(self, X: Any, *, n_jobs: int | None = None) -> Any:
         """Return raw scores, as :meth:`CompiledModule.predict_raw`."""

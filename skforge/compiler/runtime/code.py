@@ -5,7 +5,7 @@ from __future__ import annotations
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.runtime.gpu.compilers import compile_ptx
-from skforge.compiler.runtime.gpu.kernels import GpuKernel
+from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel
 from skforge.compiler.target import Target
 

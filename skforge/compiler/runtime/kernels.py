@@ -20,11 +20,11 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as representations
+from skforge.compiler.passes.lir import emulate_grids
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, raise_interrupt
-from skforge.compiler.runtime.gpu.kernels import GpuKernel, as_loops
-from skforge.compiler.runtime.gpu.program import MOST_ELEMENTS
+from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from skforge.compiler.schedule.directives import Kind, Represent
 from skforge.compiler.schedule.nest import Size, size_value
 from skforge.compiler.schedule.schedule import Schedule
@@ -44,7 +44,7 @@ class Kernel:
         self.function, self.target = function, target
         self._narrow = target.is_gpu  # emulated, with indices of 32 bits
         if target.is_gpu:
-            function, target = as_loops(function), Target.host()
+            function, target = emulate_grids.run(function), Target.host()
         self.jit: JitModule = compile_functions([function], target)
         self._function = self.jit.function(function.name)
         self._data = [_aligned(item.data) for item in lowered.kernel.data]

@@ -23,17 +23,16 @@ from skforge.compiler.forest.leaves import (
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.ir.lir.numpy_types import dtype_of
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.pipeline import Lowered
-from skforge.compiler.runtime import device as there
+from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.gpu.cupy import is_device_array
-from skforge.compiler.runtime.gpu.kernels import GpuKernel
+from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import Schedules, schedule_table
 from skforge.compiler.runtime.targets import (
@@ -146,7 +145,8 @@ class CompiledModule:
             if found is not None:
                 return found
         if type(X) is not np.ndarray and is_device_array(X):
-            made: Array = there.raw_there(self.forest, self.target, self._kernel, X)
+            find = self._kernel
+            made: Array = on_device.raw_on_device(self.forest, self.target, find, X)
             return made
         rows = prepare_rows(self.forest, X)
         forest = self.forest
@@ -183,7 +183,8 @@ class CompiledModule:
         """
         if is_device_array(X):
             find = self._kernel
-            made: Array = there.predict_there(self.forest, self.target, find, X)
+            made: Array
+            made = on_device.predict_on_device(self.forest, self.target, find, X)
             return made
         return apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
 
@@ -203,7 +204,8 @@ class CompiledModule:
         """
         if is_device_array(X):
             found: NDArray[np.int32]
-            found = there.leaves_there(self.forest, self.target, self._kernel, X)
+            find = self._kernel
+            found = on_device.leaves_on_device(self.forest, self.target, find, X)
             return found
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
@@ -568,4 +570,4 @@ def _check_n_jobs(n_jobs: object) -> None:
         )
 
 
-__all__ = ["CompiledModule", "compile_forest", "dtype_of"]
+__all__ = ["CompiledModule", "compile_forest"]

@@ -1,24 +1,24 @@
 """What the host does in one call of a GPU kernel function, as data.
 
 The emitter turns the host level of an LIR function into a :class:`HostPlan`: integer
-arithmetic, device scratch and launches, with the text of the kernels. ``run`` walks it
-against any :class:`Device`, so that one plan serves CuPy, a CPU that runs the very
-text, and tests. A parameter keeps its LIR name; what the plan binds itself is called
-``%name`` (a number) or ``@name`` (scratch), which no parameter is.
+arithmetic, device scratch and launches, with the text of the kernels. ``run`` works the
+numbers of one call out, and names its memory: a buffer by its LIR name, scratch by the
+plan's ``@name``. What the plan computes is called ``%name``, which no parameter is.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.exceptions import CompilerError
 
 Operand: TypeAlias = str | int
+Dim3: TypeAlias = tuple[int, int, int]
 # Of a kernel argument: "pointer" or an LIR scalar's name.
 POINTER = "pointer"
 #: Blocks along x, y and z that a launch takes, on GPUs of both vendors.
@@ -27,44 +27,37 @@ GRID_LIMITS = (2**31 - 1, 65535, 65535)
 MOST_THREADS = 2**32 - 1
 
 
-class Needs(NamedTuple):
-    """What a run takes: the most scratch at a time, and how many launches at most."""
-
-    scratch_bytes: int
-    launches: int
-
-
 class Argument(NamedTuple):
-    """One kernel argument: ``type`` is "pointer" or a scalar's name such as "i64"."""
+    """One kernel argument: a number of an LIR scalar type, or a pointer by name."""
 
     type: str
     value: Any
 
 
-class Device(Protocol):
-    """What a plan needs of a device."""
+class KernelCall(NamedTuple):
+    """One launch with its numbers."""
 
-    def allocate(self, n_bytes: int) -> Any:
-        """Return scratch that lives as long as what is returned is referred to.
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+    args: tuple[Argument, ...]
 
-        It starts at a multiple of 16 bytes.
-        """
-        ...
 
-    def release(self, memory: Any) -> None:
-        """Take note that no launch from now on is given this scratch."""
-        ...
+@dataclass(slots=True)
+class Run:
+    """The launches of one call in order, and the scratch they need."""
 
-    def launch(
-        self,
-        kernel: str,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        args: Sequence[Argument],
-    ) -> None:
-        """Start a kernel after everything that was started before."""
-        ...
+    #: Bytes by name; each iteration of a loop has the same scratch.
+    scratch: dict[str, int] = field(default_factory=dict)
+    calls: list[KernelCall] = field(default_factory=list)
+    #: Launches; more than there are ``calls`` where loops were cut short.
+    launches: int = 0
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of all scratch."""
+        return sum(self.scratch.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,7 @@ class HostLet:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """``size`` elements of device memory, until the end of the enclosing body."""
+    """``size`` elements of device memory, in a loop the same for each iteration."""
 
     name: str
     element: lir.ScalarName
@@ -92,7 +85,7 @@ class Launch:
 
     kernel: str
     grid: tuple[Operand, Operand, Operand]
-    block: tuple[int, int, int]
+    block: Dim3
     shared_bytes: int
     args: tuple[str, ...]
     types: tuple[str, ...]
@@ -140,35 +133,31 @@ class HostPlan:
     params: tuple[str, ...]
     statements: tuple[HostStmt, ...]
 
-    def run(self, device: Device, env: Mapping[str, Any]) -> None:
-        """Run on a device.
+    def run(self, env: Mapping[str, Any], *, ends_only: bool = False) -> Run:
+        """Return what a call does.
 
         Parameters
         ----------
-        device : Device
-            Where memory is and kernels run.
         env : mapping
-            A number for each scalar parameter; for each buffer whatever the device
-            takes as a pointer.
-        """
-        if wrong := set(self.params) ^ set(env):
-            raise CompilerError(
-                f"The plan takes {list(self.params)}; missing or unknown: "
-                f"{sorted(wrong)}."
-            )
-        _run(self.statements, device, dict(env))
-
-    def needs(self, env: Mapping[str, Any]) -> Needs:
-        """Return what a run takes, without running anything.
-
-        Of a loop, the first and the last iteration tell, unless it carries numbers.
+            A number for each scalar parameter; for each buffer whatever shall stand
+            for it in ``Argument.value``, such as its name.
+        ends_only : bool, default=False
+            Look at the first and the last iteration of each loop that carries no
+            numbers: enough to know how much scratch and how many launches there are.
 
         Raises
         ------
         CompilerError
             If a grid has more blocks than a GPU takes.
         """
-        return _needs(self.statements, dict(env))
+        if wrong := set(self.params) ^ set(env):
+            raise CompilerError(
+                f"The plan takes {list(self.params)}; missing or unknown: "
+                f"{sorted(wrong)}."
+            )
+        made = Run()
+        _run(self.statements, dict(env), made, 1, ends_only)
+        return made
 
     def launches(self) -> Iterator[Launch]:
         """Return every launch of the text, in order; each kernel has one."""
@@ -183,61 +172,52 @@ def _launches(body: Sequence[HostStmt]) -> Iterator[Launch]:
             yield from _launches(stmt.body)
 
 
-def _needs(body: Sequence[HostStmt], env: dict[str, Any]) -> Needs:
-    own = most = launches = 0
-    for stmt in body:
-        match stmt:
-            case HostLet(name=name, args=args):
-                env[name] = evaluate(stmt, [_value(env, a) for a in args])
-            case Scratch():
-                own += _n_bytes(stmt, env)
-                most = max(most, own)
-                env[stmt.name] = 0
-            case Launch():
-                launches += _grid(stmt, env) is not None
-            case HostFor():
-                numbers = _iterations(stmt, env)
-                each = 1  # iterations that one stands for
-                if not stmt.params and len(numbers) > 1:
-                    each, numbers = -(-len(numbers) // 2), numbers[:: len(numbers) - 1]
-                for _ in _turns(stmt, env, numbers):
-                    inside = _needs(stmt.body, env)
-                    most = max(most, own + inside.scratch_bytes)
-                    launches += each * inside.launches
-            case _:
-                assert_never(stmt)
-    return Needs(most, launches)
-
-
-def _run(body: Sequence[HostStmt], device: Device, env: dict[str, Any]) -> None:
-    scratch = []
+def _run(
+    body: Sequence[HostStmt], env: dict[str, Any], made: Run, times: int, ends: bool
+) -> None:
+    """Note what statements do that stand for ``times`` runs of them."""
     for stmt in body:
         match stmt:
             case HostLet(name=name, args=args):
                 env[name] = evaluate(stmt, [_value(env, a) for a in args])
             case Scratch(name=name):
-                env[name] = device.allocate(_n_bytes(stmt, env))
-                scratch.append(name)
+                env[name] = name
+                n_bytes = int(_value(env, stmt.size)) * lir.Scalar(stmt.element).bytes
+                made.scratch[name] = max(1, n_bytes, made.scratch.get(name, 0))
             case Launch():
-                _launch(stmt, device, env)
+                grid = _grid(stmt, env)
+                if grid is not None:
+                    named = zip(stmt.types, stmt.args, strict=True)
+                    arguments = tuple(Argument(type_, env[a]) for type_, a in named)
+                    facts = stmt.kernel, grid, stmt.block, stmt.shared_bytes
+                    made.calls.append(KernelCall(*facts, arguments))
+                    made.launches += times
             case HostFor():
-                for _ in _turns(stmt, env, _iterations(stmt, env)):
-                    _run(stmt.body, device, env)
+                _run_loop(stmt, env, made, times, ends)
             case _:
                 assert_never(stmt)
-    for name in scratch:
-        device.release(env.pop(name))
+
+
+def _run_loop(
+    stmt: HostFor, env: dict[str, Any], made: Run, times: int, ends: bool
+) -> None:
+    numbers = range(*(int(_value(env, v)) for v in (stmt.lo, stmt.hi, stmt.step)))
+    if ends and not stmt.params and len(numbers) > 1:
+        times, numbers = times * -(-len(numbers) // 2), numbers[:: len(numbers) - 1]
+    carried = [_value(env, v) for v in stmt.inits]
+    for number in numbers:
+        env[stmt.var] = number
+        env.update(zip(stmt.params, carried, strict=True))
+        _run(stmt.body, env, made, times, ends)
+        carried = [_value(env, v) for v in stmt.yields]
+    env.update(zip(stmt.results, carried, strict=True))
 
 
 def _value(env: Mapping[str, Any], operand: Operand) -> Any:
     return operand if isinstance(operand, int) else env[operand]
 
 
-def _n_bytes(stmt: Scratch, env: Mapping[str, Any]) -> int:
-    return max(1, int(_value(env, stmt.size)) * lir.Scalar(stmt.element).bytes)
-
-
-def _grid(stmt: Launch, env: Mapping[str, Any]) -> tuple[int, int, int] | None:
+def _grid(stmt: Launch, env: Mapping[str, Any]) -> Dim3 | None:
     """Return the blocks of a launch, None if there are none."""
     x, y, z = (int(_value(env, count)) for count in stmt.grid)
     if x <= 0 or y <= 0 or z <= 0:
@@ -256,95 +236,55 @@ def _grid(stmt: Launch, env: Mapping[str, Any]) -> tuple[int, int, int] | None:
     return x, y, z
 
 
-def _launch(stmt: Launch, device: Device, env: Mapping[str, Any]) -> None:
-    grid = _grid(stmt, env)
-    if grid is None:
-        return
-    args = tuple(
-        Argument(type_, env[name])
-        for type_, name in zip(stmt.types, stmt.args, strict=True)
-    )
-    device.launch(stmt.kernel, grid, stmt.block, stmt.shared_bytes, args)
-
-
-def _iterations(stmt: HostFor, env: Mapping[str, Any]) -> range:
-    return range(*(int(_value(env, v)) for v in (stmt.lo, stmt.hi, stmt.step)))
-
-
-def _turns(
-    stmt: HostFor, env: dict[str, Any], numbers: Sequence[int]
-) -> Iterator[None]:
-    """Bind what a loop binds for each of its iterations, and behind it."""
-    carried = [_value(env, v) for v in stmt.inits]
-    for number in numbers:
-        env[stmt.var] = number
-        env.update(zip(stmt.params, carried, strict=True))
-        yield
-        carried = [_value(env, v) for v in stmt.yields]
-    env.update(zip(stmt.results, carried, strict=True))
-
-
 # ---------------------------------------------------------------- arithmetic
 
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+
+
+def _quotient(a: int, b: int) -> int:
+    """Divide as C does, toward zero."""
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+_ARITHMETIC: dict[str, Callable[..., int]] = {
+    "convert": int,
+    "neg": operator.neg,
+    "abs": abs,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": _quotient,
+    "rem": lambda a, b: a - b * _quotient(a, b),
+    "min": min,
+    "max": max,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+}
 
 
 def evaluate(let: HostLet, args: Sequence[int]) -> int:
     """Return what a :class:`HostLet` computes of the numbers it names."""
     op = let.op
-    if op == "convert":
-        return _wrap(let.type, int(args[0]))
     if op == "select":
         return args[1] if args[0] else args[2]
-    if len(args) == 1:
-        return _wrap(let.type, _unary(let, args[0]))
-    a, b = args
     if op in _COMPARISONS:
-        return [a < b, a <= b, a > b, a >= b, a == b, a != b][_COMPARISONS.index(op)]
-    return _wrap(let.type, _binary(op, a, b))
-
-
-def _unary(let: HostLet, a: int) -> int:
-    match let.op:
-        case "neg":
-            return -a
-        case "abs":
-            return abs(a)
-        case "not":
-            return not a if let.type == "bool" else ~a
-        case _:
-            raise CompilerError(f"The host does not compute {let.op!r}.")
-
-
-def _binary(op: str, a: int, b: int) -> int:
-    match op:
-        case "add":
-            return a + b
-        case "sub":
-            return a - b
-        case "mul":
-            return a * b
-        case "div" | "rem":
-            quotient = abs(a) // abs(b)
-            if (a < 0) != (b < 0):
-                quotient = -quotient
-            return quotient if op == "div" else a - b * quotient
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-        case "and":
-            return a & b
-        case "or":
-            return a | b
-        case "xor":
-            return a ^ b
-        case "shl":
-            return a << b
-        case "shr":
-            return a >> b
-        case _:
-            raise CompilerError(f"The host does not compute {op!r}.")
+        return _COMPARISONS[op](*args)
+    if op == "not":
+        return not args[0] if let.type == "bool" else _wrap(let.type, ~args[0])
+    if op not in _ARITHMETIC:
+        raise CompilerError(f"The host does not compute {op!r}.")
+    return _wrap(let.type, _ARITHMETIC[op](*args))
 
 
 def _wrap(type_: lir.ScalarName, number: int) -> int:
@@ -355,39 +295,3 @@ def _wrap(type_: lir.ScalarName, number: int) -> int:
     if type_.startswith("i") and number >> (bits - 1):
         number -= 1 << bits
     return number
-
-
-# ---------------------------------------------------------------- C arguments
-
-_C_TYPES: dict[str, type[Any]] = {
-    POINTER: ctypes.c_void_p,
-    "bool": ctypes.c_bool,
-    "u8": ctypes.c_uint8,
-    "u16": ctypes.c_uint16,
-    "u32": ctypes.c_uint32,
-    "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64,
-    "f32": ctypes.c_float,
-    "f64": ctypes.c_double,
-}
-
-
-def pack_arguments(args: Sequence[Argument]) -> tuple[Any, tuple[Any, ...]]:
-    """Return ``void **args`` as ``cuLaunchKernel`` takes it, and what it points to.
-
-    Pointers are addresses; the second value must live as long as the first is used.
-    """
-    held = tuple(_C_TYPES[type_](value) for type_, value in args)
-    addresses = (ctypes.c_void_p * max(1, len(held)))(
-        *(ctypes.addressof(one) for one in held)
-    )
-    return addresses, held
-
-
-def arguments_bytes(types: Sequence[str]) -> int:
-    """Return the size of a kernel's arguments as a C struct."""
-    end = 0
-    for type_ in types:
-        size = ctypes.sizeof(_C_TYPES[type_])
-        end = -(-end // size) * size + size
-    return end

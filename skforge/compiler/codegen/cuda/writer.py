@@ -20,7 +20,7 @@ from skforge.exceptions import CompilerError
 Operand: TypeAlias = tuple[str, ...]
 Number: TypeAlias = int | float | bool
 
-# Dynamic shared memory and what ``Device.allocate`` returns start at a multiple of it.
+# Dynamic shared memory and a device's memory start at a multiple of it.
 SCRATCH_ALIGNMENT = 16
 
 

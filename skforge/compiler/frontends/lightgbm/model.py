@@ -22,7 +22,15 @@ from skforge.compiler.forest.arrays import (
     PostTransform,
 )
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.frontends.arrays import forest_arrays
 from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.checks import (
+    MAX_OUTPUTS,
+    Range,
+    chosen_rounds,
+    refuse_override,
+    refuse_unfitted,
+)
 from skforge.compiler.frontends.lightgbm.text import (
     ModelText,
     Trees,
@@ -33,9 +41,6 @@ from skforge.compiler.frontends.lightgbm.text import (
 )
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
-Range = tuple[int, int]
-
-_MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
 _MISSING = np.array([Missing.NEVER, Missing.ZERO, Missing.NAN, Missing.NAN], np.uint8)
 
 
@@ -94,33 +99,22 @@ def forest_from_text(
     iteration_range: Range | None = None,
     sigmoid: float | None = None,
 ) -> Forest:
-    """Build the forest of a model's text.
+    """Build the forest of a model's text, of its boosting rounds ``[begin, end)``.
 
-    Parameters
-    ----------
-    text : str
-        As ``Booster.save_model`` and ``Booster.model_to_string`` write it.
-    iteration_range : tuple of int, optional
-        Boosting rounds ``[begin, end)``; ``end == 0`` means all from ``begin``.
-    sigmoid : float, optional
-        Slope of the logistic function, where it is known better than from the text,
-        which rounds it to six digits.
-
-    Returns
-    -------
-    Forest
+    ``end == 0`` means all rounds from ``begin``. ``sigmoid`` is the slope of the
+    logistic function, where it is known better than from the text, which rounds it.
     """
     model = parse(text)
     header = model.header
     n_features = integer(header, "max_feature_idx", "the header") + 1
     n_outputs = integer(header, "num_tree_per_iteration", "the header")
     n_classes = integer(header, "num_class", "the header")
-    if not 1 <= n_outputs <= _MAX_OUTPUTS or n_classes != n_outputs:
+    if not 1 <= n_outputs <= MAX_OUTPUTS or n_classes != n_outputs:
         damaged(f"num_tree_per_iteration is {n_outputs} and num_class is {n_classes}")
     if len(model.trees) % n_outputs:
         damaged(f"{len(model.trees)} trees are no whole rounds of {n_outputs} trees")
     n_rounds = len(model.trees) // n_outputs
-    begin, end = _rounds(iteration_range, n_rounds)
+    begin, end = chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
     names = header.get("feature_names", "").split(" ")
     if len(names) != n_features:
         damaged(f"feature_names has {len(names)} names for {n_features} features")
@@ -145,18 +139,6 @@ def forest_from_text(
         category_names=_category_names(model, n_features),
         truncate_categories=True,
     )
-
-
-def _rounds(chosen: Range | None, n_rounds: int) -> Range:
-    if chosen is None or tuple(chosen) == (0, 0):
-        return 0, n_rounds
-    begin, end = int(chosen[0]), int(chosen[1]) or n_rounds
-    if not 0 <= begin < end <= n_rounds:
-        raise InvalidModelError(
-            f"iteration_range {tuple(chosen)} does not lie within the "
-            f"{n_rounds} boosting rounds of the model."
-        )
-    return begin, end
 
 
 def _transform(
@@ -235,31 +217,23 @@ def _arrays(trees: Trees) -> dict[str, Any]:
     n_nodes = int(offset[-1])
     inner_at, inner_number = _positions(offset, inner)
     leaf_at, leaf_number = _positions(offset + np.append(inner, 0), trees.n_leaves)
-    children = {}
-    for name, child in (("left", trees.left), ("right", trees.right)):
+    is_inner = np.zeros(n_nodes, np.bool_)
+    is_inner[inner_at] = True
+    children = []
+    for child in (trees.left, trees.right):
         shift = np.where(child >= 0, child, np.repeat(inner, inner) + ~child)
-        children[name] = np.full(n_nodes, -1)
-        children[name][inner_at] = np.repeat(offset[:-1], inner) + shift
-    predicates, index = _predicates(trees)
-    predicate, leaf = np.full(n_nodes, -1), np.full(n_nodes, -1)
-    predicate[inner_at] = index
-    leaf[leaf_at] = np.arange(len(leaf_at))
+        children.append(np.zeros(n_nodes, np.int64))
+        children[-1][inner_at] = np.repeat(offset[:-1], inner) + shift
     source_node = np.zeros(n_nodes, np.int64)
     source_node[inner_at], source_node[leaf_at] = inner_number, leaf_number
-    cover = np.zeros(0)
+    cover = None
     if trees.inner_count is not None and trees.leaf_count is not None:
         cover = np.zeros(n_nodes)
         cover[inner_at], cover[leaf_at] = trees.inner_count, trees.leaf_count
-    return {
-        "tree_offset": offset,
-        "predicate": predicate,
-        **children,
-        "leaf": leaf,
-        "source_node": source_node,
-        "cover": cover,
-        "leaf_value": trees.leaf_value[:, np.newaxis],
-        **predicates,
-    }
+    tests, leaf_value = _predicates(trees), trees.leaf_value[:, np.newaxis]
+    return forest_arrays(
+        offset, is_inner, *children, tests, leaf_value, source_node, cover
+    )
 
 
 def _positions(
@@ -378,15 +352,11 @@ def refuse(model: Any) -> None:
 
 
 def _refuse_wrapper(model: Any) -> None:
-    kind = type(model).__name__
-    if type(model).predict.__module__ != "lightgbm.sklearn":
-        raise UnsupportedModelError(
-            f"{kind} overrides predict, so its predictions cannot be reproduced."
-        )
+    refuse_override(model, "lightgbm.sklearn")
     if early := _switched_on(model, ("pred_early_stop", "predict_early_stop")):
         raise UnsupportedModelError(
-            f"This {kind} predicts with {early}=True, which skips trees; "
-            f"call set_params({early}=False)."
+            f"This {type(model).__name__} predicts with {early}=True, which skips "
+            f"trees; call set_params({early}=False)."
         )
 
 
@@ -396,11 +366,8 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
         return forest_from_text(model, iteration_range)
     if "lightgbm.basic.Booster" in class_names(model):
         return _from_booster(model, iteration_range)
-    kind = type(model).__name__
     if not model.__sklearn_is_fitted__():
-        raise InvalidModelError(
-            f"This {kind} is not fitted; call fit before load_forest."
-        )
+        refuse_unfitted(model)
     _refuse_wrapper(model)
     forest = _from_booster(model.booster_, iteration_range)
     return _as_wrapper(model, forest)

@@ -16,6 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.validation import first_true
+from skforge.compiler.frontends import checks
+from skforge.compiler.frontends.arrays import offsets, place
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 _HEADER_KEYS = frozenset(
@@ -75,21 +78,11 @@ class ModelText:
 
 def damaged(what: str) -> NoReturn:
     """Raise for a file that LightGBM cannot have written."""
-    raise InvalidModelError(f"{what}; the model is damaged, save it again.")
+    checks.damaged(what, "save it again")
 
 
 def parse(text: str) -> ModelText:
-    """Split the text of a model into its parts.
-
-    Parameters
-    ----------
-    text : str
-        As ``Booster.save_model`` and ``Booster.model_to_string`` write it.
-
-    Returns
-    -------
-    ModelText
-    """
+    """Split a text that ``Booster.save_model`` wrote into its parts."""
     unix = text.replace("\r\n", "\n")
     if not unix.startswith("tree\n"):
         raise InvalidModelError(
@@ -173,10 +166,7 @@ def _pairs(text: str, where: str, known: frozenset[str]) -> dict[str, str]:
     for line in filter(None, text.split("\n")):
         key, equals, value = line.partition("=")
         if key not in known:
-            raise UnsupportedModelError(
-                f"The line {line[:40]!r} of {where} is unknown; "
-                "it may change predictions, so the model is refused."
-            )
+            checks.refuse_unknown(f"The line {line[:40]!r} of {where} is unknown")
         if key in pairs:
             damaged(f"{key} stands twice in {where}")
         if not equals and key != "average_output":
@@ -246,19 +236,7 @@ class Trees:
 
 
 def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
-    """Read and check the numbers of trees.
-
-    Parameters
-    ----------
-    trees : sequence of dict
-        As :func:`parse` returns them.
-    n_features : int
-        What ``split_feature`` has to stay below.
-
-    Returns
-    -------
-    Trees
-    """
+    """Read and check the numbers of trees that :func:`parse` returned."""
     sizes = []
     for number, tree in enumerate(trees):
         size = integer(tree, "num_leaves", f"tree {number}")
@@ -272,24 +250,24 @@ def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
         sizes.append(size)
     leaves = np.array(sizes, dtype=np.int64)
     inner = leaves - 1
-    first_inner = np.concatenate(([0], np.cumsum(inner)))
+    first_inner = offsets(inner)
     left = _numbers(trees, "left_child", inner, int)
     right = _numbers(trees, "right_child", inner, int)
     last_inner, last_leaf = np.repeat(inner - 1, inner), np.repeat(-leaves, inner)
     for name, child in (("left_child", left), ("right_child", right)):
         bad = (child > last_inner) | (child < last_leaf)
-        if bad.any():
-            node, tree_number = _place(bad, first_inner)
+        if (at := first_true(bad)) >= 0:
+            tree_number, node = place(at, first_inner)
             damaged(
-                f"{name}[{node}] = {child[bad][0]} of tree {tree_number} is outside "
+                f"{name}[{node}] = {child[at]} of tree {tree_number} is outside "
                 f"{-sizes[tree_number]}..{sizes[tree_number] - 2}"
             )
     feature = _numbers(trees, "split_feature", inner, int)
     bad = (feature < 0) | (feature >= n_features)
-    if bad.any():
-        node, tree_number = _place(bad, first_inner)
+    if (at := first_true(bad)) >= 0:
+        tree_number, node = place(at, first_inner)
         damaged(
-            f"split_feature[{node}] = {feature[bad][0]} of tree {tree_number} is "
+            f"split_feature[{node}] = {feature[at]} of tree {tree_number} is "
             f"outside 0..{n_features - 1}"
         )
     decision = _numbers(trees, "decision_type", inner, int, optional=True)
@@ -297,17 +275,16 @@ def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
         decision = np.zeros(len(left), np.int64)
     # numeric nodes keep their missing type, 0 to 2, above two flags
     bad = (decision < 0) | (decision > 15) | ((decision & 13) == 12)
-    if bad.any():
-        node, tree_number = _place(bad, first_inner)
+    if (at := first_true(bad)) >= 0:
+        tree_number, node = place(at, first_inner)
         damaged(
-            f"decision_type[{node}] = {decision[bad][0]} of tree {tree_number} is "
-            "unknown"
+            f"decision_type[{node}] = {decision[at]} of tree {tree_number} is unknown"
         )
     threshold = _numbers(trees, "threshold", inner, float)
     return Trees(
         n_leaves=leaves,
         first_inner=first_inner,
-        first_leaf=np.concatenate(([0], np.cumsum(leaves))),
+        first_leaf=offsets(leaves),
         feature=feature,
         decision_type=decision,
         threshold=threshold,
@@ -318,13 +295,6 @@ def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
         leaf_count=_counts(trees, "leaf_count", leaves),
         categories=_categories(trees, decision, threshold, first_inner),
     )
-
-
-def _place(bad: NDArray[np.bool_], first: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the node, within its tree, and the tree of the first true entry."""
-    at = int(bad.argmax())
-    tree = int(np.searchsorted(first, at, side="right")) - 1
-    return at - int(first[tree]), tree
 
 
 def _numbers(

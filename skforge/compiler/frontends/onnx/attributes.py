@@ -11,12 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.compiler.frontends.checks import damaged, refuse_unknown
+from skforge.exceptions import UnsupportedModelError
 
 Array: TypeAlias = NDArray[Any]
 Attributes: TypeAlias = dict[str, Any]
-
-DAMAGED = "the model is damaged, export it again."
 
 # AttributeProto.type
 _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 3, 4, 6, 7, 8
@@ -92,31 +91,19 @@ def known_attributes(op_type: str, version: int) -> dict[str, int]:
 
 
 def read_attributes(node: Any, version: int) -> Attributes:
-    """Return a node's attributes: ints, bytes, arrays, or lists of bytes.
+    """Return a node's attributes by name: ints, bytes, arrays, or lists of bytes.
 
-    Parameters
-    ----------
-    node : NodeProto
-        A ``TreeEnsemble*`` node.
-    version : int
-        Version of the operator set ``ai.onnx.ml`` that the model imports.
-
-    Returns
-    -------
-    dict
-        Attributes by name; tensors as arrays of one dimension.
+    ``version`` is that of the operator set ``ai.onnx.ml`` which the model imports;
+    tensors become arrays of one dimension.
     """
     known = known_attributes(node.op_type, version)
     found: Attributes = {}
     for attribute in node.attribute:
         name = attribute.name
         if name not in known:
-            raise UnsupportedModelError(
-                f"{node.op_type} has the unknown attribute {name!r}; "
-                "it may change predictions, so the model is refused."
-            )
+            refuse_unknown(f"{node.op_type} has the unknown attribute {name!r}")
         if name in found:
-            raise InvalidModelError(f"{name} is given twice; {DAMAGED}")
+            damaged(f"{name} is given twice")
         if attribute.ref_attr_name:
             raise UnsupportedModelError(
                 f"{name} refers to an attribute of a function; inline the model's "
@@ -124,7 +111,7 @@ def read_attributes(node: Any, version: int) -> Attributes:
             )
         wanted = known[name]
         if attribute.type != wanted:
-            raise InvalidModelError(f"{name} is not {_TYPE_NAMES[wanted]}; {DAMAGED}")
+            damaged(f"{name} is not {_TYPE_NAMES[wanted]}")
         found[name] = _value(attribute, wanted)
     return found
 
@@ -159,9 +146,9 @@ def _tensor(tensor: Any, name: str) -> Array:
             "(save_as_external_data=False)."
         )
     if tensor.data_type not in _TENSOR_TYPES or len(tensor.dims) != 1:
-        raise InvalidModelError(
+        damaged(
             f"{name} is no list of float, double or uint8 numbers (data type "
-            f"{tensor.data_type}, {len(tensor.dims)} dimensions); {DAMAGED}"
+            f"{tensor.data_type}, {len(tensor.dims)} dimensions)"
         )
     dtype, field = _TENSOR_TYPES[tensor.data_type]
     if tensor.raw_data or not field:
@@ -174,9 +161,7 @@ def _tensor(tensor: Any, name: str) -> Array:
         values = wide.astype(dtype)
         complete = True
     if not complete or tensor.dims[0] != len(values):
-        raise InvalidModelError(
-            f"{name} holds {len(values)} numbers and says {tensor.dims[0]}; {DAMAGED}"
-        )
+        damaged(f"{name} holds {len(values)} numbers and says {tensor.dims[0]}")
     return values.astype(dtype.newbyteorder("="))
 
 
@@ -192,9 +177,7 @@ def numbers(
     plain = attributes.get(name)
     exact = attributes.get(f"{name}_as_tensor")
     if plain is not None and len(plain) and exact is not None and len(exact):
-        raise InvalidModelError(
-            f"both {name} and {name}_as_tensor have values; {DAMAGED}"
-        )
+        damaged(f"both {name} and {name}_as_tensor have values")
     if exact is not None and len(exact):
         return typed(exact, f"{name}_as_tensor", dtype)
     if plain is None:
@@ -219,7 +202,5 @@ def same_length(attributes: Attributes, names: tuple[str, ...]) -> int:
     for name in names[1:]:
         found = len(attributes.get(name, ()))
         if found != first:
-            raise InvalidModelError(
-                f"{name} has {found} entries, {names[0]} has {first}; {DAMAGED}"
-            )
+            damaged(f"{name} has {found} entries, {names[0]} has {first}")
     return first

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.validation import first_true
+from skforge.compiler.frontends.checks import MAX_OUTPUTS, damaged
 from skforge.compiler.frontends.onnx.attributes import (
-    DAMAGED,
     Attributes,
     array,
     numbers,
@@ -22,7 +23,7 @@ from skforge.compiler.frontends.onnx.attributes import (
     typed,
 )
 from skforge.compiler.frontends.onnx.trees import Graph, Weights, merge_equal_chains
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import UnsupportedModelError
 
 _MODES = {
     b"BRANCH_LEQ": int(Comparison.LE),
@@ -46,7 +47,6 @@ _POSTS = {
 # softmax and 2 for logistic, onnxruntime (1.31) computes these
 _POST_NUMBERS = ("none", "logistic", "softmax", "softmax_zero", "probit")
 _AGGREGATE_NUMBERS = ("AVERAGE", "SUM", "MIN", "MAX")
-_MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,9 +82,7 @@ def read_table(
         ("nodes_missing_value_tracks_true", len(tracks) or n_nodes),
     ):
         if length != n_nodes:
-            raise InvalidModelError(
-                f"{name} has {length} entries, nodes_nodeids has {n_nodes}; {DAMAGED}"
-            )
+            damaged(f"{name} has {length} entries, nodes_nodeids has {n_nodes}")
     modes = _mode_codes(attributes.get("nodes_modes", []))
     tree, node = array(attributes, "nodes_treeids"), array(attributes, "nodes_nodeids")
     find, roots = _index(tree, node)
@@ -94,11 +92,8 @@ def read_table(
         ids = array(attributes, name)
         at, found = find(tree, ids)
         bad = ~is_leaf & (~found | (ids >= n_nodes))
-        if bad.any():
-            i = int(bad.argmax())
-            raise InvalidModelError(
-                f"{name}[{i}] = {ids[i]} is no node of tree {tree[i]}; {DAMAGED}"
-            )
+        if (i := first_true(bad)) >= 0:
+            damaged(f"{name}[{i}] = {ids[i]} is no node of tree {tree[i]}")
         refer.append(np.where(is_leaf[at], ~at, at))
     graph = Graph(
         feature=np.where(is_leaf, 0, array(attributes, "nodes_featureids")),
@@ -117,17 +112,15 @@ def read_table(
     same_length(attributes, (f"{kind}_ids", f"{kind}_nodeids", f"{kind}_treeids"))
     output = array(attributes, f"{kind}_ids")
     if len(weight) != len(output):
-        raise InvalidModelError(
-            f"{kind}_weights has {len(weight)} entries, {kind}_ids has {len(output)}; "
-            f"{DAMAGED}"
+        damaged(
+            f"{kind}_weights has {len(weight)} entries, {kind}_ids has {len(output)}"
         )
     ids = array(attributes, f"{kind}_nodeids")
     row, found = find(array(attributes, f"{kind}_treeids"), ids)
-    if not found.all():
-        i = int((~found).argmax())
-        raise InvalidModelError(
+    if (i := first_true(~found)) >= 0:
+        damaged(
             f"{kind}_nodeids[{i}] = {ids[i]} is no node of tree "
-            f"{array(attributes, f'{kind}_treeids')[i]}; {DAMAGED}"
+            f"{array(attributes, f'{kind}_treeids')[i]}"
         )
     labels = _labels(attributes) if classifier else ()
     n_outputs = len(labels) if classifier else int(attributes.get("n_targets", 0))
@@ -135,9 +128,7 @@ def read_table(
     base = numbers(attributes, "base_values", dtype)
     allowed = (0, 1, 2) if classifier and n_outputs == 2 else (0, n_outputs)
     if len(base) not in allowed:
-        raise InvalidModelError(
-            f"base_values has {len(base)} entries for {n_outputs} outputs; {DAMAGED}"
-        )
+        damaged(f"base_values has {len(base)} entries for {n_outputs} outputs")
     aggregate = attributes.get("aggregate_function", b"SUM")
     return Ensemble(
         graph=merge_equal_chains(graph),
@@ -169,13 +160,13 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
     n_leaves = same_length(attributes, ("leaf_targetids", "leaf_weights"))
     tracks = array(attributes, "nodes_missing_value_tracks_true")
     if len(tracks) not in (0, n_tests):
-        raise InvalidModelError(
+        damaged(
             f"nodes_missing_value_tracks_true has {len(tracks)} entries, "
-            f"nodes_featureids has {n_tests}; {DAMAGED}"
+            f"nodes_featureids has {n_tests}"
         )
     modes = array(attributes, "nodes_modes")
     if modes.dtype != np.uint8 and len(modes):
-        raise InvalidModelError(f"nodes_modes holds {modes.dtype} numbers; {DAMAGED}")
+        damaged(f"nodes_modes holds {modes.dtype} numbers")
     modes = modes.astype(np.int64)
     if len(modes) and modes.max() >= len(_MODE_NUMBERS):
         raise UnsupportedModelError(
@@ -186,16 +177,13 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
         ids = array(attributes, f"nodes_{side}nodeids")
         to_leaf = array(attributes, f"nodes_{side}leafs") != 0
         bad = (ids < 0) | (ids >= np.where(to_leaf, n_leaves, n_tests))
-        if bad.any():
-            i = int(bad.argmax())
+        if (i := first_true(bad)) >= 0:
             what = "leaf" if to_leaf[i] else "node"
-            raise InvalidModelError(
-                f"nodes_{side}nodeids[{i}] = {ids[i]} is no {what}; {DAMAGED}"
-            )
+            damaged(f"nodes_{side}nodeids[{i}] = {ids[i]} is no {what}")
         refer.append(np.where(to_leaf, ~ids, ids))
     roots = array(attributes, "tree_roots")
     if not len(roots) or roots.min() < 0 or roots.max() >= n_tests:
-        raise InvalidModelError(f"tree_roots names no node or none at all; {DAMAGED}")
+        damaged("tree_roots names no node or none at all")
     # a tree of one leaf is a test that goes there either way
     same_leaf = (refer[0] == refer[1]) & (refer[0] < 0)
     sets = _members(modes, array(attributes, "membership_values"))
@@ -241,8 +229,7 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
 
 def _mode_codes(modes: list[bytes]) -> NDArray[np.int64]:
     codes = np.fromiter((_MODES.get(m, -2) for m in modes), np.int64, len(modes))
-    if (codes == -2).any():
-        at = int((codes == -2).argmax())
+    if (at := first_true(codes == -2)) >= 0:
         raise UnsupportedModelError(
             f"nodes_modes[{at}] is the unknown mode "
             f"{modes[at][:40].decode(errors='replace')!r}."
@@ -253,29 +240,22 @@ def _mode_codes(modes: list[bytes]) -> NDArray[np.int64]:
 def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
     """Return a function from (tree, node) to (row, whether found), and root rows."""
     if not len(tree):
-        raise InvalidModelError(f"nodes_nodeids is empty; {DAMAGED}")
+        damaged("nodes_nodeids is empty")
     for name, ids in (("nodes_treeids", tree), ("nodes_nodeids", node)):
-        bad = (ids < 0) | (ids >= 1 << 31)
-        if bad.any():
-            i = int(bad.argmax())
-            raise InvalidModelError(
-                f"{name}[{i}] = {ids[i]} is outside 0..{2**31 - 1}; {DAMAGED}"
-            )
+        if (i := first_true((ids < 0) | (ids >= 1 << 31))) >= 0:
+            damaged(f"{name}[{i}] = {ids[i]} is outside 0..{2**31 - 1}")
     key = (tree << 31) | node
     order = np.argsort(key, kind="stable")
     ranked = key[order]
     same = ranked[1:] == ranked[:-1]
     if same.any():
         i = int(order[1:][same][0])
-        raise InvalidModelError(
-            f"node {node[i]} of tree {tree[i]} is given twice; {DAMAGED}"
-        )
+        damaged(f"node {node[i]} of tree {tree[i]} is given twice")
     roots = np.flatnonzero(np.diff(tree, prepend=-1))
     if len(np.unique(tree[roots])) != len(roots):
         values, counts = np.unique(tree[roots], return_counts=True)
-        raise InvalidModelError(
-            f"the nodes of tree {values[counts.argmax()]} are not next to each other; "
-            f"{DAMAGED}"
+        damaged(
+            f"the nodes of tree {values[counts.argmax()]} are not next to each other"
         )
 
     def find(trees: NDArray[Any], nodes: NDArray[Any]) -> Any:
@@ -295,7 +275,7 @@ def _members(
     if not tests:
         return {}
     if values.dtype.kind != "f":
-        raise InvalidModelError(f"membership_values has no numbers; {DAMAGED}")
+        damaged("membership_values has no numbers")
     ends = np.flatnonzero(np.isnan(values))
     parts = np.split(values, ends)
     sets = {}
@@ -303,9 +283,7 @@ def _members(
         part = parts[i] if i < len(parts) else values[:0]
         part = part[~np.isnan(part)]
         if not len(part):
-            raise InvalidModelError(
-                f"membership_values has no set for node {test}; {DAMAGED}"
-            )
+            damaged(f"membership_values has no set for node {test}")
         sets[test] = part
     return sets
 
@@ -324,9 +302,7 @@ def _labels(attributes: Attributes) -> tuple[str | int, ...]:
         try:
             return tuple(label.decode() for label in strings)
         except UnicodeDecodeError:
-            raise InvalidModelError(
-                f"classlabels_strings holds bytes that are no text; {DAMAGED}"
-            ) from None
+            damaged("classlabels_strings holds bytes that are no text")
     labels: list[int] = array(attributes, "classlabels_int64s").tolist()
     if len(labels) < 2:
         raise UnsupportedModelError(
@@ -337,17 +313,10 @@ def _labels(attributes: Attributes) -> tuple[str | int, ...]:
 
 
 def _check_outputs(output: NDArray[Any], n_outputs: int, name: str) -> None:
-    if not 1 <= n_outputs <= _MAX_OUTPUTS:
-        raise InvalidModelError(
-            f"The model has {n_outputs} outputs, which is outside 1..{_MAX_OUTPUTS}; "
-            f"{DAMAGED}"
-        )
-    bad = (output < 0) | (output >= n_outputs)
-    if bad.any():
-        i = int(bad.argmax())
-        raise InvalidModelError(
-            f"{name}[{i}] = {output[i]} is outside 0..{n_outputs - 1}; {DAMAGED}"
-        )
+    if not 1 <= n_outputs <= MAX_OUTPUTS:
+        damaged(f"The model has {n_outputs} outputs, which is outside 1..{MAX_OUTPUTS}")
+    if (i := first_true((output < 0) | (output >= n_outputs))) >= 0:
+        damaged(f"{name}[{i}] = {output[i]} is outside 0..{n_outputs - 1}")
 
 
 def _named(known: dict[bytes, str], value: bytes, name: str) -> str:

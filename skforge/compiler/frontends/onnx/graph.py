@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.frontends.onnx.attributes import DAMAGED
+from skforge.compiler.frontends.checks import damaged
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 # TensorProto.DataType
@@ -45,21 +45,9 @@ class _Tensor:
 
 
 def locate(model: Any) -> Place:
-    """Return the one tree ensemble of a model.
+    """Return the one tree ensemble of a model whose other nodes only pass values on.
 
-    Parameters
-    ----------
-    model : ModelProto
-        Its other nodes may only pass values on.
-
-    Returns
-    -------
-    Place
-
-    Raises
-    ------
-    UnsupportedModelError
-        Naming the node that does more than that.
+    Raises ``UnsupportedModelError``, naming the node that does more than that.
     """
     graph = model.graph
     version = _version(model)
@@ -123,7 +111,7 @@ def _input(graph: Any) -> tuple[tuple[str, _Tensor], int | None]:
         dim = tensor.shape.dim[1]
         width = int(dim.dim_value) if dim.HasField("dim_value") else None
     if width is not None and not 0 < width < 1 << 31:
-        raise InvalidModelError(f"The input has {width} features; {DAMAGED}")
+        damaged(f"The input has {width} features")
     rows = _Tensor("rows", (tensor.elem_type,), width)
     return (inputs[0].name, rows), width
 
@@ -137,15 +125,10 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
             "TreeEnsembleRegressor and -Classifier are in 1 to 4, TreeEnsemble in 5."
         )
     if len(node.input) != 1 or not node.output:
-        raise InvalidModelError(
-            f"{kind} has {len(node.input)} inputs and {len(node.output)} outputs; "
-            f"{DAMAGED}"
-        )
+        damaged(f"{kind} has {len(node.input)} inputs and {len(node.output)} outputs")
     rows = tensors.get(node.input[0])
     if rows is None or rows.what != "rows":
-        raise InvalidModelError(
-            f"{kind} reads {node.input[0]!r}, which is not the model's input; {DAMAGED}"
-        )
+        damaged(f"{kind} reads {node.input[0]!r}, which is not the model's input")
     labels = kind == "TreeEnsembleClassifier"
     strings = any(
         a.name == "classlabels_strings" and len(a.strings) for a in node.attribute

@@ -21,7 +21,8 @@ from skforge.compiler.forest.arrays import Comparison, PostTransform
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.validation import ABSENT
 from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.onnx.attributes import DAMAGED, read_attributes
+from skforge.compiler.frontends.checks import damaged
+from skforge.compiler.frontends.onnx.attributes import read_attributes
 from skforge.compiler.frontends.onnx.ensembles import (
     Ensemble,
     read_ensemble,
@@ -79,8 +80,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         ABSENT.get(aggregate, 0.0),
     )
     forest = Forest(
-        **trees.arrays,
-        leaf_value=leaves.leaf_value,
+        **trees.arrays | {"leaf_value": leaves.leaf_value},
         tree_output=leaves.tree_output,
         n_features=_n_features(place, ensemble.graph),
         base=np.zeros(ensemble.n_outputs, dtype),
@@ -104,24 +104,22 @@ def _check_places(ensemble: Ensemble, trees: Trees) -> None:
     graph, leaf = ensemble.graph, ensemble.weights.leaf
     lost = leaf[~np.isin(leaf, trees.leaf_of)]
     if len(lost) and graph.roots[0] < 0:
-        raise InvalidModelError(
+        damaged(
             f"node {graph.leaf_number[lost[0]]} has a weight and is no leaf that a "
-            f"branch leads to; {DAMAGED}"
+            "branch leads to"
         )
 
 
 def _n_features(place: Place, graph: Graph) -> int:
     used = int(graph.feature.max()) + 1 if len(graph.feature) else 0
     if len(graph.feature) and graph.feature.min() < 0:
-        raise InvalidModelError(
-            f"nodes_featureids holds {graph.feature.min()}; {DAMAGED}"
-        )
+        damaged(f"nodes_featureids holds {graph.feature.min()}")
     if place.n_features is None:
         return used
     if used > place.n_features:
-        raise InvalidModelError(
+        damaged(
             f"nodes_featureids holds {used - 1}, the input has {place.n_features} "
-            f"features; {DAMAGED}"
+            "features"
         )
     return place.n_features
 

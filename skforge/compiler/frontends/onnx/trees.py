@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
-from skforge.compiler.frontends.onnx.attributes import DAMAGED
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.compiler.frontends.arrays import category_words, forest_arrays
+from skforge.compiler.frontends.checks import damaged
+from skforge.exceptions import UnsupportedModelError
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]
@@ -66,18 +67,9 @@ def build_trees(
 ) -> Trees:
     """Follow the trees from their roots and return the arrays of a Forest.
 
-    Parameters
-    ----------
-    graph : Graph
-        References are in range.
-    input_dtype : dtype
-        Type of the rows; thresholds are rounded to it so that no test changes.
-    copies : ndarray of int, shape (n_trees,), optional
-        How often each tree is there, one copy next to the other.
-
-    Returns
-    -------
-    Trees
+    References of the graph are in range. Thresholds are rounded to ``input_dtype`` so
+    that no test changes. ``copies`` says how often each tree is there, one copy next to
+    the other.
     """
     followed = _follow(graph)
     whole = _without_fractions(graph)
@@ -96,23 +88,19 @@ def build_trees(
     inner = reference >= 0
     test = reference[inner]
     left, right = left[order], right[order]
-    predicates, index = _predicates(graph, test, input_dtype)
-    predicate = np.full(len(tree), -1, dtype=np.int32)
-    predicate[inner] = index
     leaf_of = ~reference[~inner]
     number = np.empty(len(tree), np.int64)
     number[inner] = graph.number[test]
     number[~inner] = graph.leaf_number[leaf_of]
-    arrays = {
-        "tree_offset": np.searchsorted(tree, np.arange(len(graph.roots) + 1)),
-        "predicate": predicate,
-        "left": np.where(inner, rank[left], -1),
-        "right": np.where(inner, rank[right], -1),
-        "leaf": np.where(inner, -1, np.cumsum(~inner) - 1),
-        "source_node": number,
-        "cover": np.zeros(0),
-        **predicates,
-    }
+    arrays = forest_arrays(
+        np.searchsorted(tree, np.arange(len(graph.roots) + 1)),
+        inner,
+        rank[left],
+        rank[right],
+        _predicates(graph, test, input_dtype),
+        np.zeros((len(leaf_of), 1)),
+        source_node=number,
+    )
     return Trees(arrays, leaf_of, tree[~inner], copy)
 
 
@@ -142,10 +130,7 @@ def _follow(
                 )
         elif twice.any():
             at = int(graph.number[values[twice][0]])
-            raise InvalidModelError(
-                f"node {at} is reached in more than one way, so its tree is none; "
-                f"{DAMAGED}"
-            )
+            damaged(f"node {at} is reached in more than one way, so its tree is none")
         seen[test] = True
         left = np.zeros(len(front), np.int64)
         right = np.zeros(len(front), np.int64)
@@ -304,18 +289,13 @@ def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]
                 "are supported in sets with numbers above 30, below 0, or more than "
                 "30 of them."
             )
-        codes = values.astype(np.int64)
-        n_words = int(codes.max()) // 32 + 1
-        total += n_words
+        total += int(values.max()) // 32 + 1
         if total > _MAX_WORDS:
             raise UnsupportedModelError(
                 "The sets of the model's membership tests take more than "
                 f"{_MAX_WORDS} words of 32 bits; use smaller category numbers."
             )
-        words = np.zeros(n_words, np.uint32)
-        bits = np.left_shift(np.uint32(1), (codes % 32).astype(np.uint32))
-        np.bitwise_or.at(words, codes // 32, bits)
-        sets[int(position)] = words
+        sets[int(position)] = category_words(values)
     return sets
 
 
@@ -358,22 +338,9 @@ def leaf_values(
 ) -> Leaves:
     """Return what leaves hold: a number, or a vector if trees have several outputs.
 
-    Parameters
-    ----------
-    trees : Trees
-        From :func:`build_trees`.
-    weights : Weights
-        Weights of leaves; those of other leaves do no harm.
-    n_outputs : int
-        Targets or classes.
-    unweighted : ndarray
-        For each leaf of the graph, what it adds without weights, with one output.
-    absent : float
-        What a leaf without a weight for an output holds.
-
-    Returns
-    -------
-    Leaves
+    Weights of other leaves than the trees' do no harm. ``unweighted`` is, for each leaf
+    of the graph, what it adds without weights, with one output; ``absent`` is what a
+    leaf without a weight for an output holds.
     """
     dtype = weights.value.dtype
     n_trees = len(trees.arrays["tree_offset"]) - 1

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.checks import damaged
 from skforge.compiler.frontends.sklearn.common import (
     check_model,
     feature_names,
     refuse_overrides,
+    tree_arrays,
     view_tree,
 )
-from skforge.compiler.frontends.sklearn.forest import _tree_arrays
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import UnsupportedModelError
 
 _MODULE = "sklearn.ensemble._gb."
 _DUMMIES = {"sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor"}
@@ -48,7 +49,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     if classifier:
         task = "binary" if n_outputs == 1 else "multiclass"
     return Forest(
-        **_tree_arrays(trees, None),
+        **tree_arrays(trees, None),
         tree_output=np.tile(np.arange(n_outputs), n_stages),
         n_features=int(model.n_features_in_),
         base=_initial_scores(model, n_outputs),
@@ -61,9 +62,10 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 
 def _view(tree: Any, scale: float) -> Any:
     if tree.value.shape[1:] != (1, 1):
-        raise InvalidModelError(
+        damaged(
             f"A tree of the model holds values of shape {tree.value.shape[1:]} where "
-            "(1, 1) was expected; the model is damaged, fit it again."
+            "(1, 1) was expected",
+            "fit it again",
         )
     # its walk asks `x <= threshold` and nothing else, so what is missing goes right
     nowhere = np.zeros(tree.node_count, np.bool_)

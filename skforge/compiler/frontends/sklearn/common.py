@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
+from skforge.compiler.frontends.arrays import (
+    check_children,
+    forest_arrays,
+    offsets,
+    starts,
+)
 from skforge.compiler.frontends.base import class_names
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
+from skforge.exceptions import UnsupportedModelError
 
 #: Methods that decide what a user sees; a subclass that writes its own is refused.
 _METHODS = (
@@ -50,20 +59,9 @@ def view_tree(
 ) -> TreeView:
     """Return a fitted tree's arrays for the joint forest.
 
-    Parameters
-    ----------
-    tree : sklearn.tree._tree.Tree
-        A ``tree_`` attribute.
-    features : ndarray of int, optional
-        Columns of X that the tree was given; its feature 0 is the first of them.
-    value : ndarray of float64, shape (n_nodes, n_outputs), optional
-        What its nodes add, instead of its own values.
-    missing_left : ndarray, one for each node, optional
-        Where missing values go, instead of the tree's own choice.
-
-    Returns
-    -------
-    TreeView
+    ``features`` are the columns of X that the tree was given: its feature 0 is the
+    first of them. ``value`` is what each node adds to each output, and
+    ``missing_left`` where missing values go, instead of the tree's own.
     """
     feature = tree.feature
     if features is not None:  # leaves have the feature -2, which names no column
@@ -86,14 +84,8 @@ def view_tree(
 def check_model(model: Any, fitted: str, iteration_range: object) -> None:
     """Refuse models that are not fitted, or that compute predictions of their own.
 
-    Parameters
-    ----------
-    model : estimator
-        What a frontend was given.
-    fitted : str
-        Attribute that ``fit`` sets.
-    iteration_range : tuple or None
-        As ``load_forest`` was given it; scikit-learn's ``predict`` takes none.
+    ``fitted`` is an attribute that ``fit`` sets. The ``predict`` of scikit-learn takes
+    no ``iteration_range``.
     """
     kind = type(model).__name__
     if iteration_range is not None:
@@ -103,35 +95,19 @@ def check_model(model: Any, fitted: str, iteration_range: object) -> None:
         )
     refuse_overrides(model)
     if not hasattr(model, fitted):
-        raise InvalidModelError(
-            f"This {kind} is not fitted; call fit before load_forest."
-        )
+        refuse_unfitted(model)
 
 
 def refuse_overrides(model: Any) -> None:
     """Refuse a subclass that computes predictions of its own."""
     for name in _METHODS:
         method = getattr(type(model), name, None)
-        module = getattr(method, "__module__", None) or "sklearn."
-        if not module.startswith("sklearn."):
-            raise UnsupportedModelError(
-                f"{type(model).__name__} overrides {name}, so its predictions cannot "
-                "be reproduced."
-            )
+        if getattr(method, "__module__", None):
+            refuse_override(model, "sklearn", name)
 
 
 def check_trees(model: Any, estimators: Any, wanted: str) -> None:
-    """Refuse ensembles whose members are not all single trees of one kind.
-
-    Parameters
-    ----------
-    model : estimator
-        The ensemble, for the text.
-    estimators : iterable of estimators
-        Its members.
-    wanted : str
-        ``Classifier`` or ``Regressor``.
-    """
+    """Refuse an ensemble with a member other than DecisionTree or ExtraTree."""
     for estimator in estimators:
         check_tree(model, estimator, wanted)
         if not hasattr(estimator.tree_, "missing_go_to_left"):
@@ -151,14 +127,43 @@ def check_tree(model: Any, estimator: Any, wanted: str) -> None:
             f"compiled: its members must be DecisionTree{wanted} or "
             f"ExtraTree{wanted}."
         )
-    if not type(estimator).predict.__module__.startswith("sklearn."):
-        raise UnsupportedModelError(
-            f"{type(estimator).__name__} overrides predict, so its predictions "
-            "cannot be reproduced."
-        )
+    refuse_override(estimator, "sklearn")
 
 
 def feature_names(model: Any) -> tuple[str, ...] | None:
     """Return the column names a model was fitted with, if it was with any."""
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else tuple(str(name) for name in names)
+
+
+def tree_arrays(trees: list[Any], class_counts: list[int] | None) -> dict[str, Any]:
+    """Join the trees' arrays, all nodes at once."""
+
+    def join(name: str) -> Any:
+        return np.concatenate([getattr(tree, name) for tree in trees])
+
+    offset = offsets([tree.node_count for tree in trees])
+    left, right = join("children_left"), join("children_right")
+    inner = left >= 0
+    for name, child in (("children_left", left), ("children_right", right)):
+        check_children(name, child, inner, offset, "fit it again")
+    threshold = round_thresholds(
+        join("threshold")[inner], Comparison.LE, np.dtype(np.float32)
+    )
+    tests = deduplicate_predicates(
+        join("feature")[inner],
+        int(Comparison.LE),
+        threshold,
+        int(Missing.NAN),
+        join("missing_go_to_left")[inner] != 0,
+    )
+    values = np.concatenate([tree.value[tree.children_left < 0] for tree in trees])
+    if class_counts is None:
+        leaf_value = values[:, :, 0]
+    else:  # targets with fewer classes are padded, which would be outputs of 0
+        leaf_value = np.concatenate(
+            [values[:, k, :count] for k, count in enumerate(class_counts)], axis=1
+        )
+    start, cover = starts(offset), join("weighted_n_node_samples")
+    children = left + start, right + start
+    return forest_arrays(offset, inner, *children, tests, leaf_value, cover=cover)

@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.checks import damaged
 from skforge.compiler.frontends.sklearn.common import (
     check_model,
     check_tree,
     check_trees,
     feature_names,
     refuse_overrides,
+    tree_arrays,
     view_tree,
 )
-from skforge.compiler.frontends.sklearn.forest import _tree_arrays
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import UnsupportedModelError
 
 _BOOSTING = "sklearn.ensemble._weight_boosting."
 _BAGGING = "sklearn.ensemble._bagging."
@@ -89,7 +90,7 @@ def _load_bagging(model: Any, classifier: bool) -> Forest:
         else:
             value = values[:, :, 0]
         trees.append(view_tree(estimator.tree_, features=features, value=value))
-    arrays = _tree_arrays(trees, None)
+    arrays = tree_arrays(trees, None)
     n_outputs = arrays["leaf_value"].shape[1]
     task = "regression"
     if classifier:
@@ -124,9 +125,10 @@ def _class_columns(
         or (seen < 0).any()
         or (seen >= n_classes).any()
     ):
-        raise InvalidModelError(
+        damaged(
             f"A tree of the model has the classes {seen.tolist()} where numbers from 0 "
-            f"to {n_classes - 1} were expected; the model is damaged, fit it again."
+            f"to {n_classes - 1} were expected",
+            "fit it again",
         )
     columns = np.zeros((len(values), n_classes))
     columns[:, seen] = values[:, 0, :]
@@ -151,7 +153,7 @@ def _load_boosting(model: Any) -> Forest:
         )
     ]
     return Forest(
-        **_tree_arrays(trees, None),
+        **tree_arrays(trees, None),
         tree_output=np.full(len(trees), -1, np.int32),
         n_features=int(model.n_features_in_),
         base=np.zeros(n_classes),

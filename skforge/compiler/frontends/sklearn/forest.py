@@ -10,14 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import (
-    Forest,
-    deduplicate_predicates,
-    round_thresholds,
-)
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
+from skforge.compiler.frontends.sklearn.common import feature_names, tree_arrays
+from skforge.exceptions import UnsupportedModelError
 
 _TREE = "sklearn.tree._classes.BaseDecisionTree"
 _CLASSIFIERS = {
@@ -44,10 +41,7 @@ def refuse(model: Any) -> None:
         _CLASSIFIERS | _REGRESSORS
     ):
         raise UnsupportedModelError(f"{kind} has no predictions to compile.")
-    if not type(model).predict.__module__.startswith("sklearn."):
-        raise UnsupportedModelError(
-            f"{kind} overrides predict, so its predictions cannot be reproduced."
-        )
+    refuse_override(model, "sklearn")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -60,9 +54,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     refuse(model)
     single = _TREE in names
     if not hasattr(model, "tree_" if single else "estimators_"):
-        raise InvalidModelError(
-            f"This {kind} is not fitted; call fit before load_forest."
-        )
+        refuse_unfitted(model)
     estimators = [model] if single else model.estimators_
     trees = [estimator.tree_ for estimator in estimators]
     if not hasattr(trees[0], "missing_go_to_left"):
@@ -70,10 +62,9 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
             "Trees of scikit-learn before 1.3 hold class counts instead of "
             "fractions; fit the model again with a newer release."
         )
-    arrays = _tree_arrays(trees, _class_counts(model) if classifier else None)
+    arrays = tree_arrays(trees, _class_counts(model) if classifier else None)
     n_outputs = arrays["leaf_value"].shape[1]
     sizes = _class_counts(model) if classifier else [1] * n_outputs
-    names_in = getattr(model, "feature_names_in_", None)
     # a lone tree returns its leaf as it is, even -0.0, which only -0.0 + x keeps
     zero = -0.0 if single else 0.0
     return Forest(
@@ -84,7 +75,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         divisor=1 if single else len(trees),
         task=_task(sizes) if classifier else "regression",
         source="sklearn",
-        feature_names=None if names_in is None else tuple(str(n) for n in names_in),
+        feature_names=feature_names(model),
         output_sizes=tuple(sizes),
     )
 
@@ -97,59 +88,6 @@ def _task(sizes: list[int]) -> str:
     if len(sizes) > 1:
         return "multilabel"
     return "binary" if sizes[0] == 2 else "multiclass"
-
-
-def _tree_arrays(trees: list[Any], class_counts: list[int] | None) -> dict[str, Any]:
-    """Join the trees' arrays, all nodes at once."""
-
-    def join(name: str) -> Any:
-        return np.concatenate([getattr(tree, name) for tree in trees])
-
-    sizes = np.array([tree.node_count for tree in trees], dtype=np.int64)
-    offset = np.concatenate(([0], np.cumsum(sizes)))
-    start = np.repeat(offset[:-1], sizes)
-    left, right = join("children_left"), join("children_right")
-    inner = left >= 0
-    for name, child in (("children_left", left), ("children_right", right)):
-        bad = inner & ((child < 0) | (child >= np.repeat(sizes, sizes)))
-        if bad.any():
-            node = int(bad.argmax())
-            tree = int(np.searchsorted(offset, node, side="right")) - 1
-            raise InvalidModelError(
-                f"{name}[{node - offset[tree]}] = {child[node]} of tree {tree} is "
-                f"outside 0..{sizes[tree] - 1}; the model is damaged, fit it again."
-            )
-    threshold = round_thresholds(
-        join("threshold")[inner], Comparison.LE, np.dtype(np.float32)
-    )
-    predicates, index = deduplicate_predicates(
-        join("feature")[inner],
-        int(Comparison.LE),
-        threshold,
-        int(Missing.NAN),
-        join("missing_go_to_left")[inner] != 0,
-    )
-    predicate = np.full(len(left), -1, dtype=np.int32)
-    predicate[inner] = index
-    is_leaf = ~inner
-    values = np.concatenate([tree.value[tree.children_left < 0] for tree in trees])
-    if class_counts is None:
-        leaf_value = values[:, :, 0]
-    else:  # targets with fewer classes are padded, which would be outputs of 0
-        leaf_value = np.concatenate(
-            [values[:, k, :count] for k, count in enumerate(class_counts)], axis=1
-        )
-    return {
-        "tree_offset": offset,
-        "predicate": predicate,
-        "left": np.where(inner, left + start, -1),
-        "right": np.where(inner, right + start, -1),
-        "leaf": np.where(is_leaf, np.cumsum(is_leaf) - 1, -1),
-        "source_node": np.arange(offset[-1]) - start,
-        "cover": join("weighted_n_node_samples"),
-        "leaf_value": leaf_value,
-        **predicates,
-    }
 
 
 register(Frontend("sklearn", (), detect, load, refuse=refuse))

@@ -20,13 +20,21 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing, PostTransform
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.validation import first_true
+from skforge.compiler.frontends.arrays import (
+    category_words,
+    forest_arrays,
+    offsets,
+    starts,
+)
 from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.checks import damaged
 from skforge.compiler.frontends.sklearn.common import (
     check_model,
     feature_names,
     refuse_overrides,
 )
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import UnsupportedModelError
 
 _MODULE = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
 
@@ -42,14 +50,8 @@ _LARGEST_CATEGORY = 65535
 class Column:
     """A column of X that the model's trees see under another number.
 
-    Parameters
-    ----------
-    feature : int
-        Number of the column in X.
-    categories : tuple of int, or None
-        What rows hold for each code; None where the column has no categories.
-    names : tuple of str
-        Names of the categories, where rows hold positions in this tuple.
+    ``categories`` are what rows hold for each code, None where the column has none;
+    ``names`` are those of the categories, where rows hold positions in this tuple.
     """
 
     feature: int
@@ -110,18 +112,7 @@ def _is_sklearn(part: object) -> bool:
 
 
 def model_columns(model: Any) -> tuple[Column, ...]:
-    """Return, for each feature of the model's trees, the column of X it comes from.
-
-    Parameters
-    ----------
-    model : HistGradientBoostingClassifier or HistGradientBoostingRegressor
-        Fitted.
-
-    Returns
-    -------
-    tuple of Column
-        In the order of the trees' features.
-    """
+    """Return, for each feature of the model's trees, the column of X it comes from."""
     mask = getattr(model, "is_categorical_", None)
     if mask is None:
         return tuple(Column(i) for i in range(int(model.n_features_in_)))
@@ -166,8 +157,8 @@ def _column(model: Any, feature: int, found: Any) -> Column:
 def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any]:
     """Join the nodes of all trees, and turn codes into values of X."""
     sizes = np.array([len(tree.nodes) for tree in trees], dtype=np.int64)
-    offset = np.concatenate(([0], np.cumsum(sizes)))
-    start = np.repeat(offset[:-1], sizes)
+    offset = offsets(sizes)
+    start = starts(offset)
     nodes = np.concatenate([tree.nodes for tree in trees])
     tree_of = np.repeat(np.arange(len(trees)), sizes)
     inner = nodes["is_leaf"] == 0
@@ -192,14 +183,15 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
         goes_left = _code_bits(tree, int(nodes["bitset_idx"][node]), int(tree_of[node]))
         categories = columns[int(seen[node])].categories
         if categories is None:
-            raise InvalidModelError(
+            damaged(
                 f"Node {node - start[node]} of tree {tree_of[node]} splits categories "
-                "of a feature that has none; the model is damaged, fit it again."
+                "of a feature that has none",
+                "fit it again",
             )
         # the set is the side that what is unknown does not join, so that unknown
         # values, which are in no set, and missing ones go the same way
         wanted = not missing_left[test]
-        sets[int(test)] = _value_words(
+        sets[int(test)] = category_words(
             [v for code, v in enumerate(categories) if goes_left[code] == wanted]
         )
         comparison[test] = Comparison.MEMBER
@@ -207,7 +199,7 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
     in_set = comparison == Comparison.MEMBER
     swap = np.zeros(len(nodes), np.bool_)
     swap[tests] = in_set & missing_left
-    predicates, index = deduplicate_predicates(
+    tests_of_inner = deduplicate_predicates(
         feature_of[seen[tests]],
         comparison,
         threshold,
@@ -215,30 +207,25 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
         missing_left & ~in_set,
         sets,
     )
-    predicate = np.full(len(nodes), -1, np.int32)
-    predicate[tests] = index
-    is_leaf = ~inner
-    return {
-        "tree_offset": offset,
-        "predicate": predicate,
-        "left": np.where(inner, np.where(swap, right, left) + start, -1),
-        "right": np.where(inner, np.where(swap, left, right) + start, -1),
-        "leaf": np.where(is_leaf, np.cumsum(is_leaf) - 1, -1),
-        "source_node": np.arange(offset[-1]) - start,
-        "cover": nodes["count"].astype(np.float64),
-        "leaf_value": nodes["value"][is_leaf][:, np.newaxis],
-        **predicates,
-    }
+    return forest_arrays(
+        offset,
+        inner,
+        np.where(swap, right, left) + start,
+        np.where(swap, left, right) + start,
+        tests_of_inner,
+        nodes["value"][~inner][:, np.newaxis],
+        cover=nodes["count"].astype(np.float64),
+    )
 
 
 def _check_range(
     bad: NDArray[Any], tree_of: NDArray[Any], start: NDArray[Any], what: str
 ) -> None:
-    if bad.any():
-        node = int(bad.argmax())
-        raise InvalidModelError(
+    if (node := first_true(bad)) >= 0:
+        damaged(
             f"{what} of node {node - start[node]} of tree {tree_of[node]} is out of "
-            "range; the model is damaged, fit it again."
+            "range",
+            "fit it again",
         )
 
 
@@ -246,23 +233,12 @@ def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
     """Return which of the 256 codes go left."""
     bitsets = np.asarray(tree.raw_left_cat_bitsets)
     if not 0 <= row < len(bitsets):
-        raise InvalidModelError(
-            f"Tree {number} has no category set {row}; the model is damaged, fit it "
-            "again."
-        )
+        damaged(f"Tree {number} has no category set {row}", "fit it again")
     words = np.ascontiguousarray(bitsets[row], dtype="<u4")
     bits: NDArray[np.bool_] = np.unpackbits(
         words.view(np.uint8), bitorder="little"
     ).astype(np.bool_)
     return bits
-
-
-def _value_words(values: list[int]) -> NDArray[np.uint32]:
-    """Return a set of small whole numbers as bits of 32-bit words."""
-    words = np.zeros(max(values, default=0) // 32 + 1, np.uint32)
-    for value in values:
-        words[value // 32] |= np.uint32(1 << value % 32)
-    return words
 
 
 register(

@@ -19,9 +19,9 @@ from skforge.compiler.frontends.sklearn.common import (
     check_trees,
     feature_names,
     refuse_overrides,
+    tree_arrays,
     view_tree,
 )
-from skforge.compiler.frontends.sklearn.forest import _tree_arrays
 from skforge.exceptions import UnsupportedModelError
 
 
@@ -57,7 +57,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         )
     ]
     return Forest(
-        **_tree_arrays(trees, None),
+        **tree_arrays(trees, None),
         tree_output=np.zeros(len(trees), np.int32),
         n_features=n_features,
         base=np.zeros(1),

@@ -22,12 +22,20 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.validation import first_true
 from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.checks import (
+    MAX_OUTPUTS,
+    Range,
+    chosen_rounds,
+    damaged,
+    refuse_override,
+    refuse_unfitted,
+    refuse_unknown,
+)
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
-
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +100,6 @@ _KNOWN = {
         )
     ),
 }
-_MAX_OUTPUTS = 1 << 20  # a number alone must not make us allocate gigabytes
-_DAMAGED = "the model is damaged, export it again."
 
 
 def forest_from_document(
@@ -102,23 +108,12 @@ def forest_from_document(
     missing: float = math.nan,
     in_place: bool = False,
 ) -> Forest:
-    """Build the forest of a decoded XGBoost model document.
+    """Build the forest of a document that ``save_model`` writes, decoded.
 
-    Parameters
-    ----------
-    document : dict
-        What ``save_model`` writes, decoded from JSON or UBJSON.
-    iteration_range : tuple of int, optional
-        Boosting rounds ``[begin, end)``; ``end == 0`` means all from ``begin``.
-    missing : float, default=nan
-        The rows' own marker of a missing value.
-    in_place : bool, default=False
-        Follow ``inplace_predict``, as the wrappers do, and not ``Booster.predict``;
-        the two differ in the last bits of DART models of up to 3.2 only.
-
-    Returns
-    -------
-    Forest
+    ``iteration_range`` is of boosting rounds ``[begin, end)``, where ``end == 0`` means
+    all from ``begin``; ``missing`` is the rows' own marker of a missing value.
+    ``in_place`` follows ``inplace_predict``, as the wrappers do, and not
+    ``Booster.predict``: the two differ in the last bits of DART models of up to 3.2.
     """
     learner = _member(document, "learner", dict, "The document")
     booster = _member(learner, "gradient_booster", dict, "learner")
@@ -142,10 +137,7 @@ def forest_from_document(
         ("gradient_booster.model", model),
     ):
         if unknown := fields.keys() - _KNOWN[where]:
-            raise UnsupportedModelError(
-                f"{where} has the unknown field {min(unknown)!r}; "
-                "it may change predictions, so the model is refused."
-            )
+            refuse_unknown(f"{where} has the unknown field {min(unknown)!r}")
     objective = _objective(learner)
     if objective is _QUANTILES and _version(document) < (3, 4):
         objective = _REGRESSION
@@ -157,8 +149,8 @@ def forest_from_document(
             f"num_class = {n_classes} with num_target = {n_targets} is unknown."
         )
     n_outputs = max(n_classes, n_targets, 1)
-    if n_outputs > _MAX_OUTPUTS:
-        raise InvalidModelError(f"The model has {n_outputs} outputs; {_DAMAGED}")
+    if n_outputs > MAX_OUTPUTS:
+        damaged(f"The model has {n_outputs} outputs")
     n_features = _integer(param, "num_feature")
 
     trees = _member(model, "trees", list, "gradient_booster.model")
@@ -174,9 +166,7 @@ def forest_from_document(
         ("weight_drop", len(trees) if weights is None else len(weights)),
     ):
         if length != len(trees):
-            raise InvalidModelError(
-                f"{name} is for {length} trees, the model has {len(trees)}; {_DAMAGED}"
-            )
+            damaged(f"{name} is for {length} trees, the model has {len(trees)}")
     trees = in_order(trees)
     keep = _tree_range(model, iteration_range, n_outputs, len(trees))
     with np.errstate(invalid="ignore"):  # NaNs are reported by validate()
@@ -218,12 +208,8 @@ def _refuse_booster(kind: str) -> None:
 
 
 def _check_groups(group: NDArray[np.int64], n_outputs: int) -> None:
-    bad = (group < 0) | (group >= n_outputs)
-    if bad.any():
-        at = int(bad.argmax())
-        raise InvalidModelError(
-            f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}; {_DAMAGED}"
-        )
+    if (at := first_true((group < 0) | (group >= n_outputs))) >= 0:
+        damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
 
 
 def _scale_by_dropout(
@@ -285,11 +271,9 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
         values = np.atleast_1d(json.loads(str(text), parse_int=_int64))
         score = _floats(values, "base_score")
     except (ValueError, RecursionError):
-        raise InvalidModelError(f"base_score is {text!r:.60}; {_DAMAGED}") from None
+        damaged(f"base_score is {text!r:.60}")
     if len(score) not in (1, n_outputs):
-        raise InvalidModelError(
-            f"base_score has {len(score)} values for {n_outputs} outputs; {_DAMAGED}"
-        )
+        damaged(f"base_score has {len(score)} values for {n_outputs} outputs")
     score = np.repeat(score, n_outputs) if len(score) == 1 else score
     one = np.float32(1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -329,26 +313,20 @@ def _tree_range(
         steps = _integers(model["iteration_indptr"], "iteration_indptr")
         last = steps[-1] if len(steps) else 0
         if last != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
-            raise InvalidModelError(
+            damaged(
                 "iteration_indptr has to rise from round to round and to end at "
-                f"{n_trees}, the number of trees, but is {steps.tolist()!s:.60}; "
-                f"{_DAMAGED}"
+                f"{n_trees}, the number of trees, but is {steps.tolist()!s:.60}"
             )
         steps = steps if len(steps) else np.zeros(1, np.int64)
     else:
         param = model["gbtree_model_param"]
         layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
         steps = np.arange(0, n_trees + 1, layer)
-    if rounds is None or tuple(rounds) == (0, 0):
+    chosen = chosen_rounds(rounds, len(steps) - 1)
+    if chosen is None:
         # XGBoost never reads trees before the first round
         return slice(int(steps[0]), n_trees)
-    begin, end = int(rounds[0]), int(rounds[1]) or len(steps) - 1
-    if not 0 <= begin < end <= len(steps) - 1:
-        raise InvalidModelError(
-            f"iteration_range {tuple(rounds)} does not lie within the "
-            f"{len(steps) - 1} boosting rounds of the model."
-        )
-    return slice(int(steps[begin]), int(steps[end]))
+    return slice(int(steps[chosen[0]]), int(steps[chosen[1]]))
 
 
 def _names(learner: dict[str, Any], n_features: int) -> tuple[str, ...] | None:
@@ -356,10 +334,7 @@ def _names(learner: dict[str, Any], n_features: int) -> tuple[str, ...] | None:
     if not isinstance(names, list) or not names:
         return None
     if len(names) != n_features:
-        raise InvalidModelError(
-            f"feature_names has {len(names)} names for {n_features} features; "
-            f"{_DAMAGED}"
-        )
+        damaged(f"feature_names has {len(names)} names for {n_features} features")
     return tuple(str(name) for name in names)
 
 
@@ -375,10 +350,7 @@ def _category_names(
     if not isinstance(encoded, list) or not encoded:
         return ()
     if len(encoded) != n_features:
-        raise InvalidModelError(
-            f"cats.enc is for {len(encoded)} features, the model has {n_features}; "
-            f"{_DAMAGED}"
-        )
+        damaged(f"cats.enc is for {len(encoded)} features, the model has {n_features}")
     return tuple(_names_of(entry) for entry in encoded)
 
 
@@ -410,29 +382,27 @@ def _integer(param: dict[str, Any], name: str, default: int | None = None) -> in
     except (TypeError, ValueError, OverflowError):
         number = -1
     if not 0 <= number < 2**31:
-        raise InvalidModelError(f"{name} is {value!r:.60}; {_DAMAGED}")
+        damaged(f"{name} is {value!r:.60}")
     return number
 
 
 def _integers(values: Any, name: str) -> NDArray[np.int64]:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.array("ragged")
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        raise InvalidModelError(f"{name} is no list of integers; {_DAMAGED}")
-    return array.astype(np.int64)
+    return _list(values, name, "integers", "iu").astype(np.int64)
 
 
 def _floats(values: Any, name: str) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return _list(values, name, "numbers", "iuf").astype(np.float32)
+
+
+def _list(values: Any, name: str, what: str, kinds: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError:
         array = np.array("ragged")
-    if array.ndim != 1 or (array.dtype.kind not in "iuf" and array.size):
-        raise InvalidModelError(f"{name} is no list of numbers; {_DAMAGED}")
-    with np.errstate(over="ignore"):
-        return array.astype(np.float32)
+    if array.ndim != 1 or (array.dtype.kind not in kinds and array.size):
+        damaged(f"{name} is no list of {what}")
+    return array
 
 
 def _attributes(document: Any) -> dict[str, Any]:
@@ -449,7 +419,7 @@ def _best_rounds(attributes: dict[str, Any]) -> Range | None:
     try:
         return 0, int(best) + 1
     except (TypeError, ValueError, OverflowError):
-        raise InvalidModelError(f"best_iteration is {best!r:.60}; {_DAMAGED}") from None
+        damaged(f"best_iteration is {best!r:.60}")
 
 
 def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
@@ -508,16 +478,8 @@ def _task_of_wrapper(model: Any, forest: Forest) -> str:
 def refuse(model: Any) -> None:
     """Refuse a wrapper that could not be read once it is fitted."""
     if "xgboost.sklearn.XGBModel" in class_names(model):
-        _refuse_override(model)
+        refuse_override(model, "xgboost.sklearn")
         _refuse_booster(model.booster or "gbtree")
-
-
-def _refuse_override(model: Any) -> None:
-    if type(model).predict.__module__ != "xgboost.sklearn":
-        raise UnsupportedModelError(
-            f"{type(model).__name__} overrides predict, "
-            "so its predictions cannot be reproduced."
-        )
 
 
 def load(model: Any, iteration_range: Range | None = None) -> Forest:
@@ -526,10 +488,8 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
         document = _ubjson.loads(bytes(model.save_raw("ubj")))
         return forest_from_document(document, iteration_range)
     if not model.__sklearn_is_fitted__():
-        raise InvalidModelError(
-            f"This {type(model).__name__} is not fitted; call fit before load_forest."
-        )
-    _refuse_override(model)
+        refuse_unfitted(model)
+    refuse_override(model, "xgboost.sklearn")
     document = _ubjson.loads(bytes(model.get_booster().save_raw("ubj")))
     if iteration_range is None:
         iteration_range = _best_rounds(_attributes(document))

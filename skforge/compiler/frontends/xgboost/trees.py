@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.compiler.forest.validation import first_true
+from skforge.compiler.frontends.arrays import (
+    category_words,
+    check_children,
+    forest_arrays,
+    offsets,
+    starts,
+)
+from skforge.compiler.frontends.checks import damaged, refuse_unknown
+from skforge.exceptions import UnsupportedModelError
 
 _NODE_ARRAYS = (
     "left_children",
@@ -37,22 +46,13 @@ _MAX_WORDS = 1 << 26  # of all category sets; a small file could ask for terabyt
 
 
 def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
-    """Return the tree, node, leaf and predicate arrays of a Forest.
+    """Return the array fields of a Forest, all but ``tree_output``.
 
-    Parameters
-    ----------
-    trees : list of dict
-        ``gradient_booster.model.trees``, or the part of it to keep.
-    n_outputs : int
-        Width of vector leaves, when the trees have them.
-
-    Returns
-    -------
-    dict
-        Arguments of :class:`Forest`, all but ``tree_output``.
+    ``trees`` are ``gradient_booster.model.trees``, or the part of it to keep;
+    ``n_outputs`` is the width of vector leaves, where they have them.
     """
     sizes = np.array([_size(tree, i) for i, tree in enumerate(trees)], dtype=np.int64)
-    offset = np.concatenate(([0], np.cumsum(sizes)))
+    offset = offsets(sizes)
     column = {
         "left_children": np.int64,
         "right_children": np.int64,
@@ -73,22 +73,11 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     else:
         leaf_value = nodes["split_conditions"][is_leaf][:, np.newaxis]
     inner = ~is_leaf
-    start = np.repeat(offset[:-1], sizes)
     for name in ("left_children", "right_children"):
-        local, size = nodes[name], np.repeat(sizes, sizes)
-        bad = inner & ((local < 0) | (local >= size))
-        if bad.any():
-            node = int(bad.argmax())
-            tree = int(np.searchsorted(offset, node, side="right")) - 1
-            raise InvalidModelError(
-                f"{name}[{node - offset[tree]}] = {local[node]} of tree {tree} is "
-                f"outside 0..{size[node] - 1}; the model is damaged, export it again."
-            )
-    left = np.where(inner, nodes["left_children"] + start, -1)
-    right = np.where(inner, nodes["right_children"] + start, -1)
+        check_children(name, nodes[name], inner, offset)
     is_category, categories = _categories(trees, sizes, offset, inner)
     threshold = nodes["split_conditions"][inner]
-    predicates, index = deduplicate_predicates(
+    tests = deduplicate_predicates(
         nodes["split_indices"][inner],
         np.where(is_category[inner], int(Comparison.NOT_IN), int(Comparison.LT)),
         np.where(is_category[inner], np.float32(0), threshold),
@@ -96,28 +85,23 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
         nodes["default_left"][inner] == 1,  # XGBoost takes all else for right
         categories,
     )
-    predicate = np.full(len(left), -1, dtype=np.int32)
-    predicate[inner] = index
-    leaf = np.full(len(left), -1, dtype=np.int64)
-    leaf[is_leaf] = np.arange(len(leaf_value))
     cover = np.zeros(0)
     if all("sum_hessian" in tree for tree in trees):
         cover = _join(trees, "sum_hessian", sizes, np.float32).astype(np.float64)
         if not (np.isfinite(cover) & (cover >= 0)).all():
             cover = np.zeros(0)  # covers only steer tuning: no reason to refuse
-    arrays = {
-        "tree_offset": offset,
-        "predicate": predicate,
-        "left": left,
-        "right": right,
-        "leaf": leaf,
-        "source_node": np.arange(offset[-1]) - start,
-        "cover": cover,
-    }
-    if len(left) != 2 * int(inner.sum()) + len(trees):
-        arrays, kept = _drop_deleted(arrays)
-        leaf_value = leaf_value[kept]
-    return {**arrays, **predicates, "leaf_value": leaf_value}
+    start = starts(offset)
+    arrays = forest_arrays(
+        offset,
+        inner,
+        nodes["left_children"] + start,
+        nodes["right_children"] + start,
+        tests,
+        leaf_value,
+        cover=cover,
+    )
+    pruned = len(inner) != 2 * int(inner.sum()) + len(trees)
+    return _drop_deleted(arrays) if pruned else arrays
 
 
 def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -128,10 +112,9 @@ def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
         number: Any = tree.get("id")
         known = type(number) is int and 0 <= number < len(trees)  # True equals 1
         if not known or place.setdefault(number, i) != i:
-            raise InvalidModelError(
+            damaged(
                 f"id of trees[{i}] is {number!r:.60}, which is no number from 0 to "
-                f"{len(trees) - 1} or another tree's; the model is damaged, export it "
-                "again."
+                f"{len(trees) - 1} or another tree's"
             )
     return [trees[place[number]] for number in range(len(trees))]
 
@@ -140,14 +123,9 @@ def _check_keys(trees: list[dict[str, Any]]) -> None:
     known = _OPTIONAL.union(_NODE_ARRAYS)
     for i, tree in enumerate(trees):
         if not isinstance(tree, dict):
-            raise InvalidModelError(
-                f"trees[{i}] is no object; the model is damaged, export it again."
-            )
+            damaged(f"trees[{i}] is no object")
         if unknown := tree.keys() - known:
-            raise UnsupportedModelError(
-                f"trees[{i}] has the unknown field {min(unknown)!r}; "
-                "it may change predictions, so the model is refused."
-            )
+            refuse_unknown(f"trees[{i}] has the unknown field {min(unknown)!r}")
 
 
 def _number(tree: dict[str, Any], name: str, default: int | None = None) -> int:
@@ -156,10 +134,7 @@ def _number(tree: dict[str, Any], name: str, default: int | None = None) -> int:
     try:
         return int(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise InvalidModelError(
-            f"tree_param.{name} of tree {tree.get('id')} is {value!r}, no number; "
-            "the model is damaged, export it again."
-        ) from None
+        damaged(f"tree_param.{name} of tree {tree.get('id')} is {value!r}, no number")
 
 
 def _size(tree: dict[str, Any], i: int) -> int:
@@ -167,24 +142,15 @@ def _size(tree: dict[str, Any], i: int) -> int:
     length = len(children) if isinstance(children, (list, np.ndarray)) else 0
     announced = _number(tree, "num_nodes", length)
     if length < 1 or announced != length:
-        raise InvalidModelError(
-            f"trees[{i}] has {length} left_children and num_nodes = {announced}; "
-            "the model is damaged, export it again."
-        )
+        damaged(f"trees[{i}] has {length} left_children and num_nodes = {announced}")
     return length
 
 
 def _check_array(name: str, i: int, values: Any, size: int | None) -> None:
     if not isinstance(values, (list, np.ndarray)):
-        raise InvalidModelError(
-            f"{name} of tree {i} is missing or no array; "
-            "the model is damaged, export it again."
-        )
+        damaged(f"{name} of tree {i} is missing or no array")
     if size is not None and len(values) != size:
-        raise InvalidModelError(
-            f"{name} of tree {i} has length {len(values)} for {size} nodes; "
-            "the model is damaged, export it again."
-        )
+        damaged(f"{name} of tree {i} has length {len(values)} for {size} nodes")
 
 
 def _join(
@@ -214,10 +180,9 @@ def _join(
         lists = (part for part in parts if isinstance(part, list))
         mixed = any(bool in {*map(type, part)} for part in lists)
     if flat.ndim != 1 or flat.dtype.kind not in kinds or mixed:
-        raise InvalidModelError(
+        damaged(
             f"{name} holds something that is no "
-            f"{'number' if 'f' in kinds else 'integer'}; "
-            "the model is damaged, export it again."
+            f"{'number' if 'f' in kinds else 'integer'}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         return flat.astype(dtype)
@@ -228,9 +193,9 @@ def _vector_leaves(trees: list[dict[str, Any]], n_outputs: int) -> bool:
     if widths <= {1}:
         return False
     if widths != {n_outputs}:
-        raise InvalidModelError(
+        damaged(
             f"size_leaf_vector takes the values {sorted(widths)} in a model of "
-            f"{n_outputs} outputs; the model is damaged, export it again."
+            f"{n_outputs} outputs"
         )
     return True
 
@@ -256,28 +221,22 @@ def _vector_values(
         by_node: NDArray[np.float32] = values.reshape(-1, n_outputs)[is_leaf]
         return by_node
     if not all(new):
-        raise InvalidModelError(
-            f"leaf_weights is missing in tree {new.index(False)}; "
-            "the model is damaged, export it again."
-        )
+        damaged(f"leaf_weights is missing in tree {new.index(False)}")
     values = _join(trees, "leaf_weights", None, np.float32)
     lengths = np.array([len(tree["leaf_weights"]) for tree in trees], dtype=np.int64)
-    if (lengths % n_outputs).any():
-        at = int((lengths % n_outputs > 0).argmax())
-        raise InvalidModelError(
+    if (at := first_true(lengths % n_outputs > 0)) >= 0:
+        damaged(
             f"leaf_weights of tree {at} has length {lengths[at]}, no multiple of the "
-            f"{n_outputs} outputs; the model is damaged, export it again."
+            f"{n_outputs} outputs"
         )
     rows = lengths // n_outputs
     row = nodes["right_children"][is_leaf]
     tree_of = np.repeat(np.arange(len(trees)), sizes)[is_leaf]
     bad = (row < 0) | (row >= rows[tree_of])
-    if bad.any():
-        at = int(bad.argmax())
-        raise InvalidModelError(
+    if (at := first_true(bad)) >= 0:
+        damaged(
             f"right_children of a leaf of tree {tree_of[at]} is {row[at]}, which is "
-            f"outside 0..{rows[tree_of[at]] - 1}, the rows of leaf_weights; "
-            "the model is damaged, export it again."
+            f"outside 0..{rows[tree_of[at]] - 1}, the rows of leaf_weights"
         )
     first = np.cumsum(rows) - rows
     by_leaf: NDArray[np.float32] = values.reshape(-1, n_outputs)[row + first[tree_of]]
@@ -303,10 +262,7 @@ def _categories(
     kinds = _join(typed, "split_type", sizes, np.int64)
     if ((kinds != 0) & (kinds != 1)).any():
         kind = kinds[((kinds != 0) & (kinds != 1)).argmax()]
-        raise UnsupportedModelError(
-            f"split_type {kind} is unknown; it may change predictions, "
-            "so the model is refused."
-        )
+        refuse_unknown(f"split_type {kind} is unknown")
     is_category = (kinds == 1) & inner
     users = np.unique(np.searchsorted(offset, np.flatnonzero(is_category), "right") - 1)
     number_of_inner = np.cumsum(inner) - 1
@@ -329,10 +285,7 @@ def _categories(
             or (values < 0).any()
             or (values >= _MAX_CATEGORY).any()
         ):
-            raise InvalidModelError(
-                f"The categories of tree {i} do not fit its nodes; "
-                "the model is damaged, export it again."
-            )
+            damaged(f"The categories of tree {i} do not fit its nodes")
         wanted = set(expected.tolist())
         n_words += sum(
             int(values[b:e].max(initial=0)) // 32
@@ -345,23 +298,14 @@ def _categories(
             )
         for node, begin, end in zip(listed, begins, ends, strict=True):
             if int(node) in wanted:
-                sets[int(number_of_inner[at.start + node])] = _bits(values[begin:end])
+                sets[int(number_of_inner[at.start + node])] = category_words(
+                    values[begin:end]
+                )
     return is_category, sets
 
 
-def _bits(categories: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Pack categories into words: bit ``c % 32`` of word ``c // 32``."""
-    size = int(categories.max()) // 32 + 1 if len(categories) else 0
-    words = np.zeros(size, dtype=np.uint32)
-    bits = np.left_shift(np.uint32(1), (categories % 32).astype(np.uint32))
-    np.bitwise_or.at(words, categories // 32, bits)
-    return words
-
-
-def _drop_deleted(
-    arrays: dict[str, Any],
-) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Leave out the nodes that pruning has cut off, and return the kept leaves.
+def _drop_deleted(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the nodes that pruning has cut off.
 
     ``num_deleted`` counts them since 1.1 only, so reaching them is what decides.
     """
@@ -370,10 +314,7 @@ def _drop_deleted(
     front = offset[:-1]
     while front.size:
         if reached[front].any() or len(np.unique(front)) != len(front):
-            raise InvalidModelError(
-                "A node is the child of two nodes or lies on a cycle; "
-                "the model is damaged, export it again."
-            )
+            damaged("A node is the child of two nodes or lies on a cycle")
         reached[front] = True
         front = np.concatenate((left[front], right[front]))
         front = front[front >= 0]
@@ -383,11 +324,13 @@ def _drop_deleted(
     leaf[leaf >= 0] = np.arange(len(kept))
     counts = np.add.reduceat(reached.astype(np.int64), offset[:-1])
     return {
-        "tree_offset": np.concatenate(([0], np.cumsum(counts))),
+        **arrays,
+        "tree_offset": offsets(counts),
         "predicate": arrays["predicate"][reached],
         "left": np.where(left[reached] >= 0, number[left[reached]], -1),
         "right": np.where(right[reached] >= 0, number[right[reached]], -1),
         "leaf": leaf,
         "source_node": arrays["source_node"][reached],
         "cover": arrays["cover"][reached] if len(arrays["cover"]) else arrays["cover"],
-    }, kept
+        "leaf_value": arrays["leaf_value"][kept],
+    }

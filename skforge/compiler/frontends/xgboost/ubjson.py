@@ -35,22 +35,10 @@ _END_ARRAY, _END_OBJECT, _TYPE, _COUNT, _NOOP, _CHAR = b"]}$#NC"
 
 
 def loads(data: bytes) -> Any:
-    """Decode one UBJSON value.
+    """Decode one UBJSON document.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole document.
-
-    Returns
-    -------
-    dict, list, str, int, float, bool, None or ndarray
-        Typed arrays come as big-endian read-only arrays over ``data``.
-
-    Raises
-    ------
-    InvalidModelError
-        Naming the byte at which the document stops making sense.
+    Typed arrays come as big-endian read-only arrays over ``data``. Raises
+    ``InvalidModelError``, naming the byte at which the document stops making sense.
     """
     reader = _Reader(data)
     value = reader.value(reader.marker(), 0)

@@ -52,16 +52,7 @@ class GpuBinary:
 
 
 def compile_text(source: str, arch: str, kind: Kind) -> GpuBinary:
-    """Compile C++ text for one architecture.
-
-    Parameters
-    ----------
-    source : str
-        The text of the kernels.
-    arch : str
-        "sm_80", "gfx90a", …
-    kind : {"cuda", "hip"}
-        The vendor.
+    """Compile C++ text for one architecture, such as "sm_80" or "gfx90a".
 
     Raises
     ------

@@ -2,26 +2,27 @@
 
 CuPy is imported where a GPU is first asked for, and nowhere else: some of its wheels
 cannot be imported on a machine without a driver. Nothing here waits for the device but
-``upload``, which is done once a model, and lanes, which rows of the host go through.
+``upload``, which is done once a model, and staging, which rows of the host go through.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.codegen.cuda.host_plan import POINTER, Argument
+from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
+from skforge.compiler.ir.lir.nodes import Scalar
+from skforge.compiler.ir.lir.numpy_types import dtype_of
 from skforge.compiler.runtime.gpu.cache import code_of
 from skforge.compiler.runtime.gpu.compilers import Kind, compiler_version
-from skforge.compiler.runtime.gpu.program import Dim3, GpuProgram, Lane, LanePool, Slot
+from skforge.compiler.runtime.gpu.device import Staging, StagingPool, Start
 from skforge.compiler.target import Target
 from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError
@@ -36,16 +37,6 @@ _EXTRAS: dict[Kind, str] = {
 _SHARED_BYTES = 48 << 10
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
-_SCALARS: dict[str, Any] = {
-    "bool": np.bool_,
-    "u8": np.uint8,
-    "u16": np.uint16,
-    "u32": np.uint32,
-    "i32": np.int32,
-    "i64": np.int64,
-    "f32": np.float32,
-    "f64": np.float64,
-}
 #: DLPack's numbers of devices: CUDA, CUDA managed, ROCm; and of memory of the host.
 _DLPACK_GPUS = (2, 13, 10)
 
@@ -207,7 +198,7 @@ class CupyDevice:
         self.memory_errors: tuple[type[BaseException], ...] = (
             cupy.cuda.memory.OutOfMemoryError,
         )
-        self._lanes = LanePool(lambda *sizes: _CupyLane(self._cupy, *sizes))
+        self.staging = StagingPool(self)
         self.arch = self._arch()
 
     def _arch(self) -> str:
@@ -236,12 +227,13 @@ class CupyDevice:
         """CuPy itself, whose functions are NumPy's."""
         return self._cupy
 
-    def current(self) -> AbstractContextManager[Any]:
-        """Make the device current."""
-        context: AbstractContextManager[Any] = self._cupy.cuda.Device(self.number)
+    def current(self, stream: Any = None) -> AbstractContextManager[Any]:
+        """Make the device, or one of its streams, current."""
+        context: AbstractContextManager[Any]
+        context = self._cupy.cuda.Device(self.number) if stream is None else stream
         return context
 
-    def load(self, source: str) -> _Loaded:
+    def load(self, source: str) -> Callable[[KernelCall], Start]:
         """Compile a text, or find it in the cache, and load it."""
         code = code_of(source, self.arch, self.kind)
         module = self._cupy.cuda.function.Module()
@@ -255,7 +247,11 @@ class CupyDevice:
                 "older than that compiler: update the driver, or install the compiler "
                 "of its version."
             ) from error
-        return _Loaded(self._cupy, module, self.kind)
+        return _Kernels(self._cupy, module, self.kind).bind
+
+    def pointer(self, memory: Any) -> Any:
+        """Return an address as CuPy passes it by value."""
+        return np.uintp(memory.ptr)
 
     def upload(self, data: Array) -> Any:
         """Return a copy; it is there before this returns, for streams of any thread."""
@@ -264,13 +260,8 @@ class CupyDevice:
         if data.nbytes:
             # On the stream that the memory was allocated for, and may still be in use.
             stream = self._cupy.cuda.get_current_stream()
-            self._runtime.memcpyAsync(
-                memory.ptr,
-                data.ctypes.data,
-                data.nbytes,
-                self._runtime.memcpyHostToDevice,
-                stream.ptr,
-            )
+            way = self._runtime.memcpyHostToDevice
+            self._copy(memory.ptr, data.ctypes.data, data.nbytes, way, stream)
             stream.synchronize()
         return memory
 
@@ -278,58 +269,90 @@ class CupyDevice:
         """Return memory of CuPy's pool, for the stream that is current."""
         return self._cupy.cuda.alloc(max(1, n_bytes))
 
-    def lane(self, rows_bytes: int, result_bytes: int) -> AbstractContextManager[Lane]:
-        """Lend a stream with memory."""
-        return self._lanes.lend(rows_bytes, result_bytes)
+    def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
+        """Return a stream of its own, with pinned memory on the host."""
+        cupy = self._cupy
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            memory = [cupy.cuda.alloc(size) for size in (rows_bytes, result_bytes)]
+        host_rows, host_result = _pinned(cupy, rows_bytes), _pinned(cupy, result_bytes)
+        return Staging(stream, host_rows, host_result, *memory)
 
-    def wait(self) -> None:
-        """Wait for everything on the device."""
+    def send(self, staging: Staging, n_bytes: int) -> None:
+        """Start copying rows to the device."""
+        way = self._runtime.memcpyHostToDevice
+        source = staging.host_rows.ctypes.data
+        self._copy(staging.rows.ptr, source, n_bytes, way, staging.stream)
+
+    def fetch(self, staging: Staging, n_bytes: int) -> None:
+        """Start copying the result from the device."""
+        way = self._runtime.memcpyDeviceToHost
+        to = staging.host_result.ctypes.data
+        self._copy(to, staging.result.ptr, n_bytes, way, staging.stream)
+
+    def _copy(self, to: int, source: int, n_bytes: int, way: int, stream: Any) -> None:
+        if n_bytes:
+            self._runtime.memcpyAsync(to, source, n_bytes, way, stream.ptr)
+
+    def record(self, call: Callable[[], None], stream: Any) -> Callable[[], None]:
+        """Return a graph of the call, or the call where graphs cannot be captured."""
+        if not _captures(self._cupy):
+            return call
+        call()  # what is done on first use must not be part of a graph
+        stream.synchronize()
+        try:
+            stream.begin_capture()
+            try:
+                call()
+            finally:
+                graph = stream.end_capture()
+        except Exception:  # noqa: BLE001 - whatever a driver says: launches work too
+            return call
+
+        def launch(held: Callable[[], None] = call) -> None:
+            graph.launch(stream)
+
+        return launch
+
+    def wait(self, stream: Any = None) -> None:
+        """Wait for a stream, or for everything on the device."""
+        if stream is not None:
+            stream.synchronize()
+            return
         with self.current():
             self._runtime.deviceSynchronize()
 
     def trim(self) -> None:
-        """Give memory that lanes and CuPy's pools keep back to the device."""
-        self._lanes.clear()
+        """Give memory that staging and CuPy's pools keep back to the device."""
+        self.staging.clear()
         self._cupy.get_default_memory_pool().free_all_blocks()
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 
-class _Loaded:
-    """Kernels on a device."""
+class _Kernels:
+    """The kernels of a text on a device."""
 
     def __init__(self, cupy: Any, module: Any, kind: Kind) -> None:
         self._cupy, self._module, self._kind = cupy, module, kind
         self._functions: dict[tuple[str, int], Any] = {}
 
-    def pointer(self, memory: Any) -> Any:
-        """Return an address as CuPy passes it by value."""
-        return np.uintp(memory.ptr)
-
-    def bind(
-        self,
-        kernel: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        args: Sequence[Argument],
-    ) -> Callable[[Sequence[Any]], None]:
+    def bind(self, call: KernelCall) -> Start:
         """Return what starts a kernel on the current stream."""
-        function = self._function(kernel, shared_bytes)
+        function = self._function(call.kernel, call.shared_bytes)
+        grid, block, shared_bytes = call.grid, call.block, call.shared_bytes
         values: list[Any] = []
-        slots: list[tuple[int, int]] = []
-        for place, (type_, value) in enumerate(args):
-            if isinstance(value, Slot):
-                slots.append((place, value.number))
+        names: list[tuple[int, str]] = []
+        for place, (type_, value) in enumerate(call.args):
+            if type_ == POINTER:
+                names.append((place, value))
                 values.append(None)
-            elif type_ == POINTER:
-                values.append(self.pointer(value))
             else:
-                values.append(_SCALARS[type_](value))
+                values.append(dtype_of(Scalar(type_)).type(value))  # type: ignore[arg-type]
 
-        def start(pointers: Sequence[Any]) -> None:
+        def start(pointers: Mapping[str, Any]) -> None:
             given = values.copy()
-            for place, number in slots:
-                given[place] = pointers[number]
+            for place, name in names:
+                given[place] = pointers[name]
             function(grid, block, tuple(given), shared_mem=shared_bytes)
 
         return start
@@ -348,69 +371,6 @@ class _Loaded:
         return function
 
 
-class _CupyLane:
-    """A stream of its own, with pinned memory on the host."""
-
-    def __init__(self, cupy: Any, rows_bytes: int, result_bytes: int) -> None:
-        self._cupy, self._runtime = cupy, cupy.cuda.runtime
-        self._stream = cupy.cuda.Stream(non_blocking=True)
-        with self._stream:
-            self.rows = cupy.cuda.alloc(rows_bytes)
-            self.result = cupy.cuda.alloc(result_bytes)
-        self.host_rows = _pinned(cupy, rows_bytes)
-        self.host_result = _pinned(cupy, result_bytes)
-        self.prepared: WeakKeyDictionary[GpuProgram, dict[int, Callable[[], None]]]
-        self.prepared = WeakKeyDictionary()
-
-    def current(self) -> AbstractContextManager[Any]:
-        stream: AbstractContextManager[Any] = self._stream
-        return stream
-
-    def send(self, n_bytes: int) -> None:
-        self._copy(
-            self.rows.ptr,
-            self.host_rows.ctypes.data,
-            n_bytes,
-            self._runtime.memcpyHostToDevice,
-        )
-
-    def fetch(self, n_bytes: int) -> None:
-        self._copy(
-            self.host_result.ctypes.data,
-            self.result.ptr,
-            n_bytes,
-            self._runtime.memcpyDeviceToHost,
-        )
-
-    def _copy(self, to: int, source: int, n_bytes: int, way: int) -> None:
-        if n_bytes:
-            self._runtime.memcpyAsync(to, source, n_bytes, way, self._stream.ptr)
-
-    def wait(self) -> None:
-        self._stream.synchronize()
-
-    def prepare(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Return a graph of the call, or the call where graphs cannot be captured."""
-        if not _captures(self._cupy):
-            return call
-        call()  # what is done on first use must not be part of a graph
-        self._stream.synchronize()
-        try:
-            self._stream.begin_capture()
-            try:
-                call()
-            finally:
-                graph = self._stream.end_capture()
-        except Exception:  # noqa: BLE001 - whatever a driver says: launches work too
-            return call
-        stream = self._stream
-
-        def launch(held: Callable[[], None] = call) -> None:
-            graph.launch(stream)
-
-        return launch
-
-
 def _captures(cupy: Any) -> bool:
     """Tell whether calls become graphs: not on ROCm, nor if switched off."""
     if cupy.cuda.runtime.is_hip or not gpu_graphs():
@@ -421,14 +381,3 @@ def _captures(cupy: Any) -> bool:
 def _pinned(cupy: Any, n_bytes: int) -> Array:
     memory = cupy.cuda.alloc_pinned_memory(n_bytes)
     return np.frombuffer(memory, np.uint8, n_bytes)
-
-
-class DeviceMatrix:
-    """A CuPy array of two dimensions, as a program takes rows."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def pointer(self, first: int) -> Any:
-        """Return where a row begins."""
-        return self._array[first:].data

@@ -15,25 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from skforge.compiler.runtime import object_cache
 from skforge.exceptions import TargetError
 
-#: "address" finds accesses outside of arrays and undefined arithmetic, "thread" races.
-Sanitizer: TypeAlias = Literal["address", "thread"]
-
 _HEADERS = Path(__file__).parent
 _FLAGS = ("-std=c++20", "-O1", "-g1", "-ffp-contract=off", "-U_FORTIFY_SOURCE")
-_KINDS: dict[Sanitizer | None, tuple[str, ...]] = {
-    None: ("-shared", "-fPIC"),
-    "address": (
-        "-DSIMT_SERVER",
-        "-fsanitize=address,undefined,float-cast-overflow",
-        "-fno-sanitize-recover=all",
-    ),
-    "thread": ("-DSIMT_SERVER", "-fsanitize=thread"),
-}
+LIBRARY = ("-shared", "-fPIC")
 _KERNEL = re.compile(
     r"^SKF_KERNEL\(\s*(\d+)\s*(?:,\s*\d+\s*)?\)\s*(\w+)\s*\(", re.MULTILINE
 )
@@ -41,14 +29,14 @@ _MESSAGE_LINES = 30
 
 
 @contextmanager
-def opened(source: str, sanitize: Sanitizer | None) -> Iterator[Path]:
-    """Yield a file with the text's machine code: a library or, sanitized, a program.
+def opened(source: str, kind: tuple[str, ...] = LIBRARY) -> Iterator[Path]:
+    """Yield a file with the text's machine code: a library, or what flags ask for.
 
     The file is this process's own and is removed at the end; a library that was loaded
     from it stays.
     """
     text, compiler = translation_unit(source), _compiler()
-    flags = (*_FLAGS, *_KINDS[sanitize])
+    flags = (*_FLAGS, *kind)
     key = object_cache.key_of(
         ["emulated-source", text, *flags, _version(compiler), *_headers()]
     )

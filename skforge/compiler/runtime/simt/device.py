@@ -1,26 +1,23 @@
-"""The CPU as a GPU that runs the very text of the kernels, for ``GpuProgram``.
+"""The CPU as a GPU that runs the very text of the kernels.
 
-Host and device memory are the same, so that lanes copy nothing; everything else is done
-as on a GPU.
+Host and device memory are the same, so that nothing is copied or waited for;
+everything else is done as on a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.codegen.cuda.host_plan import Argument
-from skforge.compiler.runtime.gpu.program import Dim3, GpuProgram, Lane, LanePool, Slot
-from skforge.compiler.runtime.simt.source import SourceDevice
+from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
+from skforge.compiler.runtime.gpu.device import Staging, StagingPool, Start
+from skforge.compiler.runtime.simt.source import SourceDevice, aligned_bytes
 
 Array: TypeAlias = NDArray[Any]
-
-_ALIGNMENT = 256  # as of cudaMalloc
 
 
 class EmulatedGpu:
@@ -31,13 +28,13 @@ class EmulatedGpu:
     memory_errors: tuple[type[BaseException], ...] = (MemoryError,)
 
     def __init__(self) -> None:
-        self._lanes = LanePool(_HostLane)
+        self.staging = StagingPool(self)
 
-    def current(self) -> AbstractContextManager[Any]:
+    def current(self, stream: Any = None) -> AbstractContextManager[Any]:
         """Return a context that does nothing."""
         return nullcontext()
 
-    def load(self, source: str) -> _Loaded:
+    def load(self, source: str) -> Callable[[KernelCall], Start]:
         """Return the kernels of a text, built with g++.
 
         Raises
@@ -45,7 +42,27 @@ class EmulatedGpu:
         TargetError
             There is no g++.
         """
-        return _Loaded(SourceDevice(source))
+        kernels = SourceDevice(source)
+
+        def bind(call: KernelCall) -> Start:
+            def start(pointers: Mapping[str, Any]) -> None:
+                given = [
+                    (type_, pointers[value] if type_ == POINTER else value)
+                    for type_, value in call.args
+                ]
+                kernels.launch(*call[:-1], given)
+
+            return start
+
+        return bind
+
+    def pointer(self, memory: Array) -> Array:
+        """Return the memory itself."""
+        return memory
+
+    def allocate(self, n_bytes: int) -> Array:
+        """Return memory with nothing in it."""
+        return aligned_bytes(n_bytes)
 
     def upload(self, data: Array) -> Array:
         """Return an aligned copy."""
@@ -53,75 +70,24 @@ class EmulatedGpu:
         memory[:] = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
         return memory
 
-    def allocate(self, n_bytes: int) -> Array:
-        """Return memory with nothing in it."""
-        return _aligned(n_bytes)
+    def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
+        """Return memory that is on both sides."""
+        rows, result = aligned_bytes(rows_bytes), aligned_bytes(result_bytes)
+        return Staging(None, rows, result, rows, result)
 
-    def lane(self, rows_bytes: int, result_bytes: int) -> AbstractContextManager[Lane]:
-        """Lend memory."""
-        return self._lanes.lend(rows_bytes, result_bytes)
+    def send(self, staging: Staging, n_bytes: int) -> None:
+        """Copy nothing."""
 
-    def wait(self) -> None:
+    def fetch(self, staging: Staging, n_bytes: int) -> None:
+        """Copy nothing."""
+
+    def record(self, call: Callable[[], None], stream: Any) -> Callable[[], None]:
+        """Return the call."""
+        return call
+
+    def wait(self, stream: Any = None) -> None:
         """Return: launches end before they return."""
 
     def trim(self) -> None:
-        """Let go of lanes."""
-        self._lanes.clear()
-
-
-class _Loaded:
-    """Kernels; their pointers are arrays."""
-
-    def __init__(self, kernels: SourceDevice) -> None:
-        self._kernels = kernels
-
-    def pointer(self, memory: Array) -> Array:
-        return memory
-
-    def bind(
-        self,
-        kernel: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        args: Sequence[Argument],
-    ) -> Callable[[Sequence[Any]], None]:
-        def start(pointers: Sequence[Any]) -> None:
-            given = [
-                (type_, pointers[value.number] if isinstance(value, Slot) else value)
-                for type_, value in args
-            ]
-            self._kernels.launch(kernel, grid, block, shared_bytes, given)
-
-        return start
-
-
-class _HostLane:
-    """Memory that is on both sides."""
-
-    def __init__(self, rows_bytes: int, result_bytes: int) -> None:
-        self.host_rows = self.rows = _aligned(rows_bytes)
-        self.host_result = self.result = _aligned(result_bytes)
-        self.prepared: WeakKeyDictionary[GpuProgram, dict[int, Callable[[], None]]]
-        self.prepared = WeakKeyDictionary()
-
-    def current(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def send(self, n_bytes: int) -> None:
-        """Nothing is to be copied."""
-
-    def fetch(self, n_bytes: int) -> None:
-        """Nothing is to be copied."""
-
-    def wait(self) -> None:
-        """Return: launches end before they return."""
-
-    def prepare(self, call: Callable[[], None]) -> Callable[[], None]:
-        return call
-
-
-def _aligned(n_bytes: int) -> Array:
-    memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
-    first = -memory.ctypes.data % _ALIGNMENT
-    return memory[first : first + n_bytes]
+        """Let go of staging."""
+        self.staging.clear()

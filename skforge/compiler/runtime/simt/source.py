@@ -1,8 +1,7 @@
 """Runs the text of GPU kernels on the CPU, for tests: a device made with g++.
 
 ``simt.h`` gives the text's ``SKF_*`` macros a meaning on a CPU, where a GPU thread
-is a fiber. g++ makes a shared library of both, or, to run under a sanitizer, a program
-that is sent the arrays of each launch. What g++ made is kept in the cache of objects.
+is a fiber. g++ makes a shared library of both, which is kept in the cache of objects.
 
 Users need neither g++ nor this module: ``target="emulated"`` runs the same schedules.
 """
@@ -13,12 +12,11 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.runtime.simt.build import Sanitizer, opened
-from skforge.compiler.runtime.simt.server import Server
+from skforge.compiler.runtime.simt.build import opened
 from skforge.exceptions import CompilerError
 
 #: Of blocks, warps and lanes; a number shuffles them, anew at every barrier.
@@ -38,7 +36,7 @@ _TYPES: dict[str, tuple[str, Any]] = {
     "f64": ("d", ctypes.c_double),
 }
 _ERROR_BYTES = 512
-_ALIGNMENT = 256  # as cudaMalloc aligns memory
+_ALIGNMENT = 256
 _POISON = 0xCD
 
 
@@ -55,18 +53,6 @@ class LaunchHeader(ctypes.Structure):
     )
 
 
-class Engine(Protocol):
-    """What runs launches: a library in this process, or a program beside it."""
-
-    def launch(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
-        """Run a kernel on arrays and numbers of 8 bytes; return what went wrong."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what only this engine uses."""
-        ...
-
-
 class SourceDevice:
     """A device for the kernels of one text; its memory is NumPy's.
 
@@ -77,10 +63,6 @@ class SourceDevice:
     order : "forward", "reverse" or int, default="forward"
         The order in which blocks, warps and lanes run; a number is the seed of one
         that changes at every barrier. What a kernel computes must not depend on it.
-    sanitize : {"address", "thread"} or None, default=None
-        Run in a process of its own under AddressSanitizer with
-        UndefinedBehaviorSanitizer, or under ThreadSanitizer. Arrays then lie in memory
-        of exactly their size during a launch. Close such a device, or use ``with``.
 
     Raises
     ------
@@ -88,25 +70,15 @@ class SourceDevice:
         There is no g++, or it does not take the text.
     """
 
-    def __init__(
-        self,
-        source: str,
-        *,
-        order: Order = "forward",
-        sanitize: Sanitizer | None = None,
-    ) -> None:
+    def __init__(self, source: str, *, order: Order = "forward") -> None:
         self.order = order
-        self._engine: Engine
-        self._engine = Server(source, sanitize) if sanitize else _library(source)
+        self._library = _library(source)
 
     def allocate(self, n_bytes: int) -> Array:
         """Return scratch, filled with bytes that are seldom right."""
-        memory = np.full(n_bytes + _ALIGNMENT, _POISON, np.uint8)
-        first = -memory.ctypes.data % _ALIGNMENT
-        return memory[first : first + n_bytes]
-
-    def release(self, memory: Array) -> None:
-        """Do nothing: every launch is over when it returns."""
+        memory = aligned_bytes(n_bytes)
+        memory.fill(_POISON)
+        return memory
 
     def launch(
         self,
@@ -118,22 +90,9 @@ class SourceDevice:
     ) -> None:
         """Run a kernel to its end.
 
-        Parameters
-        ----------
-        kernel : str
-            Its name.
-        grid, block : tuple of three int
-            Blocks, and threads of a block.
-        shared_bytes : int
-            Size of a block's shared memory.
-        args : sequence of (str, value)
-            Type and value of each argument: an array for a "pointer", a number for
-            a scalar's name such as "i64".
-
-        Raises
-        ------
-        CompilerError
-            The kernel did what is undefined on a GPU, or a sanitizer reported it.
+        ``args`` are pairs of a type and a value: an array for a "pointer", a number
+        for a scalar's name such as "i64". Raises ``CompilerError`` if the kernel did
+        what is undefined on a GPU.
         """
         letters = "".join(_TYPES[type_][0] for type_, _ in args)
         header = LaunchHeader(
@@ -144,21 +103,20 @@ class SourceDevice:
             shared_bytes,
             order_number(self.order),
         )
-        error = self._engine.launch(header, [_slot(*arg) for arg in args])
+        error = self.run(header, [_slot(*arg) for arg in args])
         if error:
             raise CompilerError(f"Kernel {kernel!r}, emulated: {error}.")
 
-    def close(self) -> None:
-        """End the process of a device that runs under a sanitizer."""
-        self._engine.close()
+    def run(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
+        """Run a kernel on arrays and numbers of 8 bytes; return what went wrong."""
+        return self._library.launch(header, values)
 
-    def __enter__(self) -> SourceDevice:
-        """Return the device."""
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
+def aligned_bytes(n_bytes: int) -> Array:
+    """Return uninitialised memory, aligned as cudaMalloc aligns it."""
+    memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    return memory[first : first + n_bytes]
 
 
 def order_number(order: Order | str) -> int:
@@ -187,7 +145,7 @@ class _Library:
     """Kernels loaded into this process; they run where the arrays lie."""
 
     def __init__(self, source: str) -> None:
-        with opened(source, None) as path:
+        with opened(source) as path:
             self._launch = ctypes.CDLL(str(path)).simt_launch
         self._launch.restype = None
         self._lock = threading.Lock()  # a library has one set of fibers
@@ -203,9 +161,6 @@ class _Library:
         with self._lock:
             self._launch(ctypes.byref(header), slots, error)
         return error.value.decode()
-
-    def close(self) -> None:
-        """Stay loaded: other devices use it, and a library cannot be taken away."""
 
 
 @cache

@@ -1,8 +1,8 @@
 """Rows that are on a GPU already: taken where they are, the result left there.
 
-Everything goes to the stream that is current, and nothing waits for it. Values of rows
-are not looked at, for that would wait: what a source refuses (infinite values, missing
-ones where it takes none) is walked like any other number.
+Everything goes to the stream that is current, and nothing waits for it. Values are not
+checked, because checking would block the stream: a value that the source refuses
+(infinite, or missing where it takes none) is walked like any other number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.device import apply_transform, decide, predict_proba
 from skforge.compiler.runtime.gpu import cupy as device_cupy
-from skforge.compiler.runtime.gpu.cupy import CupyDevice, DeviceMatrix
-from skforge.compiler.runtime.gpu.kernels import GpuKernel
-from skforge.compiler.runtime.gpu.program import MOST_ELEMENTS
+from skforge.compiler.runtime.gpu.cupy import CupyDevice
+from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 
@@ -28,51 +27,39 @@ from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelE
 FindKernel = Callable[[int, Element], Any]
 
 
-def raw_there(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
-    """Return raw scores of rows on a device, there."""
+def raw_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+    """Return raw scores of rows on a device, as an array on it."""
     device, rows = _rows(forest, target, X)
     with device.current():
-        shape = len(rows), forest.n_outputs
-        raw = _run(device, find, "accumulator", rows, shape, forest.accumulator_dtype)
+        shape, dtype = (len(rows), forest.n_outputs), forest.accumulator_dtype
+        raw = _filled(device, find, "accumulator", rows, shape, dtype)
         if forest.divisor != 1:
             raw /= forest.divisor
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
 
-def predict_there(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
-    """Return the source's output for rows on a device, there."""
-    raw = raw_there(forest, target, find, X)
+def predict_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+    """Return the source's output for rows on a device."""
+    raw = raw_on_device(forest, target, find, X)
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():
         return apply_transform(forest, raw, device.xp)
 
 
-def leaves_there(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
-    """Return the leaf of each row in each tree, there."""
+def leaves_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+    """Return the leaf of each row in each tree."""
     device, rows = _rows(forest, target, X)
     with device.current():
         shape = len(rows), forest.n_trees
-        return _run(device, find, "leaf_number", rows, shape, np.dtype(np.int32))
+        return _filled(device, find, "leaf_number", rows, shape, np.dtype(np.int32))
 
 
-def answer_there(module: Any, method: str, X: Any, classes: Any) -> Any:
-    """Return what an estimator's method returns for rows on a device, there.
+def answer_on_device(module: Any, method: str, X: Any, classes: Any) -> Any:
+    """Return what an estimator's method returns, for rows on a device.
 
-    Parameters
-    ----------
-    module : CompiledModule or AutoModule
-        The compiled forest.
-    method : str
-        What is called.
-    X : device array
-        Rows.
-    classes : ndarray or None
-        The labels of ``predict``; None for 0, 1, and so on.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If that is only computed on the host.
+    ``module`` is a CompiledModule or an AutoModule, ``classes`` the labels of
+    ``predict``, None for 0, 1, and so on. Raises ``UnsupportedModelError`` for what is
+    only computed on the host.
     """
     forest: Forest = module.forest
     if method == "predict_raw":
@@ -109,7 +96,7 @@ def _kind(target: Target) -> Any:
     return target.kind
 
 
-def _run(
+def _filled(
     device: CupyDevice,
     find: FindKernel,
     element: Element,
@@ -120,9 +107,7 @@ def _run(
     result = _empty(device, shape, dtype)
     if min(shape) > 0:
         kernel: GpuKernel = find(len(rows), element)
-        stride = rows.strides[0] // rows.itemsize if len(rows) > 1 else rows.shape[1]
-        there, into = DeviceMatrix(rows), DeviceMatrix(result)
-        kernel.there(device, there, len(rows), stride, into)
+        kernel.on_device(device, rows, result)
     return result
 
 

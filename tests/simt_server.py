@@ -1,4 +1,4 @@
-"""Launches emulated kernels in a program of their own, under a sanitizer.
+"""Runs emulated kernels in a program of their own, under a sanitizer.
 
 A sanitizer has to be in a process from its start, and what it reports ends the process.
 So the program, built from simt_host.h, reads launches with the bytes of their arrays
@@ -16,12 +16,25 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from ctypes import Structure
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.runtime.simt.build import Sanitizer, opened
+from skforge.compiler.runtime.simt.build import opened
+from skforge.compiler.runtime.simt.source import LaunchHeader, Order, SourceDevice
 from skforge.exceptions import TargetError
+
+#: "address" finds accesses outside of arrays and undefined arithmetic, "thread" races.
+Sanitizer: TypeAlias = Literal["address", "thread"]
+
+_FLAGS: dict[Sanitizer, tuple[str, ...]] = {
+    "address": (
+        "-DSIMT_SERVER",
+        "-fsanitize=address,undefined,float-cast-overflow",
+        "-fno-sanitize-recover=all",
+    ),
+    "thread": ("-DSIMT_SERVER", "-fsanitize=thread"),
+}
 
 _ERROR_BYTES = 512
 _REPORT_CHARACTERS = 6000
@@ -32,6 +45,34 @@ _OPTIONS = {
 }
 
 
+class SanitizedDevice(SourceDevice):
+    """A device that runs in a process of its own under a sanitizer.
+
+    AddressSanitizer comes with UndefinedBehaviorSanitizer. Arrays lie in memory of
+    exactly their size during a launch. Close the device, or use ``with``.
+    """
+
+    def __init__(
+        self, source: str, sanitize: Sanitizer, *, order: Order = "forward"
+    ) -> None:
+        self.order = order
+        self._server = Server(source, sanitize)
+
+    def run(
+        self, header: LaunchHeader, values: Sequence[np.ndarray[Any, Any] | bytes]
+    ) -> str:
+        return self._server.launch(header, values)
+
+    def close(self) -> None:
+        self._server.close()
+
+    def __enter__(self) -> SanitizedDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Server:
     """A running program with the kernels of a text."""
 
@@ -39,7 +80,7 @@ class Server:
         self._lock = threading.Lock()
         self._closing = ExitStack()
         with ExitStack() as stack:
-            path = stack.enter_context(opened(source, sanitize))
+            path = stack.enter_context(opened(source, _FLAGS[sanitize]))
             self._report = stack.enter_context(tempfile.TemporaryFile())
             env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
             self._process = subprocess.Popen(

@@ -1,0 +1,92 @@
+"""Arrays of a :class:`Forest` from the nodes of all trees, one tree after the other."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.validation import first_true
+from skforge.compiler.frontends.checks import damaged
+
+Bools: TypeAlias = NDArray[np.bool_]
+#: What ``deduplicate_predicates`` returns for the tests of all inner nodes.
+Tests: TypeAlias = tuple[dict[str, NDArray[Any]], NDArray[np.int32]]
+
+
+def offsets(sizes: Any) -> NDArray[np.int64]:
+    """Return where each tree begins, and where the last one ends."""
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+
+def starts(offset: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for each node, the number of its tree's first node."""
+    return np.repeat(offset[:-1], np.diff(offset))
+
+
+def forest_arrays(
+    offset: NDArray[np.int64],
+    inner: Bools,
+    left: NDArray[Any],
+    right: NDArray[Any],
+    tests: Tests,
+    leaf_value: NDArray[Any],
+    source_node: NDArray[Any] | None = None,
+    cover: NDArray[Any] | None = None,
+) -> dict[str, Any]:
+    """Return the array fields of a :class:`Forest`, all but ``tree_output``.
+
+    ``left`` and ``right`` are numbers among all nodes, and count at inner nodes only;
+    rows of ``leaf_value`` are those of the leaves, in order.
+    """
+    predicates, index = tests
+    predicate = np.full(len(inner), -1, np.int32)
+    predicate[inner] = index
+    if source_node is None:
+        source_node = np.arange(len(inner)) - starts(offset)
+    return {
+        "tree_offset": offset,
+        "predicate": predicate,
+        "left": np.where(inner, left, -1),
+        "right": np.where(inner, right, -1),
+        "leaf": np.where(inner, -1, np.cumsum(~inner) - 1),
+        "source_node": source_node,
+        "cover": np.zeros(0) if cover is None else cover,
+        "leaf_value": leaf_value,
+        **predicates,
+    }
+
+
+def place(node: int, offset: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the tree of a node, and its number within the tree."""
+    tree = int(np.searchsorted(offset, node, side="right")) - 1
+    return tree, node - int(offset[tree])
+
+
+def check_children(
+    name: str,
+    child: NDArray[Any],
+    inner: Bools,
+    offset: NDArray[np.int64],
+    repair: str = "export it again",
+) -> None:
+    """Refuse children, numbered within their trees, that their trees do not have."""
+    sizes = np.diff(offset)
+    bad = inner & ((child < 0) | (child >= np.repeat(sizes, sizes)))
+    if (node := first_true(bad)) >= 0:
+        tree, number = place(node, offset)
+        damaged(
+            f"{name}[{number}] = {child[node]} of tree {tree} is outside "
+            f"0..{sizes[tree] - 1}",
+            repair,
+        )
+
+
+def category_words(categories: Any) -> NDArray[np.uint32]:
+    """Pack a set of categories: bit ``c % 32`` of word ``c // 32``."""
+    codes = np.asarray(categories, np.int64)
+    words = np.zeros(int(codes.max(initial=-1)) // 32 + 1, np.uint32)
+    bits = np.left_shift(np.uint32(1), (codes % 32).astype(np.uint32))
+    np.bitwise_or.at(words, codes // 32, bits)
+    return words

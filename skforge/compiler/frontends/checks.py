@@ -1,0 +1,54 @@
+"""Refusals that the frontends of all libraries share, each worded once."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+Range = tuple[int, int]
+
+#: Outputs of a model: a number alone must not make us allocate gigabytes.
+MAX_OUTPUTS = 1 << 20
+
+
+def damaged(what: str, repair: str = "export it again") -> NoReturn:
+    """Raise for a model that its library cannot have written."""
+    raise InvalidModelError(f"{what}; the model is damaged, {repair}.")
+
+
+def refuse_unknown(what: str) -> NoReturn:
+    """Raise for a part of a model that nobody here knows."""
+    raise UnsupportedModelError(
+        f"{what}; it may change predictions, so the model is refused."
+    )
+
+
+def refuse_unfitted(model: Any) -> NoReturn:
+    """Raise for an estimator without trees."""
+    raise InvalidModelError(
+        f"This {type(model).__name__} is not fitted; call fit before load_forest."
+    )
+
+
+def refuse_override(model: Any, package: str, name: str = "predict") -> None:
+    """Raise for an estimator whose class has a method of its own."""
+    module = getattr(getattr(type(model), name), "__module__", None)
+    if not f"{module}.".startswith(f"{package}."):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} overrides {name}, so its predictions cannot be "
+            "reproduced."
+        )
+
+
+def chosen_rounds(chosen: Range | None, n_rounds: int) -> Range | None:
+    """Return the boosting rounds ``[begin, end)`` that were asked for; None for all."""
+    if chosen is None or tuple(chosen) == (0, 0):
+        return None
+    begin, end = int(chosen[0]), int(chosen[1]) or n_rounds
+    if not 0 <= begin < end <= n_rounds:
+        raise InvalidModelError(
+            f"iteration_range {tuple(chosen)} does not lie within the "
+            f"{n_rounds} boosting rounds of the model."
+        )
+    return begin, end
