@@ -219,11 +219,10 @@ def _arrays(trees: Trees) -> dict[str, Any]:
     leaf_at, leaf_number = _positions(offset + np.append(inner, 0), trees.n_leaves)
     is_inner = np.zeros(n_nodes, np.bool_)
     is_inner[inner_at] = True
-    children = []
-    for child in (trees.left, trees.right):
+    children = np.zeros((2, n_nodes), np.int64)
+    for side, child in enumerate((trees.left, trees.right)):
         shift = np.where(child >= 0, child, np.repeat(inner, inner) + ~child)
-        children.append(np.zeros(n_nodes, np.int64))
-        children[-1][inner_at] = np.repeat(offset[:-1], inner) + shift
+        children[side, inner_at] = np.repeat(offset[:-1], inner) + shift
     source_node = np.zeros(n_nodes, np.int64)
     source_node[inner_at], source_node[leaf_at] = inner_number, leaf_number
     cover = None
@@ -231,8 +230,9 @@ def _arrays(trees: Trees) -> dict[str, Any]:
         cover = np.zeros(n_nodes)
         cover[inner_at], cover[leaf_at] = trees.inner_count, trees.leaf_count
     tests, leaf_value = _predicates(trees), trees.leaf_value[:, np.newaxis]
+    left, right = children
     return forest_arrays(
-        offset, is_inner, *children, tests, leaf_value, source_node, cover
+        offset, is_inner, left, right, tests, leaf_value, source_node, cover
     )
 
 
