@@ -12,10 +12,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, get_args
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
 from skforge.exceptions import CompilerError
 
 Operand: TypeAlias = str | int
@@ -286,75 +287,26 @@ def _turns(
 
 # ---------------------------------------------------------------- arithmetic
 
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_COMPARISONS = get_args(lir.CompareOp)
 
 
 def evaluate(let: HostLet, args: Sequence[int]) -> int:
     """Return what a :class:`HostLet` computes of the numbers it names."""
-    op = let.op
-    if op == "convert":
-        return _wrap(let.type, int(args[0]))
-    if op == "select":
-        return args[1] if args[0] else args[2]
-    if len(args) == 1:
-        return _wrap(let.type, _unary(let, args[0]))
-    a, b = args
-    if op in _COMPARISONS:
-        return [a < b, a <= b, a > b, a >= b, a == b, a != b][_COMPARISONS.index(op)]
-    return _wrap(let.type, _binary(op, a, b))
-
-
-def _unary(let: HostLet, a: int) -> int:
-    match let.op:
-        case "neg":
-            return -a
-        case "abs":
-            return abs(a)
-        case "not":
-            return not a if let.type == "bool" else ~a
-        case _:
-            raise CompilerError(f"The host does not compute {let.op!r}.")
-
-
-def _binary(op: str, a: int, b: int) -> int:
-    match op:
-        case "add":
-            return a + b
-        case "sub":
-            return a - b
-        case "mul":
-            return a * b
-        case "div" | "rem":
-            quotient = abs(a) // abs(b)
-            if (a < 0) != (b < 0):
-                quotient = -quotient
-            return quotient if op == "div" else a - b * quotient
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-        case "and":
-            return a & b
-        case "or":
-            return a | b
-        case "xor":
-            return a ^ b
-        case "shl":
-            return a << b
-        case "shr":
-            return a >> b
-        case _:
-            raise CompilerError(f"The host does not compute {op!r}.")
-
-
-def _wrap(type_: lir.ScalarName, number: int) -> int:
-    if type_ == "bool":
-        return bool(number)
-    bits = 8 * lir.Scalar(type_).bytes
-    number &= (1 << bits) - 1
-    if type_.startswith("i") and number >> (bits - 1):
-        number -= 1 << bits
-    return number
+    op, type_ = let.op, lir.Scalar(let.type)
+    number: Any
+    match op, *args:
+        case "convert", number:
+            pass
+        case "select", cond, a, b:
+            return a if cond else b
+        case _, a:
+            number = unary(op, type_, a)
+        case _, a, b:
+            known = op in _COMPARISONS
+            number = compare(op, a, b) if known else binary(op, type_, a, b)
+    if number is None:
+        raise CompilerError(f"The host does not compute {op} of {args}.")
+    return bool(number) if type_ == lir.BOOL else wrapped(int(number), type_)
 
 
 # ---------------------------------------------------------------- C arguments

@@ -14,7 +14,10 @@ global array in natural row order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Any
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
@@ -85,82 +88,67 @@ def _declared(buffer: Buffer) -> str:
     return text
 
 
-def _at(buffer: Buffer, index: Value) -> str:
-    return f"@{buffer.name}[%{index.name}]"
-
-
 def _names(values: Sequence[Value]) -> str:
     return ", ".join("%" + v.name for v in values)
 
 
-def _flag(unordered: bool) -> str:
-    return " unordered" if unordered else ""
+# The other operations are their names and all their fields.
+_TEXT: dict[type[Any], str] = {
+    lir.Const: "const {value!r}",
+    lir.Unary: "{op} {a}",
+    lir.Binary: "{op} {a}, {b}",
+    lir.Compare: "compare {op}{unordered} {a}, {b}",
+    lir.Permute: "permute [{tables}] by {index}",
+    lir.Shuffle: "shuffle {a}, {b} <{lanes}>",
+    lir.Compress: "compress {a} where {mask}",
+    lir.Load: "load {buffer}[{index}]",
+    lir.Gather: "gather {buffer}[{index}]{mask}{other}",
+    lir.CompareToPlane: "compare_to_plane {op}{unordered} {column}, {scalar}",
+    lir.PlaneBinary: "plane_{op} {a}, {b}",
+    lir.LoadPlane: "load_plane {table}[{index}]",
+    lir.FoldTree: "fold_tree depth {depth} level {level} nodes {indices}[{offset}], "
+    "table {table}",
+    lir.Lookup: "lookup {table}[{base} + {index}]",
+    lir.WarpReduce: "warp_reduce {a}, width {width}",
+    lir.Store: "store {buffer}[{index}] = {value}",
+    lir.Scatter: "scatter {buffer}[{index}] = {value}{mask}",
+    lir.AtomicAdd: "atomic_add {buffer}[{index}] += {value}",
+    lir.Prefetch: "prefetch {buffer}[{index}]",
+    lir.StorePlane: "store_plane {table}[{index}] = {value}",
+    lir.TransposeBlock: "transpose_block {target} = {source} stride {stride}, "
+    "rows {first} + {rows} of {n_rows}, features {features}[0 to {n_features}]",
+    lir.UnpermuteStore: "unpermute_store {target}[{index}] = {source}, "
+    "{n_valid} of {rows} rows",
+}
+# Fields that may be missing, with what stands before them.
+_OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
 
 
-def _op(op: Op) -> str:
-    match op:
-        case lir.Const(value=value):
-            return f"const {value!r}"
-        case lir.Unary(op=name, a=a):
-            return f"{name} %{a.name}"
-        case lir.Binary(op=name, a=a, b=b):
-            return f"{name} %{a.name}, %{b.name}"
-        case lir.Compare(op=name, a=a, b=b, unordered=unordered):
-            return f"compare {name}{_flag(unordered)} %{a.name}, %{b.name}"
-        case lir.Select(cond=cond, a=a, b=b):
-            return f"select {_names((cond, a, b))}"
-        case lir.Convert(a=a):
-            return f"convert %{a.name}"
-        case lir.Bitcast(a=a):
-            return f"bitcast %{a.name}"
-        case lir.Splat(a=a):
-            return f"splat %{a.name}"
-        case lir.Iota():
-            return "iota"
-        case lir.Threads():
-            return "threads"
-        case lir.Extract(a=a, lane=lane):
-            return f"extract %{a.name}, {lane}"
-        case lir.Pack(parts=parts):
-            return f"pack {_names(parts)}"
-        case lir.Permute(tables=tables, index=index):
-            return f"permute [{_names(tables)}] by %{index.name}"
-        case lir.Shuffle(a=a, b=b, lanes=lanes):
-            return f"shuffle %{a.name}, %{b.name} <{', '.join(map(str, lanes))}>"
-        case lir.Compress(a=a, mask=mask):
-            return f"compress %{a.name} where %{mask.name}"
-        case lir.MaskBits(a=a):
-            return f"mask_bits %{a.name}"
-        case lir.AnyTrue(a=a):
-            return f"any_true %{a.name}"
-        case lir.Load(buffer=buffer, index=index):
-            return f"load {_at(buffer, index)}"
-        case lir.Gather(buffer=buffer, index=index, mask=mask, other=other):
-            where = f" where %{mask.name}" if mask else ""
-            default = f" else %{other.name}" if other else ""
-            return f"gather {_at(buffer, index)}{where}{default}"
-        case lir.CompareToPlane(op=name, unordered=unordered):
-            operands = _names((op.column, op.scalar))
-            return f"compare_to_plane {name}{_flag(unordered)} {operands}"
-        case lir.PlaneBinary(op=name, a=a, b=b):
-            return f"plane_{name} %{a.name}, %{b.name}"
-        case lir.PlaneNot(a=a):
-            return f"plane_not %{a.name}"
-        case lir.PlaneMux(select=select, a=a, b=b):
-            return f"plane_mux {_names((select, a, b))}"
-        case lir.LoadPlane(table=table, index=index):
-            return f"load_plane {_at(table, index)}"
-        case lir.FoldTree():
-            where = f"nodes {_at(op.indices, op.offset)}, table @{op.table.name}"
-            return f"fold_tree depth {op.depth} level {op.level} {where}"
-        case lir.PlanesToIndex(planes=planes):
-            return f"planes_to_index {_names(planes)}"
-        case lir.Lookup(table=table, base=base, index=index):
-            return f"lookup @{table.name}[%{base.name} + %{index.name}]"
-        case lir.WarpReduce(a=a, width=width):
-            return f"warp_reduce %{a.name}, width {width}"
+def _line(node: Op | Stmt) -> str:
+    """Return an operation, or a statement without bodies, as text."""
+    words = {f.name: _word(f, getattr(node, f.name)) for f in fields(node)}
+    text = _TEXT.get(type(node))
+    if text is not None:
+        return text.format_map(words)
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(node).__name__).lower()
+    return f"{name} {', '.join(map(str, words.values()))}".rstrip()
+
+
+def _word(field: Field[Any], value: Any) -> Any:
+    match value:
+        case Value():
+            text = "%" + value.name
+        case Buffer():
+            text = "@" + value.name
+        case tuple():
+            text = ", ".join(str(_word(field, item)) for item in value)
+        case True if field.name in _OPTIONAL:
+            text = field.name
         case _:
-            assert_never(op)
+            text = value
+    if field.default is MISSING:
+        return text
+    return _OPTIONAL[field.name] + text if value else ""
 
 
 # ---------------------------------------------------------------- statements
@@ -195,27 +183,7 @@ def _dims(dims: Sequence[tuple[lir.GpuDim, Value, Value]]) -> str:
 def _stmt(stmt: Stmt) -> Iterator[str]:
     match stmt:
         case lir.Let(value=value, op=op):
-            yield f"{_bound(value)} = {_op(op)}"
-        case lir.Store(buffer=buffer, index=index, value=value):
-            yield f"store {_at(buffer, index)} = %{value.name}"
-        case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
-            where = f" where %{mask.name}" if mask else ""
-            yield f"scatter {_at(buffer, index)} = %{value.name}{where}"
-        case lir.AtomicAdd(buffer=buffer, index=index, value=value):
-            yield f"atomic_add {_at(buffer, index)} += %{value.name}"
-        case lir.Prefetch(buffer=buffer, index=index):
-            yield f"prefetch {_at(buffer, index)}"
-        case lir.StorePlane(table=table, index=index, value=value):
-            yield f"store_plane {_at(table, index)} = %{value.name}"
-        case lir.TransposeBlock():
-            rows = f"rows %{stmt.first.name} + {stmt.rows} of %{stmt.n_rows.name}"
-            features = f"features @{stmt.features.name}[0 to %{stmt.n_features.name}]"
-            source = f"@{stmt.source.name} stride %{stmt.stride.name}"
-            yield f"transpose_block @{stmt.target.name} = {source}, {rows}, {features}"
-        case lir.UnpermuteStore():
-            where = _at(stmt.target, stmt.index)
-            count = f"%{stmt.n_valid.name} of {stmt.rows} rows"
-            yield f"unpermute_store {where} = @{stmt.source.name}, {count}"
+            yield f"{_bound(value)} = {_line(op)}"
         case lir.Alloc(buffer=buffer, size=size):
             yield f"alloc {_declared(buffer)} size %{size.name}"
         case lir.For():
@@ -252,13 +220,10 @@ def _stmt(stmt: Stmt) -> Iterator[str]:
             yield f"parallel_for {_bound(var)} < %{count.name} {{"
             yield from _block(body)
             yield "}"
-        case lir.Grid(dims=dims, body=body):
-            yield f"grid {_dims(dims)} {{"
-            yield from _block(body)
-            yield "}"
-        case lir.BlockRegion(dims=dims, body=body):
-            yield f"block_region {_dims(dims)} {{"
+        case lir.Grid(dims=dims, body=body) | lir.BlockRegion(dims=dims, body=body):
+            kind = "grid" if isinstance(stmt, lir.Grid) else "block_region"
+            yield f"{kind} {_dims(dims)} {{"
             yield from _block(body)
             yield "}"
         case _:
-            assert_never(stmt)
+            yield _line(stmt)

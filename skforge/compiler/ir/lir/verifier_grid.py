@@ -10,9 +10,12 @@ from skforge.compiler.ir.lir.printer import print_type
 from skforge.compiler.ir.lir.verifier_ops import refuse
 from skforge.compiler.ir.lir.walk import (
     bodies,
+    bound_in,
     buffers_of,
+    flows,
     operands,
     statements,
+    steers,
     written,
 )
 
@@ -32,7 +35,7 @@ def check_uniform(grid: Grid) -> None:
         if len(from_regions) == before:
             break
     for stmt in _outside_regions(grid.body):
-        for value in _steers(stmt):
+        for value in steers(stmt):
             if value.name in from_regions and _has_region(stmt):
                 refuse(f"%{value.name} was computed in a region and steers control")
 
@@ -53,20 +56,6 @@ def _has_region(stmt: Stmt) -> bool:
     )
 
 
-def _steers(stmt: Stmt) -> tuple[Value, ...]:
-    match stmt:
-        case lir.For(lo=lo, hi=hi, step=step):
-            return (lo, hi, step)
-        case lir.While(cond=cond) | lir.If(cond=cond):
-            return (cond,)
-        case lir.Switch(selector=selector):
-            return (selector,)
-        case lir.BlockRegion(dims=dims):
-            return tuple(count for _, _, count in dims)
-        case _:
-            return ()
-
-
 def _spread(body: Body, stored: set[str], names: set[str]) -> None:
     for stmt in _outside_regions(body):
         if isinstance(stmt, lir.Let):
@@ -75,39 +64,11 @@ def _spread(body: Body, stored: set[str], names: set[str]) -> None:
             if loaded or not names.isdisjoint(sources):
                 names.add(stmt.value.name)
             continue
-        if any(v.name in names for v in _steers(stmt)):
-            names.update(v.name for v in _binds(stmt))
-        for source, target in _flows(stmt):
-            if source.name in names:
-                names.add(target.name)
-
-
-def _binds(stmt: Stmt) -> tuple[Value, ...]:
-    match stmt:
-        case lir.For(var=var, params=params, results=results):
-            return (var, *params, *results)
-        case lir.While(params=params, results=results):
-            return (*params, *results)
-        case lir.If(results=results) | lir.Switch(results=results):
-            return results
-        case _:
-            return ()
-
-
-def _flows(stmt: Stmt) -> Iterable[tuple[Value, Value]]:
-    match stmt:
-        case lir.For() | lir.While():
-            for values in (stmt.inits, stmt.yields):
-                yield from zip(values, stmt.params, strict=True)
-                yield from zip(values, stmt.results, strict=True)
-        case lir.If():
-            for values in (stmt.then_yields, stmt.else_yields):
-                yield from zip(values, stmt.results, strict=True)
-        case lir.Switch():
-            for values in stmt.yields:
-                yield from zip(values, stmt.results, strict=True)
-        case _:
-            pass
+        if any(v.name in names for v in steers(stmt)):
+            names.update(v.name for v in bound_in(stmt))
+        for sources, targets in flows(stmt):
+            if any(v.name in names for v in sources):
+                names.update(v.name for v in targets)
 
 
 # ---------------------------------------------------------------- hosts

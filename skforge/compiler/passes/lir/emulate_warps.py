@@ -29,9 +29,14 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.walk import bodies, statements
+from skforge.compiler.ir.lir.walk import (
+    bodies,
+    bound_by,
+    free_values,
+    statements,
+    steers,
+)
 from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
-from skforge.compiler.passes.lir.lir_rewrite import bound_by, free_values
 
 
 def has_warp_reduce(body: Body) -> bool:
@@ -89,17 +94,6 @@ class _Control:
     stmt: lir.For | lir.While | lir.If | lir.Switch
     parts: tuple[_Parts, ...]  # of each body
     width: int  # of the widest warp operation inside
-
-    @property
-    def steers(self) -> tuple[Value, ...]:
-        """What decides it, the same in all threads of the warp."""
-        match self.stmt:
-            case lir.For(lo=lo, hi=hi, step=step):
-                return (lo, hi, step)
-            case lir.While(cond=cond) | lir.If(cond=cond):
-                return (cond,)
-            case lir.Switch(selector=selector):
-                return (selector,)
 
 
 _Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
@@ -292,7 +286,7 @@ class _Region:
         def write(first: Value) -> None:
             match stmt:
                 case lir.For(var=var):
-                    lo, hi, step = (self._uniform(v, first) for v in control.steers)
+                    lo, hi, step = (self._uniform(v, first) for v in steers(stmt))
                     b.emit(lir.For(var, lo, hi, step, body(0, first)))
                 case lir.While():
                     with b.body() as before:
@@ -337,7 +331,7 @@ def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[Value]]]:
             case _Part():
                 yield part, list(part.reads().values())
             case _Control():
-                yield None, part.steers
+                yield None, steers(part.stmt)
                 for inner in part.parts:
                     yield from _read(inner)
             case _Meeting():

@@ -14,12 +14,8 @@ from __future__ import annotations
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Alloc, Body, Buffer, Const, For, Function, Let
-from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.passes.lir.lir_rewrite import (
-    FreshBuilder,
-    constants_of,
-    map_bodies,
-)
+from skforge.compiler.ir.lir.walk import map_bodies, statements
+from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
 from skforge.exceptions import CompilerError
 
 #: Bytes of scratch that stay on the stack: what walks of single rows need.

@@ -13,43 +13,37 @@ rearranged. Loads stay where they are; one whose result is unused is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, TypeAlias
 
-from skforge._compat import assert_never
-from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import Const, Function, Op, Stmt, Type, Value
-from skforge.compiler.ir.lir.walk import map_operands, operands, scalars_of
-from skforge.compiler.passes.lir.lir_rewrite import map_bodies
-from skforge.compiler.passes.lir.simplify_dead import drop_dead
-from skforge.compiler.passes.lir.simplify_fold import known
+import numpy as np
 
-_PURE = frozenset(
-    (
-        lir.Const,
-        lir.Unary,
-        lir.Binary,
-        lir.Compare,
-        lir.Select,
-        lir.Convert,
-        lir.Bitcast,
-        lir.Splat,
-        lir.Iota,
-        lir.Extract,
-        lir.Pack,
-        lir.Permute,
-        lir.Shuffle,
-        lir.Compress,
-        lir.MaskBits,
-        lir.AnyTrue,
-        lir.CompareToPlane,
-        lir.PlaneBinary,
-        lir.PlaneNot,
-        lir.PlaneMux,
-        lir.PlanesToIndex,
-    )
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
+from skforge.compiler.ir.lir.nodes import (
+    Body,
+    Const,
+    Function,
+    Op,
+    Scalar,
+    Stmt,
+    Type,
+    Value,
 )
+from skforge.compiler.ir.lir.numpy_types import dtype_of
+from skforge.compiler.ir.lir.walk import (
+    bodies,
+    bound_by,
+    map_bodies,
+    map_operands,
+    operands,
+    operands_of_stmt,
+    scalars_of,
+)
+
 _Key: TypeAlias = tuple[Any, ...]
 
 
@@ -143,22 +137,9 @@ class _Simplifier:
                     self._if(stmt)
                 case lir.Switch():
                     self._switch(stmt)
-                case lir.ParallelFor() | lir.Grid() | lir.BlockRegion():
-                    inner = self._body(stmt.body)
-                    self._emit(map_operands(replace(stmt, body=inner), self._resolve))
-                case (
-                    lir.Store()
-                    | lir.Scatter()
-                    | lir.AtomicAdd()
-                    | lir.Prefetch()
-                    | lir.StorePlane()
-                    | lir.TransposeBlock()
-                    | lir.UnpermuteStore()
-                    | lir.Alloc()
-                ):
-                    self._emit(map_operands(stmt, self._resolve))
                 case _:
-                    assert_never(stmt)
+                    inner = map_bodies(stmt, self._body)
+                    self._emit(map_operands(inner, self._resolve))
 
     def _let(self, stmt: lir.Let) -> None:
         op, value = stmt.op, stmt.value
@@ -175,7 +156,7 @@ class _Simplifier:
                 return
             op, values = found, ()
         at = len(self._scopes) - 1
-        if type(op) in _PURE:
+        if _is_pure(type(op)):
             key = self._key(op, values, value.type)
             same = self._seen.get(key)
             if same is not None:
@@ -303,14 +284,18 @@ def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
     return tuple(out)
 
 
-_ALWAYS = frozenset((lir.Const, lir.Splat, lir.Iota))
+@cache
+def _is_pure(kind: type[Op]) -> bool:
+    """Whether equal operations of equal operands are one: they read no memory."""
+    alone = issubclass(kind, lir.Threads | lir.WarpReduce)
+    return not alone and not any(f.type == "Buffer" for f in fields(kind))
 
 
 def _may_hoist(op: Op, type_: Type) -> bool:
     """Whether ``op`` is cheap, and defined even where the loop would not run it."""
-    if type(op) in _ALWAYS:
-        return True
     match op:
+        case lir.Const() | lir.Splat() | lir.Iota():
+            return True
         case lir.Binary(op=kind):
             total = kind not in ("div", "rem", "shl", "shr")
             return total and not type_.element.is_float
@@ -322,3 +307,149 @@ def _may_hoist(op: Op, type_: Type) -> bool:
             return not a.type.element.is_float
         case _:
             return False
+
+
+# ---------------------------------------------------------------- known results
+
+Constants = Mapping[str, Const]
+_COMMUTES = ("add", "mul", "and", "or", "xor", "min", "max")
+
+
+def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
+    """Return the constant or the operand that ``op`` always equals, if any."""
+    match op:
+        case lir.Binary(op=kind, a=a, b=b):
+            # Most operands are no constants, and then this is all there is to ask.
+            if a.name in constants or b.name in constants or a.name == b.name:
+                found = _identity(kind, a, b, type_, constants)
+                return _fold(op, type_, constants) if found is None else found
+            return None
+        case lir.Splat(a=a):
+            return constants.get(a.name)
+        case lir.Select(cond=cond, a=a, b=b):
+            if a.name == b.name:
+                return a
+            if cond.name in constants and cond.type == lir.BOOL:
+                return a if constants[cond.name].value else b
+            return _fold(op, type_, constants)
+        case lir.Compare() | lir.Convert() | lir.Unary() | lir.Bitcast():
+            return _fold(op, type_, constants)
+        case _:
+            return None
+
+
+def _identity(
+    kind: lir.BinaryOp, a: Value, b: Value, type_: Type, constants: Constants
+) -> Const | Value | None:
+    """Apply integer identities; no float has any that keep every bit."""
+    element = type_.element
+    if element.is_float:
+        return None
+    if a == b and kind in ("and", "or", "min", "max"):
+        return a
+    if element == lir.BOOL:
+        return None
+    if a == b and kind in ("sub", "xor"):
+        return Const(0)
+    left, right = constants.get(a.name), constants.get(b.name)
+    if right is None and left is not None and kind in _COMMUTES:
+        a, right = b, left
+    if right is None:
+        return None
+    if right.value == 0:
+        if kind in ("add", "sub", "or", "xor", "shl", "shr"):
+            return a
+        if kind in ("mul", "and"):
+            return Const(0)
+    if right.value == 1 and kind in ("mul", "div"):
+        return a
+    return None
+
+
+def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
+    """Compute an operation of scalars, where the result is the same anywhere."""
+    values = operands(op)
+    if not isinstance(type_, Scalar):
+        return None
+    args = []
+    for value in values:
+        if value.name not in constants or not isinstance(value.type, Scalar):
+            return None
+        args.append(_number(constants[value.name].value, value.type))
+    if any(isinstance(a, np.floating) and math.isnan(a) for a in args):
+        return None  # a constant does not say which NaN
+    with np.errstate(all="ignore"):
+        result = _evaluate(op, type_, args)
+    if result is None:
+        return None
+    if type_.is_float:
+        return None if math.isnan(result) else Const(float(result))
+    return Const(bool(result) if type_ == lir.BOOL else wrapped(int(result), type_))
+
+
+def _number(value: Any, type_: Scalar) -> Any:
+    """Return a constant as Python's int or bool, or as NumPy's float of its width."""
+    if type_.is_float:
+        return dtype_of(type_).type(value)
+    return bool(value) if type_ == lir.BOOL else int(value)
+
+
+def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
+    """Return the result, None where machines may differ."""
+    match op:
+        case lir.Binary(op=kind):
+            return binary(kind, type_, *args)
+        case lir.Unary(op=kind):
+            return unary(kind, type_, *args)
+        case lir.Compare(op=kind):
+            return compare(kind, *args)
+        case lir.Select():
+            cond, a, b = args
+            return a if cond else b
+        case lir.Bitcast(a=a):
+            same = np.array(args[0], dtype_of(a.type.element))
+            return same.view(dtype_of(type_)).item()
+        case lir.Convert(a=a):
+            if not type_.is_float:
+                # A float may be out of range, where any value is right.
+                return None if a.type.element.is_float else args[0]
+            # Through i64, since Python would round an int to f64 first.
+            exact = np.int64(args[0]) if isinstance(args[0], int) else args[0]
+            return exact.astype(dtype_of(type_))
+        case _:
+            return None
+
+
+# ---------------------------------------------------------------- dead operations
+
+
+def drop_dead(body: Body, live: set[str] | None = None) -> Body:
+    """Return ``body`` without dead operations; ``live`` gains the names it reads."""
+    names: set[str] = set() if live is None else live
+    kept: list[Stmt] = []
+    for stmt in reversed(body):
+        match stmt:
+            case lir.Let(value=value, op=op):
+                # Every thread of a warp must reach its reduction.
+                if value.name in names or isinstance(op, lir.WarpReduce):
+                    names.update([v.name for v in operands(op)])
+                    kept.append(stmt)
+                continue
+            case lir.While(before=before, body=inner):
+                _read(stmt, names)
+                inner = drop_dead(inner, names)
+                stmt = replace(stmt, before=drop_dead(before, names), body=inner)
+            case _:
+                if bound_by(stmt):
+                    _read(stmt, names)
+                stmt = map_bodies(stmt, lambda inner: drop_dead(inner, names))
+                idle = isinstance(stmt, lir.For | lir.If | lir.ParallelFor)
+                if idle and not bound_by(stmt) and not any(bodies(stmt)):
+                    continue
+        _read(stmt, names)
+        kept.append(stmt)
+    return tuple(reversed(kept))
+
+
+def _read(stmt: Stmt, live: set[str]) -> None:
+    live.update(v.name for v in operands_of_stmt(stmt))
