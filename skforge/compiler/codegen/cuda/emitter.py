@@ -312,9 +312,7 @@ class _Emitter(Writer):
         lo, hi, step = (self.use(v) for v in (stmt.lo, stmt.hi, stmt.step))
         self._declare(stmt.params, stmt.inits)
         (var,) = self.new(stmt.var)
-        self.note_multiple(
-            stmt.var, min(self.multiple_of(stmt.lo), self.multiple_of(stmt.step))
-        )
+        self.note_loop(stmt)
         self.line("SKF_UNROLL" if self._unrolls(stmt) else "SKF_LOOP")
         type_ = stmt.var.type.element.name
         self.open(f"for ({type_} {var} = {lo}; {var} < {hi}; {var} += {step}) {{")

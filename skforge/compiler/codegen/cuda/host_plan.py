@@ -287,25 +287,23 @@ def _turns(
 
 # ---------------------------------------------------------------- arithmetic
 
-_COMPARISONS = get_args(lir.CompareOp)
-
 
 def evaluate(let: HostLet, args: Sequence[int]) -> int:
     """Return what a :class:`HostLet` computes of the numbers it names."""
-    op, type_ = let.op, lir.Scalar(let.type)
-    number: Any
-    match op, *args:
-        case "convert", number:
-            pass
-        case "select", cond, a, b:
-            return a if cond else b
-        case _, a:
-            number = unary(op, type_, a)
-        case _, a, b:
-            known = op in _COMPARISONS
-            number = compare(op, a, b) if known else binary(op, type_, a, b)
+    op: Any = let.op
+    type_ = lir.Scalar(let.type)
+    if op == "select":
+        return args[1] if args[0] else args[2]
+    if op == "convert":
+        number: Any = args[0]
+    elif len(args) == 1:
+        number = unary(op, type_, args[0])
+    elif op in get_args(lir.CompareOp):
+        number = compare(op, *args)
+    else:
+        number = binary(op, type_, *args)
     if number is None:
-        raise CompilerError(f"The host does not compute {op} of {args}.")
+        raise CompilerError(f"The host does not compute {op} of {list(args)}.")
     return bool(number) if type_ == lir.BOOL else wrapped(int(number), type_)
 
 

@@ -8,7 +8,7 @@ from math import prod
 from skforge._compat import assert_never
 from skforge.compiler.codegen.cuda.memory import cut, emit_gather, emit_load
 from skforge.compiler.codegen.cuda.types import literal
-from skforge.compiler.codegen.cuda.writer import Host, Writer
+from skforge.compiler.codegen.cuda.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
 
 _SYMBOL: dict[lir.BinaryOp, str] = {
@@ -48,7 +48,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             write = binary_text(kind, value.type.element)
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
             _write(w, value, [write(x, y) for x, y in pairs])
-            note_multiple(w, value, op)
+            w.note_binary(value, op)
         case lir.Load():
             emit_load(w, value, op)
         case lir.Compare(op=kind, a=a, b=b, unordered=unordered):
@@ -140,25 +140,6 @@ def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
     name = value.type.element.name
     for own, text in zip(w.new(value), texts, strict=True):
         w.line(f"const {name} {own} = {text};")
-
-
-def note_multiple(w: Writer | Host, value: lir.Value, op: lir.Binary) -> None:
-    """Remember what an index is a multiple of: it proves words aligned."""
-    if not isinstance(value.type, lir.Scalar) or value.type.is_float:
-        return
-    match op.op:
-        case "mul":
-            w.note_multiple(value, w.multiple_of(op.a) * w.multiple_of(op.b))
-        case "add" | "sub" | "or":
-            w.note_multiple(value, min(w.multiple_of(op.a), w.multiple_of(op.b)))
-        case "and":
-            w.note_multiple(value, max(w.multiple_of(op.a), w.multiple_of(op.b)))
-        case "shl":
-            shift = w.constant_of(op.b)
-            if shift is not None and 0 <= shift < 30:
-                w.note_multiple(value, w.multiple_of(op.a) << int(shift))
-        case _:
-            pass
 
 
 # ---------------------------------------------------------------- arithmetic

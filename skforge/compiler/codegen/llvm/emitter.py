@@ -267,9 +267,7 @@ class _Emitter(Writer):
         else:
             self.branch_if(self.let(f"{less} {lo}, {hi}"), loop, done)
         self.start(loop)
-        self.note_multiple(
-            var, min(self.multiple_of(stmt.lo), self.multiple_of(stmt.step))
-        )
+        self.note_loop(stmt)
         counter = self.temp()
         at = self.reserve(1 + len(stmt.params))
         self._bind_own(stmt.params)

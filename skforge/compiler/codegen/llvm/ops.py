@@ -8,6 +8,8 @@ from skforge.compiler.codegen.llvm.bytes import compress
 from skforge.compiler.codegen.llvm.permute import permute
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
+    chosen,
+    compare_code,
     mangled,
     scalar_constant,
     splat_constant,
@@ -39,7 +41,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
     match op:  # the most frequent ones first
         case lir.Binary():
             _binary(w, value, op)
-            _note_multiple(w, value, op)
+            w.note_binary(value, op)
         case lir.Load(buffer=buffer, index=index):
             _load(w, value, buffer, index)
         case lir.Const(value=number):
@@ -64,7 +66,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             else:
                 w.bind_value(value, f"bitcast {w.typed(a)} to {type_text(value.type)}")
         case lir.Splat(a=a):
-            w.bind(value.name, splat(w, a, value.type.lanes))
+            lanes = value.type.lanes
+            w.bind(value.name, w.splat(w.use(a), type_text(a.type), lanes))
         case lir.Iota():
             element = value.type.element
             text = type_text(element)
@@ -83,12 +86,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case lir.Permute(tables=tables, index=index):
             w.bind(value.name, permute(w, value, tables, index))
         case lir.Shuffle(a=a, b=b, lanes=lanes):
-            chosen = ", ".join(f"i32 {lane}" for lane in lanes)
-            w.bind_value(
-                value,
-                f"shufflevector {w.typed(a)}, {w.typed(b)}, "
-                f"<{len(lanes)} x i32> <{chosen}>",
-            )
+            both = f"{w.typed(a)}, {w.typed(b)}"
+            w.bind_value(value, f"shufflevector {both}, {chosen(lanes)}")
         case lir.Compress(a=a, mask=mask):
             w.bind(value.name, compress(w, a, mask))
         case lir.MaskBits(a=a):
@@ -115,29 +114,6 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             raise w.module.fail("WarpReduce must be legalised before the LLVM emitter.")
         case _:
             assert_never(op)
-
-
-def compare_code(op: lir.CompareOp, element: lir.Scalar, unordered: bool) -> str:
-    """Return the LLVM compare instruction and its predicate."""
-    if element.is_float:
-        return f"fcmp {'u' if unordered else 'o'}{op}"
-    if op in ("eq", "ne"):
-        return f"icmp {op}"
-    return f"icmp {'s' if element.is_signed else 'u'}{op}"
-
-
-def splat(w: Writer, a: lir.Value, lanes: int) -> str:
-    """Return a vector operand with a scalar in every lane."""
-    element = type_text(a.type)
-    operand = w.use(a)
-    if not operand.startswith("%"):
-        return splat_constant(operand, element)
-    vector = f"<{lanes} x {element}>"
-    one = w.let(f"insertelement {vector} poison, {element} {operand}, i64 0")
-    return w.let(
-        f"shufflevector {vector} {one}, {vector} poison, "
-        f"<{lanes} x i32> zeroinitializer"
-    )
 
 
 def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
@@ -209,23 +185,6 @@ def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
             w.bind_value(value, f"{letter}{op.op} {text} {a}, {b}")
         case _:
             w.bind_value(value, f"{_INT[op.op]} {text} {a}, {b}")
-
-
-def _note_multiple(w: Writer, value: lir.Value, op: lir.Binary) -> None:
-    """Remember what an index is a multiple of: it proves vectors aligned."""
-    if not isinstance(value.type, lir.Scalar) or value.type.is_float:
-        return
-    match op.op:
-        case "mul":
-            w.note_multiple(value, w.multiple_of(op.a) * w.multiple_of(op.b))
-        case "add" | "sub":
-            w.note_multiple(value, min(w.multiple_of(op.a), w.multiple_of(op.b)))
-        case "shl":
-            shift = w.constant_of(op.b)
-            if shift is not None and 0 <= shift < 30:
-                w.note_multiple(value, w.multiple_of(op.a) << int(shift))
-        case _:
-            pass
 
 
 def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:

@@ -21,44 +21,33 @@ from typing import Any
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    Buffer,
-    Mask,
-    Op,
-    Plane,
-    Scalar,
-    Stmt,
-    Type,
-    Value,
-    Vec,
-)
 
 
 def print_lir(function: lir.Function) -> str:
     """Return ``function`` as text, ending with a newline."""
     params = ", ".join(
-        _bound(p) if isinstance(p, Value) else _declared(p) for p in function.params
+        _bound(p) if isinstance(p, lir.Value) else _declared(p) for p in function.params
     )
     lines = [f"func {function.name}({params}) {{"]
     lines.extend("  " + line for line in _body(function.body))
     return "\n".join([*lines, "}", ""])
 
 
-def print_stmt(stmt: Stmt) -> str:
+def print_stmt(stmt: lir.Stmt) -> str:
     """Return the first line of a statement, without what it contains."""
     return next(_stmt(stmt))
 
 
-def print_type(type_: Type) -> str:
+def print_type(type_: lir.Type) -> str:
     """Return a type as text, such as ``vec<f32, 8>``."""
     match type_:
-        case Scalar(name=name):
+        case lir.Scalar(name=name):
             return name
-        case Vec(element=element, lanes=lanes):
+        case lir.Vec(element=element, lanes=lanes):
             return f"vec<{element.name}, {lanes}>"
-        case Mask(lanes=lanes):
+        case lir.Mask(lanes=lanes):
             return f"mask<{lanes}>"
-        case Plane(rows=rows):
+        case lir.Plane(rows=rows):
             return f"plane<{rows}>"
         case _:
             assert_never(type_)
@@ -73,11 +62,11 @@ def print_row_order(order: lir.RowOrder) -> str:
 # ---------------------------------------------------------------- parts of a line
 
 
-def _bound(value: Value) -> str:
+def _bound(value: lir.Value) -> str:
     return f"%{value.name}: {print_type(value.type)}"
 
 
-def _declared(buffer: Buffer) -> str:
+def _declared(buffer: lir.Buffer) -> str:
     text = f"@{buffer.name}: {buffer.element.name}"
     if buffer.space != "global":
         text += f" {buffer.space}"
@@ -88,7 +77,7 @@ def _declared(buffer: Buffer) -> str:
     return text
 
 
-def _names(values: Sequence[Value]) -> str:
+def _names(values: Sequence[lir.Value]) -> str:
     return ", ".join("%" + v.name for v in values)
 
 
@@ -124,7 +113,7 @@ _TEXT: dict[type[Any], str] = {
 _OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
 
 
-def _line(node: Op | Stmt) -> str:
+def _line(node: lir.Op | lir.Stmt) -> str:
     """Return an operation, or a statement without bodies, as text."""
     words = {f.name: _word(f, getattr(node, f.name)) for f in fields(node)}
     text = _TEXT.get(type(node))
@@ -136,9 +125,9 @@ def _line(node: Op | Stmt) -> str:
 
 def _word(field: Field[Any], value: Any) -> Any:
     match value:
-        case Value():
+        case lir.Value():
             text = "%" + value.name
-        case Buffer():
+        case lir.Buffer():
             text = "@" + value.name
         case tuple():
             text = ", ".join(str(_word(field, item)) for item in value)
@@ -154,33 +143,33 @@ def _word(field: Field[Any], value: Any) -> Any:
 # ---------------------------------------------------------------- statements
 
 
-def _body(body: Sequence[Stmt]) -> Iterator[str]:
+def _body(body: Sequence[lir.Stmt]) -> Iterator[str]:
     for stmt in body:
         yield from _stmt(stmt)
 
 
-def _block(body: Sequence[Stmt], yields: Sequence[Value] = ()) -> Iterator[str]:
+def _block(body: Sequence[lir.Stmt], yields: Sequence[lir.Value] = ()) -> Iterator[str]:
     for line in _body(body):
         yield "  " + line
     if yields:
         yield f"  yield {_names(yields)}"
 
 
-def _results(results: Sequence[Value]) -> str:
+def _results(results: Sequence[lir.Value]) -> str:
     return ", ".join(map(_bound, results)) + " = " if results else ""
 
 
-def _carry(params: Sequence[Value], inits: Sequence[Value]) -> str:
+def _carry(params: Sequence[lir.Value], inits: Sequence[lir.Value]) -> str:
     pairs = zip(params, inits, strict=False)
     text = ", ".join(f"{_bound(p)} = %{i.name}" for p, i in pairs)
     return f" carry ({text})" if text else ""
 
 
-def _dims(dims: Sequence[tuple[lir.GpuDim, Value, Value]]) -> str:
+def _dims(dims: Sequence[tuple[lir.GpuDim, lir.Value, lir.Value]]) -> str:
     return ", ".join(f"{dim} {_bound(var)} < %{count.name}" for dim, var, count in dims)
 
 
-def _stmt(stmt: Stmt) -> Iterator[str]:
+def _stmt(stmt: lir.Stmt) -> Iterator[str]:
     match stmt:
         case lir.Let(value=value, op=op):
             yield f"{_bound(value)} = {_line(op)}"

@@ -59,9 +59,9 @@ def _has_region(stmt: Stmt) -> bool:
 def _spread(body: Body, stored: set[str], names: set[str]) -> None:
     for stmt in _outside_regions(body):
         if isinstance(stmt, lir.Let):
-            sources = [v.name for v in operands(stmt.op)]
+            read = [v.name for v in operands(stmt.op)]
             loaded = any(b.name in stored for b in buffers_of(stmt.op))
-            if loaded or not names.isdisjoint(sources):
+            if loaded or not names.isdisjoint(read):
                 names.add(stmt.value.name)
             continue
         if any(v.name in names for v in steers(stmt)):

@@ -10,24 +10,31 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Body, Buffer, Op, Stmt, Value
 
 OpOrStmt = TypeVar("OpOrStmt")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # What a statement binds; its other values are operands.
 _BINDS = {"var", "params", "results"}
 VALUE_TYPES = ("Value", "Value | None", "tuple[Value, ...]")
 
 
-@cache
+def per_class(make: Callable[P, T]) -> Callable[P, T]:
+    """Keep what a function of a class returns."""
+    return cache(make)  # type: ignore[return-value]  # classes are hashable
+
+
+@per_class
 def _fields(kind: type[Any], *types: str) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if f.type in types)
 
 
-@cache
+@per_class
 def _operand_names(kind: type[Any]) -> tuple[str, ...]:
     """Return the fields of a class that hold values it reads."""
     binds = _BINDS | {"value"} if kind is lir.Let else _BINDS
@@ -39,7 +46,7 @@ def operands(op: Op) -> tuple[Value, ...]:
     return _reader(type(op))(op)
 
 
-@cache
+@per_class
 def _reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
     """Return the function that reads a class's operands, the fastest there is."""
     names = _operand_names(kind)
@@ -69,7 +76,7 @@ def scalars_of(op: Op) -> Any:
     return _scalar_reader(type(op))(op)
 
 
-@cache
+@per_class
 def _scalar_reader(kind: type[Any]) -> Callable[[Any], Any]:
     known = _operand_names(kind)
     names = [f.name for f in fields(kind) if f.name not in known]
@@ -119,21 +126,23 @@ def operands_of_stmt(stmt: Stmt) -> Sequence[Value]:
     return found
 
 
-_BODIES = ("Body", "tuple[Stmt, ...]", "tuple[tuple[Stmt, ...], ...]")
+@per_class
+def _body_names(kind: type[Any]) -> tuple[str, ...]:
+    return _fields(kind, "tuple[Stmt, ...]")
 
 
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
     """Return the bodies inside a statement, in the order they run."""
     if isinstance(stmt, lir.Switch):
         return stmt.cases
-    return tuple(getattr(stmt, name) for name in _fields(type(stmt), *_BODIES))
+    return tuple(getattr(stmt, name) for name in _body_names(type(stmt)))
 
 
 def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
     """Return a statement with its bodies changed, in the order they run."""
     if isinstance(stmt, lir.Switch):
         return replace(stmt, cases=tuple(map(change, stmt.cases)))
-    names = _fields(type(stmt), *_BODIES)
+    names = _body_names(type(stmt))
     changes: dict[str, Any] = {name: change(getattr(stmt, name)) for name in names}
     return replace(stmt, **changes) if changes else stmt
 

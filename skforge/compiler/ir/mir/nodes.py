@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from skforge.compiler.schedule.directives import Mark, Marked
-from skforge.compiler.schedule.nest import Size
+from skforge.compiler.schedule.nest import Size, size_value
 
 # ---------------------------------------------------------------- indices
 
@@ -269,6 +269,15 @@ class Loop(Marked):
     def in_order(self) -> bool:
         """Whether this is a block of trees: evaluated at once, added in order."""
         return self.kind == "block" and self.root == "tree"
+
+    @property
+    def most_trips(self) -> int:
+        """The most iterations, where a bound is a number; 1 or more if they vary."""
+        if self.trip_count is not None:
+            return self.trip_count
+        limit = min(b.limit for b in self.bounds if isinstance(b.limit, int))
+        length = limit - size_value(self.start, 0)
+        return max(1, -(-length // size_value(self.step, 0)))
 
     @property
     def on_grid(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal, NoReturn, TypeAlias
 from skforge._compat import assert_never
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_statement
+from skforge.compiler.ir.mir.walk import variables
 from skforge.compiler.schedule.directives import Interleave, Vectorize
 from skforge.exceptions import CompilerError
 
@@ -371,7 +372,7 @@ class _Verifier:
         """Check that no other parallel iteration writes the same elements."""
         if not self._legal:
             return
-        used = {name for index in indices for name in _variables(index)}
+        used = {name for index in indices for name in variables(index)}
         for loop in scope.loops[known.level :]:
             serial = loop.kind == "serial" or loop.in_order
             if not serial and loop.var not in used:
@@ -448,17 +449,3 @@ class _Verifier:
             _fail(stmt, "a range has no end")
         for bound in where.bounds:
             self._affine(stmt, scope, bound.minus, root)
-
-
-def _variables(index: mir.Index) -> tuple[str, ...]:
-    match index:
-        case mir.Affine(terms=terms):
-            return terms
-        case mir.Slot(value=value):
-            return value.terms
-        case mir.ModelTree(position=position):
-            return position.terms
-        case mir.Class() | mir.Outputs():
-            return ()
-        case _:
-            assert_never(index)

@@ -13,8 +13,6 @@ the last exit (SilvanForge, figure 1a)::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -25,7 +23,7 @@ from skforge.compiler.passes.hir.tile_levels import (
     join_trees,
     take_trees,
 )
-from skforge.compiler.passes.hir.tree_ranges import tree_positions
+from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.exceptions import ScheduleError
@@ -92,7 +90,8 @@ def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
     depths = np.zeros(tiles.n_trees, dtype=np.int64)
     if nest.pad_trees:
         depths += tiles.max_depth
-    for path in _paths(nest.loops, ()):
+    paths = (path for loop in nest.loops for path in leaf_paths(loop, (loop,)))
+    for path in paths:
         unchecked = max(map(_unchecked, path), default=0)
         if unchecked:
             reached = tree_positions(path)[1]
@@ -103,18 +102,6 @@ def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
 def _unchecked(loop: BoundLoop) -> int:
     mark = loop.mark(UnrollWalk)
     return 0 if mark is None else mark.depth
-
-
-def _paths(
-    loops: tuple[BoundLoop, ...], outside: tuple[BoundLoop, ...]
-) -> Iterator[tuple[BoundLoop, ...]]:
-    """Yield the loops around each walk, outermost first."""
-    for loop in loops:
-        path = (*outside, loop)
-        if loop.body:
-            yield from _paths(loop.body, path)
-        else:
-            yield path
 
 
 def _check_growth(

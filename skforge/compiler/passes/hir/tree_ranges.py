@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,3 +49,13 @@ def tree_positions(
     names = [loop.name for loop in path[:upto] if loop.root == "tree"]
     partial = sum((values[name] for name in names), zero)
     return partial, sum(values.values(), zero)
+
+
+def leaf_paths(
+    loop: BoundLoop, path: tuple[BoundLoop, ...]
+) -> Iterator[tuple[BoundLoop, ...]]:
+    """Yield the loops around each walk in a loop, ``path`` leading to this."""
+    if not loop.body:
+        yield path
+    for inner in loop.body:
+        yield from leaf_paths(inner, (*path, inner))

@@ -216,7 +216,11 @@ class _Region:
                     self._groups(first, count, width, self._steered(part))
 
     def _groups(
-        self, first: Value, count: int, width: int, write: Callable[[Value], None]
+        self,
+        first: Value,
+        count: int,
+        width: int,
+        write: Callable[[Value], None],
     ) -> None:
         """Write what each ``width`` of ``count`` threads do."""
         if count == width:

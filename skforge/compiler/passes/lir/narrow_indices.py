@@ -25,17 +25,6 @@ from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.nodes import (
-    I32,
-    I64,
-    U32,
-    Body,
-    Buffer,
-    Function,
-    Op,
-    Stmt,
-    Value,
-)
 from skforge.compiler.ir.lir.walk import (
     buffers_of,
     flows,
@@ -49,25 +38,25 @@ from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 from skforge.compiler.passes.lir.simplify import drop_dead
 
 
-def run(function: Function) -> Function:
+def run(function: lir.Function) -> lir.Function:
     """Return ``function`` with its index arithmetic, and its counts, in 32 bits."""
     return _Rewriter(function).function()
 
 
 class _Rewriter:
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: lir.Function) -> None:
         self._function = function
         self._widths = _IndexWidths(function)
         self._b = FreshBuilder(function)
-        self._twins: dict[str, Value] = {}  # the 64-bit form of what has both
-        self._alias: dict[str, Value] = {}  # conversions that became nothing
+        self._twins: dict[str, lir.Value] = {}  # the 64-bit form of what has both
+        self._alias: dict[str, lir.Value] = {}  # conversions that became nothing
 
-    def function(self) -> Function:
+    def function(self) -> lir.Function:
         """Return the function in its new widths."""
-        params: list[Value | Buffer] = []
+        params: list[lir.Value | lir.Buffer] = []
         with self._b.body() as stmts:
             for param in self._function.params:
-                if isinstance(param, Value) and _is_i64(param):
+                if isinstance(param, lir.Value) and _is_i64(param):
                     self._widen(param)
                     param = self._narrow(param)
                 params.append(param)
@@ -79,39 +68,39 @@ class _Rewriter:
 
     # ------------------------------------------------------------ forms of a value
 
-    def _narrow(self, value: Value) -> Value:
+    def _narrow(self, value: lir.Value) -> lir.Value:
         """Return the form that a value is bound with, 32 bits where that will do."""
         if not _is_i64(value) or value.name in self._widths.wide:
             return value
-        return Value(value.name, with_lanes(I32, value.type))
+        return lir.Value(value.name, with_lanes(lir.I32, value.type))
 
-    def _widen(self, value: Value, op: lir.Op | None = None) -> None:
+    def _widen(self, value: lir.Value, op: lir.Op | None = None) -> None:
         """Write the 64-bit form of a value that has both."""
         if not _is_i64(value) or value.name in self._widths.wide:
             return
-        twin = Value(self._b.name(f"{value.name}.wide"), value.type)
+        twin = lir.Value(self._b.name(f"{value.name}.wide"), value.type)
         self._twins[value.name] = twin
         self._b.emit(lir.Let(twin, op or lir.Convert(self._narrow(value))))
 
-    def _any(self, value: Value) -> Value:
+    def _any(self, value: lir.Value) -> lir.Value:
         found = self._alias.get(value.name)
         return self._narrow(value) if found is None else found
 
-    def _as(self, wide: bool) -> Callable[[Value], Value]:
+    def _as(self, wide: bool) -> Callable[[lir.Value], lir.Value]:
         """Return what gives values in 64 bits, or else as narrow as they are."""
 
-        def form(value: Value) -> Value:
+        def form(value: lir.Value) -> lir.Value:
             twin = self._twins.get(value.name) if wide else None
             return self._any(value) if twin is None else twin
 
         return form
 
-    def _wide(self, values: Sequence[Value]) -> bool:
+    def _wide(self, values: Sequence[lir.Value]) -> bool:
         return any(v.name in self._widths.wide for v in values)
 
     # ------------------------------------------------------------ statements
 
-    def _body(self, body: Body, bound: Sequence[Value] = ()) -> Body:
+    def _body(self, body: lir.Body, bound: Sequence[lir.Value] = ()) -> lir.Body:
         with self._b.body() as stmts:
             for value in bound:
                 self._widen(value)
@@ -119,14 +108,14 @@ class _Rewriter:
                 self._stmt(stmt)
         return tuple(stmts)
 
-    def _stmt(self, stmt: Stmt) -> None:
+    def _stmt(self, stmt: lir.Stmt) -> None:
         match stmt:
             case lir.Let(value=value, op=op):
                 self._let(value, op)
                 return
             case lir.Store() | lir.Scatter() | lir.AtomicAdd():
                 new = map_operands(stmt, self._as(True))
-                made: Stmt = replace(new, index=self._any(stmt.index))
+                made: lir.Stmt = replace(new, index=self._any(stmt.index))
             case lir.For(var=var):
                 made = self._for(stmt)
             case lir.While() | lir.If() | lir.Switch():
@@ -163,10 +152,10 @@ class _Rewriter:
         assert isinstance(joined, lir.For)
         return joined
 
-    def _joined(self, new: Stmt, stmt: Stmt) -> Stmt:
+    def _joined(self, new: lir.Stmt, stmt: lir.Stmt) -> lir.Stmt:
         """Give what meets in control one width, in ``new`` as in ``stmt``."""
 
-        def each(values: Sequence[Value]) -> tuple[Value, ...]:
+        def each(values: Sequence[lir.Value]) -> tuple[lir.Value, ...]:
             pairs = zip(values, results, strict=True)
             return tuple(self._as(self._wide((r,)))(v) for v, r in pairs)
 
@@ -195,7 +184,7 @@ class _Rewriter:
 
     # ------------------------------------------------------------ operations
 
-    def _let(self, value: Value, op: lir.Op) -> None:
+    def _let(self, value: lir.Value, op: lir.Op) -> None:
         if isinstance(op, lir.Convert) and not op.a.type.element.is_float:
             bound = self._narrow(value)
             source = self._as(bound.type == op.a.type)(op.a)
@@ -238,13 +227,13 @@ _TIED = (
 )
 
 
-def _is_i64(value: Value) -> bool:
-    return value.type.element == I64
+def _is_i64(value: lir.Value) -> bool:
+    return value.type.element == lir.I64
 
 
-def _groups_of(stmt: Stmt) -> Iterator[list[Value]]:
+def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
     """Return the i64 values that a statement ties to each other."""
-    groups: list[tuple[Value, ...]] = [(*froms, *to) for froms, to in flows(stmt)]
+    groups: list[tuple[lir.Value, ...]] = [(*froms, *to) for froms, to in flows(stmt)]
     match stmt:
         case lir.Let(value=value, op=op) if isinstance(op, _TIED):
             groups = [(value, *operands(op))]
@@ -268,14 +257,14 @@ class _IndexWidths:
         does not make them, or what they come from, 64 bits wide.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: lir.Function) -> None:
         self.wide: set[str] = set()
         self.both: set[str] = set()
-        self._ops: dict[str, Op] = {}
-        self._groups: list[list[Value]] = []
-        self._bounds: list[tuple[Value, tuple[Value, ...]]] = []
+        self._ops: dict[str, lir.Op] = {}
+        self._groups: list[list[lir.Value]] = []
+        self._bounds: list[tuple[lir.Value, tuple[lir.Value, ...]]] = []
         for param in function.params:
-            if isinstance(param, Value) and _is_i64(param):
+            if isinstance(param, lir.Value) and _is_i64(param):
                 self.both.add(param.name)
         found = list(statements(function.body))
         for stmt in found:  # the rules below ask where operands come from
@@ -295,7 +284,7 @@ class _IndexWidths:
                 self._pin(*operands_of_stmt(stmt))
         self._spread()
 
-    def takes_any(self, op: Op, value: Value) -> bool:
+    def takes_any(self, op: lir.Op, value: lir.Value) -> bool:
         """Whether the i64 operands of ``op`` may have either width."""
         if isinstance(op, lir.Convert):
             return not value.type.element.is_float
@@ -303,7 +292,7 @@ class _IndexWidths:
 
     # ------------------------------------------------------------ rules
 
-    def _bind(self, value: Value, op: Op) -> None:
+    def _bind(self, value: lir.Value, op: lir.Op) -> None:
         match op:
             case lir.Const(value=number):
                 if -_LIMIT <= number < _LIMIT:
@@ -321,8 +310,8 @@ class _IndexWidths:
             case _:
                 self.wide.add(value.name)
 
-    def _variables(self, stmt: Stmt) -> None:
-        pairs: list[tuple[Value, tuple[Value, ...]]] = []
+    def _variables(self, stmt: lir.Stmt) -> None:
+        pairs: list[tuple[lir.Value, tuple[lir.Value, ...]]] = []
         match stmt:
             case lir.For(var=var, lo=lo, hi=hi, step=step):
                 pairs = [(var, (lo, hi, step))]
@@ -337,10 +326,10 @@ class _IndexWidths:
                 self.both.add(var.name)
                 self._bounds.append((var, bounds))
 
-    def _fits(self, value: Value, depth: int = 0) -> bool:
+    def _fits(self, value: lir.Value, depth: int = 0) -> bool:
         """Whether a value that is no i64 is below 2**31."""
         element = value.type.element
-        if element != U32:
+        if element != lir.U32:
             return not element.is_float
         op = self._ops.get(value.name)
         if depth > 8:
@@ -352,7 +341,9 @@ class _IndexWidths:
             case lir.Const(value=number):
                 return number < _LIMIT
             case lir.Convert(a=a):
-                return a.type.element not in (I32, I64) and self._fits(a, deeper)
+                return a.type.element not in (lir.I32, lir.I64) and self._fits(
+                    a, deeper
+                )
             case lir.Splat(a=a) | lir.Extract(a=a):
                 return self._fits(a, deeper)
             case lir.Binary(op="and" | "min", a=a, b=b):
@@ -365,13 +356,13 @@ class _IndexWidths:
             case _:
                 return False
 
-    def _masks(self, value: Value, depth: int) -> bool:
+    def _masks(self, value: lir.Value, depth: int) -> bool:
         """Whether a number is below 2**31 for sure, by no convention."""
         if isinstance(self._ops.get(value.name), lir.Load | lir.Gather | lir.Lookup):
             return False
         return self._fits(value, depth)
 
-    def _below(self, value: Value, cond: Value) -> bool:
+    def _below(self, value: lir.Value, cond: lir.Value) -> bool:
         """Whether a condition says that a number is below a constant that fits."""
         match self._ops.get(cond.name):
             case lir.Compare(op="lt" | "le", a=a, b=b):
@@ -379,14 +370,14 @@ class _IndexWidths:
             case _:
                 return False
 
-    def _constant(self, value: Value) -> int:
+    def _constant(self, value: lir.Value) -> int:
         """Return an integer constant, splat or not; -1 for anything else."""
         op = self._ops.get(value.name)
         if isinstance(op, lir.Splat):
             return self._constant(op.a)
         return int(op.value) if isinstance(op, lir.Const) else -1
 
-    def _read(self, value: Value, op: Op) -> None:
+    def _read(self, value: lir.Value, op: lir.Op) -> None:
         """Note what an operation's operands have to be."""
         match op:
             case lir.Binary(op="shl" | "shr", a=a, b=b):
@@ -401,7 +392,7 @@ class _IndexWidths:
                 if not isinstance(op, _TIED) and not self.takes_any(op, value):
                     self._pin(*operands(op))
 
-    def _pin(self, *values: Value) -> None:
+    def _pin(self, *values: lir.Value) -> None:
         """Let values be 64 bits wide that are not there in both widths."""
         for value in values:
             if _is_i64(value) and value.name not in self.both:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,6 +40,7 @@ from skforge.compiler.ir.lir.walk import (
     map_operands,
     operands,
     operands_of_stmt,
+    per_class,
     scalars_of,
 )
 
@@ -284,7 +284,7 @@ def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
     return tuple(out)
 
 
-@cache
+@per_class
 def _is_pure(kind: type[Op]) -> bool:
     """Whether equal operations of equal operands are one: they read no memory."""
     alone = issubclass(kind, lir.Threads | lir.WarpReduce)
