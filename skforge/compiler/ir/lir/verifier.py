@@ -27,7 +27,12 @@ from skforge.compiler.ir.lir.verifier_ops import (
     order_of,
     refuse,
 )
-from skforge.compiler.ir.lir.walk import buffers_of, operands, statements
+from skforge.compiler.ir.lir.walk import (
+    buffers_of,
+    operands,
+    operands_of_stmt,
+    statements,
+)
 from skforge.exceptions import CompilerError
 
 # Where a statement stands: outside any launch, in a block, or in a thread of it.
@@ -193,57 +198,12 @@ class _Verifier:
         match stmt:
             case lir.Let(value=value, op=op):
                 self._let(value, op)
-            case lir.Store(buffer=buffer, index=index, value=value):
-                self._write(buffer)
-                self._use(index, value)
-                check_index(index)
-                self._check_element(buffer, value)
-                self._stored(buffer, value)
             case lir.For():
                 self._for(stmt)
             case lir.If():
                 self._if(stmt)
             case lir.While():
                 self._while(stmt)
-            case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
-                self._write(buffer)
-                self._use(index, value)
-                check_indices(index)
-                if value.type.lanes != index.type.lanes:
-                    refuse("indices and values differ in lanes")
-                self._check_element(buffer, value)
-                if mask is not None:
-                    self._use(mask)
-                    if mask.type != lir.Mask(value.type.lanes):
-                        refuse(f"%{mask.name} is no mask of the values' lanes")
-            case lir.AtomicAdd(buffer=buffer, index=index, value=value):
-                self._write(buffer)
-                self._use(index, value)
-                check_index(index)
-                if value.type != buffer.element or value.type == lir.BOOL:
-                    added = print_type(value.type)
-                    refuse(f"adds {added} to a {buffer.element.name} buffer")
-            case lir.Prefetch(buffer=buffer, index=index):
-                self._read(buffer)
-                self._use(index)
-                check_index(index)
-            case lir.StorePlane(table=table, index=index, value=value):
-                self._write(table)
-                self._use(index, value)
-                check_index(index)
-                check_table(table, value.type)
-                self._stored(table, value)
-            case lir.TransposeBlock():
-                self._transpose(stmt)
-            case lir.UnpermuteStore(target=target, source=source):
-                self._write(target)
-                self._read(source)
-                self._use(stmt.index, stmt.n_valid)
-                check_index(stmt.index)
-                check_index(stmt.n_valid)
-                check_same("buffers", target.element, source.element)
-                if target.row_order != lir.NATURAL:
-                    refuse(f"@{target.name} is not in natural row order")
             case lir.Alloc(buffer=buffer, size=size):
                 self._use(size)
                 check_index(size)
@@ -262,6 +222,65 @@ class _Verifier:
             case lir.BlockRegion():
                 self._region(stmt)
             case _:
+                self._access(stmt)
+
+    def _access(
+        self,
+        stmt: lir.Store
+        | lir.Scatter
+        | lir.AtomicAdd
+        | lir.Prefetch
+        | lir.StorePlane
+        | lir.TransposeBlock
+        | lir.UnpermuteStore,
+    ) -> None:
+        """Check a statement that writes its first buffer, or prefetches."""
+        first, *others = buffers_of(stmt)
+        touch = self._read if isinstance(stmt, lir.Prefetch) else self._write
+        touch(first)
+        for buffer in others:
+            self._read(buffer)
+        self._use(*operands_of_stmt(stmt))
+        match stmt:
+            case lir.Store(buffer=buffer, index=index, value=value):
+                check_index(index)
+                self._check_element(buffer, value)
+                self._stored(buffer, value)
+            case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
+                check_indices(index)
+                if value.type.lanes != index.type.lanes:
+                    refuse("indices and values differ in lanes")
+                self._check_element(buffer, value)
+                if mask is not None and mask.type != lir.Mask(value.type.lanes):
+                    refuse(f"%{mask.name} is no mask of the values' lanes")
+            case lir.AtomicAdd(buffer=buffer, index=index, value=value):
+                check_index(index)
+                if value.type != buffer.element or value.type == lir.BOOL:
+                    added = print_type(value.type)
+                    refuse(f"adds {added} to a {buffer.element.name} buffer")
+            case lir.Prefetch(index=index):
+                check_index(index)
+            case lir.StorePlane(table=table, index=index, value=value):
+                check_index(index)
+                check_table(table, value.type)
+                self._stored(table, value)
+            case lir.TransposeBlock(target=target, source=source):
+                for value in (stmt.stride, stmt.first, stmt.n_rows, stmt.n_features):
+                    check_index(value)
+                check_same("buffers", target.element, source.element)
+                if not is_integer(stmt.features.element):
+                    refuse(f"@{stmt.features.name} holds no feature numbers")
+                if source.row_order != lir.NATURAL:
+                    refuse(f"@{source.name} is not in natural row order")
+                if stmt.rows < 1:
+                    refuse(f"a block of {stmt.rows} rows")
+            case lir.UnpermuteStore(target=target, source=source):
+                check_index(stmt.index)
+                check_index(stmt.n_valid)
+                check_same("buffers", target.element, source.element)
+                if target.row_order != lir.NATURAL:
+                    refuse(f"@{target.name} is not in natural row order")
+            case _:
                 assert_never(stmt)
 
     def _check_element(self, buffer: lir.Buffer, value: lir.Value) -> None:
@@ -275,21 +294,6 @@ class _Verifier:
     def _stored(self, buffer: lir.Buffer, value: lir.Value) -> None:
         if not isinstance(value.type, lir.Scalar):
             join(self._orders.get(value.name), buffer.row_order)
-
-    def _transpose(self, stmt: lir.TransposeBlock) -> None:
-        self._write(stmt.target)
-        self._read(stmt.source)
-        self._read(stmt.features)
-        for value in (stmt.stride, stmt.first, stmt.n_rows, stmt.n_features):
-            self._use(value)
-            check_index(value)
-        check_same("buffers", stmt.target.element, stmt.source.element)
-        if not is_integer(stmt.features.element):
-            refuse(f"@{stmt.features.name} holds no feature numbers")
-        if stmt.source.row_order != lir.NATURAL:
-            refuse(f"@{stmt.source.name} is not in natural row order")
-        if stmt.rows < 1:
-            refuse(f"a block of {stmt.rows} rows")
 
     def _alloc(self, buffer: lir.Buffer) -> None:
         if buffer.space == "constant":
@@ -315,14 +319,6 @@ class _Verifier:
 
     # ------------------------------------------------------------ control
 
-    def _inits(self, inits: Sequence[lir.Value], params: Sequence[lir.Value]) -> None:
-        self._use(*inits)
-        if len(inits) != len(params):
-            refuse(f"{len(inits)} initial values for {len(params)} carried values")
-        for init, param in zip(inits, params, strict=True):
-            check_same(f"%{init.name} and %{param.name}", init.type, param.type)
-            self._bind(param, self._orders.get(init.name))
-
     def _results(
         self, results: Sequence[lir.Value], *orders: Sequence[lir.RowOrder | None]
     ) -> None:
@@ -334,28 +330,32 @@ class _Verifier:
         check_index(stmt.lo)
         types = (v.type for v in (stmt.var, stmt.lo, stmt.hi, stmt.step))
         check_same("variable and bounds", *types)
-        self._inits(stmt.inits, stmt.params)
-        first = [self._orders.get(v.name) for v in stmt.inits]
-        if len(stmt.results) != len(stmt.params):
-            refuse(f"{len(stmt.results)} results for {len(stmt.params)} carried values")
-        last = self.check(stmt.body, (stmt.var,), stmt.yields, stmt.results)
-        self._drop(stmt.params)
-        self._results(stmt.results, first, last)
-
-    def _drop(self, params: Sequence[lir.Value]) -> None:
-        for param in params:
-            del self._values[param.name]
+        self._loop(stmt, (stmt.var,))
 
     def _while(self, stmt: lir.While) -> None:
-        self._inits(stmt.inits, stmt.params)
-        first = [self._orders.get(v.name) for v in stmt.inits]
-        if len(stmt.results) != len(stmt.params):
-            refuse(f"{len(stmt.results)} results for {len(stmt.params)} carried values")
         if stmt.cond.type != lir.BOOL:
             refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
-        before = (stmt.before, stmt.cond)
-        last = self.check(stmt.body, (), stmt.yields, stmt.results, before)
-        self._drop(stmt.params)
+        self._loop(stmt, (), (stmt.before, stmt.cond))
+
+    def _loop(
+        self,
+        stmt: lir.For | lir.While,
+        binds: Sequence[lir.Value],
+        before: tuple[Sequence[lir.Stmt], lir.Value] | None = None,
+    ) -> None:
+        inits, params = stmt.inits, stmt.params
+        self._use(*inits)
+        if len(inits) != len(params):
+            refuse(f"{len(inits)} initial values for {len(params)} carried values")
+        first = [self._orders.get(v.name) for v in inits]
+        for init, param, order in zip(inits, params, first, strict=True):
+            check_same(f"%{init.name} and %{param.name}", init.type, param.type)
+            self._bind(param, order)
+        if len(stmt.results) != len(params):
+            refuse(f"{len(stmt.results)} results for {len(params)} carried values")
+        last = self.check(stmt.body, binds, stmt.yields, stmt.results, before)
+        for param in params:
+            del self._values[param.name]
         self._results(stmt.results, first, last)
 
     def _if(self, stmt: lir.If) -> None:
