@@ -56,19 +56,10 @@ FEW_THREADS = 64
 
 
 def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
-    """Return the kernels of a function and how the host runs them.
+    """Return the kernels of a verified function and how the host runs them.
 
-    Parameters
-    ----------
-    function : lir.Function
-        A verified function whose launches are grids.
-    target : Target
-        The GPU, for its limits; but for those the text is the same for all of them.
-
-    Raises
-    ------
-    CompilerError
-        When something has no place on a GPU; names it.
+    The text is the same for all GPUs but for their limits. CompilerError if something
+    has no place on a GPU.
     """
     host = Host(function, target)
     statements_ = emit_host(host, emit_kernel)

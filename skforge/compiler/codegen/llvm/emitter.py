@@ -50,14 +50,9 @@ _HEAP_ALIGNMENT = 64
 
 
 def emit_llvm(function: lir.Function, target: Target) -> str:
-    """Return a function as the text of one LLVM module.
+    """Return a function as the text of one LLVM module for a machine.
 
-    Parameters
-    ----------
-    function : lir.Function
-        A verified kernel without grids, block regions and warp operations.
-    target : Target
-        The machine to compile for.
+    It is verified and has no grids, block regions and warp operations.
     """
     module = ModuleText(function.name, target)
     w = _Emitter(module)

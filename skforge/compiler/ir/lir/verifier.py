@@ -40,18 +40,7 @@ _Place = Literal["host", "block", "thread"]
 
 
 def verify_lir(function: lir.Function) -> None:
-    """Check ``function``.
-
-    Parameters
-    ----------
-    function : lir.Function
-        What a pass or a lowering produced.
-
-    Raises
-    ------
-    CompilerError
-        When it is not LIR; names the statement and the reason.
-    """
+    """Raise CompilerError where a function is not LIR, with statement and reason."""
     launches = any(isinstance(stmt, lir.Grid) for stmt in statements(function.body))
     verifier = _Verifier(launches)
     try:

@@ -27,23 +27,11 @@ _Kind: TypeAlias = Literal["tree", "class", "node", "leaf", "predicates", "codes
 def verify_mir(
     function: mir.Function, *, legal: bool = False, final: bool = False
 ) -> None:
-    """Raise if a function is malformed.
+    """Raise CompilerError if a function is malformed, with the statement.
 
-    Parameters
-    ----------
-    function : Function
-        MIR after any pass.
-    legal : bool, default=False
-        Whether reductions have been legalised, so that parallel iterations must not
-        share elements.
-    final : bool, default=False
-        Whether every pass has run: no directive and no unexpanded walk may be left.
-        Implies ``legal``.
-
-    Raises
-    ------
-    CompilerError
-        Naming what is wrong, with the statement.
+    ``legal``: reductions have been legalised, so that parallel iterations must not
+    share elements. ``final``: every pass has run, so that no directive and no
+    unexpanded walk may be left; implies ``legal``.
     """
     arrays = {function.result.name: _Known(function.result, 0)}
     verifier = _Verifier(function, legal or final, final)

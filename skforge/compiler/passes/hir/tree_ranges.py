@@ -16,18 +16,8 @@ def tree_positions(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Enumerate the walking positions that a path of nested loops reaches.
 
-    Parameters
-    ----------
-    path : sequence of BoundLoop
-        Loops from the outermost to the innermost; batch loops are passed over.
-    upto : int or None
-        Number of loops of ``path`` whose variables make up the partial sum.
-
-    Returns
-    -------
-    partial, position : ndarray of shape (n,)
-        For every tree reached, the sum of the tree variables of ``path[:upto]`` and
-        of all of them.
+    Return, for every tree reached, the sum of the tree variables of ``path[:upto]`` and
+    of all of them; batch loops are passed over.
     """
     values: dict[str, NDArray[np.int64]] = {}
     count = 1

@@ -32,10 +32,7 @@ from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
 def run(function: Function) -> Function:
     """Return ``function`` with its grids as loops.
 
-    Raises
-    ------
-    CompilerError
-        If a block has no constant shape, or two; if a warp is not all there.
+    CompilerError if a block has no constant shape, or two; if a warp is not all there.
     """
     if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
         return function

@@ -115,14 +115,8 @@ class EmulatedBlock:
     ) -> None:
         """Write a body with names replaced, as the thread whose number is given.
 
-        Parameters
-        ----------
-        body : tuple of lir.Stmt
-            What the block, or one thread of it, runs.
-        values : mapping of str to Value, optional
-            What stands for a value from outside the body.
-        thread : callable, optional
-            Writes the number of the thread; None for what the block runs.
+        ``values`` stand for values from outside the body; ``thread`` writes the number
+        of the thread, None for what the block runs.
         """
         used = sorted(_buffer_names(body) & self.private.keys())
         first: dict[str, Value] = {}

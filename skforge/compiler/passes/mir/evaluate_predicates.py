@@ -142,22 +142,9 @@ def in_block(
 ) -> mir.Loop:
     """Return a loop over blocks whose trees each take the rows of a block at once.
 
-    Parameters
-    ----------
-    name : str
-        What asks for blocks, for errors.
-    loop : Loop
-        Over blocks of ``loop.step`` rows.
-    make : callable
-        Returns the statement that makes what the walks use, for a range of rows;
-        walks of cached rows use these themselves.
-    n_trees : int
-        Trees that the loops inside must reach.
-
-    Raises
-    ------
-    ScheduleError
-        If the loops inside are not trees in model order around the block's rows.
+    ``make`` returns the statement that makes what the walks use, for a range of rows;
+    walks of cached rows use these themselves. ScheduleError, which says that ``name``
+    asks for blocks, if the loops inside are not trees in model order around the rows.
     """
     block = _block_loop(name, loop, n_trees)
     fill = _fill(name, loop)
