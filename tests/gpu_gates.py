@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.gpu.gpu_sass import disassemble, innermost, kernels_of, operations
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.host_plan import HostPlan
+from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -55,6 +55,15 @@ def one_text(found: Mapping[str, Built]) -> str:
     """Return the kernels of several schedules as one text; their names differ."""
     kernels = [one.plan.source.removeprefix(PRELUDE) for one in found.values()]
     return "\n".join([PRELUDE, *kernels])
+
+
+def arguments_bytes(types: Sequence[str]) -> int:
+    """Return the size of a kernel's arguments as a C struct."""
+    end = 0
+    for type_ in types:
+        size = 8 if type_ == POINTER else lir.Scalar(type_).bytes
+        end = -(-end // size) * size + size
+    return end
 
 
 # ------------------------------------------------------------ what LIR says

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.gpu.gpu_occupancy import MULTIPROCESSORS, occupancy
 from benchmarks.gpu.gpu_sass import nvdisasm
 from skforge import load_forest
-from skforge.compiler.codegen.cuda.host_plan import Launch, arguments_bytes
+from skforge.compiler.codegen.cuda.host_plan import Launch
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -32,6 +32,7 @@ from tests.exactness.forests import drawn, forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.gpu_gates import (
     Built,
+    arguments_bytes,
     barriers,
     build,
     hip_argument_bytes,
@@ -147,6 +148,11 @@ def grid_atomics(grid: lir.Grid) -> int:
 
 def few() -> dict[str, Schedule]:
     return {name: SCHEDULES[name] for name in FEW}
+
+
+def test_arguments_lie_as_in_a_c_struct() -> None:
+    assert arguments_bytes(["pointer", "i64", "u8"]) == 17
+    assert arguments_bytes(["u8", "i64"]) == 16
 
 
 @pytest.mark.parametrize("arch", ["sm_90", "gfx90a"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,9 +16,7 @@ from skforge.compiler.codegen.cuda.host_plan import (
     Launch,
     Needs,
     Scratch,
-    arguments_bytes,
     evaluate,
-    pack_arguments,
 )
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U32, Buffer, Function, Value
@@ -130,15 +126,6 @@ def test_integers_are_computed_as_lir_does(type_name, op, a, b):
     )
     let = HostLet("v", "bool" if compare else type_name, op, ("p", "q"))
     assert int(evaluate(let, (x, y))) == int(result[0])
-
-
-def test_arguments_in_c():
-    args = [Argument(POINTER, 5), Argument("i64", -1), Argument("u8", 300)]
-    addresses, held = pack_arguments(args)
-    assert [one.value for one in held] == [5, -1, 44]
-    assert addresses[1] == ctypes.addressof(held[1])
-    assert arguments_bytes([a.type for a in args]) == 17
-    assert arguments_bytes(["u8", "i64"]) == 16
 
 
 def _many_launches(hi: int, grid: tuple = ("n", 1, 1), params=(), yields=()):

@@ -24,14 +24,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge._compat import assert_never
+from skforge.compiler.codegen.cuda import memory
 from skforge.compiler.codegen.cuda.host import emit_host
 from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan, Launch, Operand
-from skforge.compiler.codegen.cuda.memory import (
-    emit_atomic_add,
-    emit_prefetch,
-    emit_scatter,
-    emit_store,
-)
 from skforge.compiler.codegen.cuda.ops import emit_let
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.codegen.cuda.types import memory_text
@@ -232,13 +227,13 @@ class _Emitter(Writer):
             case lir.Let():
                 emit_let(self, stmt)
             case lir.Store():
-                emit_store(self, stmt)
+                memory.emit_store(self, stmt)
             case lir.Scatter():
-                emit_scatter(self, stmt)
+                memory.emit_scatter(self, stmt)
             case lir.AtomicAdd():
-                emit_atomic_add(self, stmt)
+                memory.emit_atomic_add(self, stmt)
             case lir.Prefetch():
-                emit_prefetch(self, stmt)
+                memory.emit_prefetch(self, stmt)
             case lir.Alloc(buffer=buffer, size=size):
                 self.alloc(buffer, size)
             case lir.For():

@@ -9,7 +9,6 @@ text, and tests. A parameter keeps its LIR name; what the plan binds itself is c
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, get_args
@@ -305,39 +304,3 @@ def evaluate(let: HostLet, args: Sequence[int]) -> int:
     if number is None:
         raise CompilerError(f"The host does not compute {op} of {list(args)}.")
     return bool(number) if type_ == lir.BOOL else wrapped(int(number), type_)
-
-
-# ---------------------------------------------------------------- C arguments
-
-_C_TYPES: dict[str, type[Any]] = {
-    POINTER: ctypes.c_void_p,
-    "bool": ctypes.c_bool,
-    "u8": ctypes.c_uint8,
-    "u16": ctypes.c_uint16,
-    "u32": ctypes.c_uint32,
-    "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64,
-    "f32": ctypes.c_float,
-    "f64": ctypes.c_double,
-}
-
-
-def pack_arguments(args: Sequence[Argument]) -> tuple[Any, tuple[Any, ...]]:
-    """Return ``void **args`` as ``cuLaunchKernel`` takes it, and what it points to.
-
-    Pointers are addresses; the second value must live as long as the first is used.
-    """
-    held = tuple(_C_TYPES[type_](value) for type_, value in args)
-    addresses = (ctypes.c_void_p * max(1, len(held)))(
-        *(ctypes.addressof(one) for one in held)
-    )
-    return addresses, held
-
-
-def arguments_bytes(types: Sequence[str]) -> int:
-    """Return the size of a kernel's arguments as a C struct."""
-    end = 0
-    for type_ in types:
-        size = ctypes.sizeof(_C_TYPES[type_])
-        end = -(-end // size) * size + size
-    return end

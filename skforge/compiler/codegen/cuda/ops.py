@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from skforge._compat import assert_never
 from skforge.compiler.codegen.cuda.memory import cut, emit_gather, emit_load
 from skforge.compiler.codegen.cuda.types import literal
 from skforge.compiler.codegen.cuda.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.exceptions import CompilerError
 
 _SYMBOL: dict[lir.BinaryOp, str] = {
     "add": "+",
@@ -118,21 +118,13 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             emit_gather(w, value, op)
         case lir.WarpReduce():
             _warp_reduce(w, value, op)
-        case (
-            lir.CompareToPlane()
-            | lir.PlaneBinary()
-            | lir.PlaneNot()
-            | lir.PlaneMux()
-            | lir.LoadPlane()
-            | lir.FoldTree()
-            | lir.PlanesToIndex()
-            | lir.Lookup()
-        ):
-            raise w.fail(
-                f"{type(op).__name__} (%{value.name}): GPU kernels have no planes."
-            )
         case _:
-            assert_never(op)
+            raise _no_planes(w, value, op)
+
+
+def _no_planes(w: Writer, value: lir.Value, op: lir.PlaneOp) -> CompilerError:
+    where = f"{type(op).__name__} (%{value.name})"
+    return w.fail(f"{where}: GPU kernels have no planes.")
 
 
 def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:

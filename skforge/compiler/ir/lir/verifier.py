@@ -12,6 +12,7 @@ from typing import Literal
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.printer import print_row_order, print_stmt, print_type
 from skforge.compiler.ir.lir.verifier_grid import check_host, check_uniform
 from skforge.compiler.ir.lir.verifier_ops import (
@@ -27,12 +28,6 @@ from skforge.compiler.ir.lir.verifier_ops import (
     order_of,
     refuse,
 )
-from skforge.compiler.ir.lir.walk import (
-    buffers_of,
-    operands,
-    operands_of_stmt,
-    statements,
-)
 from skforge.exceptions import CompilerError
 
 # Where a statement stands: outside any launch, in a block, or in a thread of it.
@@ -41,7 +36,9 @@ _Place = Literal["host", "block", "thread"]
 
 def verify_lir(function: lir.Function) -> None:
     """Raise CompilerError where a function is not LIR, with statement and reason."""
-    launches = any(isinstance(stmt, lir.Grid) for stmt in statements(function.body))
+    launches = any(
+        isinstance(stmt, lir.Grid) for stmt in walk.statements(function.body)
+    )
     verifier = _Verifier(launches)
     try:
         for param in function.params:
@@ -213,23 +210,14 @@ class _Verifier:
             case _:
                 self._access(stmt)
 
-    def _access(
-        self,
-        stmt: lir.Store
-        | lir.Scatter
-        | lir.AtomicAdd
-        | lir.Prefetch
-        | lir.StorePlane
-        | lir.TransposeBlock
-        | lir.UnpermuteStore,
-    ) -> None:
+    def _access(self, stmt: lir.Access) -> None:
         """Check a statement that writes its first buffer, or prefetches."""
-        first, *others = buffers_of(stmt)
+        first, *others = walk.buffers_of(stmt)
         touch = self._read if isinstance(stmt, lir.Prefetch) else self._write
         touch(first)
         for buffer in others:
             self._read(buffer)
-        self._use(*operands_of_stmt(stmt))
+        self._use(*walk.operands_of_stmt(stmt))
         match stmt:
             case lir.Store(buffer=buffer, index=index, value=value):
                 check_index(index)
@@ -298,9 +286,9 @@ class _Verifier:
     # ------------------------------------------------------------ operations
 
     def _let(self, value: lir.Value, op: lir.Op) -> None:
-        for buffer in buffers_of(op):
+        for buffer in walk.buffers_of(op):
             self._read(buffer)
-        self._use(*operands(op))
+        self._use(*walk.operands(op))
         check_op(op, value.type)
         if isinstance(op, lir.WarpReduce) and self._place != "thread":
             refuse("a warp reduction outside a block region")

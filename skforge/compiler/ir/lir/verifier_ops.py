@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
@@ -188,19 +188,7 @@ def check_op(op: Op, type_: Type) -> None:
             _check_plane_op(op, type_)
 
 
-_PlaneOp: TypeAlias = (
-    lir.CompareToPlane
-    | lir.PlaneBinary
-    | lir.PlaneNot
-    | lir.PlaneMux
-    | lir.LoadPlane
-    | lir.FoldTree
-    | lir.PlanesToIndex
-    | lir.Lookup
-)
-
-
-def _check_plane_op(op: _PlaneOp, type_: Type) -> None:
+def _check_plane_op(op: lir.PlaneOp, type_: Type) -> None:
     match op:
         case lir.CompareToPlane(column=column, scalar=scalar):
             if not isinstance(column.type, Vec) or column.type.element != scalar.type:

@@ -449,11 +449,9 @@ class QuantizeRows:
     size: int
 
 
-Stmt: TypeAlias = (
+#: Statements without others inside.
+Simple: TypeAlias = (
     Let
-    | WalkLoop
-    | Loop
-    | DepthSwitch
     | Reduce
     | StoreLeaf
     | ReduceDimension
@@ -467,6 +465,7 @@ Stmt: TypeAlias = (
     | EvaluatePredicates
     | QuantizeRows
 )
+Stmt: TypeAlias = Simple | WalkLoop | Loop | DepthSwitch
 Body: TypeAlias = tuple[Stmt, ...]
 
 

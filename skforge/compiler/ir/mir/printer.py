@@ -246,21 +246,7 @@ def _statement(stmt: mir.Stmt, depth: int) -> Iterator[str]:
             yield indent + _simple(stmt)
 
 
-def _simple(
-    stmt: mir.Let
-    | mir.Reduce
-    | mir.StoreLeaf
-    | mir.ReduceDimension
-    | mir.ReduceDimensionInplace
-    | mir.AllocArray
-    | mir.Fill
-    | mir.Finish
-    | mir.StoreRows
-    | mir.CacheTrees
-    | mir.CacheRows
-    | mir.EvaluatePredicates
-    | mir.QuantizeRows,
-) -> str:
+def _simple(stmt: mir.Simple) -> str:
     match stmt:
         case mir.Let(names=names, op=op):
             return f"{', '.join(names)} = {_op(op)}"

@@ -7,14 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Body, Buffer, Stmt, Value
-from skforge.compiler.ir.lir.walk import (
-    buffers_of,
-    map_bodies,
-    map_operands,
-    statements,
-)
 from skforge.exceptions import CompilerError
 
 _ORDER = ("block.x", "block.y", "block.z")
@@ -141,12 +136,12 @@ class _Writer:
         self._block, self._values, self._first = block, values, first
 
     def stmt(self, stmt: Stmt) -> None:
-        new = map_operands(stmt, self._value)
+        new = walk.map_operands(stmt, self._value)
         if isinstance(new, lir.Let):
-            op = map_operands(new.op, self._value)
+            op = walk.map_operands(new.op, self._value)
             new = lir.Let(new.value, self._placed(op))
         else:
-            new = self._placed(map_bodies(new, self._body))
+            new = self._placed(walk.map_bodies(new, self._body))
         self._block.b.emit(new)
 
     def _body(self, body: Body) -> Body:
@@ -186,5 +181,5 @@ class _Writer:
 
 
 def _buffer_names(body: Body) -> set[str]:
-    nodes = (s.op if isinstance(s, lir.Let) else s for s in statements(body))
-    return {buffer.name for node in nodes for buffer in buffers_of(node)}
+    nodes = (s.op if isinstance(s, lir.Let) else s for s in walk.statements(body))
+    return {buffer.name for node in nodes for buffer in walk.buffers_of(node)}

@@ -24,16 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.walk import (
-    buffers_of,
-    flows,
-    map_bodies,
-    map_operands,
-    operands,
-    operands_of_stmt,
-    statements,
-)
 from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 from skforge.compiler.passes.lir.simplify import drop_dead
 
@@ -114,12 +106,12 @@ class _Rewriter:
                 self._let(value, op)
                 return
             case lir.Store() | lir.Scatter() | lir.AtomicAdd():
-                new = map_operands(stmt, self._as(True))
+                new = walk.map_operands(stmt, self._as(True))
                 made: lir.Stmt = replace(new, index=self._any(stmt.index))
             case lir.For(var=var):
                 made = self._for(stmt)
             case lir.While() | lir.If() | lir.Switch():
-                made = self._joined(map_bodies(stmt, self._body), stmt)
+                made = self._joined(walk.map_bodies(stmt, self._body), stmt)
             case lir.ParallelFor(var=var, count=count, body=body):
                 inside = self._body(body, (var,))
                 count = self._as(self._wide((var,)))(count)
@@ -132,9 +124,9 @@ class _Rewriter:
                 )
                 made = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
-                made = map_operands(stmt, self._any)
+                made = walk.map_operands(stmt, self._any)
             case lir.TransposeBlock() | lir.UnpermuteStore():
-                made = map_operands(stmt, self._as(True))
+                made = walk.map_operands(stmt, self._as(True))
         self._b.emit(made)
 
     def _for(self, stmt: lir.For) -> lir.For:
@@ -195,14 +187,14 @@ class _Rewriter:
                 return
         if isinstance(op, _TIED):
             tied = [v for group in _groups_of(lir.Let(value, op)) for v in group]
-            op = map_operands(op, self._as(self._wide(tied)))
+            op = walk.map_operands(op, self._as(self._wide(tied)))
         elif isinstance(op, lir.Gather):
             other = None if op.other is None else self._as(True)(op.other)
-            op = replace(map_operands(op, self._any), other=other)
+            op = replace(walk.map_operands(op, self._any), other=other)
         elif self._widths.takes_any(op, value):
-            op = map_operands(op, self._any)
+            op = walk.map_operands(op, self._any)
         else:
-            op = map_operands(op, self._as(True))
+            op = walk.map_operands(op, self._as(True))
         self._b.emit(lir.Let(self._narrow(value), op))
         if value.name in self._widths.both:
             self._widen(value, op)
@@ -233,10 +225,12 @@ def _is_i64(value: lir.Value) -> bool:
 
 def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
     """Return the i64 values that a statement ties to each other."""
-    groups: list[tuple[lir.Value, ...]] = [(*froms, *to) for froms, to in flows(stmt)]
+    groups: list[tuple[lir.Value, ...]] = [
+        (*froms, *to) for froms, to in walk.flows(stmt)
+    ]
     match stmt:
         case lir.Let(value=value, op=op) if isinstance(op, _TIED):
-            groups = [(value, *operands(op))]
+            groups = [(value, *walk.operands(op))]
         case lir.Let(value=value, op=lir.Convert(a=a)) if _is_i64(a):
             groups = [(value, a)] if _is_i64(value) else []
         case _:
@@ -266,7 +260,7 @@ class _IndexWidths:
         for param in function.params:
             if isinstance(param, lir.Value) and _is_i64(param):
                 self.both.add(param.name)
-        found = list(statements(function.body))
+        found = list(walk.statements(function.body))
         for stmt in found:  # the rules below ask where operands come from
             if isinstance(stmt, lir.Let):
                 self._ops[stmt.value.name] = stmt.op
@@ -281,14 +275,14 @@ class _IndexWidths:
             elif isinstance(stmt, lir.Store | lir.Scatter | lir.AtomicAdd):
                 self._pin(stmt.value)
             elif isinstance(stmt, lir.TransposeBlock | lir.UnpermuteStore):
-                self._pin(*operands_of_stmt(stmt))
+                self._pin(*walk.operands_of_stmt(stmt))
         self._spread()
 
     def takes_any(self, op: lir.Op, value: lir.Value) -> bool:
         """Whether the i64 operands of ``op`` may have either width."""
         if isinstance(op, lir.Convert):
             return not value.type.element.is_float
-        return bool(buffers_of(op))  # all operands are indices
+        return bool(walk.buffers_of(op))  # all operands are indices
 
     # ------------------------------------------------------------ rules
 
@@ -390,7 +384,7 @@ class _IndexWidths:
                 self._pin(*(() if other is None else (other,)))
             case _:
                 if not isinstance(op, _TIED) and not self.takes_any(op, value):
-                    self._pin(*operands(op))
+                    self._pin(*walk.operands(op))
 
     def _pin(self, *values: lir.Value) -> None:
         """Let values be 64 bits wide that are not there in both widths."""

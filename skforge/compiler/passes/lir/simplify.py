@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
 from skforge.compiler.ir.lir.nodes import (
     Body,
@@ -33,16 +34,6 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
 )
 from skforge.compiler.ir.lir.numpy_types import dtype_of
-from skforge.compiler.ir.lir.walk import (
-    bodies,
-    bound_by,
-    map_bodies,
-    map_operands,
-    operands,
-    operands_of_stmt,
-    per_class,
-    scalars_of,
-)
 
 _Key: TypeAlias = tuple[Any, ...]
 
@@ -138,16 +129,16 @@ class _Simplifier:
                 case lir.Switch():
                     self._switch(stmt)
                 case _:
-                    inner = map_bodies(stmt, self._body)
-                    self._emit(map_operands(inner, self._resolve))
+                    inner = walk.map_bodies(stmt, self._body)
+                    self._emit(walk.map_operands(inner, self._resolve))
 
     def _let(self, stmt: lir.Let) -> None:
         op, value = stmt.op, stmt.value
-        values = operands(op)
+        values = walk.operands(op)
         for source in values:
             if source.name in self._alias:
-                op = map_operands(op, self._resolve)
-                values = operands(op)
+                op = walk.map_operands(op, self._resolve)
+                values = walk.operands(op)
                 break
         found = known(op, value.type, self._constants)
         if found is not None:
@@ -190,7 +181,7 @@ class _Simplifier:
         if isinstance(op, Const):
             # By its text too: 0.0 equals -0.0, and 1 equals True.
             return Const, number, op.value, repr(op.value)
-        return (type(op), number, scalars_of(op), *[v.name for v in values])
+        return (type(op), number, walk.scalars_of(op), *[v.name for v in values])
 
     def _place(self, op: Op, values: Sequence[Value], type_: Type, here: int) -> int:
         """Return the number of the outermost body that an operation may go to."""
@@ -228,7 +219,7 @@ class _Simplifier:
                 self._rename(stmt.results, stmt.yields)
                 return
         body = self._body(stmt.body, True, (stmt.var, *stmt.params))
-        new = map_operands(replace(stmt, body=body), self._resolve)
+        new = walk.map_operands(replace(stmt, body=body), self._resolve)
         self._emit(new, stmt.results)
 
     def _while(self, stmt: lir.While) -> None:
@@ -238,7 +229,7 @@ class _Simplifier:
         before, scope.out = tuple(scope.out), []
         self._here(stmt.body)
         new = replace(stmt, before=before, body=self._close())
-        self._emit(map_operands(new, self._resolve), stmt.results)
+        self._emit(walk.map_operands(new, self._resolve), stmt.results)
 
     def _if(self, stmt: lir.If) -> None:
         cond = self._constant(stmt.cond)
@@ -249,7 +240,7 @@ class _Simplifier:
             return
         then, orelse = self._body(stmt.then), self._body(stmt.orelse)
         new = replace(stmt, then=then, orelse=orelse)
-        self._emit(map_operands(new, self._resolve), stmt.results)
+        self._emit(walk.map_operands(new, self._resolve), stmt.results)
 
     def _switch(self, stmt: lir.Switch) -> None:
         selector = self._constant(stmt.selector)
@@ -261,7 +252,7 @@ class _Simplifier:
             self._rename(stmt.results, stmt.yields[number] if stmt.results else ())
             return
         new = replace(stmt, cases=tuple(self._body(case) for case in stmt.cases))
-        self._emit(map_operands(new, self._resolve), stmt.results)
+        self._emit(walk.map_operands(new, self._resolve), stmt.results)
 
 
 def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
@@ -275,16 +266,16 @@ def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for stmt in body:
         if not isinstance(stmt, lir.Let):
-            inner = map_bodies(stmt, lambda one: _renamed(one, names))
-            out.append(map_operands(inner, change))
+            inner = walk.map_bodies(stmt, lambda one: _renamed(one, names))
+            out.append(walk.map_operands(inner, change))
         elif stmt.value.name not in names:
-            if any(v.name in names for v in operands(stmt.op)):
-                stmt = lir.Let(stmt.value, map_operands(stmt.op, change))
+            if any(v.name in names for v in walk.operands(stmt.op)):
+                stmt = lir.Let(stmt.value, walk.map_operands(stmt.op, change))
             out.append(stmt)
     return tuple(out)
 
 
-@per_class
+@walk.per_class
 def _is_pure(kind: type[Op]) -> bool:
     """Whether equal operations of equal operands are one: they read no memory."""
     alone = issubclass(kind, lir.Threads | lir.WarpReduce)
@@ -368,7 +359,7 @@ def _identity(
 
 def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
     """Compute an operation of scalars, where the result is the same anywhere."""
-    values = operands(op)
+    values = walk.operands(op)
     if not isinstance(type_, Scalar):
         return None
     args = []
@@ -432,7 +423,7 @@ def drop_dead(body: Body, live: set[str] | None = None) -> Body:
             case lir.Let(value=value, op=op):
                 # Every thread of a warp must reach its reduction.
                 if value.name in names or isinstance(op, lir.WarpReduce):
-                    names.update([v.name for v in operands(op)])
+                    names.update([v.name for v in walk.operands(op)])
                     kept.append(stmt)
                 continue
             case lir.While(before=before, body=inner):
@@ -440,11 +431,11 @@ def drop_dead(body: Body, live: set[str] | None = None) -> Body:
                 inner = drop_dead(inner, names)
                 stmt = replace(stmt, before=drop_dead(before, names), body=inner)
             case _:
-                if bound_by(stmt):
+                if walk.bound_by(stmt):
                     _read(stmt, names)
-                stmt = map_bodies(stmt, lambda inner: drop_dead(inner, names))
+                stmt = walk.map_bodies(stmt, lambda inner: drop_dead(inner, names))
                 idle = isinstance(stmt, lir.For | lir.If | lir.ParallelFor)
-                if idle and not bound_by(stmt) and not any(bodies(stmt)):
+                if idle and not walk.bound_by(stmt) and not any(walk.bodies(stmt)):
                     continue
         _read(stmt, names)
         kept.append(stmt)
@@ -452,4 +443,4 @@ def drop_dead(body: Body, live: set[str] | None = None) -> Body:
 
 
 def _read(stmt: Stmt, live: set[str]) -> None:
-    live.update(v.name for v in operands_of_stmt(stmt))
+    live.update(v.name for v in walk.operands_of_stmt(stmt))

@@ -10,8 +10,6 @@ from skforge.compiler.ir.mir.walk import loops_in, statements
 from skforge.compiler.layouts.base import BlockShape
 from skforge.compiler.schedule.nest import size_value
 
-DIMENSIONS = ("x", "y", "z")
-
 _FILLS = mir.CacheRows | mir.CacheTrees | mir.QuantizeRows | mir.EvaluatePredicates
 
 

@@ -10,12 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import (
-    loops_in,
-    map_bodies,
-    stays_within,
-    tightest,
-)
+from skforge.compiler.ir.mir import walk
 from skforge.compiler.schedule.directives import Cache, Unroll
 
 
@@ -28,7 +23,7 @@ def _body(body: mir.Body, outside: tuple[mir.Loop, ...], n_trees: int) -> mir.Bo
     return tuple(
         _loop(stmt, outside, n_trees)
         if isinstance(stmt, mir.Loop)
-        else map_bodies(stmt, lambda inner: _body(inner, outside, n_trees))
+        else walk.map_bodies(stmt, lambda inner: _body(inner, outside, n_trees))
         for stmt in body
     )
 
@@ -47,7 +42,7 @@ def _loop(loop: mir.Loop, outside: tuple[mir.Loop, ...], n_trees: int) -> mir.Lo
         else:
             # Loops over tiles go on past the last tree where that makes no iteration.
             bounds = (*rows.bounds, mir.Bound(n_trees, rows.start))
-            body = (mir.CacheTrees(replace(rows, bounds=tightest(bounds))), *body)
+            body = (mir.CacheTrees(replace(rows, bounds=walk.tightest(bounds))), *body)
     return replace(loop, body=body, marks=loop.without(Cache))
 
 
@@ -73,7 +68,7 @@ def _spread_ahead(
         or not isinstance(trees.step, int)
         or trees.start != 0
         or not trees.trip_count
-        or any(i.kind != "serial" for i in loops_in(trees.body))
+        or any(i.kind != "serial" for i in walk.loops_in(trees.body))
         or not loops_in_rows(trees)
     ):
         return None
@@ -91,7 +86,7 @@ def _spread_ahead(
 
 def loops_in_rows(trees: mir.Loop) -> bool:
     """Whether the loop walks several rows a tree, so that a share is worth its code."""
-    return any(i.root == "batch" for i in loops_in(trees.body))
+    return any(i.root == "batch" for i in walk.loops_in(trees.body))
 
 
 def working_set(loop: mir.Loop, outside: tuple[mir.Loop, ...]) -> mir.Range:
@@ -101,12 +96,12 @@ def working_set(loop: mir.Loop, outside: tuple[mir.Loop, ...]) -> mir.Range:
     then it is everything up to the bounds outside.
     """
     same_root = [o for o in outside if o.root == loop.root]
-    inner = [i for i in loops_in(loop.body) if i.root == loop.root]
+    inner = [i for i in walk.loops_in(loop.body) if i.root == loop.root]
     bounds = []
-    if all(stays_within(i, loop.step) for i in inner):
+    if all(walk.stays_within(i, loop.step) for i in inner):
         bounds.append(mir.Bound(loop.step))
     for o in same_root:
         here = mir.Affine((o.var,))
         bounds += [mir.Bound(b.limit, b.minus.plus(here)) for b in o.bounds]
     start = mir.Affine(tuple(o.var for o in same_root))
-    return mir.Range(start, tightest(bounds))
+    return mir.Range(start, walk.tightest(bounds))
