@@ -32,10 +32,9 @@ from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.codegen.cuda.types import memory_text
 from skforge.compiler.codegen.cuda.writer import Host, Writer
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.walk import bodies, buffers_of, statements, written
+from skforge.compiler.ir.lir.walk import buffers_of, holds_region, statements, written
 from skforge.compiler.target import Target
 
-_CONTROL = (lir.For, lir.While, lir.If, lir.Switch)
 _AXES = ("x", "y", "z")
 # Loops over private arrays of at most so many iterations are unrolled.
 _UNROLLED = 32
@@ -129,20 +128,7 @@ class _Emitter(Writer):
     def __init__(self, host: Host, grid: lir.Grid) -> None:
         super().__init__(host, written(grid.body))
         # Control statements with a region inside.
-        self._regions: set[int] = set()
-        self._find_regions(grid.body)
-
-    def _find_regions(self, body: lir.Body) -> bool:
-        found = False
-        for stmt in body:
-            if isinstance(stmt, lir.BlockRegion):
-                found = True
-            elif isinstance(stmt, _CONTROL) and any(
-                [self._find_regions(inner) for inner in bodies(stmt)]
-            ):
-                self._regions.add(id(stmt))
-                found = True
-        return found
+        self._regions = {id(s) for s in statements(grid.body) if holds_region(s)}
 
     # ------------------------------------------------------------ a block's level
 
@@ -155,20 +141,16 @@ class _Emitter(Writer):
                 final = regions[-1]
         loaded = False
         for stmt in body:
+            if self._has_region(stmt) and loaded:
+                self.line("SKF_BARRIER();")
+                loaded = False
             if isinstance(stmt, lir.BlockRegion):
-                if loaded:
-                    self.line("SKF_BARRIER();")
-                    loaded = False
                 self._region(stmt)
                 if stmt is not final:
                     self.line("SKF_BARRIER();")
-            elif id(stmt) in self._regions:
-                if loaded:
-                    self.line("SKF_BARRIER();")
-                    loaded = False
-                self.emit(stmt)
-            else:
-                self.emit(stmt)
+                continue
+            self.emit(stmt)
+            if not self._has_region(stmt):
                 loaded = loaded or self._loads_written(stmt)
         if loaded and not last:
             self.line("SKF_BARRIER();")

@@ -52,26 +52,16 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case lir.Load():
             emit_load(w, value, op)
         case lir.Compare(op=kind, a=a, b=b, unordered=unordered):
-            unordered = unordered and a.type.element.is_float
-            ordered_ne = kind == "ne" and a.type.element.is_float
+            floats = a.type.element.is_float
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
-            _write(
-                w,
-                value,
-                [compare_text(kind, x, y, unordered, ordered_ne) for x, y in pairs],
-            )
+            texts = [compare_text(kind, x, y, floats, unordered) for x, y in pairs]
+            _write(w, value, texts)
         case lir.Select(cond=cond, a=a, b=b):
             lanes, conds = w.lanes(a), w.lanes(cond)
             if len(conds) < len(lanes):
                 conds *= len(lanes)
-            _write(
-                w,
-                value,
-                [
-                    f"{c} ? {x} : {y}"
-                    for c, x, y in zip(conds, lanes, w.lanes(b), strict=True)
-                ],
-            )
+            triples = zip(conds, lanes, w.lanes(b), strict=True)
+            _write(w, value, [f"{c} ? {x} : {y}" for c, x, y in triples])
             if not value.type.lanes:
                 w.note_multiple(value, min(w.multiple_of(a), w.multiple_of(b)))
         case lir.Convert(a=a):
@@ -155,14 +145,13 @@ def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str],
 
 
 def compare_text(
-    kind: lir.CompareOp, a: str, b: str, unordered: bool, ordered_ne: bool
+    kind: lir.CompareOp, a: str, b: str, floats: bool, unordered: bool
 ) -> str:
     """Return a comparison; C++ compares floats ordered, except for ``!=``."""
-    if kind == "eq" and unordered:
-        return f"!({a} < {b} || {a} > {b})"
-    if ordered_ne and not unordered:
-        return f"{a} < {b} || {a} > {b}"
-    if unordered and kind != "ne":
+    if floats and (kind, unordered) in (("eq", True), ("ne", False)):
+        differ = f"{a} < {b} || {a} > {b}"
+        return f"!({differ})" if unordered else differ
+    if floats and unordered and kind != "ne":
         return f"!({a} {_INVERSE[kind]} {b})"
     return f"{a} {_COMPARE[kind]} {b}"
 

@@ -130,6 +130,11 @@ def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
     return vector
 
 
+def _intrinsic(w: Writer, value: lir.Value, name: str, operands: str) -> None:
+    function = f"@llvm.{name}.{mangled(value.type)}"
+    w.bind_value(value, f"call {type_text(value.type)} {function}({operands})")
+
+
 def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
     text, element = type_text(value.type), value.type.element
     match op.op:
@@ -151,16 +156,14 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
             name = "expf" if element == lir.F32 else "exp"
             w.bind(value.name, call_lanes(w, value.type, name, w.use(op.a)))
         case "abs":
-            name = f"@llvm.fabs.{mangled(value.type)}({w.typed(op.a)})"
-            if not element.is_float:
-                name = f"@llvm.abs.{mangled(value.type)}({w.typed(op.a)}, i1 false)"
-            w.bind_value(value, f"call {text} {name}")
+            if element.is_float:
+                _intrinsic(w, value, "fabs", w.typed(op.a))
+            else:
+                _intrinsic(w, value, "abs", f"{w.typed(op.a)}, i1 false")
         case "popcount":
-            name = f"@llvm.ctpop.{mangled(value.type)}"
-            w.bind_value(value, f"call {text} {name}({w.typed(op.a)})")
+            _intrinsic(w, value, "ctpop", w.typed(op.a))
         case "zeros":
-            name = f"@llvm.cttz.{mangled(value.type)}"
-            w.bind_value(value, f"call {text} {name}({w.typed(op.a)}, i1 false)")
+            _intrinsic(w, value, "cttz", f"{w.typed(op.a)}, i1 false")
         case _:
             assert_never(op.op)
 
@@ -176,8 +179,7 @@ def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
     letter = "s" if element.is_signed else "u"
     match op.op:
         case "min" | "max":
-            name = f"@llvm.{letter}{op.op}.{mangled(value.type)}"
-            w.bind_value(value, f"call {text} {name}({text} {a}, {text} {b})")
+            _intrinsic(w, value, letter + op.op, f"{text} {a}, {text} {b}")
         case "shr":
             code = "ashr" if letter == "s" else "lshr"
             w.bind_value(value, f"{code} {text} {a}, {b}")

@@ -27,7 +27,7 @@ def check_uniform(grid: Grid) -> None:
             break
     for stmt in _outside_regions(grid.body):
         for value in walk.steers(stmt):
-            if value.name in from_regions and _has_region(stmt):
+            if value.name in from_regions and walk.holds_region(stmt):
                 refuse(f"%{value.name} was computed in a region and steers control")
 
 
@@ -37,14 +37,6 @@ def _outside_regions(body: Body) -> Iterable[Stmt]:
             yield stmt
             for inner in walk.bodies(stmt):
                 yield from _outside_regions(inner)
-
-
-def _has_region(stmt: Stmt) -> bool:
-    return any(
-        isinstance(inner, lir.BlockRegion)
-        for body in walk.bodies(stmt)
-        for inner in walk.statements(body)
-    )
 
 
 def _spread(body: Body, stored: set[str], names: set[str]) -> None:

@@ -155,6 +155,12 @@ def statements(body: Body) -> Iterator[Stmt]:
             yield from statements(inner)
 
 
+def holds_region(stmt: Stmt) -> bool:
+    """Whether a region of a block's threads is inside a statement."""
+    inside = (inner for body in bodies(stmt) for inner in statements(body))
+    return any(isinstance(inner, lir.BlockRegion) for inner in inside)
+
+
 def written(body: Body) -> set[str]:
     """Return the names of the buffers that a body writes: the first of a statement."""
     reads = (lir.Let, lir.Prefetch, lir.Alloc)

@@ -15,58 +15,48 @@ T = TypeVar("T")
 
 def substitute(node: T, var: str, by: mir.Affine) -> T:
     """Return a statement, body or index with a loop variable replaced by a sum."""
-    made: T = _rewrite(node, _Substitution(var, by))
+
+    def change(a: mir.Affine) -> mir.Affine:
+        if var not in a.terms:
+            return a
+        terms = list(a.terms)
+        terms.remove(var)
+        return mir.Affine(tuple(terms), a.constant, a.sizes).plus(by)
+
+    made: T = _rewrite(node, change, lambda text: text)
     return made
 
 
 def rename(node: T, suffix: str, names: frozenset[str]) -> T:
     """Return a body in which each bound name in ``names`` gets a suffix."""
-    made: T = _rewrite(node, _Renaming(suffix, names))
+
+    def change(text: str) -> str:
+        return text + suffix if text in names else text
+
+    made: T = _rewrite(node, lambda affine: affine, change)
     return made
 
 
-class _Substitution:
-    def __init__(self, var: str, by: mir.Affine) -> None:
-        self.var, self.by = var, by
-
-    def affine(self, a: mir.Affine) -> mir.Affine:
-        if self.var not in a.terms:
-            return a
-        terms = list(a.terms)
-        terms.remove(self.var)
-        return mir.Affine(tuple(terms), a.constant, a.sizes).plus(self.by)
-
-    def text(self, text: str) -> str:
-        return text
-
-
-class _Renaming:
-    def __init__(self, suffix: str, names: frozenset[str]) -> None:
-        self.suffix, self.names = suffix, names
-
-    def affine(self, a: mir.Affine) -> mir.Affine:
-        return a
-
-    def text(self, text: str) -> str:
-        return text + self.suffix if text in self.names else text
-
-
-def _rewrite(node: Any, how: _Substitution | _Renaming) -> Any:
+def _rewrite(
+    node: Any,
+    change_affine: Callable[[mir.Affine], mir.Affine],
+    change_text: Callable[[str], str],
+) -> Any:
     """Rebuild a tree of frozen dataclasses, sharing what does not change."""
     match node:
         case mir.Affine():
-            return how.affine(node)
+            return change_affine(node)
         case str():
-            return how.text(node)
+            return change_text(node)
         case tuple():
-            made = tuple(_rewrite(item, how) for item in node)
+            made = tuple(_rewrite(item, change_affine, change_text) for item in node)
             same = all(a is b for a, b in zip(made, node, strict=True))
             return node if same else made
         case _ if is_dataclass(node) and not isinstance(node, type):
             changes = {}
             for f in fields(node):
                 old = getattr(node, f.name)
-                new = _rewrite(old, how)
+                new = _rewrite(old, change_affine, change_text)
                 if new is not old:
                     changes[f.name] = new
             return replace(node, **changes) if changes else node

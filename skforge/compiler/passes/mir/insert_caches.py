@@ -69,7 +69,8 @@ def _spread_ahead(
         or trees.start != 0
         or not trees.trip_count
         or any(i.kind != "serial" for i in walk.loops_in(trees.body))
-        or not loops_in_rows(trees)
+        # a share is worth its code where a tree walks several rows
+        or all(i.root != "batch" for i in walk.loops_in(trees.body))
     ):
         return None
     start = replace(working_set.start, constant=working_set.start.constant + loop.step)
@@ -82,11 +83,6 @@ def _spread_ahead(
     share = (trees.var, trees.step, trees.trip_count)
     op = mir.CacheRows(mir.Range(start, bounds), share)
     return (replace(trees, body=(op, *trees.body)),)
-
-
-def loops_in_rows(trees: mir.Loop) -> bool:
-    """Whether the loop walks several rows a tree, so that a share is worth its code."""
-    return any(i.root == "batch" for i in walk.loops_in(trees.body))
 
 
 def working_set(loop: mir.Loop, outside: tuple[mir.Loop, ...]) -> mir.Range:
