@@ -23,7 +23,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.walk import bodies, statements
-from skforge.compiler.passes.lir.simplify_dead import drop_dead
+from skforge.compiler.passes.lir.simplify import drop_dead
 
 #: Parts of a kernel that evaluates predicates for blocks of rows, in their order.
 BLOCK_PARTS = ("columns", "search", "lines", "fold", "index", "look-up", "output")

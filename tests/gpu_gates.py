@@ -57,6 +57,15 @@ def one_text(found: Mapping[str, Built]) -> str:
     return "\n".join([PRELUDE, *kernels])
 
 
+def arguments_bytes(types: Sequence[str]) -> int:
+    """Return the size of a kernel's arguments as a C struct."""
+    end = 0
+    for type_ in types:
+        size = 8 if type_ == POINTER else lir.Scalar(type_).bytes
+        end = -(-end // size) * size + size
+    return end
+
+
 # ------------------------------------------------------------ what LIR says
 
 
@@ -174,15 +183,6 @@ def _visits(lines: list[str], walks: int) -> Iterator[float]:
             continue
         if 2 * walks <= sum(inside[name] for name in _LOADS) < 4 * walks:
             yield loop.instructions / walks
-
-
-def arguments_bytes(types: Sequence[str]) -> int:
-    """Return the size of a kernel's arguments as a C struct."""
-    end = 0
-    for type_ in types:
-        size = 8 if type_ == POINTER else lir.Scalar(type_).bytes
-        end = -(-end // size) * size + size
-    return end
 
 
 def launches_of(found: Sequence[Built]) -> Iterator[tuple[Built, Any, lir.Grid]]:

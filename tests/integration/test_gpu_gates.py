@@ -150,6 +150,11 @@ def few() -> dict[str, Schedule]:
     return {name: SCHEDULES[name] for name in FEW}
 
 
+def test_arguments_lie_as_in_a_c_struct() -> None:
+    assert arguments_bytes(["pointer", "i64", "u8"]) == 17
+    assert arguments_bytes(["u8", "i64"]) == 16
+
+
 @pytest.mark.parametrize("arch", ["sm_90", "gfx90a"])
 def test_every_schedule_of_a_small_forest(arch: str) -> None:
     assert check(model("multiclass"), SCHEDULES, "exact", arch) == list(SCHEDULES)

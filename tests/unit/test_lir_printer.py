@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
+from string import Formatter
+from typing import Any, get_args
+
+import pytest
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -20,7 +25,7 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.printer import print_lir, print_stmt
+from skforge.compiler.ir.lir.printer import _TEXT, print_lir, print_stmt
 from skforge.compiler.ir.lir.verifier import verify_lir
 
 Golden = Callable[[str, str], None]
@@ -125,3 +130,11 @@ def test_a_statement_is_its_first_line() -> None:
     assert print_stmt(lir.ParallelFor(Value("i", I64), N, body)) == (
         "parallel_for %i: i64 < %n {"
     )
+
+
+@pytest.mark.parametrize("kind", [*get_args(lir.Op), *get_args(lir.Access)])
+def test_every_field_is_printed(kind: type[Any]) -> None:
+    text = _TEXT.get(kind)
+    if text is not None:  # without a text, it is the name and all fields
+        shown = {name for _, name, _, _ in Formatter().parse(text) if name}
+        assert shown == {field.name for field in fields(kind)}

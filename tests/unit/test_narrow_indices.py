@@ -25,9 +25,8 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
-from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.ir.lir.walk import bound_in, statements
 from skforge.compiler.passes.lir import narrow_indices
-from skforge.compiler.passes.lir.lir_rewrite import bound_in
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest

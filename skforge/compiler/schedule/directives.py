@@ -9,6 +9,7 @@ methods of ``Schedule`` and of the ``op`` in JSON.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -438,32 +439,25 @@ class Represent(Option):
         return f'the forest is stored as "{self.representation}"'
 
 
-BY_NAME: dict[str, type[Directive]] = {
-    "tile": Tile,
-    "split": Split,
-    "reorder": Reorder,
-    "gpu_dimension": GpuDimension,
-    "unroll": Unroll,
-    "specialize": Specialize,
-    "cache": Cache,
-    "parallel": Parallel,
-    "interleave": Interleave,
-    "unroll_walk": UnrollWalk,
-    "peel_walk": PeelWalk,
-    "atomic_reduce": AtomicReduce,
-    "shared_reduce": SharedReduce,
-    "vector_reduce": VectorReduce,
-    "tile_nodes": TileNodes,
-    "pad_trees": PadTrees,
-    "reorder_trees": ReorderTrees,
-    "represent": Represent,
-    "vectorize": Vectorize,
-    "cache_predicates": CachePredicates,
-    "quantize": Quantize,
-}
-_NAME: dict[type[object], str] = {cls: name for name, cls in BY_NAME.items()}
+#: Every directive by its name; ``register`` fills it.
+BY_NAME: dict[str, type[Directive]] = {}
 
-# The order in which the marks of a loop are drawn.
+
+def register(*kinds: type[Directive]) -> None:
+    """Make directives known by their names: ``TileNodes`` is "tile_nodes"."""
+    BY_NAME.update((_snake(kind), kind) for kind in kinds)
+
+
+def _snake(kind: type[object]) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+
+
+register(Tile, Split, Reorder, GpuDimension, Unroll, Specialize, Cache, Parallel)
+register(Interleave, UnrollWalk, PeelWalk, AtomicReduce, SharedReduce, VectorReduce)
+register(TileNodes, PadTrees, ReorderTrees, Represent)
+register(Vectorize, CachePredicates, Quantize)
+
+# The order in which the marks of a loop are drawn; those of others come last.
 _DRAWN = (
     *(Parallel, GpuDimension, Unroll, Specialize, Interleave, Vectorize, Cache),
     *(Quantize, CachePredicates, UnrollWalk, PeelWalk),
@@ -473,12 +467,13 @@ _DRAWN = (
 
 def in_order(marks: Iterable[Mark]) -> tuple[Mark, ...]:
     """Return marks in the order in which they are drawn."""
-    return tuple(sorted(marks, key=lambda mark: _DRAWN.index(type(mark))))
+    order = (*_DRAWN, *BY_NAME.values())
+    return tuple(sorted(marks, key=lambda mark: order.index(type(mark))))
 
 
 def name_of(directive: object) -> str:
     """Return the method name of a directive, such as ``"tile"``."""
-    return _NAME[type(directive)]
+    return _snake(type(directive))
 
 
 def arguments(directive: object) -> list[object]:
@@ -503,7 +498,7 @@ def problem(directive: Directive) -> str | None:
 
     Only what can be judged without a loop nest is judged here.
     """
-    if type(directive) not in _NAME:
+    if type(directive) not in BY_NAME.values():
         return f"{directive!r} is not a directive; use the methods of Schedule."
     index = getattr(directive, "index", "")
     if not isinstance(index, str):

@@ -24,23 +24,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge._compat import assert_never
+from skforge.compiler.codegen.cuda import memory
 from skforge.compiler.codegen.cuda.host import emit_host
 from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan, Launch, Operand
-from skforge.compiler.codegen.cuda.memory import (
-    emit_atomic_add,
-    emit_prefetch,
-    emit_scatter,
-    emit_store,
-)
 from skforge.compiler.codegen.cuda.ops import emit_let
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.codegen.cuda.types import memory_text
 from skforge.compiler.codegen.cuda.writer import Host, Writer
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.walk import bodies, buffers_of, statements, written
+from skforge.compiler.ir.lir.walk import buffers_of, holds_region, statements, written
 from skforge.compiler.target import Target
 
-_CONTROL = (lir.For, lir.While, lir.If, lir.Switch)
 _AXES = ("x", "y", "z")
 # Loops over private arrays of at most so many iterations are unrolled.
 _UNROLLED = 32
@@ -56,19 +50,10 @@ FEW_THREADS = 64
 
 
 def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
-    """Return the kernels of a function and how the host runs them.
+    """Return the kernels of a verified function and how the host runs them.
 
-    Parameters
-    ----------
-    function : lir.Function
-        A verified function whose launches are grids.
-    target : Target
-        The GPU, for its limits; but for those the text is the same for all of them.
-
-    Raises
-    ------
-    CompilerError
-        When something has no place on a GPU; names it.
+    The text is the same for all GPUs but for their limits. CompilerError if something
+    has no place on a GPU.
     """
     host = Host(function, target)
     statements_ = emit_host(host, emit_kernel)
@@ -143,20 +128,7 @@ class _Emitter(Writer):
     def __init__(self, host: Host, grid: lir.Grid) -> None:
         super().__init__(host, written(grid.body))
         # Control statements with a region inside.
-        self._regions: set[int] = set()
-        self._find_regions(grid.body)
-
-    def _find_regions(self, body: lir.Body) -> bool:
-        found = False
-        for stmt in body:
-            if isinstance(stmt, lir.BlockRegion):
-                found = True
-            elif isinstance(stmt, _CONTROL) and any(
-                [self._find_regions(inner) for inner in bodies(stmt)]
-            ):
-                self._regions.add(id(stmt))
-                found = True
-        return found
+        self._regions = {id(s) for s in statements(grid.body) if holds_region(s)}
 
     # ------------------------------------------------------------ a block's level
 
@@ -169,20 +141,16 @@ class _Emitter(Writer):
                 final = regions[-1]
         loaded = False
         for stmt in body:
+            if self._has_region(stmt) and loaded:
+                self.line("SKF_BARRIER();")
+                loaded = False
             if isinstance(stmt, lir.BlockRegion):
-                if loaded:
-                    self.line("SKF_BARRIER();")
-                    loaded = False
                 self._region(stmt)
                 if stmt is not final:
                     self.line("SKF_BARRIER();")
-            elif id(stmt) in self._regions:
-                if loaded:
-                    self.line("SKF_BARRIER();")
-                    loaded = False
-                self.emit(stmt)
-            else:
-                self.emit(stmt)
+                continue
+            self.emit(stmt)
+            if not self._has_region(stmt):
                 loaded = loaded or self._loads_written(stmt)
         if loaded and not last:
             self.line("SKF_BARRIER();")
@@ -241,13 +209,13 @@ class _Emitter(Writer):
             case lir.Let():
                 emit_let(self, stmt)
             case lir.Store():
-                emit_store(self, stmt)
+                memory.emit_store(self, stmt)
             case lir.Scatter():
-                emit_scatter(self, stmt)
+                memory.emit_scatter(self, stmt)
             case lir.AtomicAdd():
-                emit_atomic_add(self, stmt)
+                memory.emit_atomic_add(self, stmt)
             case lir.Prefetch():
-                emit_prefetch(self, stmt)
+                memory.emit_prefetch(self, stmt)
             case lir.Alloc(buffer=buffer, size=size):
                 self.alloc(buffer, size)
             case lir.For():
@@ -312,9 +280,7 @@ class _Emitter(Writer):
         lo, hi, step = (self.use(v) for v in (stmt.lo, stmt.hi, stmt.step))
         self._declare(stmt.params, stmt.inits)
         (var,) = self.new(stmt.var)
-        self.note_multiple(
-            stmt.var, min(self.multiple_of(stmt.lo), self.multiple_of(stmt.step))
-        )
+        self.note_loop(stmt)
         self.line("SKF_UNROLL" if self._unrolls(stmt) else "SKF_LOOP")
         type_ = stmt.var.type.element.name
         self.open(f"for ({type_} {var} = {lo}; {var} < {hi}; {var} += {step}) {{")

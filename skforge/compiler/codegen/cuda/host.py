@@ -13,9 +13,9 @@ from skforge.compiler.codegen.cuda.host_plan import (
     Scratch,
     evaluate,
 )
-from skforge.compiler.codegen.cuda.ops import note_multiple
 from skforge.compiler.codegen.cuda.writer import Host
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.walk import operands
 
 MakeKernel = Callable[[Host, lir.Grid], Launch]
 
@@ -81,23 +81,16 @@ def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
     if isinstance(op, lir.Const):
         host.constants[value.name] = op.value
         return None
-    operands: tuple[lir.Value, ...]
     match op:
-        case lir.Unary(op="neg" | "abs" | "not" as kind, a=a):
-            code, operands = str(kind), (a,)
-        case lir.Binary(op=binary, a=a, b=b):
-            code, operands = binary, (a, b)
-        case lir.Compare(op=compare, a=a, b=b):
-            code, operands = compare, (a, b)
-        case lir.Select(cond=cond, a=a, b=b):
-            code, operands = "select", (cond, a, b)
-        case lir.Convert(a=a):
-            code, operands = "convert", (a,)
+        case lir.Unary(op="neg" | "abs" | "not") | lir.Binary() | lir.Compare():
+            code: str = op.op
+        case lir.Select() | lir.Convert():
+            code = type(op).__name__.lower()
         case _:
             raise host.fail(f"{type(op).__name__} (%{value.name}) outside a launch.")
-    if any(getattr(v.type, "is_float", True) for v in (value, *operands)):
+    if any(getattr(v.type, "is_float", True) for v in (value, *operands(op))):
         raise host.fail(f"%{value.name} outside a launch is computed of floats.")
-    args = tuple(_operand(host, v) for v in operands)
+    args = tuple(_operand(host, v) for v in operands(op))
     let = HostLet("%" + value.name, value.type.name, code, args)
     numbers = [a for a in args if isinstance(a, int)]
     if len(numbers) == len(args):
@@ -105,7 +98,7 @@ def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
         return None
     _bind(host, value)
     if isinstance(op, lir.Binary):
-        note_multiple(host, value, op)
+        host.note_binary(value, op)
     elif isinstance(op, lir.Convert):
         host.note_multiple(value, host.multiple_of(op.a))
     return let
@@ -115,9 +108,7 @@ def _for(host: Host, stmt: lir.For, make_kernel: MakeKernel) -> HostFor:
     lo, hi, step = (_operand(host, v) for v in (stmt.lo, stmt.hi, stmt.step))
     inits = tuple(_operand(host, v) for v in stmt.inits)
     var = _bind(host, stmt.var)
-    host.note_multiple(
-        stmt.var, min(host.multiple_of(stmt.lo), host.multiple_of(stmt.step))
-    )
+    host.note_loop(stmt)
     params = tuple(_bind(host, v) for v in stmt.params)
     body = _body(host, stmt.body, make_kernel)
     yields = tuple(_operand(host, v) for v in stmt.yields)

@@ -8,13 +8,13 @@ plan's ``@name``. What the plan computes is called ``%name``, which no parameter
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
 from skforge.exceptions import CompilerError
 
 Operand: TypeAlias = str | int
@@ -238,60 +238,21 @@ def _grid(stmt: Launch, env: Mapping[str, Any]) -> Dim3 | None:
 
 # ---------------------------------------------------------------- arithmetic
 
-_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
-
-
-def _quotient(a: int, b: int) -> int:
-    """Divide as C does, toward zero."""
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
-
-
-_ARITHMETIC: dict[str, Callable[..., int]] = {
-    "convert": int,
-    "neg": operator.neg,
-    "abs": abs,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": _quotient,
-    "rem": lambda a, b: a - b * _quotient(a, b),
-    "min": min,
-    "max": max,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "shl": operator.lshift,
-    "shr": operator.rshift,
-}
-
 
 def evaluate(let: HostLet, args: Sequence[int]) -> int:
     """Return what a :class:`HostLet` computes of the numbers it names."""
-    op = let.op
+    op: Any = let.op
+    type_ = lir.Scalar(let.type)
     if op == "select":
         return args[1] if args[0] else args[2]
-    if op in _COMPARISONS:
-        return _COMPARISONS[op](*args)
-    if op == "not":
-        return not args[0] if let.type == "bool" else _wrap(let.type, ~args[0])
-    if op not in _ARITHMETIC:
-        raise CompilerError(f"The host does not compute {op!r}.")
-    return _wrap(let.type, _ARITHMETIC[op](*args))
-
-
-def _wrap(type_: lir.ScalarName, number: int) -> int:
-    if type_ == "bool":
-        return bool(number)
-    bits = 8 * lir.Scalar(type_).bytes
-    number &= (1 << bits) - 1
-    if type_.startswith("i") and number >> (bits - 1):
-        number -= 1 << bits
-    return number
+    if op == "convert":
+        number: Any = args[0]
+    elif len(args) == 1:
+        number = unary(op, type_, args[0])
+    elif op in get_args(lir.CompareOp):
+        number = compare(op, *args)
+    else:
+        number = binary(op, type_, *args)
+    if number is None:
+        raise CompilerError(f"The host does not compute {op} of {list(args)}.")
+    return bool(number) if type_ == lir.BOOL else wrapped(int(number), type_)

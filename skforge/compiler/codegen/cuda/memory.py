@@ -232,7 +232,7 @@ def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
     """Write a load for each lane."""
     element, of = value.type.element, op.buffer.element
     pointer = w.pointer(op.buffer)
-    alignment = gcd(w.base_alignment(op.buffer), of.bytes)
+    alignment = w.element_alignment(op.buffer)
     masks = w.lanes(op.mask) if op.mask is not None else ()
     others = w.lanes(op.other) if op.other is not None else ()
     indices = w.lanes(op.index)
@@ -246,7 +246,7 @@ def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
 def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     """Write a store for each lane."""
     element = stmt.value.type.element
-    alignment = gcd(w.base_alignment(stmt.buffer), stmt.buffer.element.bytes)
+    alignment = w.element_alignment(stmt.buffer)
     masks = w.lanes(stmt.mask) if stmt.mask is not None else ()
     values = w.lanes(stmt.value)
     for lane, index in enumerate(w.lanes(stmt.index)):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from skforge._compat import assert_never
 from skforge.compiler.codegen.cuda.memory import cut, emit_gather, emit_load
 from skforge.compiler.codegen.cuda.types import literal
-from skforge.compiler.codegen.cuda.writer import Host, Writer
+from skforge.compiler.codegen.cuda.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.exceptions import CompilerError
 
 _SYMBOL: dict[lir.BinaryOp, str] = {
     "add": "+",
@@ -48,30 +48,20 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             write = binary_text(kind, value.type.element)
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
             _write(w, value, [write(x, y) for x, y in pairs])
-            note_multiple(w, value, op)
+            w.note_binary(value, op)
         case lir.Load():
             emit_load(w, value, op)
         case lir.Compare(op=kind, a=a, b=b, unordered=unordered):
-            unordered = unordered and a.type.element.is_float
-            ordered_ne = kind == "ne" and a.type.element.is_float
+            floats = a.type.element.is_float
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
-            _write(
-                w,
-                value,
-                [compare_text(kind, x, y, unordered, ordered_ne) for x, y in pairs],
-            )
+            texts = [compare_text(kind, x, y, floats, unordered) for x, y in pairs]
+            _write(w, value, texts)
         case lir.Select(cond=cond, a=a, b=b):
             lanes, conds = w.lanes(a), w.lanes(cond)
             if len(conds) < len(lanes):
                 conds *= len(lanes)
-            _write(
-                w,
-                value,
-                [
-                    f"{c} ? {x} : {y}"
-                    for c, x, y in zip(conds, lanes, w.lanes(b), strict=True)
-                ],
-            )
+            triples = zip(conds, lanes, w.lanes(b), strict=True)
+            _write(w, value, [f"{c} ? {x} : {y}" for c, x, y in triples])
             if not value.type.lanes:
                 w.note_multiple(value, min(w.multiple_of(a), w.multiple_of(b)))
         case lir.Convert(a=a):
@@ -118,21 +108,13 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             emit_gather(w, value, op)
         case lir.WarpReduce():
             _warp_reduce(w, value, op)
-        case (
-            lir.CompareToPlane()
-            | lir.PlaneBinary()
-            | lir.PlaneNot()
-            | lir.PlaneMux()
-            | lir.LoadPlane()
-            | lir.FoldTree()
-            | lir.PlanesToIndex()
-            | lir.Lookup()
-        ):
-            raise w.fail(
-                f"{type(op).__name__} (%{value.name}): GPU kernels have no planes."
-            )
         case _:
-            assert_never(op)
+            raise _no_planes(w, value, op)
+
+
+def _no_planes(w: Writer, value: lir.Value, op: lir.PlaneOp) -> CompilerError:
+    where = f"{type(op).__name__} (%{value.name})"
+    return w.fail(f"{where}: GPU kernels have no planes.")
 
 
 def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
@@ -140,25 +122,6 @@ def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
     name = value.type.element.name
     for own, text in zip(w.new(value), texts, strict=True):
         w.line(f"const {name} {own} = {text};")
-
-
-def note_multiple(w: Writer | Host, value: lir.Value, op: lir.Binary) -> None:
-    """Remember what an index is a multiple of: it proves words aligned."""
-    if not isinstance(value.type, lir.Scalar) or value.type.is_float:
-        return
-    match op.op:
-        case "mul":
-            w.note_multiple(value, w.multiple_of(op.a) * w.multiple_of(op.b))
-        case "add" | "sub" | "or":
-            w.note_multiple(value, min(w.multiple_of(op.a), w.multiple_of(op.b)))
-        case "and":
-            w.note_multiple(value, max(w.multiple_of(op.a), w.multiple_of(op.b)))
-        case "shl":
-            shift = w.constant_of(op.b)
-            if shift is not None and 0 <= shift < 30:
-                w.note_multiple(value, w.multiple_of(op.a) << int(shift))
-        case _:
-            pass
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -182,14 +145,13 @@ def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str],
 
 
 def compare_text(
-    kind: lir.CompareOp, a: str, b: str, unordered: bool, ordered_ne: bool
+    kind: lir.CompareOp, a: str, b: str, floats: bool, unordered: bool
 ) -> str:
     """Return a comparison; C++ compares floats ordered, except for ``!=``."""
-    if kind == "eq" and unordered:
-        return f"!({a} < {b} || {a} > {b})"
-    if ordered_ne and not unordered:
-        return f"{a} < {b} || {a} > {b}"
-    if unordered and kind != "ne":
+    if floats and (kind, unordered) in (("eq", True), ("ne", False)):
+        differ = f"{a} < {b} || {a} > {b}"
+        return f"!({differ})" if unordered else differ
+    if floats and unordered and kind != "ne":
         return f"!({a} {_INVERSE[kind]} {b})"
     return f"{a} {_COMPARE[kind]} {b}"
 

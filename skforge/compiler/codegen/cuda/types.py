@@ -15,11 +15,6 @@ _PLAIN = re.compile(r"(?!skf_|SKF_)[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 _OTHER = re.compile(r"[\W_]+", re.ASCII)
 
 
-def type_text(element: lir.Scalar) -> str:
-    """Return the C++ type of a scalar value; LIR's own names are typedefs."""
-    return element.name
-
-
 def memory_text(element: lir.Scalar) -> str:
     """Return the C++ type of a buffer's element; a bool takes a byte."""
     return "u8" if element == lir.BOOL else element.name

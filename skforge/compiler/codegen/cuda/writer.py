@@ -7,66 +7,43 @@ no small array needs an address.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import gcd
 from typing import TypeAlias
 
 from skforge.compiler.codegen.cuda.types import Names, literal, memory_text
+from skforge.compiler.codegen.known import Known
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
 # One text for each lane; a scalar has one.
 Operand: TypeAlias = tuple[str, ...]
-Number: TypeAlias = int | float | bool
 
 # Dynamic shared memory and a device's memory start at a multiple of it.
 SCRATCH_ALIGNMENT = 16
 
 
-def _power_in(number: Number) -> int:
-    """Return the power of two, up to 2**30, that divides an integer; 1 for a float."""
-    return gcd(number, 1 << 30) if isinstance(number, int) else 1
-
-
-@dataclass(slots=True)
-class Host:
+class Host(Known):
     """The host level of a function: what kernels may refer to."""
 
-    function: lir.Function
-    target: Target
-    names: dict[str, str] = field(default_factory=dict)  # LIR's to the plan's
-    values: dict[str, lir.Value] = field(default_factory=dict)
-    buffers: dict[str, lir.Buffer] = field(default_factory=dict)
-    constants: dict[str, Number] = field(default_factory=dict)
-    multiples: dict[str, int] = field(default_factory=dict)
-    scratch: set[str] = field(default_factory=set)  # buffers that the plan allocates
-    kernels: list[str] = field(default_factory=list)
+    def __init__(self, function: lir.Function, target: Target) -> None:
+        super().__init__()
+        self.function, self.target = function, target
+        self.names: dict[str, str] = {}  # LIR's to the plan's
+        self.values: dict[str, lir.Value] = {}
+        self.buffers: dict[str, lir.Buffer] = {}
+        self.scratch: set[str] = set()  # buffers that the plan allocates
+        self.kernels: list[str] = []
 
     def fail(self, why: str) -> CompilerError:
         """Return an error that names the function."""
         return CompilerError(f"GPU emitter, function {self.function.name!r}: {why}")
 
-    def constant_of(self, value: lir.Value) -> Number | None:
-        """Return the number a value is known to be."""
-        return self.constants.get(value.name)
 
-    def multiple_of(self, value: lir.Value) -> int:
-        """Return a power of two that an integer is known to be a multiple of."""
-        number = self.constants.get(value.name)
-        if number is not None:
-            return _power_in(number)
-        return self.multiples.get(value.name, 1)
-
-    def note_multiple(self, value: lir.Value, factor: int) -> None:
-        """Record that an integer is a multiple of a power of two."""
-        self.multiples[value.name] = _power_in(factor)
-
-
-class Writer:
+class Writer(Known):
     """Appends lines to one kernel; knows every LIR name in scope."""
 
     def __init__(self, host: Host, written: set[str]) -> None:
+        super().__init__(host)
         self.host = host
         self.written = written  # buffers that the grid writes
         self.lines: list[str] = []
@@ -77,10 +54,8 @@ class Writer:
         # Names of the host's level that the kernel takes as arguments.
         self.buffer_args: dict[str, str] = {}
         self.value_args: dict[str, str] = {}
-        self.constants: dict[str, Number] = {}
         self._operands: dict[str, Operand] = {}
         self._pointers: dict[str, str] = {}
-        self._multiples: dict[str, int] = {}
 
     def fail(self, why: str) -> CompilerError:
         """Return an error that names the function."""
@@ -156,38 +131,13 @@ class Writer:
         name = self._pointers[buffer.name] = self.names.new(buffer.name)
         return name
 
-    # ------------------------------------------------------------ what is known
-
-    def constant_of(self, value: lir.Value) -> Number | None:
-        """Return the number a value is known to be."""
-        number = self.constants.get(value.name)
-        return self.host.constants.get(value.name) if number is None else number
-
-    def multiple_of(self, value: lir.Value) -> int:
-        """Return a power of two that an integer is known to be a multiple of."""
-        number = self.constants.get(value.name)
-        if number is not None:
-            return _power_in(number)
-        found = self._multiples.get(value.name)
-        return self.host.multiple_of(value) if found is None else found
-
-    def note_multiple(self, value: lir.Value, factor: int) -> None:
-        """Record that an integer is a multiple of a power of two."""
-        self._multiples[value.name] = _power_in(factor)
-
     def base_alignment(self, buffer: lir.Buffer) -> int:
         """Return the alignment in bytes of a buffer's first element."""
-        least = buffer.alignment or buffer.element.bytes
+        least = super().base_alignment(buffer)
         if buffer.space == "shared":
             return SCRATCH_ALIGNMENT
-        if buffer.name in self.host.scratch:
-            return max(least, SCRATCH_ALIGNMENT)
-        return least
-
-    def alignment(self, buffer: lir.Buffer, index: lir.Value) -> int:
-        """Return the alignment in bytes that an element is known to have."""
-        size = buffer.element.bytes
-        return gcd(self.base_alignment(buffer), size * self.multiple_of(index))
+        own = buffer.name in self.host.scratch
+        return max(least, SCRATCH_ALIGNMENT) if own else least
 
     # ------------------------------------------------------------ scratch
 

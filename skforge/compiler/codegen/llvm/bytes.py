@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge.compiler.codegen.llvm.types import (
+    chosen,
     mangled,
     scalar_constant,
     splat_constant,
@@ -54,7 +55,7 @@ def permute_bytes(
     for at in range(0, size, step):
         own = control
         if step < size:
-            own = _slice(w, f"<{size} x i8> {control}", range(at, at + step))
+            own = w.pick(f"<{size} x i8> {control}", range(at, at + step))
         if w.module.target.has("neon"):
             found.append(_look_up_neon(w, parts, own))
         else:
@@ -76,24 +77,16 @@ def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
     for table in tables:
         whole = w.let(f"bitcast {w.typed(table)} to <{size} x i8>")
         for at in range(0, size, 16):
-            parts.append(_slice(w, f"<{size} x i8> {whole}", range(at, at + 16)))
+            parts.append(w.pick(f"<{size} x i8> {whole}", range(at, at + 16)))
     return parts
-
-
-def _slice(w: Writer, vector: str, lanes: Sequence[int]) -> str:
-    kind = vector[: vector.index(">") + 1]
-    chosen = ", ".join(f"i32 {lane}" for lane in lanes)
-    mask = f"<{len(lanes)} x i32> <{chosen}>"
-    return w.let(f"shufflevector {vector}, {kind} poison, {mask}")
 
 
 def _joined(w: Writer, pieces: list[str], size: int) -> str:
     """Return vectors of ``size`` bytes, a power of two of them, as one."""
     while len(pieces) > 1:
-        lanes = ", ".join(f"i32 {lane}" for lane in range(2 * size))
-        kind = f"<{size} x i8>"
+        kind, lanes = f"<{size} x i8>", chosen(range(2 * size))
         pieces = [
-            w.let(f"shufflevector {kind} {x}, {kind} {y}, <{2 * size} x i32> <{lanes}>")
+            w.let(f"shufflevector {kind} {x}, {kind} {y}, {lanes}")
             for x, y in zip(pieces[::2], pieces[1::2], strict=True)
         ]
         size *= 2
@@ -108,7 +101,7 @@ def _look_up_x86(w: Writer, parts: list[str], control: str, size: int) -> str:
     total = ""
     for k, part in enumerate(parts):
         if size > 16:
-            part = _slice(w, f"<16 x i8> {part}", [*range(16)] * (size // 16))
+            part = w.pick(f"<16 x i8> {part}", [*range(16)] * (size // 16))
         near = control
         if k:
             here = splat_constant(scalar_constant(16 * k, lir.U8), "i8")

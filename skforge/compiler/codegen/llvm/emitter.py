@@ -24,14 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge._compat import assert_never
-from skforge.compiler.codegen.llvm import planes
-from skforge.compiler.codegen.llvm.ops import (
-    emit_atomic_add,
-    emit_let,
-    emit_prefetch,
-    emit_scatter,
-    emit_store,
-)
+from skforge.compiler.codegen.llvm import ops, planes
 from skforge.compiler.codegen.llvm.pools import pool_function, pool_text
 from skforge.compiler.codegen.llvm.types import quoted, type_text
 from skforge.compiler.codegen.llvm.writer import (
@@ -50,14 +43,9 @@ _HEAP_ALIGNMENT = 64
 
 
 def emit_llvm(function: lir.Function, target: Target) -> str:
-    """Return a function as the text of one LLVM module.
+    """Return a function as the text of one LLVM module for a machine.
 
-    Parameters
-    ----------
-    function : lir.Function
-        A verified kernel without grids, block regions and warp operations.
-    target : Target
-        The machine to compile for.
+    It is verified and has no grids, block regions and warp operations.
     """
     module = ModuleText(function.name, target)
     w = _Emitter(module)
@@ -130,15 +118,15 @@ class _Emitter(Writer):
         """Write one statement."""
         match stmt:
             case lir.Let():
-                emit_let(self, stmt)
+                ops.emit_let(self, stmt)
             case lir.Store():
-                emit_store(self, stmt)
+                ops.emit_store(self, stmt)
             case lir.Scatter():
-                emit_scatter(self, stmt)
+                ops.emit_scatter(self, stmt)
             case lir.AtomicAdd():
-                emit_atomic_add(self, stmt)
+                ops.emit_atomic_add(self, stmt)
             case lir.Prefetch():
-                emit_prefetch(self, stmt)
+                ops.emit_prefetch(self, stmt)
             case lir.StorePlane():
                 planes.store_plane(self, stmt)
             case lir.TransposeBlock():
@@ -241,7 +229,7 @@ class _Emitter(Writer):
     ) -> None:
         """Write phis into the lines reserved at ``at``; one operand list a block."""
         for k, (name, type_) in enumerate(phis):
-            sources = ", ".join(f"[ {ops[k]}, %{block} ]" for ops, block in incoming)
+            sources = ", ".join(f"[ {row[k]}, %{block} ]" for row, block in incoming)
             self.lines[at + k] = f"  {name} = phi {type_text(type_)} {sources}"
 
     def _bind_own(self, values: Sequence[lir.Value]) -> None:
@@ -267,9 +255,7 @@ class _Emitter(Writer):
         else:
             self.branch_if(self.let(f"{less} {lo}, {hi}"), loop, done)
         self.start(loop)
-        self.note_multiple(
-            var, min(self.multiple_of(stmt.lo), self.multiple_of(stmt.step))
-        )
+        self.note_loop(stmt)
         counter = self.temp()
         at = self.reserve(1 + len(stmt.params))
         self._bind_own(stmt.params)

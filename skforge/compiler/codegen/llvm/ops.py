@@ -8,6 +8,8 @@ from skforge.compiler.codegen.llvm.bytes import compress
 from skforge.compiler.codegen.llvm.permute import permute
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
+    chosen,
+    compare_code,
     mangled,
     scalar_constant,
     splat_constant,
@@ -39,7 +41,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
     match op:  # the most frequent ones first
         case lir.Binary():
             _binary(w, value, op)
-            _note_multiple(w, value, op)
+            w.note_binary(value, op)
         case lir.Load(buffer=buffer, index=index):
             _load(w, value, buffer, index)
         case lir.Const(value=number):
@@ -64,7 +66,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             else:
                 w.bind_value(value, f"bitcast {w.typed(a)} to {type_text(value.type)}")
         case lir.Splat(a=a):
-            w.bind(value.name, splat(w, a, value.type.lanes))
+            lanes = value.type.lanes
+            w.bind(value.name, w.splat(w.use(a), type_text(a.type), lanes))
         case lir.Iota():
             element = value.type.element
             text = type_text(element)
@@ -83,12 +86,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case lir.Permute(tables=tables, index=index):
             w.bind(value.name, permute(w, value, tables, index))
         case lir.Shuffle(a=a, b=b, lanes=lanes):
-            chosen = ", ".join(f"i32 {lane}" for lane in lanes)
-            w.bind_value(
-                value,
-                f"shufflevector {w.typed(a)}, {w.typed(b)}, "
-                f"<{len(lanes)} x i32> <{chosen}>",
-            )
+            both = f"{w.typed(a)}, {w.typed(b)}"
+            w.bind_value(value, f"shufflevector {both}, {chosen(lanes)}")
         case lir.Compress(a=a, mask=mask):
             w.bind(value.name, compress(w, a, mask))
         case lir.MaskBits(a=a):
@@ -117,29 +116,6 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             assert_never(op)
 
 
-def compare_code(op: lir.CompareOp, element: lir.Scalar, unordered: bool) -> str:
-    """Return the LLVM compare instruction and its predicate."""
-    if element.is_float:
-        return f"fcmp {'u' if unordered else 'o'}{op}"
-    if op in ("eq", "ne"):
-        return f"icmp {op}"
-    return f"icmp {'s' if element.is_signed else 'u'}{op}"
-
-
-def splat(w: Writer, a: lir.Value, lanes: int) -> str:
-    """Return a vector operand with a scalar in every lane."""
-    element = type_text(a.type)
-    operand = w.use(a)
-    if not operand.startswith("%"):
-        return splat_constant(operand, element)
-    vector = f"<{lanes} x {element}>"
-    one = w.let(f"insertelement {vector} poison, {element} {operand}, i64 0")
-    return w.let(
-        f"shufflevector {vector} {one}, {vector} poison, "
-        f"<{lanes} x i32> zeroinitializer"
-    )
-
-
 def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
     """Return a call of a scalar C function for each lane."""
     element, lanes = type_text(type_.element), type_.lanes
@@ -152,6 +128,11 @@ def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
         item = w.let(f"call {element} @{function}({element} {item})")
         vector = w.let(f"insertelement {text} {vector}, {element} {item}, i64 {lane}")
     return vector
+
+
+def _intrinsic(w: Writer, value: lir.Value, name: str, operands: str) -> None:
+    function = f"@llvm.{name}.{mangled(value.type)}"
+    w.bind_value(value, f"call {type_text(value.type)} {function}({operands})")
 
 
 def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
@@ -175,16 +156,14 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
             name = "expf" if element == lir.F32 else "exp"
             w.bind(value.name, call_lanes(w, value.type, name, w.use(op.a)))
         case "abs":
-            name = f"@llvm.fabs.{mangled(value.type)}({w.typed(op.a)})"
-            if not element.is_float:
-                name = f"@llvm.abs.{mangled(value.type)}({w.typed(op.a)}, i1 false)"
-            w.bind_value(value, f"call {text} {name}")
+            if element.is_float:
+                _intrinsic(w, value, "fabs", w.typed(op.a))
+            else:
+                _intrinsic(w, value, "abs", f"{w.typed(op.a)}, i1 false")
         case "popcount":
-            name = f"@llvm.ctpop.{mangled(value.type)}"
-            w.bind_value(value, f"call {text} {name}({w.typed(op.a)})")
+            _intrinsic(w, value, "ctpop", w.typed(op.a))
         case "zeros":
-            name = f"@llvm.cttz.{mangled(value.type)}"
-            w.bind_value(value, f"call {text} {name}({w.typed(op.a)}, i1 false)")
+            _intrinsic(w, value, "cttz", f"{w.typed(op.a)}, i1 false")
         case _:
             assert_never(op.op)
 
@@ -200,8 +179,7 @@ def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
     letter = "s" if element.is_signed else "u"
     match op.op:
         case "min" | "max":
-            name = f"@llvm.{letter}{op.op}.{mangled(value.type)}"
-            w.bind_value(value, f"call {text} {name}({text} {a}, {text} {b})")
+            _intrinsic(w, value, letter + op.op, f"{text} {a}, {text} {b}")
         case "shr":
             code = "ashr" if letter == "s" else "lshr"
             w.bind_value(value, f"{code} {text} {a}, {b}")
@@ -209,23 +187,6 @@ def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
             w.bind_value(value, f"{letter}{op.op} {text} {a}, {b}")
         case _:
             w.bind_value(value, f"{_INT[op.op]} {text} {a}, {b}")
-
-
-def _note_multiple(w: Writer, value: lir.Value, op: lir.Binary) -> None:
-    """Remember what an index is a multiple of: it proves vectors aligned."""
-    if not isinstance(value.type, lir.Scalar) or value.type.is_float:
-        return
-    match op.op:
-        case "mul":
-            w.note_multiple(value, w.multiple_of(op.a) * w.multiple_of(op.b))
-        case "add" | "sub":
-            w.note_multiple(value, min(w.multiple_of(op.a), w.multiple_of(op.b)))
-        case "shl":
-            shift = w.constant_of(op.b)
-            if shift is not None and 0 <= shift < 30:
-                w.note_multiple(value, w.multiple_of(op.a) << int(shift))
-        case _:
-            pass
 
 
 def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:

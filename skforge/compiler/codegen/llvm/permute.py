@@ -59,7 +59,8 @@ def permute(
     int_text = f"<{wide} x i{8 * element.bytes}>"
     where = w.use(index)
     if lanes < wide:  # the upper lanes look anything up
-        where = _first_lanes(w, f"{type_text(index.type)} {where}", lanes, wide)
+        upper = ["poison"] * (wide - lanes)
+        where = w.pick(f"{type_text(index.type)} {where}", [*range(lanes), *upper])
 
     def look_up(part: Sequence[lir.Value]) -> str:
         if len(part) == 1:
@@ -79,7 +80,7 @@ def permute(
         return w.let(f"select {mask} {chosen}, {text} {upper}, {text} {lower}")
 
     found = look_up(list(tables))
-    return _first_lanes(w, f"{text} {found}", wide, lanes) if lanes < wide else found
+    return w.pick(f"{text} {found}", range(lanes)) if lanes < wide else found
 
 
 def _repeated(
@@ -94,22 +95,9 @@ def _repeated(
         lanes = min(lanes, max(size, 16 // element.bytes))
     if lanes == size:
         return table
-    chosen = ", ".join(f"i32 {k % size}" for k in range(lanes))
     made = lir.Value(w.temp(), lir.Vec(element, lanes))
-    repeated = w.let(
-        f"shufflevector {w.typed(table)}, {type_text(table.type)} poison, "
-        f"<{lanes} x i32> <{chosen}>"
-    )
-    w.bind(made.name, repeated)
+    w.bind(made.name, w.pick(w.typed(table), [k % size for k in range(lanes)]))
     return made
-
-
-def _first_lanes(w: Writer, vector: str, lanes: int, wanted: int) -> str:
-    """Return the first lanes of a vector, or a vector that it begins."""
-    places = (str(k) if k < lanes else "poison" for k in range(wanted))
-    chosen = ", ".join(f"i32 {place}" for place in places)
-    kind = vector[: vector.index(">") + 1]
-    return w.let(f"shufflevector {vector}, {kind} poison, <{wanted} x i32> <{chosen}>")
 
 
 def _bit_set(

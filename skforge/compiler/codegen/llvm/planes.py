@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import gcd
 
 from skforge.compiler.codegen.llvm.types import (
+    compare_code,
     mangled,
     splat_constant,
     type_text,
@@ -37,21 +38,8 @@ def compare_to_plane(w: Writer, value: lir.Value, op: lir.CompareToPlane) -> Non
         raise w.module.fail(f"{op.column.name!r} has {lanes} lanes for {rows} rows.")
     element = op.column.type.element
     text, scalar = type_text(op.column.type), type_text(element)
-    number = w.use(op.scalar)
-    if number.startswith("%"):
-        one = w.let(f"insertelement {text} poison, {scalar} {number}, i64 0")
-        number = w.let(
-            f"shufflevector {text} {one}, {text} poison, "
-            f"<{lanes} x i32> zeroinitializer"
-        )
-    else:
-        number = splat_constant(number, scalar)
-    if element.is_float:
-        code = f"fcmp {'u' if op.unordered else 'o'}{op.op}"
-    elif op.op in ("eq", "ne"):
-        code = f"icmp {op.op}"
-    else:
-        code = f"icmp {'s' if element.is_signed else 'u'}{op.op}"
+    number = w.splat(w.use(op.scalar), scalar, lanes)
+    code = compare_code(op.op, element, op.unordered)
     bits = w.let(f"{code} {text} {w.use(op.column)}, {number}")
     w.bind_value(value, f"bitcast <{rows} x i1> {bits} to {type_text(value.type)}")
 

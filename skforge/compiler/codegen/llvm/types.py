@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -75,6 +76,20 @@ def constant(value: int | float | bool, type_: lir.Type) -> str:
 def splat_constant(text: str, element: str) -> str:
     """Return a vector constant with the constant ``text`` in every lane."""
     return f"splat ({element} {text})"
+
+
+def chosen(lanes: Sequence[int | str]) -> str:
+    """Return the mask of a shufflevector that takes these lanes."""
+    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
+
+
+def compare_code(op: lir.CompareOp, element: lir.Scalar, unordered: bool) -> str:
+    """Return the LLVM compare instruction and its predicate."""
+    if element.is_float:
+        return f"fcmp {'u' if unordered else 'o'}{op}"
+    if op in ("eq", "ne"):
+        return f"icmp {op}"
+    return f"icmp {'s' if element.is_signed else 'u'}{op}"
 
 
 def mangled(type_: lir.Type) -> str:

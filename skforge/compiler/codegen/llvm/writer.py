@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import gcd
 
+from skforge.compiler.codegen.known import Known, Number
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
+    chosen,
     constant,
     quoted,
     splat_constant,
@@ -46,7 +48,7 @@ class Capture:
     memory: str  # type in the context struct; masks travel as integers
 
 
-class Writer:
+class Writer(Known):
     """Appends lines to one LLVM function; knows every LIR name in scope.
 
     An outlined parallel body has a ``parent``: a name that is not found here is looked
@@ -54,6 +56,7 @@ class Writer:
     """
 
     def __init__(self, module: ModuleText, parent: Writer | None = None) -> None:
+        super().__init__(parent)
         self.module = module
         self.parent = parent
         self.lines: list[str] = []
@@ -65,8 +68,6 @@ class Writer:
         self.captures: dict[str, Capture] = {}
         self._all_lanes: dict[int, str] = {}
         self._operands: dict[str, str] = {}
-        self._constants: dict[str, int | float | bool] = {}
-        self._multiples: dict[str, int] = {}
         self._count = 0
 
     # ------------------------------------------------------------ lines and labels
@@ -124,10 +125,10 @@ class Writer:
         self.bind(value.name, name)
         self.lines.append(f"  {name} = {text}")
 
-    def bind_constant(self, value: lir.Value, number: int | float | bool) -> None:
+    def bind_constant(self, value: lir.Value, number: Number) -> None:
         """Let ``value`` be a constant, which costs no instruction."""
         self.bind(value.name, constant(number, value.type))
-        self._constants[value.name] = number
+        self.constants[value.name] = number
 
     def operand(self, name: str, type_: str, memory: str) -> str:
         """Return what a name stands for, capturing it from the parent if need be."""
@@ -186,32 +187,23 @@ class Writer:
             self._all_lanes[lanes] = mask
         return f"{vector} {self._all_lanes[lanes]}"
 
-    # ------------------------------------------------------------ what is known
+    # ------------------------------------------------------------ vectors
 
-    def constant_of(self, value: lir.Value) -> int | float | bool | None:
-        """Return the number a value is known to be."""
-        scope: Writer | None = self
-        while scope is not None:
-            if value.name in scope._constants:
-                return scope._constants[value.name]
-            scope = scope.parent
-        return None
+    def splat(self, operand: str, element: str, lanes: int) -> str:
+        """Return a vector operand with a scalar operand in every lane."""
+        if not operand.startswith("%"):
+            return splat_constant(operand, element)
+        vector = f"<{lanes} x {element}>"
+        one = self.let(f"insertelement {vector} poison, {element} {operand}, i64 0")
+        return self.let(
+            f"shufflevector {vector} {one}, {vector} poison, "
+            f"<{lanes} x i32> zeroinitializer"
+        )
 
-    def multiple_of(self, value: lir.Value) -> int:
-        """Return a power of two that an integer is known to be a multiple of."""
-        number = self.constant_of(value)
-        if number is not None:
-            return gcd(int(number), 1 << 30)
-        scope: Writer | None = self
-        while scope is not None:
-            if value.name in scope._multiples:
-                return scope._multiples[value.name]
-            scope = scope.parent
-        return 1
-
-    def note_multiple(self, value: lir.Value, factor: int) -> None:
-        """Record that an integer is a multiple of a power of two."""
-        self._multiples[value.name] = gcd(factor, 1 << 30)
+    def pick(self, vector: str, lanes: Sequence[int | str]) -> str:
+        """Return chosen lanes of an operand that is given after its type."""
+        kind = vector[: vector.index(">") + 1]
+        return self.let(f"shufflevector {vector}, {kind} poison, {chosen(lanes)}")
 
     # ------------------------------------------------------------ addresses
 
@@ -234,16 +226,6 @@ class Writer:
         return self.let(
             f"getelementptr {flag}{element}, ptr {base}, i64 {self.index(index)}"
         )
-
-    def element_alignment(self, buffer: lir.Buffer) -> int:
-        """Return the alignment in bytes of any element."""
-        size = buffer.element.bytes
-        return gcd(buffer.alignment or size, size)
-
-    def alignment(self, buffer: lir.Buffer, index: lir.Value) -> int:
-        """Return the alignment in bytes that an element is known to have."""
-        size = buffer.element.bytes
-        return gcd(buffer.alignment or size, size * self.multiple_of(index))
 
 
 def own_name(named: lir.Value | lir.Buffer) -> str:

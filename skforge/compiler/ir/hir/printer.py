@@ -30,18 +30,7 @@ _MISSING = {Missing.NAN: "nan", Missing.NEVER: "", Missing.ZERO: "nan or zero"}
 
 
 def print_hir(hir: PredictEnsemble) -> str:
-    """Return the text of HIR.
-
-    Parameters
-    ----------
-    hir : PredictEnsemble
-        What to print.
-
-    Returns
-    -------
-    str
-        Ending with a newline; equal HIR, equal text.
-    """
+    """Return the text of HIR; equal HIR, equal text."""
     forest, tiles = hir.forest, hir.tiles
     lines = [
         f"predict_ensemble comparison={hir.comparison} reduction={hir.reduction}",

@@ -64,16 +64,8 @@ def shapes(size: int) -> Shapes:
 def shape_id(inside: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Return the numbers of shapes given by which edges stay inside the tile.
 
-    Parameters
-    ----------
-    inside : ndarray of bool, shape (n_tiles, 2 * size)
-        Whether the left (even columns) and right edge of each slot, in level order,
-        leads to another slot.
-
-    Returns
-    -------
-    ndarray of int32, shape (n_tiles,)
-        Row of :func:`exit_table`; -1 where the edges describe no tree.
+    ``inside`` has a row for each tile: whether the left (even columns) and right edge
+    of each slot, in level order, leads to another slot. -1 if these describe no tree.
 
     Examples
     --------
@@ -93,10 +85,6 @@ def exit_table(size: int) -> NDArray[np.uint8]:
 
     The root, node 0, is the most significant bit; a set bit is a true comparison,
     which leads left.
-
-    Returns
-    -------
-    ndarray of uint8, shape (n_shapes, 2 ** size)
 
     Examples
     --------

@@ -19,17 +19,9 @@ from skforge.exceptions import CompilerError
 
 
 def verify(hir: PredictEnsemble) -> None:
-    """Raise unless the tiles are a valid tiling of the forest.
+    """Raise CompilerError unless the tiles are a valid tiling of the forest.
 
-    Parameters
-    ----------
-    hir : PredictEnsemble
-        Possibly padded and reordered.
-
-    Raises
-    ------
-    CompilerError
-        Naming the first item and condition found broken.
+    It names the first item and condition found broken.
     """
     _check_whole(hir)
     _check_predicates(hir)
@@ -37,20 +29,7 @@ def verify(hir: PredictEnsemble) -> None:
 
 
 def verify_tiles(tiles: TiledForest, forest: Forest) -> None:
-    """Raise unless the tiles are a valid tiling of the forest's trees.
-
-    Parameters
-    ----------
-    tiles : TiledForest
-        What a pass made.
-    forest : Forest
-        A valid forest, whose predicates the tiles refer to.
-
-    Raises
-    ------
-    CompilerError
-        Naming the first item and condition found broken.
-    """
+    """Raise CompilerError unless the tiles are a valid tiling of a valid forest."""
     _check_arrays(tiles, forest)
     _check_tree_of_items(tiles)
     _check_depths(tiles)

@@ -455,6 +455,16 @@ class WarpReduce:
     width: int
 
 
+PlaneOp: TypeAlias = (
+    CompareToPlane
+    | PlaneBinary
+    | PlaneNot
+    | PlaneMux
+    | LoadPlane
+    | FoldTree
+    | PlanesToIndex
+    | Lookup
+)
 Op: TypeAlias = (
     Const
     | Unary
@@ -475,14 +485,7 @@ Op: TypeAlias = (
     | AnyTrue
     | Load
     | Gather
-    | CompareToPlane
-    | PlaneBinary
-    | PlaneNot
-    | PlaneMux
-    | LoadPlane
-    | FoldTree
-    | PlanesToIndex
-    | Lookup
+    | PlaneOp
     | WarpReduce
 )
 
@@ -678,23 +681,18 @@ class BlockRegion:
     body: tuple[Stmt, ...]
 
 
-Stmt: TypeAlias = (
-    Let
-    | Store
+#: Statements on memory: all but the hint write the first buffer that they name.
+Access: TypeAlias = (
+    Store
     | Scatter
     | AtomicAdd
     | Prefetch
     | StorePlane
     | TransposeBlock
     | UnpermuteStore
-    | Alloc
-    | For
-    | While
-    | If
-    | Switch
-    | ParallelFor
-    | Grid
-    | BlockRegion
+)
+Stmt: TypeAlias = (
+    Let | Access | Alloc | For | While | If | Switch | ParallelFor | Grid | BlockRegion
 )
 
 Body: TypeAlias = tuple[Stmt, ...]

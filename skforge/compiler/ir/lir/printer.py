@@ -14,48 +14,40 @@ global array in natural row order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Any
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    Buffer,
-    Mask,
-    Op,
-    Plane,
-    Scalar,
-    Stmt,
-    Type,
-    Value,
-    Vec,
-)
 
 
 def print_lir(function: lir.Function) -> str:
     """Return ``function`` as text, ending with a newline."""
     params = ", ".join(
-        _bound(p) if isinstance(p, Value) else _declared(p) for p in function.params
+        _bound(p) if isinstance(p, lir.Value) else _declared(p) for p in function.params
     )
     lines = [f"func {function.name}({params}) {{"]
     lines.extend("  " + line for line in _body(function.body))
     return "\n".join([*lines, "}", ""])
 
 
-def print_stmt(stmt: Stmt) -> str:
+def print_stmt(stmt: lir.Stmt) -> str:
     """Return the first line of a statement, without what it contains."""
     return next(_stmt(stmt))
 
 
-def print_type(type_: Type) -> str:
+def print_type(type_: lir.Type) -> str:
     """Return a type as text, such as ``vec<f32, 8>``."""
     match type_:
-        case Scalar(name=name):
+        case lir.Scalar(name=name):
             return name
-        case Vec(element=element, lanes=lanes):
+        case lir.Vec(element=element, lanes=lanes):
             return f"vec<{element.name}, {lanes}>"
-        case Mask(lanes=lanes):
+        case lir.Mask(lanes=lanes):
             return f"mask<{lanes}>"
-        case Plane(rows=rows):
+        case lir.Plane(rows=rows):
             return f"plane<{rows}>"
         case _:
             assert_never(type_)
@@ -70,11 +62,11 @@ def print_row_order(order: lir.RowOrder) -> str:
 # ---------------------------------------------------------------- parts of a line
 
 
-def _bound(value: Value) -> str:
+def _bound(value: lir.Value) -> str:
     return f"%{value.name}: {print_type(value.type)}"
 
 
-def _declared(buffer: Buffer) -> str:
+def _declared(buffer: lir.Buffer) -> str:
     text = f"@{buffer.name}: {buffer.element.name}"
     if buffer.space != "global":
         text += f" {buffer.space}"
@@ -85,137 +77,102 @@ def _declared(buffer: Buffer) -> str:
     return text
 
 
-def _at(buffer: Buffer, index: Value) -> str:
-    return f"@{buffer.name}[%{index.name}]"
-
-
-def _names(values: Sequence[Value]) -> str:
+def _names(values: Sequence[lir.Value]) -> str:
     return ", ".join("%" + v.name for v in values)
 
 
-def _flag(unordered: bool) -> str:
-    return " unordered" if unordered else ""
+# The other operations are their names and all their fields.
+_TEXT: dict[type[Any], str] = {
+    lir.Const: "const {value!r}",
+    lir.Unary: "{op} {a}",
+    lir.Binary: "{op} {a}, {b}",
+    lir.Compare: "compare {op}{unordered} {a}, {b}",
+    lir.Permute: "permute [{tables}] by {index}",
+    lir.Shuffle: "shuffle {a}, {b} <{lanes}>",
+    lir.Compress: "compress {a} where {mask}",
+    lir.Load: "load {buffer}[{index}]",
+    lir.Gather: "gather {buffer}[{index}]{mask}{other}",
+    lir.CompareToPlane: "compare_to_plane {op}{unordered} {column}, {scalar}",
+    lir.PlaneBinary: "plane_{op} {a}, {b}",
+    lir.LoadPlane: "load_plane {table}[{index}]",
+    lir.FoldTree: "fold_tree depth {depth} level {level} nodes {indices}[{offset}], "
+    "table {table}",
+    lir.Lookup: "lookup {table}[{base} + {index}]",
+    lir.WarpReduce: "warp_reduce {a}, width {width}",
+    lir.Store: "store {buffer}[{index}] = {value}",
+    lir.Scatter: "scatter {buffer}[{index}] = {value}{mask}",
+    lir.AtomicAdd: "atomic_add {buffer}[{index}] += {value}",
+    lir.Prefetch: "prefetch {buffer}[{index}]",
+    lir.StorePlane: "store_plane {table}[{index}] = {value}",
+    lir.TransposeBlock: "transpose_block {target} = {source} stride {stride}, "
+    "rows {first} + {rows} of {n_rows}, features {features}[0 to {n_features}]",
+    lir.UnpermuteStore: "unpermute_store {target}[{index}] = {source}, "
+    "{n_valid} of {rows} rows",
+}
+# Fields that may be missing, with what stands before them.
+_OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
 
 
-def _op(op: Op) -> str:
-    match op:
-        case lir.Const(value=value):
-            return f"const {value!r}"
-        case lir.Unary(op=name, a=a):
-            return f"{name} %{a.name}"
-        case lir.Binary(op=name, a=a, b=b):
-            return f"{name} %{a.name}, %{b.name}"
-        case lir.Compare(op=name, a=a, b=b, unordered=unordered):
-            return f"compare {name}{_flag(unordered)} %{a.name}, %{b.name}"
-        case lir.Select(cond=cond, a=a, b=b):
-            return f"select {_names((cond, a, b))}"
-        case lir.Convert(a=a):
-            return f"convert %{a.name}"
-        case lir.Bitcast(a=a):
-            return f"bitcast %{a.name}"
-        case lir.Splat(a=a):
-            return f"splat %{a.name}"
-        case lir.Iota():
-            return "iota"
-        case lir.Threads():
-            return "threads"
-        case lir.Extract(a=a, lane=lane):
-            return f"extract %{a.name}, {lane}"
-        case lir.Pack(parts=parts):
-            return f"pack {_names(parts)}"
-        case lir.Permute(tables=tables, index=index):
-            return f"permute [{_names(tables)}] by %{index.name}"
-        case lir.Shuffle(a=a, b=b, lanes=lanes):
-            return f"shuffle %{a.name}, %{b.name} <{', '.join(map(str, lanes))}>"
-        case lir.Compress(a=a, mask=mask):
-            return f"compress %{a.name} where %{mask.name}"
-        case lir.MaskBits(a=a):
-            return f"mask_bits %{a.name}"
-        case lir.AnyTrue(a=a):
-            return f"any_true %{a.name}"
-        case lir.Load(buffer=buffer, index=index):
-            return f"load {_at(buffer, index)}"
-        case lir.Gather(buffer=buffer, index=index, mask=mask, other=other):
-            where = f" where %{mask.name}" if mask else ""
-            default = f" else %{other.name}" if other else ""
-            return f"gather {_at(buffer, index)}{where}{default}"
-        case lir.CompareToPlane(op=name, unordered=unordered):
-            operands = _names((op.column, op.scalar))
-            return f"compare_to_plane {name}{_flag(unordered)} {operands}"
-        case lir.PlaneBinary(op=name, a=a, b=b):
-            return f"plane_{name} %{a.name}, %{b.name}"
-        case lir.PlaneNot(a=a):
-            return f"plane_not %{a.name}"
-        case lir.PlaneMux(select=select, a=a, b=b):
-            return f"plane_mux {_names((select, a, b))}"
-        case lir.LoadPlane(table=table, index=index):
-            return f"load_plane {_at(table, index)}"
-        case lir.FoldTree():
-            where = f"nodes {_at(op.indices, op.offset)}, table @{op.table.name}"
-            return f"fold_tree depth {op.depth} level {op.level} {where}"
-        case lir.PlanesToIndex(planes=planes):
-            return f"planes_to_index {_names(planes)}"
-        case lir.Lookup(table=table, base=base, index=index):
-            return f"lookup @{table.name}[%{base.name} + %{index.name}]"
-        case lir.WarpReduce(a=a, width=width):
-            return f"warp_reduce %{a.name}, width {width}"
+def _line(node: lir.Op | lir.Stmt) -> str:
+    """Return an operation, or a statement without bodies, as text."""
+    words = {f.name: _word(f, getattr(node, f.name)) for f in fields(node)}
+    text = _TEXT.get(type(node))
+    if text is not None:
+        return text.format_map(words)
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(node).__name__).lower()
+    return f"{name} {', '.join(map(str, words.values()))}".rstrip()
+
+
+def _word(field: Field[Any], value: Any) -> Any:
+    match value:
+        case lir.Value():
+            text = "%" + value.name
+        case lir.Buffer():
+            text = "@" + value.name
+        case tuple():
+            text = ", ".join(str(_word(field, item)) for item in value)
+        case True if field.name in _OPTIONAL:
+            text = field.name
         case _:
-            assert_never(op)
+            text = value
+    if field.default is MISSING:
+        return text
+    return _OPTIONAL[field.name] + text if value else ""
 
 
 # ---------------------------------------------------------------- statements
 
 
-def _body(body: Sequence[Stmt]) -> Iterator[str]:
+def _body(body: Sequence[lir.Stmt]) -> Iterator[str]:
     for stmt in body:
         yield from _stmt(stmt)
 
 
-def _block(body: Sequence[Stmt], yields: Sequence[Value] = ()) -> Iterator[str]:
+def _block(body: Sequence[lir.Stmt], yields: Sequence[lir.Value] = ()) -> Iterator[str]:
     for line in _body(body):
         yield "  " + line
     if yields:
         yield f"  yield {_names(yields)}"
 
 
-def _results(results: Sequence[Value]) -> str:
+def _results(results: Sequence[lir.Value]) -> str:
     return ", ".join(map(_bound, results)) + " = " if results else ""
 
 
-def _carry(params: Sequence[Value], inits: Sequence[Value]) -> str:
+def _carry(params: Sequence[lir.Value], inits: Sequence[lir.Value]) -> str:
     pairs = zip(params, inits, strict=False)
     text = ", ".join(f"{_bound(p)} = %{i.name}" for p, i in pairs)
     return f" carry ({text})" if text else ""
 
 
-def _dims(dims: Sequence[tuple[lir.GpuDim, Value, Value]]) -> str:
+def _dims(dims: Sequence[tuple[lir.GpuDim, lir.Value, lir.Value]]) -> str:
     return ", ".join(f"{dim} {_bound(var)} < %{count.name}" for dim, var, count in dims)
 
 
-def _stmt(stmt: Stmt) -> Iterator[str]:
+def _stmt(stmt: lir.Stmt) -> Iterator[str]:
     match stmt:
         case lir.Let(value=value, op=op):
-            yield f"{_bound(value)} = {_op(op)}"
-        case lir.Store(buffer=buffer, index=index, value=value):
-            yield f"store {_at(buffer, index)} = %{value.name}"
-        case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
-            where = f" where %{mask.name}" if mask else ""
-            yield f"scatter {_at(buffer, index)} = %{value.name}{where}"
-        case lir.AtomicAdd(buffer=buffer, index=index, value=value):
-            yield f"atomic_add {_at(buffer, index)} += %{value.name}"
-        case lir.Prefetch(buffer=buffer, index=index):
-            yield f"prefetch {_at(buffer, index)}"
-        case lir.StorePlane(table=table, index=index, value=value):
-            yield f"store_plane {_at(table, index)} = %{value.name}"
-        case lir.TransposeBlock():
-            rows = f"rows %{stmt.first.name} + {stmt.rows} of %{stmt.n_rows.name}"
-            features = f"features @{stmt.features.name}[0 to %{stmt.n_features.name}]"
-            source = f"@{stmt.source.name} stride %{stmt.stride.name}"
-            yield f"transpose_block @{stmt.target.name} = {source}, {rows}, {features}"
-        case lir.UnpermuteStore():
-            where = _at(stmt.target, stmt.index)
-            count = f"%{stmt.n_valid.name} of {stmt.rows} rows"
-            yield f"unpermute_store {where} = @{stmt.source.name}, {count}"
+            yield f"{_bound(value)} = {_line(op)}"
         case lir.Alloc(buffer=buffer, size=size):
             yield f"alloc {_declared(buffer)} size %{size.name}"
         case lir.For():
@@ -252,13 +209,10 @@ def _stmt(stmt: Stmt) -> Iterator[str]:
             yield f"parallel_for {_bound(var)} < %{count.name} {{"
             yield from _block(body)
             yield "}"
-        case lir.Grid(dims=dims, body=body):
-            yield f"grid {_dims(dims)} {{"
-            yield from _block(body)
-            yield "}"
-        case lir.BlockRegion(dims=dims, body=body):
-            yield f"block_region {_dims(dims)} {{"
+        case lir.Grid(dims=dims, body=body) | lir.BlockRegion(dims=dims, body=body):
+            kind = "grid" if isinstance(stmt, lir.Grid) else "block_region"
+            yield f"{kind} {_dims(dims)} {{"
             yield from _block(body)
             yield "}"
         case _:
-            assert_never(stmt)
+            yield _line(stmt)

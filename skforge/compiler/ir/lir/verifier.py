@@ -12,18 +12,7 @@ from typing import Literal
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    BOOL,
-    U8,
-    Buffer,
-    Mask,
-    Op,
-    RowOrder,
-    Scalar,
-    Stmt,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.printer import print_row_order, print_stmt, print_type
 from skforge.compiler.ir.lir.verifier_grid import check_host, check_uniform
 from skforge.compiler.ir.lir.verifier_ops import (
@@ -39,7 +28,6 @@ from skforge.compiler.ir.lir.verifier_ops import (
     order_of,
     refuse,
 )
-from skforge.compiler.ir.lir.walk import buffers_of, operands, statements
 from skforge.exceptions import CompilerError
 
 # Where a statement stands: outside any launch, in a block, or in a thread of it.
@@ -47,19 +35,10 @@ _Place = Literal["host", "block", "thread"]
 
 
 def verify_lir(function: lir.Function) -> None:
-    """Check ``function``.
-
-    Parameters
-    ----------
-    function : lir.Function
-        What a pass or a lowering produced.
-
-    Raises
-    ------
-    CompilerError
-        When it is not LIR; names the statement and the reason.
-    """
-    launches = any(isinstance(stmt, lir.Grid) for stmt in statements(function.body))
+    """Raise CompilerError where a function is not LIR, with statement and reason."""
+    launches = any(
+        isinstance(stmt, lir.Grid) for stmt in walk.statements(function.body)
+    )
     verifier = _Verifier(launches)
     try:
         for param in function.params:
@@ -74,13 +53,13 @@ class _Verifier:
     def __init__(self, launches: bool) -> None:
         self._launches = launches
         self._bound: set[str] = set()  # every name, in scope or not
-        self._values: dict[str, Value] = {}  # in scope
-        self._buffers: dict[str, Buffer] = {}
-        self._orders: dict[str, RowOrder] = {}
+        self._values: dict[str, lir.Value] = {}  # in scope
+        self._buffers: dict[str, lir.Buffer] = {}
+        self._orders: dict[str, lir.RowOrder] = {}
         self._place: _Place = "host"
         self._private: set[str] = set()  # private buffers of the open block
         self._regions: tuple[tuple[str, ...], ...] = ()
-        self._stmt: Stmt | None = None
+        self._stmt: lir.Stmt | None = None
 
     @property
     def at(self) -> str:
@@ -89,10 +68,10 @@ class _Verifier:
 
     # ------------------------------------------------------------ names
 
-    def param(self, param: Value | Buffer) -> None:
+    def param(self, param: lir.Value | lir.Buffer) -> None:
         """Bind a parameter."""
-        if isinstance(param, Value):
-            if not isinstance(param.type, Scalar):
+        if isinstance(param, lir.Value):
+            if not isinstance(param.type, lir.Scalar):
                 refuse(f"%{param.name} is {print_type(param.type)}, not a number")
             self._bind(param)
             return
@@ -105,15 +84,15 @@ class _Verifier:
             refuse(f"{name} is bound twice")
         self._bound.add(name)
 
-    def _bind(self, value: Value, order: RowOrder | None = None) -> None:
+    def _bind(self, value: lir.Value, order: lir.RowOrder | None = None) -> None:
         self._once(value.name)
-        if not isinstance(value.type, Scalar):
+        if not isinstance(value.type, lir.Scalar):
             check_type(value.type)
         self._values[value.name] = value
         if order is not None:
             self._orders[value.name] = order
 
-    def _bind_buffer(self, buffer: Buffer) -> None:
+    def _bind_buffer(self, buffer: lir.Buffer) -> None:
         self._once("@" + buffer.name)
         if buffer.alignment < 0 or buffer.alignment & (buffer.alignment - 1):
             refuse(f"alignment {buffer.alignment} is no power of two")
@@ -123,7 +102,7 @@ class _Verifier:
             refuse(f"row order {print_row_order(buffer.row_order)} is incomplete")
         self._buffers[buffer.name] = buffer
 
-    def _use(self, *values: Value) -> None:
+    def _use(self, *values: lir.Value) -> None:
         known = self._values
         for value in values:
             found = known.get(value.name)
@@ -139,7 +118,7 @@ class _Verifier:
                     f"{print_type(found.type)}"
                 )
 
-    def _read(self, buffer: Buffer) -> None:
+    def _read(self, buffer: lir.Buffer) -> None:
         found = self._buffers.get(buffer.name)
         if found is not buffer:
             if found is None:
@@ -153,7 +132,7 @@ class _Verifier:
         if buffer.name in self._private and self._place != "thread":
             refuse(f"@{buffer.name} belongs to threads and is used outside a region")
 
-    def _write(self, buffer: Buffer) -> None:
+    def _write(self, buffer: lir.Buffer) -> None:
         self._read(buffer)
         if buffer.space == "constant":
             refuse(f"@{buffer.name} is constant")
@@ -164,12 +143,12 @@ class _Verifier:
 
     def check(
         self,
-        body: Sequence[Stmt],
-        binds: Sequence[Value] = (),
-        yields: Sequence[Value] = (),
-        results: Sequence[Value] = (),
-        before: tuple[Sequence[Stmt], Value] | None = None,
-    ) -> list[RowOrder | None]:
+        body: Sequence[lir.Stmt],
+        binds: Sequence[lir.Value] = (),
+        yields: Sequence[lir.Value] = (),
+        results: Sequence[lir.Value] = (),
+        before: tuple[Sequence[lir.Stmt], lir.Value] | None = None,
+    ) -> list[lir.RowOrder | None]:
         """Check a body; return the row orders of what it yields."""
         owner = self._stmt
         values, buffers = len(self._values), len(self._buffers)
@@ -198,64 +177,19 @@ class _Verifier:
         self._private = private
         return orders
 
-    def _check_stmt(self, stmt: Stmt) -> None:
+    def _check_stmt(self, stmt: lir.Stmt) -> None:
         self._stmt = stmt
         if self._launches and self._place == "host":
             check_host(stmt)
         match stmt:
             case lir.Let(value=value, op=op):
                 self._let(value, op)
-            case lir.Store(buffer=buffer, index=index, value=value):
-                self._write(buffer)
-                self._use(index, value)
-                check_index(index)
-                self._check_element(buffer, value)
-                self._stored(buffer, value)
             case lir.For():
                 self._for(stmt)
             case lir.If():
                 self._if(stmt)
             case lir.While():
                 self._while(stmt)
-            case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
-                self._write(buffer)
-                self._use(index, value)
-                check_indices(index)
-                if value.type.lanes != index.type.lanes:
-                    refuse("indices and values differ in lanes")
-                self._check_element(buffer, value)
-                if mask is not None:
-                    self._use(mask)
-                    if mask.type != Mask(value.type.lanes):
-                        refuse(f"%{mask.name} is no mask of the values' lanes")
-            case lir.AtomicAdd(buffer=buffer, index=index, value=value):
-                self._write(buffer)
-                self._use(index, value)
-                check_index(index)
-                if value.type != buffer.element or value.type == BOOL:
-                    added = print_type(value.type)
-                    refuse(f"adds {added} to a {buffer.element.name} buffer")
-            case lir.Prefetch(buffer=buffer, index=index):
-                self._read(buffer)
-                self._use(index)
-                check_index(index)
-            case lir.StorePlane(table=table, index=index, value=value):
-                self._write(table)
-                self._use(index, value)
-                check_index(index)
-                check_table(table, value.type)
-                self._stored(table, value)
-            case lir.TransposeBlock():
-                self._transpose(stmt)
-            case lir.UnpermuteStore(target=target, source=source):
-                self._write(target)
-                self._read(source)
-                self._use(stmt.index, stmt.n_valid)
-                check_index(stmt.index)
-                check_index(stmt.n_valid)
-                check_same("buffers", target.element, source.element)
-                if target.row_order != lir.NATURAL:
-                    refuse(f"@{target.name} is not in natural row order")
             case lir.Alloc(buffer=buffer, size=size):
                 self._use(size)
                 check_index(size)
@@ -274,36 +208,71 @@ class _Verifier:
             case lir.BlockRegion():
                 self._region(stmt)
             case _:
+                self._access(stmt)
+
+    def _access(self, stmt: lir.Access) -> None:
+        """Check a statement that writes its first buffer, or prefetches."""
+        first, *others = walk.buffers_of(stmt)
+        touch = self._read if isinstance(stmt, lir.Prefetch) else self._write
+        touch(first)
+        for buffer in others:
+            self._read(buffer)
+        self._use(*walk.operands_of_stmt(stmt))
+        match stmt:
+            case lir.Store(buffer=buffer, index=index, value=value):
+                check_index(index)
+                self._check_element(buffer, value)
+                self._stored(buffer, value)
+            case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
+                check_indices(index)
+                if value.type.lanes != index.type.lanes:
+                    refuse("indices and values differ in lanes")
+                self._check_element(buffer, value)
+                if mask is not None and mask.type != lir.Mask(value.type.lanes):
+                    refuse(f"%{mask.name} is no mask of the values' lanes")
+            case lir.AtomicAdd(buffer=buffer, index=index, value=value):
+                check_index(index)
+                if value.type != buffer.element or value.type == lir.BOOL:
+                    added = print_type(value.type)
+                    refuse(f"adds {added} to a {buffer.element.name} buffer")
+            case lir.Prefetch(index=index):
+                check_index(index)
+            case lir.StorePlane(table=table, index=index, value=value):
+                check_index(index)
+                check_table(table, value.type)
+                self._stored(table, value)
+            case lir.TransposeBlock(target=target, source=source):
+                for value in (stmt.stride, stmt.first, stmt.n_rows, stmt.n_features):
+                    check_index(value)
+                check_same("buffers", target.element, source.element)
+                if not is_integer(stmt.features.element):
+                    refuse(f"@{stmt.features.name} holds no feature numbers")
+                if source.row_order != lir.NATURAL:
+                    refuse(f"@{source.name} is not in natural row order")
+                if stmt.rows < 1:
+                    refuse(f"a block of {stmt.rows} rows")
+            case lir.UnpermuteStore(target=target, source=source):
+                check_index(stmt.index)
+                check_index(stmt.n_valid)
+                check_same("buffers", target.element, source.element)
+                if target.row_order != lir.NATURAL:
+                    refuse(f"@{target.name} is not in natural row order")
+            case _:
                 assert_never(stmt)
 
-    def _check_element(self, buffer: Buffer, value: Value) -> None:
+    def _check_element(self, buffer: lir.Buffer, value: lir.Value) -> None:
         if value.type == buffer.element:
             return
-        if buffer.element == U8 and isinstance(value.type, Scalar | Vec):
+        if buffer.element == lir.U8 and isinstance(value.type, lir.Scalar | lir.Vec):
             return  # a buffer of bytes takes the bytes of any number
-        if not isinstance(value.type, Vec) or value.type.element != buffer.element:
+        if not isinstance(value.type, lir.Vec) or value.type.element != buffer.element:
             refuse(f"stores {print_type(value.type)} in a {buffer.element.name} buffer")
 
-    def _stored(self, buffer: Buffer, value: Value) -> None:
-        if not isinstance(value.type, Scalar):
+    def _stored(self, buffer: lir.Buffer, value: lir.Value) -> None:
+        if not isinstance(value.type, lir.Scalar):
             join(self._orders.get(value.name), buffer.row_order)
 
-    def _transpose(self, stmt: lir.TransposeBlock) -> None:
-        self._write(stmt.target)
-        self._read(stmt.source)
-        self._read(stmt.features)
-        for value in (stmt.stride, stmt.first, stmt.n_rows, stmt.n_features):
-            self._use(value)
-            check_index(value)
-        check_same("buffers", stmt.target.element, stmt.source.element)
-        if not is_integer(stmt.features.element):
-            refuse(f"@{stmt.features.name} holds no feature numbers")
-        if stmt.source.row_order != lir.NATURAL:
-            refuse(f"@{stmt.source.name} is not in natural row order")
-        if stmt.rows < 1:
-            refuse(f"a block of {stmt.rows} rows")
-
-    def _alloc(self, buffer: Buffer) -> None:
+    def _alloc(self, buffer: lir.Buffer) -> None:
         if buffer.space == "constant":
             refuse("constant memory is not allocated")
         if buffer.space == "shared" and self._place != "block":
@@ -316,10 +285,10 @@ class _Verifier:
 
     # ------------------------------------------------------------ operations
 
-    def _let(self, value: Value, op: Op) -> None:
-        for buffer in buffers_of(op):
+    def _let(self, value: lir.Value, op: lir.Op) -> None:
+        for buffer in walk.buffers_of(op):
             self._read(buffer)
-        self._use(*operands(op))
+        self._use(*walk.operands(op))
         check_op(op, value.type)
         if isinstance(op, lir.WarpReduce) and self._place != "thread":
             refuse("a warp reduction outside a block region")
@@ -327,16 +296,8 @@ class _Verifier:
 
     # ------------------------------------------------------------ control
 
-    def _inits(self, inits: Sequence[Value], params: Sequence[Value]) -> None:
-        self._use(*inits)
-        if len(inits) != len(params):
-            refuse(f"{len(inits)} initial values for {len(params)} carried values")
-        for init, param in zip(inits, params, strict=True):
-            check_same(f"%{init.name} and %{param.name}", init.type, param.type)
-            self._bind(param, self._orders.get(init.name))
-
     def _results(
-        self, results: Sequence[Value], *orders: Sequence[RowOrder | None]
+        self, results: Sequence[lir.Value], *orders: Sequence[lir.RowOrder | None]
     ) -> None:
         for number, result in enumerate(results):
             self._bind(result, join(*(side[number] for side in orders)))
@@ -346,33 +307,37 @@ class _Verifier:
         check_index(stmt.lo)
         types = (v.type for v in (stmt.var, stmt.lo, stmt.hi, stmt.step))
         check_same("variable and bounds", *types)
-        self._inits(stmt.inits, stmt.params)
-        first = [self._orders.get(v.name) for v in stmt.inits]
-        if len(stmt.results) != len(stmt.params):
-            refuse(f"{len(stmt.results)} results for {len(stmt.params)} carried values")
-        last = self.check(stmt.body, (stmt.var,), stmt.yields, stmt.results)
-        self._drop(stmt.params)
-        self._results(stmt.results, first, last)
-
-    def _drop(self, params: Sequence[Value]) -> None:
-        for param in params:
-            del self._values[param.name]
+        self._loop(stmt, (stmt.var,))
 
     def _while(self, stmt: lir.While) -> None:
-        self._inits(stmt.inits, stmt.params)
-        first = [self._orders.get(v.name) for v in stmt.inits]
-        if len(stmt.results) != len(stmt.params):
-            refuse(f"{len(stmt.results)} results for {len(stmt.params)} carried values")
-        if stmt.cond.type != BOOL:
+        if stmt.cond.type != lir.BOOL:
             refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
-        before = (stmt.before, stmt.cond)
-        last = self.check(stmt.body, (), stmt.yields, stmt.results, before)
-        self._drop(stmt.params)
+        self._loop(stmt, (), (stmt.before, stmt.cond))
+
+    def _loop(
+        self,
+        stmt: lir.For | lir.While,
+        binds: Sequence[lir.Value],
+        before: tuple[Sequence[lir.Stmt], lir.Value] | None = None,
+    ) -> None:
+        inits, params = stmt.inits, stmt.params
+        self._use(*inits)
+        if len(inits) != len(params):
+            refuse(f"{len(inits)} initial values for {len(params)} carried values")
+        first = [self._orders.get(v.name) for v in inits]
+        for init, param, order in zip(inits, params, first, strict=True):
+            check_same(f"%{init.name} and %{param.name}", init.type, param.type)
+            self._bind(param, order)
+        if len(stmt.results) != len(params):
+            refuse(f"{len(stmt.results)} results for {len(params)} carried values")
+        last = self.check(stmt.body, binds, stmt.yields, stmt.results, before)
+        for param in params:
+            del self._values[param.name]
         self._results(stmt.results, first, last)
 
     def _if(self, stmt: lir.If) -> None:
         self._use(stmt.cond)
-        if stmt.cond.type != BOOL:
+        if stmt.cond.type != lir.BOOL:
             refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
         then = self.check(stmt.then, (), stmt.then_yields, stmt.results)
         orelse = self.check(stmt.orelse, (), stmt.else_yields, stmt.results)
@@ -380,7 +345,7 @@ class _Verifier:
 
     def _switch(self, stmt: lir.Switch) -> None:
         self._use(stmt.selector)
-        if not isinstance(stmt.selector.type, Scalar) or not is_integer(
+        if not isinstance(stmt.selector.type, lir.Scalar) or not is_integer(
             stmt.selector.type
         ):
             refuse(f"%{stmt.selector.name} is no integer")
@@ -398,7 +363,7 @@ class _Verifier:
     # ------------------------------------------------------------ launches
 
     def _dims(
-        self, dims: Sequence[tuple[lir.GpuDim, Value, Value]], kind: str
+        self, dims: Sequence[tuple[lir.GpuDim, lir.Value, lir.Value]], kind: str
     ) -> tuple[str, ...]:
         names = tuple(dim for dim, _, _ in dims)
         if not names or len(set(names)) < len(names):

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Value
 from skforge.compiler.ir.lir.printer import print_type
 from skforge.compiler.ir.lir.verifier_ops import refuse
-from skforge.compiler.ir.lir.walk import (
-    bodies,
-    buffers_of,
-    operands,
-    statements,
-    written,
-)
 
 
 def check_uniform(grid: Grid) -> None:
@@ -25,15 +19,15 @@ def check_uniform(grid: Grid) -> None:
     region*, and so is what follows from it.
     """
     from_regions: set[str] = set()
-    stored = written(grid.body)
+    stored = walk.written(grid.body)
     while True:
         before = len(from_regions)
         _spread(grid.body, stored, from_regions)
         if len(from_regions) == before:
             break
     for stmt in _outside_regions(grid.body):
-        for value in _steers(stmt):
-            if value.name in from_regions and _has_region(stmt):
+        for value in walk.steers(stmt):
+            if value.name in from_regions and walk.holds_region(stmt):
                 refuse(f"%{value.name} was computed in a region and steers control")
 
 
@@ -41,73 +35,23 @@ def _outside_regions(body: Body) -> Iterable[Stmt]:
     for stmt in body:
         if not isinstance(stmt, lir.BlockRegion):
             yield stmt
-            for inner in bodies(stmt):
+            for inner in walk.bodies(stmt):
                 yield from _outside_regions(inner)
-
-
-def _has_region(stmt: Stmt) -> bool:
-    return any(
-        isinstance(inner, lir.BlockRegion)
-        for body in bodies(stmt)
-        for inner in statements(body)
-    )
-
-
-def _steers(stmt: Stmt) -> tuple[Value, ...]:
-    match stmt:
-        case lir.For(lo=lo, hi=hi, step=step):
-            return (lo, hi, step)
-        case lir.While(cond=cond) | lir.If(cond=cond):
-            return (cond,)
-        case lir.Switch(selector=selector):
-            return (selector,)
-        case lir.BlockRegion(dims=dims):
-            return tuple(count for _, _, count in dims)
-        case _:
-            return ()
 
 
 def _spread(body: Body, stored: set[str], names: set[str]) -> None:
     for stmt in _outside_regions(body):
         if isinstance(stmt, lir.Let):
-            sources = [v.name for v in operands(stmt.op)]
-            loaded = any(b.name in stored for b in buffers_of(stmt.op))
-            if loaded or not names.isdisjoint(sources):
+            read = [v.name for v in walk.operands(stmt.op)]
+            loaded = any(b.name in stored for b in walk.buffers_of(stmt.op))
+            if loaded or not names.isdisjoint(read):
                 names.add(stmt.value.name)
             continue
-        if any(v.name in names for v in _steers(stmt)):
-            names.update(v.name for v in _binds(stmt))
-        for source, target in _flows(stmt):
-            if source.name in names:
-                names.add(target.name)
-
-
-def _binds(stmt: Stmt) -> tuple[Value, ...]:
-    match stmt:
-        case lir.For(var=var, params=params, results=results):
-            return (var, *params, *results)
-        case lir.While(params=params, results=results):
-            return (*params, *results)
-        case lir.If(results=results) | lir.Switch(results=results):
-            return results
-        case _:
-            return ()
-
-
-def _flows(stmt: Stmt) -> Iterable[tuple[Value, Value]]:
-    match stmt:
-        case lir.For() | lir.While():
-            for values in (stmt.inits, stmt.yields):
-                yield from zip(values, stmt.params, strict=True)
-                yield from zip(values, stmt.results, strict=True)
-        case lir.If():
-            for values in (stmt.then_yields, stmt.else_yields):
-                yield from zip(values, stmt.results, strict=True)
-        case lir.Switch():
-            for values in stmt.yields:
-                yield from zip(values, stmt.results, strict=True)
-        case _:
-            pass
+        if any(v.name in names for v in walk.steers(stmt)):
+            names.update(v.name for v in walk.bound_in(stmt))
+        for sources, targets in walk.flows(stmt):
+            if any(v.name in names for v in sources):
+                names.update(v.name for v in targets)
 
 
 # ---------------------------------------------------------------- hosts
@@ -128,7 +72,7 @@ def check_host(stmt: Stmt) -> None:
                 return
             if not isinstance(op, _HOST_OPS):
                 refuse("the host of a launch computes integers and nothing else")
-            for number in (value, *operands(op)):
+            for number in (value, *walk.operands(op)):
                 if number.type.element.is_float:
                     refuse("the host of a launch computes with no floats")
         case lir.Alloc(buffer=buffer):

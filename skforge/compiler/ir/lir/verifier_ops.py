@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
@@ -22,8 +22,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.printer import print_row_order, print_type
-
-BITS = {s: 8 * b for s, b in lir._BYTES.items()} | {"bool": 1}
+from skforge.compiler.ir.lir.walk import operands
 
 
 class Refused(Exception):
@@ -189,19 +188,7 @@ def check_op(op: Op, type_: Type) -> None:
             _check_plane_op(op, type_)
 
 
-_PlaneOp: TypeAlias = (
-    lir.CompareToPlane
-    | lir.PlaneBinary
-    | lir.PlaneNot
-    | lir.PlaneMux
-    | lir.LoadPlane
-    | lir.FoldTree
-    | lir.PlanesToIndex
-    | lir.Lookup
-)
-
-
-def _check_plane_op(op: _PlaneOp, type_: Type) -> None:
+def _check_plane_op(op: lir.PlaneOp, type_: Type) -> None:
     match op:
         case lir.CompareToPlane(column=column, scalar=scalar):
             if not isinstance(column.type, Vec) or column.type.element != scalar.type:
@@ -234,7 +221,7 @@ def _check_plane_op(op: _PlaneOp, type_: Type) -> None:
             if not is_integer(type_) or type_.lanes != rows:
                 refuse(f"{print_type(type_)} is no index for each of {rows} rows")
             element = type_.element
-            if len(planes) > BITS[element.name] - element.name.startswith("i"):
+            if len(planes) > _bits(element) - element.is_signed:
                 refuse(f"{len(planes)} planes do not fit {element.name}")
         case lir.Lookup(table=table, base=base, index=index):
             check_index(base)
@@ -267,7 +254,7 @@ def check_table(table: Buffer, type_: Type) -> None:
 
 
 def _bits(type_: Type) -> int:
-    return BITS[type_.element.name] * max(1, type_.lanes)
+    return 8 * type_.element.bytes * max(1, type_.lanes)
 
 
 def _check_const(value: int | float | bool, type_: Type) -> None:
@@ -280,8 +267,8 @@ def _check_const(value: int | float | bool, type_: Type) -> None:
     elif isinstance(value, bool) or not isinstance(value, int | float):
         refuse(f"{value!r} is no number")
     elif not element.is_float:
-        bits = BITS[element.name]
-        low = -(1 << (bits - 1)) if element.name.startswith("i") else 0
+        bits = _bits(element)
+        low = -(1 << (bits - 1)) if element.is_signed else 0
         if not isinstance(value, int) or not low <= value < low + (1 << bits):
             refuse(f"{value!r} is no {element.name}")
 
@@ -353,25 +340,23 @@ def join(*orders: RowOrder | None) -> RowOrder | None:
     return known.pop() if known else None
 
 
+_ROW_BY_ROW = (
+    *(lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert, lir.Bitcast),
+    *(lir.Gather, lir.PlaneBinary, lir.PlaneNot, lir.PlaneMux),
+)
+
+
 def order_of(op: Op, type_: Type, orders: Orders) -> RowOrder | None:
     """Return the row order of an operation's result."""
     if isinstance(type_, Scalar):
         return None
+    if isinstance(op, _ROW_BY_ROW):
+        return join(*(orders.get(v.name) for v in operands(op)))
     match op:
         case lir.Load(buffer=buffer):
             return buffer.row_order
         case lir.LoadPlane(table=table) | lir.FoldTree(table=table):
             return table.row_order
-        case lir.Binary(a=a, b=b) | lir.Compare(a=a, b=b) | lir.PlaneBinary(a=a, b=b):
-            return join(orders.get(a.name), orders.get(b.name))
-        case lir.Select(cond=cond, a=a, b=b) | lir.PlaneMux(select=cond, a=a, b=b):
-            names = (cond.name, a.name, b.name)
-            return join(*(orders.get(name) for name in names))
-        case lir.Unary(a=a) | lir.Convert(a=a) | lir.Bitcast(a=a) | lir.PlaneNot(a=a):
-            return orders.get(a.name)
-        case lir.Gather(index=index, mask=mask, other=other):
-            values = [v for v in (index, mask, other) if v is not None]
-            return join(*(orders.get(v.name) for v in values))
         case lir.CompareToPlane(column=column):
             # A natural column may become planes in any order.
             order = orders.get(column.name)

@@ -1,55 +1,58 @@
-"""Operands, buffers and bodies of LIR operations and statements, whatever they are."""
+"""Operands, buffers and bodies of LIR operations and statements, whatever they are.
+
+The fields of the classes say it all: a value is an operand unless it is bound, and a
+tuple of statements is a body.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Body, Buffer, Op, Stmt, Value
 
 OpOrStmt = TypeVar("OpOrStmt")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # What a statement binds; its other values are operands.
 _BINDS = {"var", "params", "results"}
 VALUE_TYPES = ("Value", "Value | None", "tuple[Value, ...]")
-_operand_fields: dict[type[Any], tuple[str, ...]] = {}
-_buffer_fields: dict[type[Any], tuple[str, ...]] = {}
-_readers: dict[type[Any], Callable[[Any], tuple[Value, ...]]] = {}
-_scalar_readers: dict[type[Any], Callable[[Any], Any]] = {}
 
 
-def _operand_names(node: Any) -> tuple[str, ...]:
-    """Return the fields of a node's class that hold values it reads."""
-    kind = type(node)
-    found = _operand_fields.get(kind)
-    if found is None:
-        binds = _BINDS | {"value"} if kind is lir.Let else _BINDS
-        found = _operand_fields[kind] = tuple(
-            f.name
-            for f in fields(kind)
-            if f.type in VALUE_TYPES and f.name not in binds
-        )
-    return found
+def per_class(make: Callable[P, T]) -> Callable[P, T]:
+    """Keep what a function of a class returns."""
+    return cache(make)  # type: ignore[return-value]  # classes are hashable
+
+
+@per_class
+def _fields(kind: type[Any], *types: str) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if f.type in types)
+
+
+@per_class
+def _operand_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the fields of a class that hold values it reads."""
+    binds = _BINDS | {"value"} if kind is lir.Let else _BINDS
+    return tuple(name for name in _fields(kind, *VALUE_TYPES) if name not in binds)
 
 
 def operands(op: Op) -> tuple[Value, ...]:
     """Return the values an operation reads."""
-    reader = _readers.get(type(op))
-    if reader is None:
-        reader = _readers[type(op)] = _reader_of(type(op), _operand_names(op))
-    return reader(op)
+    return _reader(type(op))(op)
 
 
-def _reader_of(
-    kind: type[Any], names: tuple[str, ...]
-) -> Callable[[Any], tuple[Value, ...]]:
+@per_class
+def _reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
     """Return the function that reads a class's operands, the fastest there is."""
+    names = _operand_names(kind)
     if not names:
         return lambda op: ()
-    if any(f.type != "Value" for f in fields(kind) if f.name in names):
+    if not {*names} <= {*_fields(kind, "Value")}:
         return lambda op: _listed(op, names)
     read: Callable[[Any], Any] = attrgetter(*names)
     if len(names) == 1:
@@ -70,24 +73,19 @@ def _listed(op: Any, names: tuple[str, ...]) -> tuple[Value, ...]:
 
 def scalars_of(op: Op) -> Any:
     """Return the fields of an operation that hold no values: kinds, lanes, flags."""
-    kind = type(op)
-    reader = _scalar_readers.get(kind)
-    if reader is None:
-        operand_names = _operand_names(op)
-        names = [f.name for f in fields(kind) if f.name not in operand_names]
-        reader = attrgetter(*names) if names else lambda op: None
-        _scalar_readers[kind] = reader
-    return reader(op)
+    return _scalar_reader(type(op))(op)
 
 
-def buffers_of(op: Op) -> list[Buffer]:
-    """Return the buffers an operation reads."""
-    kind = type(op)
-    names = _buffer_fields.get(kind)
-    if names is None:
-        names = tuple(f.name for f in fields(kind) if f.type == "Buffer")
-        _buffer_fields[kind] = names
-    return [getattr(op, name) for name in names]
+@per_class
+def _scalar_reader(kind: type[Any]) -> Callable[[Any], Any]:
+    known = _operand_names(kind)
+    names = [f.name for f in fields(kind) if f.name not in known]
+    return attrgetter(*names) if names else lambda op: None
+
+
+def buffers_of(node: Op | Stmt) -> list[Buffer]:
+    """Return the buffers an operation or statement names."""
+    return [getattr(node, name) for name in _fields(type(node), "Buffer")]
 
 
 def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
@@ -96,7 +94,7 @@ def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
     What a statement binds stays; its bodies stay too.
     """
     changes: dict[str, Any] = {}
-    for name in _operand_names(node):
+    for name in _operand_names(type(node)):
         part = getattr(node, name)
         new: Any
         if isinstance(part, Value):
@@ -128,24 +126,25 @@ def operands_of_stmt(stmt: Stmt) -> Sequence[Value]:
     return found
 
 
+@per_class
+def _body_names(kind: type[Any]) -> tuple[str, ...]:
+    return _fields(kind, "tuple[Stmt, ...]")
+
+
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
-    """Return the bodies inside a statement."""
-    match stmt:
-        case lir.While(before=before, body=body):
-            return (before, body)
-        case lir.If(then=then, orelse=orelse):
-            return (then, orelse)
-        case lir.Switch(cases=cases):
-            return cases
-        case (
-            lir.For(body=body)
-            | lir.ParallelFor(body=body)
-            | lir.Grid(body=body)
-            | lir.BlockRegion(body=body)
-        ):
-            return (body,)
-        case _:
-            return ()
+    """Return the bodies inside a statement, in the order they run."""
+    if isinstance(stmt, lir.Switch):
+        return stmt.cases
+    return tuple(getattr(stmt, name) for name in _body_names(type(stmt)))
+
+
+def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
+    """Return a statement with its bodies changed, in the order they run."""
+    if isinstance(stmt, lir.Switch):
+        return replace(stmt, cases=tuple(map(change, stmt.cases)))
+    names = _body_names(type(stmt))
+    changes: dict[str, Any] = {name: change(getattr(stmt, name)) for name in names}
+    return replace(stmt, **changes) if changes else stmt
 
 
 def statements(body: Body) -> Iterator[Stmt]:
@@ -156,20 +155,83 @@ def statements(body: Body) -> Iterator[Stmt]:
             yield from statements(inner)
 
 
+def holds_region(stmt: Stmt) -> bool:
+    """Whether a region of a block's threads is inside a statement."""
+    inside = (inner for body in bodies(stmt) for inner in statements(body))
+    return any(isinstance(inner, lir.BlockRegion) for inner in inside)
+
+
 def written(body: Body) -> set[str]:
-    """Return the names of the buffers that a body writes."""
-    names = set()
+    """Return the names of the buffers that a body writes: the first of a statement."""
+    reads = (lir.Let, lir.Prefetch, lir.Alloc)
+    found = (buffers_of(s)[:1] for s in statements(body) if not isinstance(s, reads))
+    return {buffer.name for first in found for buffer in first}
+
+
+# ---------------------------------------------------------------- names
+
+
+def bound_by(stmt: Stmt) -> tuple[Value, ...]:
+    """Return the values a statement binds for those after it."""
+    if isinstance(stmt, lir.Let):
+        return (stmt.value,)
+    found: tuple[Value, ...] = getattr(stmt, "results", ())
+    return found
+
+
+def bound_in(stmt: Stmt) -> tuple[Value, ...]:
+    """Return all values a statement binds itself, those of its bodies left out."""
+    match stmt:
+        case lir.For(var=var, params=params):
+            return (var, *params, *stmt.results)
+        case lir.While(params=params):
+            return (*params, *stmt.results)
+        case lir.ParallelFor(var=var):
+            return (var,)
+        case lir.Grid(dims=dims) | lir.BlockRegion(dims=dims):
+            return tuple(var for _, var, _ in dims)
+        case _:
+            return bound_by(stmt)
+
+
+def free_values(body: Body) -> dict[str, Value]:
+    """Return the values by name that a body reads and does not bind."""
+    read: dict[str, Value] = {}
+    bound: set[str] = set()
     for stmt in statements(body):
-        match stmt:
-            case (
-                lir.Store(buffer=buffer)
-                | lir.Scatter(buffer=buffer)
-                | lir.AtomicAdd(buffer=buffer)
-                | lir.StorePlane(table=buffer)
-                | lir.TransposeBlock(target=buffer)
-                | lir.UnpermuteStore(target=buffer)
-            ):
-                names.add(buffer.name)
-            case _:
-                pass
-    return names
+        read.update((v.name, v) for v in operands_of_stmt(stmt))
+        bound.update(v.name for v in bound_in(stmt))
+    return {name: value for name, value in read.items() if name not in bound}
+
+
+# ---------------------------------------------------------------- control
+
+
+def steers(stmt: Stmt) -> tuple[Value, ...]:
+    """Return the values that decide which bodies of a statement run, and how often."""
+    match stmt:
+        case lir.For(lo=lo, hi=hi, step=step):
+            return (lo, hi, step)
+        case lir.While(cond=cond) | lir.If(cond=cond):
+            return (cond,)
+        case lir.Switch(selector=selector):
+            return (selector,)
+        case lir.BlockRegion(dims=dims):
+            return tuple(count for _, _, count in dims)
+        case _:
+            return ()
+
+
+def flows(stmt: Stmt) -> Iterable[tuple[tuple[Value, ...], tuple[Value, ...]]]:
+    """Return, for each value that control carries, its sources and its names."""
+    match stmt:
+        case lir.For() | lir.While():
+            sources: tuple[tuple[Value, ...], ...] = (stmt.inits, stmt.yields)
+            names: tuple[tuple[Value, ...], ...] = (stmt.params, stmt.results)
+        case lir.If():
+            sources, names = (stmt.then_yields, stmt.else_yields), (stmt.results,)
+        case lir.Switch(yields=yields, results=results) if results:
+            sources, names = yields, (results,)
+        case _:
+            return ()
+    return zip(zip(*sources, strict=True), zip(*names, strict=True), strict=True)

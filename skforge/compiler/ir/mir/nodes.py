@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from skforge.compiler.schedule.directives import Mark, Marked
-from skforge.compiler.schedule.nest import Size
+from skforge.compiler.schedule.nest import Size, size_value
 
 # ---------------------------------------------------------------- indices
 
@@ -271,6 +271,15 @@ class Loop(Marked):
         return self.kind == "block" and self.root == "tree"
 
     @property
+    def most_trips(self) -> int:
+        """The most iterations, where a bound is a number; 1 or more if they vary."""
+        if self.trip_count is not None:
+            return self.trip_count
+        limit = min(b.limit for b in self.bounds if isinstance(b.limit, int))
+        length = limit - size_value(self.start, 0)
+        return max(1, -(-length // size_value(self.step, 0)))
+
+    @property
     def on_grid(self) -> bool:
         """Whether its iterations are blocks of a GPU's grid."""
         return self.kind.startswith("grid.")
@@ -440,11 +449,9 @@ class QuantizeRows:
     size: int
 
 
-Stmt: TypeAlias = (
+#: Statements without others inside.
+Simple: TypeAlias = (
     Let
-    | WalkLoop
-    | Loop
-    | DepthSwitch
     | Reduce
     | StoreLeaf
     | ReduceDimension
@@ -458,6 +465,7 @@ Stmt: TypeAlias = (
     | EvaluatePredicates
     | QuantizeRows
 )
+Stmt: TypeAlias = Simple | WalkLoop | Loop | DepthSwitch
 Body: TypeAlias = tuple[Stmt, ...]
 
 

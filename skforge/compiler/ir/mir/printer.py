@@ -28,18 +28,7 @@ _DRAWN_RUNS = 12  # of depth classes in a switch
 
 
 def print_mir(function: mir.Function) -> str:
-    """Return the text of a function.
-
-    Parameters
-    ----------
-    function : Function
-        What to print, after any pass.
-
-    Returns
-    -------
-    str
-        Ending with a newline; equal functions, equal text.
-    """
+    """Return the text of a function after any pass; equal functions, equal text."""
     head = f"predict(rows) -> {_array(function.result)}, {function.n_trees} trees:"
     if function.result.element == "leaf_number":
         head = head.replace("predict", "apply", 1)
@@ -257,21 +246,7 @@ def _statement(stmt: mir.Stmt, depth: int) -> Iterator[str]:
             yield indent + _simple(stmt)
 
 
-def _simple(
-    stmt: mir.Let
-    | mir.Reduce
-    | mir.StoreLeaf
-    | mir.ReduceDimension
-    | mir.ReduceDimensionInplace
-    | mir.AllocArray
-    | mir.Fill
-    | mir.Finish
-    | mir.StoreRows
-    | mir.CacheTrees
-    | mir.CacheRows
-    | mir.EvaluatePredicates
-    | mir.QuantizeRows,
-) -> str:
+def _simple(stmt: mir.Simple) -> str:
     match stmt:
         case mir.Let(names=names, op=op):
             return f"{', '.join(names)} = {_op(op)}"

@@ -6,74 +6,57 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from skforge.compiler.ir.mir.nodes import (
-    Affine,
-    Body,
-    Bound,
-    DepthSwitch,
-    Let,
-    Loop,
-    Stmt,
-    WalkLoop,
-)
+from skforge._compat import assert_never
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.schedule.nest import Size, size_value
 
 T = TypeVar("T")
 
 
-def substitute(node: T, var: str, by: Affine) -> T:
+def substitute(node: T, var: str, by: mir.Affine) -> T:
     """Return a statement, body or index with a loop variable replaced by a sum."""
-    made: T = _rewrite(node, _Substitution(var, by))
+
+    def change(a: mir.Affine) -> mir.Affine:
+        if var not in a.terms:
+            return a
+        terms = list(a.terms)
+        terms.remove(var)
+        return mir.Affine(tuple(terms), a.constant, a.sizes).plus(by)
+
+    made: T = _rewrite(node, change, lambda text: text)
     return made
 
 
 def rename(node: T, suffix: str, names: frozenset[str]) -> T:
     """Return a body in which each bound name in ``names`` gets a suffix."""
-    made: T = _rewrite(node, _Renaming(suffix, names))
+
+    def change(text: str) -> str:
+        return text + suffix if text in names else text
+
+    made: T = _rewrite(node, lambda affine: affine, change)
     return made
 
 
-class _Substitution:
-    def __init__(self, var: str, by: Affine) -> None:
-        self.var, self.by = var, by
-
-    def affine(self, a: Affine) -> Affine:
-        if self.var not in a.terms:
-            return a
-        terms = list(a.terms)
-        terms.remove(self.var)
-        return Affine(tuple(terms), a.constant, a.sizes).plus(self.by)
-
-    def text(self, text: str) -> str:
-        return text
-
-
-class _Renaming:
-    def __init__(self, suffix: str, names: frozenset[str]) -> None:
-        self.suffix, self.names = suffix, names
-
-    def affine(self, a: Affine) -> Affine:
-        return a
-
-    def text(self, text: str) -> str:
-        return text + self.suffix if text in self.names else text
-
-
-def _rewrite(node: Any, how: _Substitution | _Renaming) -> Any:
+def _rewrite(
+    node: Any,
+    change_affine: Callable[[mir.Affine], mir.Affine],
+    change_text: Callable[[str], str],
+) -> Any:
     """Rebuild a tree of frozen dataclasses, sharing what does not change."""
     match node:
-        case Affine():
-            return how.affine(node)
+        case mir.Affine():
+            return change_affine(node)
         case str():
-            return how.text(node)
+            return change_text(node)
         case tuple():
-            made = tuple(_rewrite(item, how) for item in node)
+            made = tuple(_rewrite(item, change_affine, change_text) for item in node)
             same = all(a is b for a, b in zip(made, node, strict=True))
             return node if same else made
         case _ if is_dataclass(node) and not isinstance(node, type):
             changes = {}
             for f in fields(node):
                 old = getattr(node, f.name)
-                new = _rewrite(old, how)
+                new = _rewrite(old, change_affine, change_text)
                 if new is not old:
                     changes[f.name] = new
             return replace(node, **changes) if changes else node
@@ -81,80 +64,120 @@ def _rewrite(node: Any, how: _Substitution | _Renaming) -> Any:
             return node
 
 
-def bound_names(body: Body) -> Iterator[str]:
-    """Yield every name that Lets and walk loops of a body bind, nested ones too."""
+def bodies(stmt: mir.Stmt) -> tuple[mir.Body, ...]:
+    """Return the bodies inside a statement."""
+    match stmt:
+        case mir.Loop():
+            return (stmt.body, stmt.remainder)
+        case mir.DepthSwitch():
+            return stmt.cases
+        case _:
+            return ()
+
+
+def map_bodies(stmt: mir.Stmt, change: Callable[[mir.Body], mir.Body]) -> mir.Stmt:
+    """Return a statement with its bodies changed."""
+    match stmt:
+        case mir.Loop():
+            body, remainder = map(change, bodies(stmt))
+            return replace(stmt, body=body, remainder=remainder)
+        case mir.DepthSwitch():
+            return replace(stmt, cases=tuple(map(change, stmt.cases)))
+        case _:
+            return stmt
+
+
+def statements(body: mir.Body) -> Iterator[mir.Stmt]:
+    """Yield every statement of a body, those inside others after these."""
     for stmt in body:
+        yield stmt
+        for inner in bodies(stmt):
+            yield from statements(inner)
+
+
+def loops_in(body: mir.Body) -> Iterator[mir.Loop]:
+    """Yield every loop of a body, outermost first."""
+    return (stmt for stmt in statements(body) if isinstance(stmt, mir.Loop))
+
+
+def map_loops(
+    body: mir.Body, change: Callable[[mir.Loop], mir.Stmt | mir.Body]
+) -> mir.Body:
+    """Rebuild a body with ``change`` applied to every loop, innermost first."""
+    made: list[mir.Stmt] = []
+    for stmt in body:
+        new: mir.Stmt | mir.Body = map_bodies(
+            stmt, lambda inner: map_loops(inner, change)
+        )
+        if isinstance(new, mir.Loop):
+            new = change(new)
+        made.extend(new if isinstance(new, tuple) else (new,))
+    return tuple(made)
+
+
+def map_statements(
+    body: mir.Body, change: Callable[[mir.Stmt], mir.Stmt | mir.Body]
+) -> mir.Body:
+    """Rebuild a body with ``change`` applied to every statement without bodies."""
+    made: list[mir.Stmt] = []
+    for stmt in body:
+        new: mir.Stmt | mir.Body
+        if isinstance(stmt, mir.Loop | mir.DepthSwitch):
+            new = map_bodies(stmt, lambda inner: map_statements(inner, change))
+        else:
+            new = change(stmt)
+        made.extend(new if isinstance(new, tuple) else (new,))
+    return tuple(made)
+
+
+def copy_body(body: mir.Body, suffix: str) -> mir.Body:
+    """Return a copy of a body that binds other names."""
+    bound: set[str] = set()
+    for stmt in statements(body):
         match stmt:
-            case Let(names=names):
-                yield from names
-            case WalkLoop(results=results, params=params):
-                yield from (*results, *params)
-            case Loop(body=inner, remainder=remainder):
-                yield from bound_names(inner)
-                yield from bound_names(remainder)
-            case DepthSwitch(cases=cases):
-                for case in cases:
-                    yield from bound_names(case)
+            case mir.Let(names=names):
+                bound.update(names)
+            case mir.WalkLoop(results=results, params=params):
+                bound.update((*results, *params))
             case _:
                 pass
+    return rename(body, suffix, frozenset(bound))
 
 
-def copy_body(body: Body, suffix: str) -> Body:
-    """Return a copy of a body that binds other names."""
-    return rename(body, suffix, frozenset(bound_names(body)))
+def variables(index: mir.Index) -> tuple[str, ...]:
+    """Return the loop variables in an index."""
+    match index:
+        case mir.Affine(terms=terms):
+            return terms
+        case mir.Slot(value=value):
+            return value.terms
+        case mir.ModelTree(position=position):
+            return position.terms
+        case mir.Class() | mir.Outputs():
+            return ()
+        case _:
+            assert_never(index)
 
 
-def map_loops(body: Body, change: Callable[[Loop], Stmt | Body]) -> Body:
-    """Rebuild a body with ``change`` applied to every loop, innermost first."""
-    made: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Loop():
-                inner = replace(
-                    stmt,
-                    body=map_loops(stmt.body, change),
-                    remainder=map_loops(stmt.remainder, change),
-                )
-                new = change(inner)
-                made.extend(new if isinstance(new, tuple) else (new,))
-            case DepthSwitch():
-                cases = tuple(map_loops(case, change) for case in stmt.cases)
-                made.append(replace(stmt, cases=cases))
-            case _:
-                made.append(stmt)
-    return tuple(made)
+def stays_within(loop: mir.Loop, step: Size) -> bool:
+    """Whether a bound keeps the loop's variable below ``step``."""
+    for bound in loop.bounds:
+        if bound.limit == step:
+            return True
+        known = isinstance(bound.limit, int) and isinstance(step, int)
+        if known and size_value(bound.limit, 0) <= size_value(step, 0):
+            return True
+    return False
 
 
-def map_statements(body: Body, change: Callable[[Stmt], Stmt | Body]) -> Body:
-    """Rebuild a body with ``change`` applied to every statement that is no loop."""
-    made: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Loop():
-                made.append(
-                    replace(
-                        stmt,
-                        body=map_statements(stmt.body, change),
-                        remainder=map_statements(stmt.remainder, change),
-                    )
-                )
-            case DepthSwitch():
-                cases = tuple(map_statements(case, change) for case in stmt.cases)
-                made.append(replace(stmt, cases=cases))
-            case _:
-                new = change(stmt)
-                made.extend(new if isinstance(new, tuple) else (new,))
-    return tuple(made)
-
-
-def tightest(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+def tightest(bounds: Iterable[mir.Bound]) -> tuple[mir.Bound, ...]:
     """Return bounds without repetitions and those that another one implies.
 
     Loop variables are never negative, so of two bounds with one limit the one that
     takes off more is the lower.
     """
 
-    def implies(one: Bound, two: Bound) -> bool:
+    def implies(one: mir.Bound, two: mir.Bound) -> bool:
         a, b = one.minus, two.minus
         rest = list(a.terms)
         for term in b.terms:
@@ -166,18 +189,3 @@ def tightest(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
 
     kept = tuple(dict.fromkeys(bounds))
     return tuple(b for b in kept if not any(implies(other, b) for other in kept))
-
-
-def loops_in(body: Body) -> Iterator[Loop]:
-    """Yield every loop of a body, outermost first."""
-    for stmt in body:
-        match stmt:
-            case Loop():
-                yield stmt
-                yield from loops_in(stmt.body)
-                yield from loops_in(stmt.remainder)
-            case DepthSwitch(cases=cases):
-                for case in cases:
-                    yield from loops_in(case)
-            case _:
-                pass

@@ -33,17 +33,8 @@ from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
     """Return an equivalent forest and the comparison of all its thresholds.
 
-    Parameters
-    ----------
-    forest : Forest
-        A valid forest.
-
-    Returns
-    -------
-    forest : Forest
-        The argument itself if it has one comparison already.
-    comparison : {"lt", "le"}
-        The commoner among the distinct predicates; "lt" for a tie.
+    The comparison is the commoner among the distinct predicates, "lt" for a tie; a
+    forest that has but one comparison is returned as it is.
     """
     test = forest.comparison
     swapped = (Comparison.GT, Comparison.GE, Comparison.NE, Comparison.NOT_IN)

@@ -13,19 +13,17 @@ the last exit (SilvanForge, figure 1a)::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.ir.hir.nodes import TiledForest
-from skforge.compiler.passes.hir.tile_levels import (
+from skforge.compiler.passes.hir.tile_nodes import (
     Level,
     assemble,
     join_trees,
     take_trees,
 )
-from skforge.compiler.passes.hir.tree_ranges import tree_positions
+from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.exceptions import ScheduleError
@@ -40,25 +38,8 @@ def run(
 ) -> TiledForest:
     """Return the trees with every leaf at least so many tiles below its root.
 
-    Parameters
-    ----------
-    tiles : TiledForest
-        Possibly padded before.
-    depths : array of int, shape (n_trees,)
-        Least depth of the leaves of the tree at each position; see
-        :func:`required_depths`.
-    nest : BoundNest, optional
-        Drawn in the error.
-
-    Returns
-    -------
-    TiledForest
-        The argument itself if no leaf has to move.
-
-    Raises
-    ------
-    ScheduleError
-        If the padding would need too much memory.
+    ``depths`` are for the tree at each position, from :func:`required_depths`; padding
+    that would need too much memory is a ScheduleError, with the nest drawn.
     """
     wanted = np.asarray(depths, dtype=np.int64)
     positions = np.flatnonzero(wanted > tiles.min_depth)
@@ -74,25 +55,16 @@ def run(
 
 
 def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
-    """Return how deep the leaves at each position have to be, in tiles.
+    """Return how deep the leaves at each position have to be; 0: any depth will do.
 
-    Parameters
-    ----------
-    nest : BoundNest
-        Loops with ``unroll_walk``; the deepest of those around a walk counts. Its
-        ``pad_trees`` asks for leaves of equal depth.
-    tiles : TiledForest
-        The trees at the positions that the tree loops run over.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_trees,)
-        0 where any depth will do.
+    The deepest ``unroll_walk`` around a walk counts; ``pad_trees`` asks for leaves of
+    equal depth.
     """
     depths = np.zeros(tiles.n_trees, dtype=np.int64)
     if nest.pad_trees:
         depths += tiles.max_depth
-    for path in _paths(nest.loops, ()):
+    paths = (path for loop in nest.loops for path in leaf_paths(loop, (loop,)))
+    for path in paths:
         unchecked = max(map(_unchecked, path), default=0)
         if unchecked:
             reached = tree_positions(path)[1]
@@ -103,18 +75,6 @@ def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
 def _unchecked(loop: BoundLoop) -> int:
     mark = loop.mark(UnrollWalk)
     return 0 if mark is None else mark.depth
-
-
-def _paths(
-    loops: tuple[BoundLoop, ...], outside: tuple[BoundLoop, ...]
-) -> Iterator[tuple[BoundLoop, ...]]:
-    """Yield the loops around each walk, outermost first."""
-    for loop in loops:
-        path = (*outside, loop)
-        if loop.body:
-            yield from _paths(loop.body, path)
-        else:
-            yield path
 
 
 def _check_growth(

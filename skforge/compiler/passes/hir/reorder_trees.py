@@ -13,22 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import TiledForest
-from skforge.compiler.passes.hir.tile_levels import take_trees
+from skforge.compiler.passes.hir.tile_nodes import take_trees
 
 
 def run(tiles: TiledForest) -> TiledForest:
-    """Return the trees in sorted positions.
-
-    Parameters
-    ----------
-    tiles : TiledForest
-        In any order.
-
-    Returns
-    -------
-    TiledForest
-        The argument itself if its trees lie in that order already.
-    """
+    """Return the trees in sorted positions; the argument if they are."""
     sizes = np.diff(tiles.item_offset)
     order = np.lexsort((_signature(tiles), sizes, tiles.min_depth, tiles.max_depth))
     if np.array_equal(order, np.arange(tiles.n_trees)):

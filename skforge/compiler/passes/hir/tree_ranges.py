@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,8 @@ def tree_positions(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Enumerate the walking positions that a path of nested loops reaches.
 
-    Parameters
-    ----------
-    path : sequence of BoundLoop
-        Loops from the outermost to the innermost; batch loops are passed over.
-    upto : int or None
-        Number of loops of ``path`` whose variables make up the partial sum.
-
-    Returns
-    -------
-    partial, position : ndarray of shape (n,)
-        For every tree reached, the sum of the tree variables of ``path[:upto]`` and
-        of all of them.
+    Return, for every tree reached, the sum of the tree variables of ``path[:upto]`` and
+    of all of them; batch loops are passed over.
     """
     values: dict[str, NDArray[np.int64]] = {}
     count = 1
@@ -49,3 +39,13 @@ def tree_positions(
     names = [loop.name for loop in path[:upto] if loop.root == "tree"]
     partial = sum((values[name] for name in names), zero)
     return partial, sum(values.values(), zero)
+
+
+def leaf_paths(
+    loop: BoundLoop, path: tuple[BoundLoop, ...]
+) -> Iterator[tuple[BoundLoop, ...]]:
+    """Yield the loops around each walk in a loop, ``path`` leading to this."""
+    if not loop.body:
+        yield path
+    for inner in loop.body:
+        yield from leaf_paths(inner, (*path, inner))

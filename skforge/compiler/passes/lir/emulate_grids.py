@@ -23,23 +23,16 @@ from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Body, Function, Value
-from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.ir.lir.walk import map_bodies, statements
 from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
 from skforge.compiler.passes.lir.emulate_warps import emit_warps, has_warp_reduce
-from skforge.compiler.passes.lir.lir_rewrite import (
-    FreshBuilder,
-    constants_of,
-    map_bodies,
-)
+from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
 
 
 def run(function: Function) -> Function:
     """Return ``function`` with its grids as loops.
 
-    Raises
-    ------
-    CompilerError
-        If a block has no constant shape, or two; if a warp is not all there.
+    CompilerError if a block has no constant shape, or two; if a warp is not all there.
     """
     if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
         return function

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Body, Buffer, Stmt, Value
-from skforge.compiler.ir.lir.walk import map_operands, statements
-from skforge.compiler.passes.lir.lir_rewrite import map_bodies
 from skforge.exceptions import CompilerError
-
-# Where an operation or statement says which element of its buffer it touches; the
-# others number planes or rows, which have no place in the scratch of one thread.
-_INDEXED: dict[type[Any], tuple[str, str]] = {
-    lir.Load: ("buffer", "index"),
-    lir.Gather: ("buffer", "index"),
-    lir.Lookup: ("table", "base"),
-    lir.Store: ("buffer", "index"),
-    lir.Scatter: ("buffer", "index"),
-    lir.AtomicAdd: ("buffer", "index"),
-    lir.Prefetch: ("buffer", "index"),
-}
-_BUFFER_FIELDS = ("buffer", "table", "target", "source", "indices", "features")
 
 _ORDER = ("block.x", "block.y", "block.z")
 
@@ -124,14 +110,8 @@ class EmulatedBlock:
     ) -> None:
         """Write a body with names replaced, as the thread whose number is given.
 
-        Parameters
-        ----------
-        body : tuple of lir.Stmt
-            What the block, or one thread of it, runs.
-        values : mapping of str to Value, optional
-            What stands for a value from outside the body.
-        thread : callable, optional
-            Writes the number of the thread; None for what the block runs.
+        ``values`` stand for values from outside the body; ``thread`` writes the number
+        of the thread, None for what the block runs.
         """
         used = sorted(_buffer_names(body) & self.private.keys())
         first: dict[str, Value] = {}
@@ -156,12 +136,12 @@ class _Writer:
         self._block, self._values, self._first = block, values, first
 
     def stmt(self, stmt: Stmt) -> None:
-        new = map_operands(stmt, self._value)
+        new = walk.map_operands(stmt, self._value)
         if isinstance(new, lir.Let):
-            op = map_operands(new.op, self._value)
+            op = walk.map_operands(new.op, self._value)
             new = lir.Let(new.value, self._placed(op))
         else:
-            new = self._placed(map_bodies(new, self._body))
+            new = self._placed(walk.map_bodies(new, self._body))
         self._block.b.emit(new)
 
     def _body(self, body: Body) -> Body:
@@ -176,14 +156,15 @@ class _Writer:
     def _placed(self, node: Any) -> Any:
         """Return what touches buffers on the scratch that stands for them."""
         changes: dict[str, Any] = {}
-        for name in _BUFFER_FIELDS:
-            buffer = getattr(node, name, None)
+        for name in (f.name for f in fields(node)):
+            buffer = getattr(node, name)
             if not isinstance(buffer, Buffer) or buffer.name not in self._block.buffers:
                 continue
             changes[name] = self._block.buffers[buffer.name]
             if buffer.name in self._first:
-                place, index = _INDEXED.get(type(node), ("", ""))
-                if place != name:
+                # The others number planes or rows: a thread's scratch has none.
+                index = "base" if isinstance(node, lir.Lookup) else "index"
+                if name != "buffer" and index != "base":
                     raise self._block.fail(
                         f"{type(node).__name__} on @{buffer.name}, which each thread "
                         "has its own of; allocate it in the region."
@@ -200,11 +181,5 @@ class _Writer:
 
 
 def _buffer_names(body: Body) -> set[str]:
-    found = set()
-    for stmt in statements(body):
-        node = stmt.op if isinstance(stmt, lir.Let) else stmt
-        for name in _BUFFER_FIELDS:
-            buffer = getattr(node, name, None)
-            if isinstance(buffer, Buffer):
-                found.add(buffer.name)
-    return found
+    nodes = (s.op if isinstance(s, lir.Let) else s for s in walk.statements(body))
+    return {buffer.name for node in nodes for buffer in walk.buffers_of(node)}

@@ -19,24 +19,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    U8,
-    Body,
-    Buffer,
-    Mask,
-    Scalar,
-    Stmt,
-    Value,
-    Vec,
-)
-from skforge.compiler.ir.lir.walk import bodies, statements
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
-from skforge.compiler.passes.lir.lir_rewrite import bound_by, free_values
 
 
-def has_warp_reduce(body: Body) -> bool:
+def has_warp_reduce(body: lir.Body) -> bool:
     """Whether threads of a body meet in a warp operation."""
-    return any(_reduces(stmt) for stmt in statements(body))
+    return any(_reduces(stmt) for stmt in walk.statements(body))
 
 
 def emit_warps(block: EmulatedBlock, region: lir.BlockRegion) -> None:
@@ -44,7 +33,7 @@ def emit_warps(block: EmulatedBlock, region: lir.BlockRegion) -> None:
     _Region(block, region).emit()
 
 
-def _reduces(stmt: Stmt) -> bool:
+def _reduces(stmt: lir.Stmt) -> bool:
     return isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.WarpReduce)
 
 
@@ -55,7 +44,7 @@ def _reduces(stmt: Stmt) -> bool:
 class _Slot:
     """Scratch with a value of each thread, or of each ``width`` threads."""
 
-    buffer: Buffer
+    buffer: lir.Buffer
     type: lir.Type
     width: int = 1
 
@@ -64,13 +53,13 @@ class _Slot:
 class _Part:
     """What threads run one after another; ``puts`` are written when all is read."""
 
-    stmts: list[Stmt] = field(default_factory=list)
-    puts: list[tuple[_Slot, Value]] = field(default_factory=list)
+    stmts: list[lir.Stmt] = field(default_factory=list)
+    puts: list[tuple[_Slot, lir.Value]] = field(default_factory=list)
 
-    def reads(self) -> dict[str, Value]:
+    def reads(self) -> dict[str, lir.Value]:
         """Return what the part needs and does not bind."""
-        read = free_values(tuple(self.stmts))
-        bound = {v.name for stmt in self.stmts for v in bound_by(stmt)}
+        read = walk.free_values(tuple(self.stmts))
+        bound = {v.name for stmt in self.stmts for v in walk.bound_by(stmt)}
         put = {v.name: v for _, v in self.puts if v.name not in bound}
         return read | put
 
@@ -89,17 +78,6 @@ class _Control:
     stmt: lir.For | lir.While | lir.If | lir.Switch
     parts: tuple[_Parts, ...]  # of each body
     width: int  # of the widest warp operation inside
-
-    @property
-    def steers(self) -> tuple[Value, ...]:
-        """What decides it, the same in all threads of the warp."""
-        match self.stmt:
-            case lir.For(lo=lo, hi=hi, step=step):
-                return (lo, hi, step)
-            case lir.While(cond=cond) | lir.If(cond=cond):
-                return (cond,)
-            case lir.Switch(selector=selector):
-                return (selector,)
 
 
 _Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
@@ -124,27 +102,27 @@ class _Region:
 
     # ------------------------------------------------------------ taking apart
 
-    def _split(self, body: Body) -> _Parts:
+    def _split(self, body: lir.Body) -> _Parts:
         parts: _Parts = [_Part()]
         for stmt in body:
             if _reduces(stmt):
                 self._meet(stmt, parts)
-            elif any(map(has_warp_reduce, bodies(stmt))):
+            elif any(map(has_warp_reduce, walk.bodies(stmt))):
                 self._control(stmt, parts)
             else:
                 self._add(stmt, _last(parts))
         return parts
 
-    def _add(self, stmt: Stmt, part: _Part) -> None:
+    def _add(self, stmt: lir.Stmt, part: _Part) -> None:
         if isinstance(stmt, lir.Alloc):
             self._block.alloc(stmt, private=True)
             return
         if isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Const):
             self._constants[stmt.value.name] = (stmt.op.value, stmt.value.type)
         part.stmts.append(stmt)
-        self._parts_of.update((v.name, part) for v in bound_by(stmt))
+        self._parts_of.update((v.name, part) for v in walk.bound_by(stmt))
 
-    def _meet(self, stmt: Stmt, parts: _Parts) -> None:
+    def _meet(self, stmt: lir.Stmt, parts: _Parts) -> None:
         assert isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.WarpReduce)
         width = stmt.op.width
         if self._block.threads % width:
@@ -156,13 +134,13 @@ class _Region:
         _last(parts).puts.append((slot, stmt.op.a))
         parts.append(_Meeting(slot))
 
-    def _control(self, stmt: Stmt, parts: _Parts) -> None:
+    def _control(self, stmt: lir.Stmt, parts: _Parts) -> None:
         assert isinstance(stmt, lir.For | lir.While | lir.If | lir.Switch)
         slots = [self._slot_of(result) for result in stmt.results]
         if isinstance(stmt, lir.For | lir.While):
             self._slots.update(zip([p.name for p in stmt.params], slots, strict=True))
             _last(parts).puts += zip(slots, stmt.inits, strict=True)
-        inside = [self._split(body) for body in bodies(stmt)]
+        inside = [self._split(body) for body in walk.bodies(stmt)]
         for body, values in zip(
             inside[-len(_yields(stmt)) :], _yields(stmt), strict=True
         ):
@@ -171,17 +149,17 @@ class _Region:
 
     # ------------------------------------------------------------ slots
 
-    def _slot_of(self, value: Value, width: int = 1) -> _Slot:
+    def _slot_of(self, value: lir.Value, width: int = 1) -> _Slot:
         """Return the slot of a value, and write its scratch if it is new."""
         if value.name in self._slots:
             return self._slots[value.name]
         match value.type:
-            case Scalar():
+            case lir.Scalar():
                 element, lanes = value.type, 1
-            case Vec(element=element, lanes=lanes):
+            case lir.Vec(element=element, lanes=lanes):
                 pass
-            case Mask(lanes=lanes):
-                element = U8
+            case lir.Mask(lanes=lanes):
+                element = lir.U8
             case _:
                 raise self._block.fail(f"%{value.name} outlives a warp operation.")
         size = self._b.const(lanes * self._block.threads)
@@ -189,28 +167,30 @@ class _Region:
         slot = self._slots[value.name] = _Slot(buffer, value.type, width)
         return slot
 
-    def _place(self, slot: _Slot, thread: Value) -> Value:
+    def _place(self, slot: _Slot, thread: lir.Value) -> lir.Value:
         at = thread if slot.width == 1 else self._b.binary("and", thread, -slot.width)
-        lanes = slot.type.lanes if isinstance(slot.type, Vec | Mask) else 1
+        lanes = slot.type.lanes if isinstance(slot.type, lir.Vec | lir.Mask) else 1
         return self._b.mul(at, lanes)
 
-    def _put(self, slot: _Slot, thread: Value, value: Value) -> None:
-        if isinstance(slot.type, Mask):
-            value = self._b.convert(value, U8)
+    def _put(self, slot: _Slot, thread: lir.Value, value: lir.Value) -> None:
+        if isinstance(slot.type, lir.Mask):
+            value = self._b.convert(value, lir.U8)
         at = thread  # the argument of a warp operation is of each thread
-        if isinstance(slot.type, Vec | Mask):
+        if isinstance(slot.type, lir.Vec | lir.Mask):
             at = self._place(slot, thread)
         self._b.store(slot.buffer, at, value)
 
-    def _get(self, slot: _Slot, thread: Value) -> Value:
+    def _get(self, slot: _Slot, thread: lir.Value) -> lir.Value:
         b, at = self._b, self._place(slot, thread)
-        if isinstance(slot.type, Mask):
-            return b.compare("ne", b.load(slot.buffer, at, Vec(U8, slot.type.lanes)), 0)
+        if isinstance(slot.type, lir.Mask):
+            return b.compare(
+                "ne", b.load(slot.buffer, at, lir.Vec(lir.U8, slot.type.lanes)), 0
+            )
         return b.load(slot.buffer, at, slot.type)
 
     # ------------------------------------------------------------ writing
 
-    def _emit(self, parts: _Parts, first: Value, count: int) -> None:
+    def _emit(self, parts: _Parts, first: lir.Value, count: int) -> None:
         """Write parts for ``count`` threads from ``first``."""
         for part in parts:
             match part:
@@ -222,7 +202,11 @@ class _Region:
                     self._groups(first, count, width, self._steered(part))
 
     def _groups(
-        self, first: Value, count: int, width: int, write: Callable[[Value], None]
+        self,
+        first: lir.Value,
+        count: int,
+        width: int,
+        write: Callable[[lir.Value], None],
     ) -> None:
         """Write what each ``width`` of ``count`` threads do."""
         if count == width:
@@ -232,14 +216,14 @@ class _Region:
         last, step = b.add(first, b.const(count)), b.const(width)
         b.for_(first, last, step, lambda warp, _: write(warp), hint="warp")
 
-    def _threads(self, part: _Part, first: Value, count: int) -> None:
+    def _threads(self, part: _Part, first: lir.Value, count: int) -> None:
         b = self._b
-        bound = [v for stmt in part.stmts for v in bound_by(stmt)]
+        bound = [v for stmt in part.stmts for v in walk.bound_by(stmt)]
         kept = [(self._slots[v.name], v) for v in bound if v.name in self._slots]
         if not part.stmts and not part.puts:
             return
 
-        def body(thread: Value, _: tuple[Value, ...]) -> None:
+        def body(thread: lir.Value, _: tuple[lir.Value, ...]) -> None:
             places = self._block.positions(self._region, thread)
             values = {}
             for name, value in part.reads().items():
@@ -254,23 +238,23 @@ class _Region:
         last = b.add(first, b.const(count))
         b.for_(first, last, b.const(1), body, hint="thread")
 
-    def _here(self, value: Value, thread: Value) -> Value:
+    def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
         """Return what another part, or nothing in the region, bound."""
         if value.name in self._constants:
             return self._b.const(*self._constants[value.name])
         slot = self._slots.get(value.name)
         return value if slot is None else self._get(slot, thread)
 
-    def _sum(self, slot: _Slot) -> Callable[[Value], None]:
+    def _sum(self, slot: _Slot) -> Callable[[lir.Value], None]:
         b = self._b
 
-        def add(thread: Value, offset: Value) -> None:
+        def add(thread: lir.Value, offset: lir.Value) -> None:
             one = b.load(slot.buffer, thread)
             other = b.load(slot.buffer, b.binary("add", thread, offset))
             b.store(slot.buffer, thread, b.binary("add", one, other))
 
-        def write(warp: Value) -> None:
-            def fold(carried: tuple[Value, ...]) -> list[Value]:
+        def write(warp: lir.Value) -> None:
+            def fold(carried: tuple[lir.Value, ...]) -> list[lir.Value]:
                 (offset,) = carried
                 last = b.binary("add", warp, offset)
                 b.for_(warp, last, b.const(1), lambda t, _: add(t, offset))
@@ -281,18 +265,18 @@ class _Region:
 
         return write
 
-    def _steered(self, control: _Control) -> Callable[[Value], None]:
+    def _steered(self, control: _Control) -> Callable[[lir.Value], None]:
         b, stmt = self._b, control.stmt
 
-        def body(number: int, first: Value) -> Body:
+        def body(number: int, first: lir.Value) -> lir.Body:
             with b.body() as stmts:
                 self._emit(control.parts[number], first, control.width)
             return tuple(stmts)
 
-        def write(first: Value) -> None:
+        def write(first: lir.Value) -> None:
             match stmt:
                 case lir.For(var=var):
-                    lo, hi, step = (self._uniform(v, first) for v in control.steers)
+                    lo, hi, step = (self._uniform(v, first) for v in walk.steers(stmt))
                     b.emit(lir.For(var, lo, hi, step, body(0, first)))
                 case lir.While():
                     with b.body() as before:
@@ -310,7 +294,7 @@ class _Region:
 
         return write
 
-    def _uniform(self, value: Value, first: Value) -> Value:
+    def _uniform(self, value: lir.Value, first: lir.Value) -> lir.Value:
         """Return what steers a warp, of its first thread."""
         places = self._block.positions(self._region, first)
         return (
@@ -330,14 +314,14 @@ def _last(parts: _Parts) -> _Part:
     return part
 
 
-def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[Value]]]:
+def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[lir.Value]]]:
     """Return what is read, and in which part; None where a warp's control reads."""
     for part in parts:
         match part:
             case _Part():
                 yield part, list(part.reads().values())
             case _Control():
-                yield None, part.steers
+                yield None, walk.steers(part.stmt)
                 for inner in part.parts:
                     yield from _read(inner)
             case _Meeting():
@@ -346,7 +330,7 @@ def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[Value]]]:
 
 def _yields(
     stmt: lir.For | lir.While | lir.If | lir.Switch,
-) -> tuple[tuple[Value, ...], ...]:
+) -> tuple[tuple[lir.Value, ...], ...]:
     """Return what each body yields, from the last backwards; not all do."""
     match stmt:
         case lir.For(yields=yields) | lir.While(yields=yields):
@@ -357,10 +341,10 @@ def _yields(
             return yields or ((),) * len(cases)
 
 
-def _widest(stmt: Stmt) -> int:
+def _widest(stmt: lir.Stmt) -> int:
     return max(
         inner.op.width
-        for body in bodies(stmt)
-        for inner in statements(body)
+        for body in walk.bodies(stmt)
+        for inner in walk.statements(body)
         if isinstance(inner, lir.Let) and isinstance(inner.op, lir.WarpReduce)
     )

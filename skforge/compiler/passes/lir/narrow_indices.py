@@ -20,41 +20,35 @@ reads is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.nodes import I32, I64, Body, Buffer, Function, Stmt, Value
-from skforge.compiler.ir.lir.walk import map_operands
-from skforge.compiler.passes.lir.index_widths import TIED, IndexWidths, groups_of
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, map_bodies
-from skforge.compiler.passes.lir.simplify_dead import drop_dead
+from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
+from skforge.compiler.passes.lir.simplify import drop_dead
 
 
-def run(function: Function) -> Function:
+def run(function: lir.Function) -> lir.Function:
     """Return ``function`` with its index arithmetic, and its counts, in 32 bits."""
     return _Rewriter(function).function()
 
 
-def _is_wide(value: Value) -> bool:
-    return value.type.element == I64
-
-
 class _Rewriter:
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: lir.Function) -> None:
         self._function = function
-        self._widths = IndexWidths(function)
+        self._widths = _IndexWidths(function)
         self._b = FreshBuilder(function)
-        self._twins: dict[str, Value] = {}  # the 64-bit form of what has both
-        self._alias: dict[str, Value] = {}  # conversions that became nothing
+        self._twins: dict[str, lir.Value] = {}  # the 64-bit form of what has both
+        self._alias: dict[str, lir.Value] = {}  # conversions that became nothing
 
-    def function(self) -> Function:
+    def function(self) -> lir.Function:
         """Return the function in its new widths."""
-        params: list[Value | Buffer] = []
+        params: list[lir.Value | lir.Buffer] = []
         with self._b.body() as stmts:
             for param in self._function.params:
-                if isinstance(param, Value) and _is_wide(param):
+                if isinstance(param, lir.Value) and _is_i64(param):
                     self._widen(param)
                     param = self._narrow(param)
                 params.append(param)
@@ -66,39 +60,39 @@ class _Rewriter:
 
     # ------------------------------------------------------------ forms of a value
 
-    def _narrow(self, value: Value) -> Value:
+    def _narrow(self, value: lir.Value) -> lir.Value:
         """Return the form that a value is bound with, 32 bits where that will do."""
-        if not _is_wide(value) or value.name in self._widths.wide:
+        if not _is_i64(value) or value.name in self._widths.wide:
             return value
-        return Value(value.name, with_lanes(I32, value.type))
+        return lir.Value(value.name, with_lanes(lir.I32, value.type))
 
-    def _widen(self, value: Value, op: lir.Op | None = None) -> None:
+    def _widen(self, value: lir.Value, op: lir.Op | None = None) -> None:
         """Write the 64-bit form of a value that has both."""
-        if not _is_wide(value) or value.name in self._widths.wide:
+        if not _is_i64(value) or value.name in self._widths.wide:
             return
-        twin = Value(self._b.name(f"{value.name}.wide"), value.type)
+        twin = lir.Value(self._b.name(f"{value.name}.wide"), value.type)
         self._twins[value.name] = twin
         self._b.emit(lir.Let(twin, op or lir.Convert(self._narrow(value))))
 
-    def _any(self, value: Value) -> Value:
+    def _any(self, value: lir.Value) -> lir.Value:
         found = self._alias.get(value.name)
         return self._narrow(value) if found is None else found
 
-    def _as(self, wide: bool) -> Callable[[Value], Value]:
+    def _as(self, wide: bool) -> Callable[[lir.Value], lir.Value]:
         """Return what gives values in 64 bits, or else as narrow as they are."""
 
-        def form(value: Value) -> Value:
+        def form(value: lir.Value) -> lir.Value:
             twin = self._twins.get(value.name) if wide else None
             return self._any(value) if twin is None else twin
 
         return form
 
-    def _wide(self, values: Sequence[Value]) -> bool:
+    def _wide(self, values: Sequence[lir.Value]) -> bool:
         return any(v.name in self._widths.wide for v in values)
 
     # ------------------------------------------------------------ statements
 
-    def _body(self, body: Body, bound: Sequence[Value] = ()) -> Body:
+    def _body(self, body: lir.Body, bound: Sequence[lir.Value] = ()) -> lir.Body:
         with self._b.body() as stmts:
             for value in bound:
                 self._widen(value)
@@ -106,18 +100,18 @@ class _Rewriter:
                 self._stmt(stmt)
         return tuple(stmts)
 
-    def _stmt(self, stmt: Stmt) -> None:
+    def _stmt(self, stmt: lir.Stmt) -> None:
         match stmt:
             case lir.Let(value=value, op=op):
                 self._let(value, op)
                 return
             case lir.Store() | lir.Scatter() | lir.AtomicAdd():
-                new = map_operands(stmt, self._as(True))
-                made: Stmt = replace(new, index=self._any(stmt.index))
+                new = walk.map_operands(stmt, self._as(True))
+                made: lir.Stmt = replace(new, index=self._any(stmt.index))
             case lir.For(var=var):
                 made = self._for(stmt)
             case lir.While() | lir.If() | lir.Switch():
-                made = self._joined(map_bodies(stmt, self._body), stmt)
+                made = self._joined(walk.map_bodies(stmt, self._body), stmt)
             case lir.ParallelFor(var=var, count=count, body=body):
                 inside = self._body(body, (var,))
                 count = self._as(self._wide((var,)))(count)
@@ -130,9 +124,9 @@ class _Rewriter:
                 )
                 made = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
-                made = map_operands(stmt, self._any)
+                made = walk.map_operands(stmt, self._any)
             case lir.TransposeBlock() | lir.UnpermuteStore():
-                made = map_operands(stmt, self._as(True))
+                made = walk.map_operands(stmt, self._as(True))
         self._b.emit(made)
 
     def _for(self, stmt: lir.For) -> lir.For:
@@ -150,10 +144,10 @@ class _Rewriter:
         assert isinstance(joined, lir.For)
         return joined
 
-    def _joined(self, new: Stmt, stmt: Stmt) -> Stmt:
+    def _joined(self, new: lir.Stmt, stmt: lir.Stmt) -> lir.Stmt:
         """Give what meets in control one width, in ``new`` as in ``stmt``."""
 
-        def each(values: Sequence[Value]) -> tuple[Value, ...]:
+        def each(values: Sequence[lir.Value]) -> tuple[lir.Value, ...]:
             pairs = zip(values, results, strict=True)
             return tuple(self._as(self._wide((r,)))(v) for v, r in pairs)
 
@@ -182,7 +176,7 @@ class _Rewriter:
 
     # ------------------------------------------------------------ operations
 
-    def _let(self, value: Value, op: lir.Op) -> None:
+    def _let(self, value: lir.Value, op: lir.Op) -> None:
         if isinstance(op, lir.Convert) and not op.a.type.element.is_float:
             bound = self._narrow(value)
             source = self._as(bound.type == op.a.type)(op.a)
@@ -191,16 +185,221 @@ class _Rewriter:
                 if value.name in self._widths.both:
                     self._widen(value, lir.Convert(source))
                 return
-        if isinstance(op, TIED):
-            tied = [v for group in groups_of(lir.Let(value, op)) for v in group]
-            op = map_operands(op, self._as(self._wide(tied)))
+        if isinstance(op, _TIED):
+            tied = [v for group in _groups_of(lir.Let(value, op)) for v in group]
+            op = walk.map_operands(op, self._as(self._wide(tied)))
         elif isinstance(op, lir.Gather):
             other = None if op.other is None else self._as(True)(op.other)
-            op = replace(map_operands(op, self._any), other=other)
+            op = replace(walk.map_operands(op, self._any), other=other)
         elif self._widths.takes_any(op, value):
-            op = map_operands(op, self._any)
+            op = walk.map_operands(op, self._any)
         else:
-            op = map_operands(op, self._as(True))
+            op = walk.map_operands(op, self._as(True))
         self._b.emit(lir.Let(self._narrow(value), op))
         if value.name in self._widths.both:
             self._widen(value, op)
+
+
+# ---------------------------------------------------------------- widths
+
+_LIMIT = 1 << 31
+
+#: Operations whose i64 operands and result have one width.
+_TIED = (
+    lir.Unary,
+    lir.Binary,
+    lir.Compare,
+    lir.Select,
+    lir.Splat,
+    lir.Extract,
+    lir.Pack,
+    lir.Shuffle,
+    lir.Compress,
+    lir.WarpReduce,
+)
+
+
+def _is_i64(value: lir.Value) -> bool:
+    return value.type.element == lir.I64
+
+
+def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
+    """Return the i64 values that a statement ties to each other."""
+    groups: list[tuple[lir.Value, ...]] = [
+        (*froms, *to) for froms, to in walk.flows(stmt)
+    ]
+    match stmt:
+        case lir.Let(value=value, op=op) if isinstance(op, _TIED):
+            groups = [(value, *walk.operands(op))]
+        case lir.Let(value=value, op=lir.Convert(a=a)) if _is_i64(a):
+            groups = [(value, a)] if _is_i64(value) else []
+        case _:
+            pass
+    for group in groups:
+        yield [v for v in group if _is_i64(v)]
+
+
+class _IndexWidths:
+    """What has to stay in 64 bits, and what can be had in both widths.
+
+    Attributes
+    ----------
+    wide : set of str
+        Values of 64 bits only.
+    both : set of str
+        Values that are not computed from others of either width: a use in 64 bits
+        does not make them, or what they come from, 64 bits wide.
+    """
+
+    def __init__(self, function: lir.Function) -> None:
+        self.wide: set[str] = set()
+        self.both: set[str] = set()
+        self._ops: dict[str, lir.Op] = {}
+        self._groups: list[list[lir.Value]] = []
+        self._bounds: list[tuple[lir.Value, tuple[lir.Value, ...]]] = []
+        for param in function.params:
+            if isinstance(param, lir.Value) and _is_i64(param):
+                self.both.add(param.name)
+        found = list(walk.statements(function.body))
+        for stmt in found:  # the rules below ask where operands come from
+            if isinstance(stmt, lir.Let):
+                self._ops[stmt.value.name] = stmt.op
+                if _is_i64(stmt.value):
+                    self._bind(stmt.value, stmt.op)
+            else:
+                self._variables(stmt)
+        for stmt in found:
+            self._groups += _groups_of(stmt)
+            if isinstance(stmt, lir.Let):
+                self._read(stmt.value, stmt.op)
+            elif isinstance(stmt, lir.Store | lir.Scatter | lir.AtomicAdd):
+                self._pin(stmt.value)
+            elif isinstance(stmt, lir.TransposeBlock | lir.UnpermuteStore):
+                self._pin(*walk.operands_of_stmt(stmt))
+        self._spread()
+
+    def takes_any(self, op: lir.Op, value: lir.Value) -> bool:
+        """Whether the i64 operands of ``op`` may have either width."""
+        if isinstance(op, lir.Convert):
+            return not value.type.element.is_float
+        return bool(walk.buffers_of(op))  # all operands are indices
+
+    # ------------------------------------------------------------ rules
+
+    def _bind(self, value: lir.Value, op: lir.Op) -> None:
+        match op:
+            case lir.Const(value=number):
+                if -_LIMIT <= number < _LIMIT:
+                    self.both.add(value.name)
+                else:
+                    self.wide.add(value.name)
+            case lir.Iota():
+                self.both.add(value.name)
+            case lir.MaskBits(a=a):
+                (self.both if a.type.lanes < 32 else self.wide).add(value.name)
+            case lir.Convert(a=a) if not _is_i64(a):
+                (self.both if self._fits(a) else self.wide).add(value.name)
+            case _ if isinstance(op, (*_TIED, lir.Convert)):
+                pass
+            case _:
+                self.wide.add(value.name)
+
+    def _variables(self, stmt: lir.Stmt) -> None:
+        pairs: list[tuple[lir.Value, tuple[lir.Value, ...]]] = []
+        match stmt:
+            case lir.For(var=var, lo=lo, hi=hi, step=step):
+                pairs = [(var, (lo, hi, step))]
+            case lir.ParallelFor(var=var, count=count):
+                pairs = [(var, (count,))]
+            case lir.Grid(dims=dims) | lir.BlockRegion(dims=dims):
+                pairs = [(var, (count,)) for _, var, count in dims]
+            case _:
+                pass
+        for var, bounds in pairs:
+            if _is_i64(var):
+                self.both.add(var.name)
+                self._bounds.append((var, bounds))
+
+    def _fits(self, value: lir.Value, depth: int = 0) -> bool:
+        """Whether a value that is no i64 is below 2**31."""
+        element = value.type.element
+        if element != lir.U32:
+            return not element.is_float
+        op = self._ops.get(value.name)
+        if depth > 8:
+            return False
+        deeper = depth + 1
+        match op:
+            case lir.Load() | lir.Gather() | lir.Lookup():
+                return True  # by the convention above
+            case lir.Const(value=number):
+                return number < _LIMIT
+            case lir.Convert(a=a):
+                return a.type.element not in (lir.I32, lir.I64) and self._fits(
+                    a, deeper
+                )
+            case lir.Splat(a=a) | lir.Extract(a=a):
+                return self._fits(a, deeper)
+            case lir.Binary(op="and" | "min", a=a, b=b):
+                return any(self._masks(v, deeper) for v in (a, b))
+            case lir.Binary(op="shr", b=b):
+                return 1 <= self._constant(b) < 32
+            case lir.Select(cond=cond, a=a, b=b):
+                kept = self._fits(a, deeper) or self._below(a, cond)
+                return kept and self._fits(b, deeper)
+            case _:
+                return False
+
+    def _masks(self, value: lir.Value, depth: int) -> bool:
+        """Whether a number is below 2**31 for sure, by no convention."""
+        if isinstance(self._ops.get(value.name), lir.Load | lir.Gather | lir.Lookup):
+            return False
+        return self._fits(value, depth)
+
+    def _below(self, value: lir.Value, cond: lir.Value) -> bool:
+        """Whether a condition says that a number is below a constant that fits."""
+        match self._ops.get(cond.name):
+            case lir.Compare(op="lt" | "le", a=a, b=b):
+                return a == value and 0 <= self._constant(b) < _LIMIT
+            case _:
+                return False
+
+    def _constant(self, value: lir.Value) -> int:
+        """Return an integer constant, splat or not; -1 for anything else."""
+        op = self._ops.get(value.name)
+        if isinstance(op, lir.Splat):
+            return self._constant(op.a)
+        return int(op.value) if isinstance(op, lir.Const) else -1
+
+    def _read(self, value: lir.Value, op: lir.Op) -> None:
+        """Note what an operation's operands have to be."""
+        match op:
+            case lir.Binary(op="shl" | "shr", a=a, b=b):
+                most = 31 if op.op == "shr" else 30
+                if not 0 <= self._constant(b) <= most:
+                    self._pin(value, a, b)
+            case lir.Unary(op="popcount" | "zeros", a=a):
+                self._pin(value, a)
+            case lir.Gather(other=other):
+                self._pin(*(() if other is None else (other,)))
+            case _:
+                if not isinstance(op, _TIED) and not self.takes_any(op, value):
+                    self._pin(*walk.operands(op))
+
+    def _pin(self, *values: lir.Value) -> None:
+        """Let values be 64 bits wide that are not there in both widths."""
+        for value in values:
+            if _is_i64(value) and value.name not in self.both:
+                self.wide.add(value.name)
+
+    def _spread(self) -> None:
+        before = -1
+        while before < len(self.wide):
+            before = len(self.wide)
+            for group in self._groups:
+                if any(v.name in self.wide for v in group):
+                    self._pin(*group)
+            for var, bounds in self._bounds:
+                if any(v.name in self.wide for v in bounds):
+                    self.both.discard(var.name)
+                    self.wide.add(var.name)

@@ -14,12 +14,8 @@ from __future__ import annotations
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Alloc, Body, Buffer, Const, For, Function, Let
-from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.passes.lir.lir_rewrite import (
-    FreshBuilder,
-    constants_of,
-    map_bodies,
-)
+from skforge.compiler.ir.lir.walk import map_bodies, statements
+from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
 from skforge.exceptions import CompilerError
 
 #: Bytes of scratch that stay on the stack: what walks of single rows need.
@@ -31,24 +27,10 @@ _LINE = 64
 def run(function: Function, most_rows: int) -> tuple[Function, tuple[int, ...]]:
     """Return a kernel without parallel loops and large scratch of its own.
 
-    Parameters
-    ----------
-    function : Function
-        A CPU kernel, whose second parameter is the number of rows.
-    most_rows : int
-        How many rows a call has at most; scratch that grows with them is as large.
-
-    Returns
-    -------
-    function : Function
-        It has a parameter for each piece of scratch behind the others.
-    sizes : tuple of int
-        Bytes of each piece, whole cache lines; it starts at one.
-
-    Raises
-    ------
-    CompilerError
-        If the size of some scratch depends on more than the number of rows.
+    Its second parameter is the number of rows, of which a call has at most
+    ``most_rows``. It gets a parameter for each piece of scratch, behind the others;
+    the second result is the bytes of each, whole cache lines. CompilerError if the
+    size of some scratch depends on more than the number of rows.
     """
     placed = _Placed(function, most_rows)
     body = placed.body(function.body)

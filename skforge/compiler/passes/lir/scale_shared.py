@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, U8, Body, Buffer, Function, Value
-from skforge.compiler.ir.lir.walk import buffers_of, statements
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, map_bodies
+from skforge.compiler.ir.lir.walk import buffers_of, map_bodies, statements
+from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 
 #: Sums of sums that are scaled apart; deeper ones are scaled as they are.
 MAX_DEPTH = 4

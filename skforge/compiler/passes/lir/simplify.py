@@ -13,43 +13,28 @@ rearranged. Loads stay where they are; one whose result is unused is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
-from skforge._compat import assert_never
-from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import Const, Function, Op, Stmt, Type, Value
-from skforge.compiler.ir.lir.walk import map_operands, operands, scalars_of
-from skforge.compiler.passes.lir.lir_rewrite import map_bodies
-from skforge.compiler.passes.lir.simplify_dead import drop_dead
-from skforge.compiler.passes.lir.simplify_fold import known
+import numpy as np
 
-_PURE = frozenset(
-    (
-        lir.Const,
-        lir.Unary,
-        lir.Binary,
-        lir.Compare,
-        lir.Select,
-        lir.Convert,
-        lir.Bitcast,
-        lir.Splat,
-        lir.Iota,
-        lir.Extract,
-        lir.Pack,
-        lir.Permute,
-        lir.Shuffle,
-        lir.Compress,
-        lir.MaskBits,
-        lir.AnyTrue,
-        lir.CompareToPlane,
-        lir.PlaneBinary,
-        lir.PlaneNot,
-        lir.PlaneMux,
-        lir.PlanesToIndex,
-    )
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
+from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
+from skforge.compiler.ir.lir.nodes import (
+    Body,
+    Const,
+    Function,
+    Op,
+    Scalar,
+    Stmt,
+    Type,
+    Value,
 )
+from skforge.compiler.ir.lir.numpy_types import dtype_of
+
 _Key: TypeAlias = tuple[Any, ...]
 
 
@@ -143,30 +128,17 @@ class _Simplifier:
                     self._if(stmt)
                 case lir.Switch():
                     self._switch(stmt)
-                case lir.ParallelFor() | lir.Grid() | lir.BlockRegion():
-                    inner = self._body(stmt.body)
-                    self._emit(map_operands(replace(stmt, body=inner), self._resolve))
-                case (
-                    lir.Store()
-                    | lir.Scatter()
-                    | lir.AtomicAdd()
-                    | lir.Prefetch()
-                    | lir.StorePlane()
-                    | lir.TransposeBlock()
-                    | lir.UnpermuteStore()
-                    | lir.Alloc()
-                ):
-                    self._emit(map_operands(stmt, self._resolve))
                 case _:
-                    assert_never(stmt)
+                    inner = walk.map_bodies(stmt, self._body)
+                    self._emit(walk.map_operands(inner, self._resolve))
 
     def _let(self, stmt: lir.Let) -> None:
         op, value = stmt.op, stmt.value
-        values = operands(op)
+        values = walk.operands(op)
         for source in values:
             if source.name in self._alias:
-                op = map_operands(op, self._resolve)
-                values = operands(op)
+                op = walk.map_operands(op, self._resolve)
+                values = walk.operands(op)
                 break
         found = known(op, value.type, self._constants)
         if found is not None:
@@ -175,7 +147,7 @@ class _Simplifier:
                 return
             op, values = found, ()
         at = len(self._scopes) - 1
-        if type(op) in _PURE:
+        if _is_pure(type(op)):
             key = self._key(op, values, value.type)
             same = self._seen.get(key)
             if same is not None:
@@ -209,7 +181,7 @@ class _Simplifier:
         if isinstance(op, Const):
             # By its text too: 0.0 equals -0.0, and 1 equals True.
             return Const, number, op.value, repr(op.value)
-        return (type(op), number, scalars_of(op), *[v.name for v in values])
+        return (type(op), number, walk.scalars_of(op), *[v.name for v in values])
 
     def _place(self, op: Op, values: Sequence[Value], type_: Type, here: int) -> int:
         """Return the number of the outermost body that an operation may go to."""
@@ -247,7 +219,7 @@ class _Simplifier:
                 self._rename(stmt.results, stmt.yields)
                 return
         body = self._body(stmt.body, True, (stmt.var, *stmt.params))
-        new = map_operands(replace(stmt, body=body), self._resolve)
+        new = walk.map_operands(replace(stmt, body=body), self._resolve)
         self._emit(new, stmt.results)
 
     def _while(self, stmt: lir.While) -> None:
@@ -257,7 +229,7 @@ class _Simplifier:
         before, scope.out = tuple(scope.out), []
         self._here(stmt.body)
         new = replace(stmt, before=before, body=self._close())
-        self._emit(map_operands(new, self._resolve), stmt.results)
+        self._emit(walk.map_operands(new, self._resolve), stmt.results)
 
     def _if(self, stmt: lir.If) -> None:
         cond = self._constant(stmt.cond)
@@ -268,7 +240,7 @@ class _Simplifier:
             return
         then, orelse = self._body(stmt.then), self._body(stmt.orelse)
         new = replace(stmt, then=then, orelse=orelse)
-        self._emit(map_operands(new, self._resolve), stmt.results)
+        self._emit(walk.map_operands(new, self._resolve), stmt.results)
 
     def _switch(self, stmt: lir.Switch) -> None:
         selector = self._constant(stmt.selector)
@@ -280,7 +252,7 @@ class _Simplifier:
             self._rename(stmt.results, stmt.yields[number] if stmt.results else ())
             return
         new = replace(stmt, cases=tuple(self._body(case) for case in stmt.cases))
-        self._emit(map_operands(new, self._resolve), stmt.results)
+        self._emit(walk.map_operands(new, self._resolve), stmt.results)
 
 
 def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
@@ -294,23 +266,27 @@ def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for stmt in body:
         if not isinstance(stmt, lir.Let):
-            inner = map_bodies(stmt, lambda one: _renamed(one, names))
-            out.append(map_operands(inner, change))
+            inner = walk.map_bodies(stmt, lambda one: _renamed(one, names))
+            out.append(walk.map_operands(inner, change))
         elif stmt.value.name not in names:
-            if any(v.name in names for v in operands(stmt.op)):
-                stmt = lir.Let(stmt.value, map_operands(stmt.op, change))
+            if any(v.name in names for v in walk.operands(stmt.op)):
+                stmt = lir.Let(stmt.value, walk.map_operands(stmt.op, change))
             out.append(stmt)
     return tuple(out)
 
 
-_ALWAYS = frozenset((lir.Const, lir.Splat, lir.Iota))
+@walk.per_class
+def _is_pure(kind: type[Op]) -> bool:
+    """Whether equal operations of equal operands are one: they read no memory."""
+    alone = issubclass(kind, lir.Threads | lir.WarpReduce)
+    return not alone and not any(f.type == "Buffer" for f in fields(kind))
 
 
 def _may_hoist(op: Op, type_: Type) -> bool:
     """Whether ``op`` is cheap, and defined even where the loop would not run it."""
-    if type(op) in _ALWAYS:
-        return True
     match op:
+        case lir.Const() | lir.Splat() | lir.Iota():
+            return True
         case lir.Binary(op=kind):
             total = kind not in ("div", "rem", "shl", "shr")
             return total and not type_.element.is_float
@@ -322,3 +298,149 @@ def _may_hoist(op: Op, type_: Type) -> bool:
             return not a.type.element.is_float
         case _:
             return False
+
+
+# ---------------------------------------------------------------- known results
+
+Constants = Mapping[str, Const]
+_COMMUTES = ("add", "mul", "and", "or", "xor", "min", "max")
+
+
+def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
+    """Return the constant or the operand that ``op`` always equals, if any."""
+    match op:
+        case lir.Binary(op=kind, a=a, b=b):
+            # Most operands are no constants, and then this is all there is to ask.
+            if a.name in constants or b.name in constants or a.name == b.name:
+                found = _identity(kind, a, b, type_, constants)
+                return _fold(op, type_, constants) if found is None else found
+            return None
+        case lir.Splat(a=a):
+            return constants.get(a.name)
+        case lir.Select(cond=cond, a=a, b=b):
+            if a.name == b.name:
+                return a
+            if cond.name in constants and cond.type == lir.BOOL:
+                return a if constants[cond.name].value else b
+            return _fold(op, type_, constants)
+        case lir.Compare() | lir.Convert() | lir.Unary() | lir.Bitcast():
+            return _fold(op, type_, constants)
+        case _:
+            return None
+
+
+def _identity(
+    kind: lir.BinaryOp, a: Value, b: Value, type_: Type, constants: Constants
+) -> Const | Value | None:
+    """Apply integer identities; no float has any that keep every bit."""
+    element = type_.element
+    if element.is_float:
+        return None
+    if a == b and kind in ("and", "or", "min", "max"):
+        return a
+    if element == lir.BOOL:
+        return None
+    if a == b and kind in ("sub", "xor"):
+        return Const(0)
+    left, right = constants.get(a.name), constants.get(b.name)
+    if right is None and left is not None and kind in _COMMUTES:
+        a, right = b, left
+    if right is None:
+        return None
+    if right.value == 0:
+        if kind in ("add", "sub", "or", "xor", "shl", "shr"):
+            return a
+        if kind in ("mul", "and"):
+            return Const(0)
+    if right.value == 1 and kind in ("mul", "div"):
+        return a
+    return None
+
+
+def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
+    """Compute an operation of scalars, where the result is the same anywhere."""
+    values = walk.operands(op)
+    if not isinstance(type_, Scalar):
+        return None
+    args = []
+    for value in values:
+        if value.name not in constants or not isinstance(value.type, Scalar):
+            return None
+        args.append(_number(constants[value.name].value, value.type))
+    if any(isinstance(a, np.floating) and math.isnan(a) for a in args):
+        return None  # a constant does not say which NaN
+    with np.errstate(all="ignore"):
+        result = _evaluate(op, type_, args)
+    if result is None:
+        return None
+    if type_.is_float:
+        return None if math.isnan(result) else Const(float(result))
+    return Const(bool(result) if type_ == lir.BOOL else wrapped(int(result), type_))
+
+
+def _number(value: Any, type_: Scalar) -> Any:
+    """Return a constant as Python's int or bool, or as NumPy's float of its width."""
+    if type_.is_float:
+        return dtype_of(type_).type(value)
+    return bool(value) if type_ == lir.BOOL else int(value)
+
+
+def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
+    """Return the result, None where machines may differ."""
+    match op:
+        case lir.Binary(op=kind):
+            return binary(kind, type_, *args)
+        case lir.Unary(op=kind):
+            return unary(kind, type_, *args)
+        case lir.Compare(op=kind):
+            return compare(kind, *args)
+        case lir.Select():
+            cond, a, b = args
+            return a if cond else b
+        case lir.Bitcast(a=a):
+            same = np.array(args[0], dtype_of(a.type.element))
+            return same.view(dtype_of(type_)).item()
+        case lir.Convert(a=a):
+            if not type_.is_float:
+                # A float may be out of range, where any value is right.
+                return None if a.type.element.is_float else args[0]
+            # Through i64, since Python would round an int to f64 first.
+            exact = np.int64(args[0]) if isinstance(args[0], int) else args[0]
+            return exact.astype(dtype_of(type_))
+        case _:
+            return None
+
+
+# ---------------------------------------------------------------- dead operations
+
+
+def drop_dead(body: Body, live: set[str] | None = None) -> Body:
+    """Return ``body`` without dead operations; ``live`` gains the names it reads."""
+    names: set[str] = set() if live is None else live
+    kept: list[Stmt] = []
+    for stmt in reversed(body):
+        match stmt:
+            case lir.Let(value=value, op=op):
+                # Every thread of a warp must reach its reduction.
+                if value.name in names or isinstance(op, lir.WarpReduce):
+                    names.update([v.name for v in walk.operands(op)])
+                    kept.append(stmt)
+                continue
+            case lir.While(before=before, body=inner):
+                _read(stmt, names)
+                inner = drop_dead(inner, names)
+                stmt = replace(stmt, before=drop_dead(before, names), body=inner)
+            case _:
+                if walk.bound_by(stmt):
+                    _read(stmt, names)
+                stmt = walk.map_bodies(stmt, lambda inner: drop_dead(inner, names))
+                idle = isinstance(stmt, lir.For | lir.If | lir.ParallelFor)
+                if idle and not walk.bound_by(stmt) and not any(walk.bodies(stmt)):
+                    continue
+        _read(stmt, names)
+        kept.append(stmt)
+    return tuple(reversed(kept))
+
+
+def _read(stmt: Stmt, live: set[str]) -> None:
+    live.update(v.name for v in walk.operands_of_stmt(stmt))

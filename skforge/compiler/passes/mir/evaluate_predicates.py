@@ -29,28 +29,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from skforge.compiler.ir.mir.nodes import (
-    Affine,
-    AllocArray,
-    Array,
-    Body,
-    Bound,
-    CacheRows,
-    CacheTrees,
-    EvaluatePredicates,
-    Fill,
-    Function,
-    Let,
-    Loop,
-    QuantizeRows,
-    Range,
-    Reduce,
-    ReduceDimension,
-    Stmt,
-    StoreRows,
-    WalkDecisionTree,
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.walk import (
+    loops_in,
+    map_loops,
+    map_statements,
+    statements,
 )
-from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
 from skforge.compiler.schedule.directives import CachePredicates, Vectorize
 from skforge.exceptions import ScheduleError
 
@@ -58,10 +43,10 @@ BLOCK_SUMS = "block_sums"
 PREDICATES = "%tests"
 
 
-def run(function: Function) -> Function:
+def run(function: mir.Function) -> mir.Function:
     """Rewrite every loop that caches predicates."""
 
-    def change(loop: Loop) -> Loop:
+    def change(loop: mir.Loop) -> mir.Loop:
         if not loop.has(CachePredicates):
             return loop
         return _rewrite(loop, function.n_trees)
@@ -72,17 +57,16 @@ def run(function: Function) -> Function:
     return made
 
 
-def _check_whole(body: Body) -> None:
+def _check_whole(body: mir.Body) -> None:
     """Refuse what walks single rows, or prefetches for such walks."""
-    inside = loops_in(body)
-    for stmt in [*body, *(s for loop in inside for s in (*loop.body, *loop.remainder))]:
+    for stmt in statements(body):
         match stmt:
-            case Let(op=WalkDecisionTree(using=None)):
+            case mir.Let(op=mir.WalkDecisionTree(using=None)):
                 raise ScheduleError(
                     "cache_predicates is for all rows or none; mark the loop over "
                     "blocks of every part of the batch."
                 )
-            case CacheTrees():
+            case mir.CacheTrees():
                 raise ScheduleError(
                     "cache prefetches the nodes of walks, of which cache_predicates "
                     "leaves none; leave the cache of trees out."
@@ -91,19 +75,19 @@ def _check_whole(body: Body) -> None:
                 pass
 
 
-def _rewrite(loop: Loop, n_trees: int) -> Loop:
-    trees = Range(Affine(), (Bound(n_trees),))
+def _rewrite(loop: mir.Loop, n_trees: int) -> mir.Loop:
+    trees = mir.Range(mir.Affine(), (mir.Bound(n_trees),))
     loop = replace(loop, marks=loop.without(CachePredicates))
     if any(inner.on_threads for inner in loops_in(loop.body)):
         return _for_threads(loop, n_trees)
 
-    def table(rows: Range) -> EvaluatePredicates:
-        return EvaluatePredicates(PREDICATES, trees, rows)
+    def table(rows: mir.Range) -> mir.EvaluatePredicates:
+        return mir.EvaluatePredicates(PREDICATES, trees, rows)
 
     return in_block(f'cache_predicates("{loop.var}")', loop, table, n_trees)
 
 
-def _for_threads(loop: Loop, n_trees: int) -> Loop:
+def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
     """Rewrite a loop whose rows are dealt out to the threads of a GPU's block.
 
     Shared memory is small: each iteration of the outermost loop over trees, if there
@@ -127,87 +111,76 @@ def _for_threads(loop: Loop, n_trees: int) -> Loop:
             f"a thread do not divide blocks of {loop.step}."
         )
     fill = _fill(name, loop)
-    tables: list[EvaluatePredicates] = []
+    tables: list[mir.EvaluatePredicates] = []
     if len(trees) == 1:
-        every = Range(Affine(), (Bound(n_trees),))
-        tables = [EvaluatePredicates(PREDICATES, every, fill.rows)]
+        every = mir.Range(mir.Affine(), (mir.Bound(n_trees),))
+        tables = [mir.EvaluatePredicates(PREDICATES, every, fill.rows)]
     body = _on_block_sums(loop, rows[1], PREDICATES)
 
-    def with_table(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Loop) or tables:
+    def with_table(stmt: mir.Stmt) -> mir.Stmt:
+        if not isinstance(stmt, mir.Loop) or tables:
             return stmt
-        own = Affine((stmt.var,))
+        own = mir.Affine((stmt.var,))
         limits = tuple(replace(x, minus=x.minus.plus(own)) for x in stmt.bounds)
-        part = Range(own, (Bound(stmt.step), *limits))
-        table = EvaluatePredicates(PREDICATES, part, fill.rows)
+        part = mir.Range(own, (mir.Bound(stmt.step), *limits))
+        table = mir.EvaluatePredicates(PREDICATES, part, fill.rows)
         return replace(stmt, body=(table, *stmt.body))
 
-    alloc = AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False)
+    alloc = mir.AllocArray(mir.Array(BLOCK_SUMS, (loop.step, None)), zero=False)
     *before, nest = body
     whole = (alloc, *before, *tables, with_table(nest))
-    return replace(loop, body=(*whole, StoreRows(BLOCK_SUMS, fill.rows)))
+    return replace(loop, body=(*whole, mir.StoreRows(BLOCK_SUMS, fill.rows)))
 
 
 def in_block(
     name: str,
-    loop: Loop,
-    make: Callable[[Range], EvaluatePredicates | QuantizeRows | CacheRows],
+    loop: mir.Loop,
+    make: Callable[
+        [mir.Range], mir.EvaluatePredicates | mir.QuantizeRows | mir.CacheRows
+    ],
     n_trees: int,
-) -> Loop:
+) -> mir.Loop:
     """Return a loop over blocks whose trees each take the rows of a block at once.
 
-    Parameters
-    ----------
-    name : str
-        What asks for blocks, for errors.
-    loop : Loop
-        Over blocks of ``loop.step`` rows.
-    make : callable
-        Returns the statement that makes what the walks use, for a range of rows;
-        walks of cached rows use these themselves.
-    n_trees : int
-        Trees that the loops inside must reach.
-
-    Raises
-    ------
-    ScheduleError
-        If the loops inside are not trees in model order around the block's rows.
+    ``make`` returns the statement that makes what the walks use, for a range of rows;
+    walks of cached rows use these themselves. ScheduleError, which says that ``name``
+    asks for blocks, if the loops inside are not trees in model order around the rows.
     """
     block = _block_loop(name, loop, n_trees)
     fill = _fill(name, loop)
     table = make(fill.rows)
-    using = None if isinstance(table, CacheRows) else table.name
+    using = None if isinstance(table, mir.CacheRows) else table.name
     assert isinstance(loop.step, int)
     body = _on_block_sums(loop, block, using)
-    before: Body = (
+    before: mir.Body = (
         table,
-        AllocArray(Array(BLOCK_SUMS, (loop.step, None)), zero=False),
+        mir.AllocArray(mir.Array(BLOCK_SUMS, (loop.step, None)), zero=False),
     )
-    after = StoreRows(BLOCK_SUMS, fill.rows)
+    after = mir.StoreRows(BLOCK_SUMS, fill.rows)
     return replace(loop, body=(*before, *body, after))
 
 
-def _on_block_sums(loop: Loop, block: Loop, using: str | None) -> Body:
+def _on_block_sums(loop: mir.Loop, block: mir.Loop, using: str | None) -> mir.Body:
     """Point walks and sums at the block; make the loop over its rows one of a block."""
-    outside = Affine((loop.var,))
+    outside = mir.Affine((loop.var,))
 
-    def statement(stmt: Stmt) -> Stmt:
+    def statement(stmt: mir.Stmt) -> mir.Stmt:
         match stmt:
-            case Let(op=WalkDecisionTree() as walk):
+            case mir.Let(op=mir.WalkDecisionTree() as walk):
                 return replace(stmt, op=replace(walk, using=using, block=True))
-            case Reduce(indices=(row, *rest)):
-                assert isinstance(row, Affine)
+            case mir.Reduce(indices=(row, *rest)):
+                assert isinstance(row, mir.Affine)
                 terms = tuple(t for t in row.terms if t not in outside.terms)
                 local = replace(row, terms=terms)
                 return replace(stmt, target=BLOCK_SUMS, indices=(local, *rest))
-            case Fill():
+            case mir.Fill():
                 assert isinstance(loop.step, int)
-                whole = Range(Affine(), (Bound(loop.step),))
-                return Fill(BLOCK_SUMS, whole)
+                whole = mir.Range(mir.Affine(), (mir.Bound(loop.step),))
+                return mir.Fill(BLOCK_SUMS, whole)
             case _:
                 return stmt
 
-    def inner(inside: Loop) -> Loop:
+    def inner(inside: mir.Loop) -> mir.Loop:
         if inside.var != block.var:
             return inside
         return replace(inside, kind="block", marks=inside.without(Vectorize))
@@ -215,11 +188,11 @@ def _on_block_sums(loop: Loop, block: Loop, using: str | None) -> Body:
     return map_loops(map_statements(loop.body, statement), inner)
 
 
-def _fill(name: str, loop: Loop) -> Fill:
+def _fill(name: str, loop: mir.Loop) -> mir.Fill:
     """Return where the block's sums start; refuse trees in another order."""
-    fills = [stmt for stmt in loop.body if isinstance(stmt, Fill)]
+    fills = [stmt for stmt in loop.body if isinstance(stmt, mir.Fill)]
     # Trees in another order store their leaves, to be added in the model's.
-    stores = any(isinstance(stmt, ReduceDimension) for stmt in loop.body)
+    stores = any(isinstance(stmt, mir.ReduceDimension) for stmt in loop.body)
     if len(fills) != 1 or stores:
         raise ScheduleError(
             f"{name} needs sums in the order of the model, with exact or fast "
@@ -228,7 +201,7 @@ def _fill(name: str, loop: Loop) -> Fill:
     return fills[0]
 
 
-def _block_loop(name: str, loop: Loop, n_trees: int) -> Loop:
+def _block_loop(name: str, loop: mir.Loop, n_trees: int) -> mir.Loop:
     """Return the loop over the block's rows; refuse any other shape of nest."""
     inside = list(loops_in(loop.body))
     rows = [i for i in inside if i.root == "batch"]

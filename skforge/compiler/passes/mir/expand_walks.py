@@ -15,27 +15,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from skforge.compiler.ir.mir.nodes import (
-    Body,
-    Function,
-    GetLeafValue,
-    GetRoot,
-    Let,
-    Stmt,
-    TraverseTreeTile,
-    WalkDecisionTree,
-    WalkLoop,
-)
+from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import map_statements
 
 
-def run(function: Function) -> Function:
+def run(function: mir.Function) -> mir.Function:
     """Expand every walk of a function."""
     return replace(function, body=map_statements(function.body, _expand))
 
 
-def _expand(stmt: Stmt) -> Stmt | Body:
-    if not isinstance(stmt, Let) or not isinstance(stmt.op, WalkDecisionTree):
+def _expand(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
+    if not isinstance(stmt, mir.Let) or not isinstance(stmt.op, mir.WalkDecisionTree):
         return stmt
     walk, base = stmt.op, stmt.names
     if walk.block:
@@ -45,16 +35,16 @@ def _expand(stmt: Stmt) -> Stmt | Body:
         return tuple(f"{name}.{what}" for name in base)
 
     nodes = named("n0")
-    made: list[Stmt] = [Let(nodes, GetRoot(walk.trees))]
+    made: list[mir.Stmt] = [mir.Let(nodes, mir.GetRoot(walk.trees))]
     hops = max(walk.unroll, walk.peel)
     for hop in range(1, hops + 1):
-        step = TraverseTreeTile(walk.trees, nodes, walk.rows, False, walk.using)
+        step = mir.TraverseTreeTile(walk.trees, nodes, walk.rows, False, walk.using)
         nodes = named(f"n{hop}")
-        made.append(Let(nodes, step))
+        made.append(mir.Let(nodes, step))
     if walk.max_depth > hops:
         params, results = named("at"), named("end")
-        step = TraverseTreeTile(walk.trees, params, walk.rows, True, walk.using)
-        made.append(WalkLoop(results, params, nodes, step))
+        step = mir.TraverseTreeTile(walk.trees, params, walk.rows, True, walk.using)
+        made.append(mir.WalkLoop(results, params, nodes, step))
         nodes = results
-    made.append(Let(base, GetLeafValue(walk.trees, nodes, walk.element)))
+    made.append(mir.Let(base, mir.GetLeafValue(walk.trees, nodes, walk.element)))
     return tuple(made)

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.nodes import (
-    AllocArray,
-    Body,
-    Fill,
-    Function,
-    Loop,
-    ReduceDimension,
-    Stmt,
-)
-from skforge.compiler.ir.mir.walk import loops_in
+from skforge.compiler.ir.mir.walk import loops_in, statements
 from skforge.compiler.layouts.base import BlockShape
 from skforge.compiler.schedule.nest import size_value
-
-DIMENSIONS = ("x", "y", "z")
 
 _FILLS = mir.CacheRows | mir.CacheTrees | mir.QuantizeRows | mir.EvaluatePredicates
 
@@ -37,20 +25,7 @@ def holds_threads(stmt: mir.Stmt) -> bool:
 
 def caches(stmt: mir.Stmt) -> bool:
     """Whether a statement fills shared memory, or has one inside that does."""
-    return any(isinstance(inner, _FILLS) for inner in _statements((stmt,)))
-
-
-def _statements(body: mir.Body) -> Iterator[mir.Stmt]:
-    for stmt in body:
-        yield stmt
-        match stmt:
-            case mir.Loop():
-                yield from _statements((*stmt.body, *stmt.remainder))
-            case mir.DepthSwitch(cases=cases):
-                for case in cases:
-                    yield from _statements(case)
-            case _:
-                pass
+    return any(isinstance(inner, _FILLS) for inner in statements((stmt,)))
 
 
 def block_shape(body: mir.Body) -> BlockShape | None:
@@ -74,21 +49,12 @@ def block_shape(body: mir.Body) -> BlockShape | None:
     return None
 
 
-def most_trips(loop: mir.Loop) -> int:
-    """Return the most iterations a loop of bounded length has."""
-    if loop.trip_count is not None:
-        return loop.trip_count
-    limit = min(b.limit for b in loop.bounds if isinstance(b.limit, int))
-    start, step = size_value(loop.start, 0), size_value(loop.step, 0)
-    return max(1, -(-(limit - start) // step))
-
-
 def block_dims(body: mir.Body) -> dict[str, int]:
     """Return the threads of each dimension that loops of a block's body need."""
     dims: dict[str, int] = {}
     for loop in loops_in(body):
         if loop.on_threads:
-            dims[loop.kind] = max(dims.get(loop.kind, 1), most_trips(loop))
+            dims[loop.kind] = max(dims.get(loop.kind, 1), loop.most_trips)
     return dict(sorted(dims.items()))
 
 
@@ -103,7 +69,7 @@ MAX_OUTPUTS = 8
 MAX_BYTES = 32 << 10
 
 
-def run(function: Function, hir: PredictEnsemble) -> Function:
+def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     """Mark what can stay in registers."""
     if hir.forest.n_outputs > MAX_OUTPUTS:
         return function
@@ -118,7 +84,7 @@ def run(function: Function, hir: PredictEnsemble) -> Function:
     return replace(function, body=_body(function.body, width, False))
 
 
-def own_bytes(function: Function, hir: PredictEnsemble) -> int:
+def own_bytes(function: mir.Function, hir: PredictEnsemble) -> int:
     """Return the bytes of a sum for each output and thread of a block."""
     threads = 1
     for n in block_dims(function.body).values():
@@ -127,10 +93,10 @@ def own_bytes(function: Function, hir: PredictEnsemble) -> int:
     return int(threads * hir.forest.n_outputs * width)
 
 
-def _body(body: Body, width: int, in_block: bool) -> Body:
-    made: list[Stmt] = []
+def _body(body: mir.Body, width: int, in_block: bool) -> mir.Body:
+    made: list[mir.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Loop):
+        if isinstance(stmt, mir.Loop):
             inside = in_block or not any(i.on_grid for i in loops_in(stmt.body))
             inner = _body(stmt.body, width, inside)
             made.append(replace(stmt, body=inner))
@@ -141,9 +107,9 @@ def _body(body: Body, width: int, in_block: bool) -> Body:
     for k in range(len(made) - 2):
         alloc, loop, total = made[k : k + 3]
         if (
-            isinstance(alloc, AllocArray)
-            and isinstance(loop, Loop)
-            and isinstance(total, ReduceDimension)
+            isinstance(alloc, mir.AllocArray)
+            and isinstance(loop, mir.Loop)
+            and isinstance(total, mir.ReduceDimension)
             and total.source == alloc.array.name
             and not total.ordered
             and len(alloc.array.dims) == 3
@@ -153,15 +119,15 @@ def _body(body: Body, width: int, in_block: bool) -> Body:
             made[k] = replace(alloc, array=replace(alloc.array, lanes=True))
             made[k + 2] = replace(total, by_warp=True)
             start = made[k - 1] if k else None
-            if isinstance(start, Fill):
+            if isinstance(start, mir.Fill):
                 made[k - 1] = replace(start, by_warp=True)
     return tuple(made)
 
 
-def _is_a_row_a_thread(loop: Loop) -> bool:
+def _is_a_row_a_thread(loop: mir.Loop) -> bool:
     """Whether each thread has one row and one slot on every path to a walk."""
 
-    def check(loop: Loop, rows: int, slots: int) -> bool:
+    def check(loop: mir.Loop, rows: int, slots: int) -> bool:
         if loop.root == "batch":
             if not loop.on_threads or loop.start != 0 or loop.step != 1:
                 return False
@@ -170,7 +136,7 @@ def _is_a_row_a_thread(loop: Loop) -> bool:
             if loop.kind != "block.x":
                 return False
             slots += 1
-        inner = [stmt for stmt in loop.body if isinstance(stmt, Loop)]
+        inner = [stmt for stmt in loop.body if isinstance(stmt, mir.Loop)]
         if not inner:
             return rows <= 1 and slots == 1
         return len(inner) == len(loop.body) and all(

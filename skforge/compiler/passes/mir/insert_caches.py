@@ -9,43 +9,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from skforge.compiler.ir.mir.nodes import (
-    Affine,
-    Body,
-    Bound,
-    CacheRows,
-    CacheTrees,
-    DepthSwitch,
-    Function,
-    Loop,
-    Range,
-    Stmt,
-)
-from skforge.compiler.ir.mir.walk import loops_in, tightest
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir import walk
 from skforge.compiler.schedule.directives import Cache, Unroll
-from skforge.compiler.schedule.nest import Size, size_value
 
 
-def run(function: Function) -> Function:
+def run(function: mir.Function) -> mir.Function:
     """Insert the cache operations and take the directive off."""
     return replace(function, body=_body(function.body, (), function.n_trees))
 
 
-def _body(body: Body, outside: tuple[Loop, ...], n_trees: int) -> Body:
-    made: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Loop():
-                made.append(_loop(stmt, outside, n_trees))
-            case DepthSwitch(cases=cases):
-                switched = tuple(_body(case, outside, n_trees) for case in cases)
-                made.append(replace(stmt, cases=switched))
-            case _:
-                made.append(stmt)
-    return tuple(made)
+def _body(body: mir.Body, outside: tuple[mir.Loop, ...], n_trees: int) -> mir.Body:
+    return tuple(
+        _loop(stmt, outside, n_trees)
+        if isinstance(stmt, mir.Loop)
+        else walk.map_bodies(stmt, lambda inner: _body(inner, outside, n_trees))
+        for stmt in body
+    )
 
 
-def _loop(loop: Loop, outside: tuple[Loop, ...], n_trees: int) -> Loop:
+def _loop(loop: mir.Loop, outside: tuple[mir.Loop, ...], n_trees: int) -> mir.Loop:
     outside = (*outside, loop)
     body = _body(loop.body, outside, n_trees)
     cache = loop.mark(Cache)
@@ -55,15 +38,17 @@ def _loop(loop: Loop, outside: tuple[Loop, ...], n_trees: int) -> Loop:
         if ahead is not None:
             body = ahead
         elif loop.root == "batch":
-            body = (CacheRows(rows, layout=cache.layout), *body)
+            body = (mir.CacheRows(rows, layout=cache.layout), *body)
         else:
             # Loops over tiles go on past the last tree where that makes no iteration.
-            bounds = (*rows.bounds, Bound(n_trees, rows.start))
-            body = (CacheTrees(replace(rows, bounds=tightest(bounds))), *body)
+            bounds = (*rows.bounds, mir.Bound(n_trees, rows.start))
+            body = (mir.CacheTrees(replace(rows, bounds=walk.tightest(bounds))), *body)
     return replace(loop, body=body, marks=loop.without(Cache))
 
 
-def _spread_ahead(loop: Loop, body: Body, working_set: Range) -> Body | None:
+def _spread_ahead(
+    loop: mir.Loop, body: mir.Body, working_set: mir.Range
+) -> mir.Body | None:
     """Fetch the next block of rows a share at a time during this block's trees.
 
     Measured on 2000 features, 4096 rows: fetching a block at once before its walk
@@ -76,15 +61,16 @@ def _spread_ahead(loop: Loop, body: Body, working_set: Range) -> Body | None:
         return None  # a GPU's cache holds what the block itself uses
     (trees,) = body
     if (
-        not isinstance(trees, Loop)
+        not isinstance(trees, mir.Loop)
         or trees.root != "tree"
         or trees.kind != "serial"
         or trees.has(Unroll)  # shares are numbered by the loop's variable
         or not isinstance(trees.step, int)
         or trees.start != 0
         or not trees.trip_count
-        or any(i.kind != "serial" for i in loops_in(trees.body))
-        or not loops_in_rows(trees)
+        or any(i.kind != "serial" for i in walk.loops_in(trees.body))
+        # a share is worth its code where a tree walks several rows
+        or all(i.root != "batch" for i in walk.loops_in(trees.body))
     ):
         return None
     start = replace(working_set.start, constant=working_set.start.constant + loop.step)
@@ -95,39 +81,23 @@ def _spread_ahead(loop: Loop, body: Body, working_set: Range) -> Body | None:
         for b in working_set.bounds
     )
     share = (trees.var, trees.step, trees.trip_count)
-    op = CacheRows(Range(start, bounds), share)
+    op = mir.CacheRows(mir.Range(start, bounds), share)
     return (replace(trees, body=(op, *trees.body)),)
 
 
-def loops_in_rows(trees: Loop) -> bool:
-    """Whether the loop walks several rows a tree, so that a share is worth its code."""
-    return any(i.root == "batch" for i in loops_in(trees.body))
-
-
-def working_set(loop: Loop, outside: tuple[Loop, ...]) -> Range:
+def working_set(loop: mir.Loop, outside: tuple[mir.Loop, ...]) -> mir.Range:
     """Return the rows or trees of one iteration, as one range that covers them.
 
     That is one step of this loop, unless a loop inside counts further than a step;
     then it is everything up to the bounds outside.
     """
     same_root = [o for o in outside if o.root == loop.root]
-    inner = [i for i in loops_in(loop.body) if i.root == loop.root]
+    inner = [i for i in walk.loops_in(loop.body) if i.root == loop.root]
     bounds = []
-    if all(_stays_within(i, loop.step) for i in inner):
-        bounds.append(Bound(loop.step))
+    if all(walk.stays_within(i, loop.step) for i in inner):
+        bounds.append(mir.Bound(loop.step))
     for o in same_root:
-        here = Affine((o.var,))
-        bounds += [Bound(b.limit, b.minus.plus(here)) for b in o.bounds]
-    start = Affine(tuple(o.var for o in same_root))
-    return Range(start, tightest(bounds))
-
-
-def _stays_within(loop: Loop, step: Size) -> bool:
-    """Whether a bound keeps the loop's variable below ``step``."""
-    for bound in loop.bounds:
-        if bound.limit == step:
-            return True
-        known = isinstance(bound.limit, int) and isinstance(step, int)
-        if known and size_value(bound.limit, 0) <= size_value(step, 0):
-            return True
-    return False
+        here = mir.Affine((o.var,))
+        bounds += [mir.Bound(b.limit, b.minus.plus(here)) for b in o.bounds]
+    start = mir.Affine(tuple(o.var for o in same_root))
+    return mir.Range(start, walk.tightest(bounds))

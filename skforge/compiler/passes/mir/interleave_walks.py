@@ -21,30 +21,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from skforge.compiler.ir.mir.nodes import (
-    Body,
-    Function,
-    Let,
-    Loop,
-    Stmt,
-    WalkDecisionTree,
-    multiple,
-)
+from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import copy_body, map_loops, substitute
 from skforge.compiler.schedule.directives import Interleave, Vectorize
 from skforge.exceptions import CompilerError
 
 
-def run(function: Function, vector_lanes: int) -> Function:
+def run(function: mir.Function, vector_lanes: int) -> mir.Function:
     """Group the iterations of loops; ``vector_lanes`` rows fill a vector register."""
 
-    def change(loop: Loop) -> Loop:
+    def change(loop: mir.Loop) -> mir.Loop:
         return _group(loop, vector_lanes)
 
     return replace(function, body=map_loops(function.body, change))
 
 
-def _group(loop: Loop, lanes: int) -> Loop:
+def _group(loop: mir.Loop, lanes: int) -> mir.Loop:
     together = loop.mark(Interleave)
     factor = None if together is None else together.factor
     marks = loop.without(Interleave, Vectorize)
@@ -62,7 +54,7 @@ def _group(loop: Loop, lanes: int) -> Loop:
         substitute(
             copy_body(loop.body, f".i{k}"),
             loop.var,
-            replace(multiple(loop.step, k), terms=(loop.var,)),
+            replace(mir.multiple(loop.step, k), terms=(loop.var,)),
         )
         for k in range(1, factor)
     ]
@@ -77,23 +69,23 @@ def _group(loop: Loop, lanes: int) -> Loop:
     )
 
 
-def _jam(copies: list[Body]) -> Body:
+def _jam(copies: list[mir.Body]) -> mir.Body:
     """Bring copies of a body together, statement by statement, walks merged."""
-    made: list[Stmt] = []
+    made: list[mir.Stmt] = []
     for stmts in zip(*copies, strict=True):
         walks = [
             (stmt, stmt.op)
             for stmt in stmts
-            if isinstance(stmt, Let) and isinstance(stmt.op, WalkDecisionTree)
+            if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree)
         ]
         if not walks:
-            if any(isinstance(stmt, Loop) for stmt in stmts):
+            if any(isinstance(stmt, mir.Loop) for stmt in stmts):
                 raise CompilerError("interleave reached a loop that is not innermost")
             made.extend(stmts)
             continue
         first = walks[0][1]
         made.append(
-            Let(
+            mir.Let(
                 tuple(name for let, _ in walks for name in let.names),
                 replace(
                     first,

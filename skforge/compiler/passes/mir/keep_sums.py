@@ -24,26 +24,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.mir.nodes import (
-    RESULT,
-    Affine,
-    AllocArray,
-    Array,
-    Body,
-    Bound,
-    Fill,
-    Function,
-    Loop,
-    Range,
-    Reduce,
-    Stmt,
-    StoreRows,
-)
-from skforge.compiler.ir.mir.walk import map_statements
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.walk import map_statements, statements
 from skforge.compiler.passes.mir.gpu_nest import MAX_BYTES, holds_grid, own_bytes
 
 
-def run(function: Function, hir: PredictEnsemble) -> Function:
+def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     """Retarget the sums of threads that own a row."""
     n_outputs = hir.forest.n_outputs
     if n_outputs == 1 or not any(holds_grid(stmt) for stmt in function.body):
@@ -57,61 +43,55 @@ class _Keeper:
     def __init__(self) -> None:
         self._count = 0
 
-    def body(self, body: Body, in_thread: bool) -> Body:
+    def body(self, body: mir.Body, in_thread: bool) -> mir.Body:
         """Rewrite the bodies of loops over rows within threads."""
         if in_thread and (made := self._kept(body)) is not None:
             return made
         return tuple(
             replace(stmt, body=self.body(stmt.body, in_thread or stmt.on_threads))
-            if isinstance(stmt, Loop)
+            if isinstance(stmt, mir.Loop)
             else stmt
             for stmt in body
         )
 
-    def _kept(self, body: Body) -> Body | None:
+    def _kept(self, body: mir.Body) -> mir.Body | None:
         """Return the body with sums of its own, if it sums one whole row."""
         if not body:
             return None
         fill, rest = body[0], body[1:]
-        if not isinstance(fill, Fill):
+        if not isinstance(fill, mir.Fill):
             return None
-        one_row = fill.rows.bounds == (Bound(1),)
-        if fill.target != RESULT or fill.by_warp or not one_row:
+        one_row = fill.rows.bounds == (mir.Bound(1),)
+        if fill.target != mir.RESULT or fill.by_warp or not one_row:
             return None
         if not _only_reduces(rest):
             return None
         self._count += 1
         name = f"kept_{self._count}"
 
-        def change(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, Reduce):
+        def change(stmt: mir.Stmt) -> mir.Stmt:
+            if not isinstance(stmt, mir.Reduce):
                 return stmt
-            return replace(stmt, target=name, indices=(Affine(), *stmt.indices[1:]))
+            return replace(stmt, target=name, indices=(mir.Affine(), *stmt.indices[1:]))
 
         return (
-            AllocArray(Array(name, (1, None), lanes=True), zero=False),
-            Fill(name, Range(Affine(), (Bound(1),))),
+            mir.AllocArray(mir.Array(name, (1, None), lanes=True), zero=False),
+            mir.Fill(name, mir.Range(mir.Affine(), (mir.Bound(1),))),
             *map_statements(rest, change),
-            StoreRows(name, fill.rows),
+            mir.StoreRows(name, fill.rows),
         )
 
 
-def _only_reduces(body: Body) -> bool:
+def _only_reduces(body: mir.Body) -> bool:
     """Whether all that a body does to sums is to add to the result, unshared."""
-    seen: list[Stmt] = []
-
-    def note(stmt: Stmt) -> Stmt:
-        seen.append(stmt)
-        return stmt
-
-    map_statements(body, note)
+    seen = list(statements(body))
     for stmt in seen:
         match stmt:
-            case Reduce(target=target, atomic=atomic):
-                if target != RESULT or atomic:
+            case mir.Reduce(target=target, atomic=atomic):
+                if target != mir.RESULT or atomic:
                     return False
-            case AllocArray() | StoreRows() | Fill():
+            case mir.AllocArray() | mir.StoreRows() | mir.Fill():
                 return False
             case _:
                 pass
-    return any(isinstance(stmt, Reduce) for stmt in seen)
+    return any(isinstance(stmt, mir.Reduce) for stmt in seen)

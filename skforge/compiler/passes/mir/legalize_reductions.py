@@ -33,30 +33,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.mir.nodes import (
-    RESULT,
-    Affine,
-    AllocArray,
-    Array,
-    Body,
-    CacheRows,
-    CacheTrees,
-    Fill,
-    Finish,
-    Function,
-    GetTree,
-    Index,
-    Let,
-    Loop,
-    ModelTree,
-    Outputs,
-    Reduce,
-    ReduceDimension,
-    Stmt,
-    StoreLeaf,
-    WalkDecisionTree,
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.walk import (
+    loops_in,
+    map_loops,
+    map_statements,
+    statements,
 )
-from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
 from skforge.compiler.passes.mir.privatize import Sums, privatize
 from skforge.compiler.passes.mir.reduces import (
     RowScope,
@@ -72,7 +55,7 @@ from skforge.compiler.schedule.directives import (
 from skforge.compiler.schedule.nest import Size
 
 
-def run(function: Function, hir: PredictEnsemble) -> Function:
+def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     """Legalise a prediction function; ``apply`` functions have nothing to reduce."""
     body = function.body
     if function.result.element == "accumulator":
@@ -80,22 +63,24 @@ def run(function: Function, hir: PredictEnsemble) -> Function:
     return replace(function, body=map_loops(body, _carried_out))
 
 
-def _carried_out(loop: Loop) -> Loop:
+def _carried_out(loop: mir.Loop) -> mir.Loop:
     """Take the reduction directives off a loop."""
     marks = loop.without(AtomicReduce, SharedReduce, VectorReduce)
     return replace(loop, marks=marks)
 
 
-def _without_caches(body: Body, scope: RowScope) -> list[Stmt]:
+def _without_caches(body: mir.Body, scope: RowScope) -> list[mir.Stmt]:
     """Leave out what a GPU's block caches: it is for all of it, whoever sums rows."""
     if not any(loop.on_grid or loop.on_threads for loop in scope.outside):
         return list(body)
-    return [stmt for stmt in body if not isinstance(stmt, CacheRows | CacheTrees)]
+    return [
+        stmt for stmt in body if not isinstance(stmt, mir.CacheRows | mir.CacheTrees)
+    ]
 
 
-def _can_enter(stmt: Stmt, scope: RowScope) -> bool:
+def _can_enter(stmt: mir.Stmt, scope: RowScope) -> bool:
     """Whether sums of rows can be inside a batch loop's iterations."""
-    if not isinstance(stmt, Loop) or stmt.root != "batch":
+    if not isinstance(stmt, mir.Loop) or stmt.root != "batch":
         return False
     if not owns_rows(stmt, scope) or _is_split(stmt):
         return False
@@ -110,7 +95,7 @@ def _can_enter(stmt: Stmt, scope: RowScope) -> bool:
     )
 
 
-def _is_split(loop: Loop) -> bool:
+def _is_split(loop: mir.Loop) -> bool:
     """Whether the trees of one iteration are dealt out to others than its own.
 
     Blocks of a GPU's grid share nothing but global memory, and threads of a block meet
@@ -123,7 +108,7 @@ def _is_split(loop: Loop) -> bool:
 
 
 class _Legalizer:
-    def __init__(self, function: Function, hir: PredictEnsemble) -> None:
+    def __init__(self, function: mir.Function, hir: PredictEnsemble) -> None:
         self._hir = hir
         self._n_trees = function.n_trees
         self._arrays = 0
@@ -131,39 +116,39 @@ class _Legalizer:
         in_order = bool((order == range(len(order))).all())
         self._ordered_already = hir.nest.trees_in_order and in_order
         self._vector_leaves = hir.forest.leaf_value.shape[1] > 1
-        self._position: dict[str, Affine] = {}
+        self._position: dict[str, mir.Affine] = {}
         self._tree_of: dict[str, str] = {}
 
     # ------------------------------------------------------------ scopes
 
-    def descend(self, body: Body, scope: RowScope) -> Body:
+    def descend(self, body: mir.Body, scope: RowScope) -> mir.Body:
         """Enter batch loops while one iteration owns its rows, then legalise."""
         if all(_can_enter(stmt, scope) for stmt in _without_caches(body, scope)):
             return tuple(
                 replace(stmt, body=self.descend(stmt.body, scope.enter(stmt)))
-                if isinstance(stmt, Loop)
+                if isinstance(stmt, mir.Loop)
                 else stmt
                 for stmt in body
             )
         return self._legalize(body, scope)
 
-    def _legalize(self, body: Body, scope: RowScope) -> Body:
+    def _legalize(self, body: mir.Body, scope: RowScope) -> mir.Body:
         if self._hir.reduction == "exact":
-            fill = Fill(RESULT, scope.rows)
+            fill = mir.Fill(mir.RESULT, scope.rows)
             if self._ordered_already:
                 return (fill, *body)
             return (fill, *self._store_leaves(body, scope))
         if self._hir.reduction == "fast":
-            fill = Fill(RESULT, scope.rows)
-            sums = Sums(RESULT, scope.rows, local=False)
+            fill = mir.Fill(mir.RESULT, scope.rows)
+            sums = Sums(mir.RESULT, scope.rows, local=False)
             return (fill, *privatize(body, scope, sums, self._name))
-        array = Array(self._name("sums"), (scope.extent, None))
+        array = mir.Array(self._name("sums"), (scope.extent, None))
         body = _retarget(body, array.name, scope)
         sums = Sums(array.name, scope.local_rows, local=True)
         return (
-            AllocArray(array, zero=True),
+            mir.AllocArray(array, zero=True),
             *privatize(body, scope, sums, self._name),
-            Finish(array.name, scope.rows, Affine()),
+            mir.Finish(array.name, scope.rows, mir.Affine()),
         )
 
     def _name(self, base: str) -> str:
@@ -172,62 +157,62 @@ class _Legalizer:
 
     # ------------------------------------------------------------ exact
 
-    def _store_leaves(self, body: Body, scope: RowScope) -> Body:
+    def _store_leaves(self, body: mir.Body, scope: RowScope) -> mir.Body:
         """Keep a leaf value for each tree and row; add them in model order."""
         self._note_names(body)
         width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
         shared = any(loop.has(SharedReduce) for loop in loops_in(body))
-        leaves = Array(
+        leaves = mir.Array(
             self._name("leaves"),
             (self._n_trees, scope.extent, *width),
             shared=shared,
         )
 
-        def store(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, Reduce):
+        def store(stmt: mir.Stmt) -> mir.Stmt:
+            if not isinstance(stmt, mir.Reduce):
                 return stmt
             row = stmt.indices[0]
-            assert isinstance(row, Affine)
-            tree = ModelTree(self._position[self._tree_of[stmt.value]])
-            indices: tuple[Index, ...] = (tree, scope.local(row))
+            assert isinstance(row, mir.Affine)
+            tree = mir.ModelTree(self._position[self._tree_of[stmt.value]])
+            indices: tuple[mir.Index, ...] = (tree, scope.local(row))
             if self._vector_leaves:
-                indices += (Outputs(),)
-            return StoreLeaf(leaves.name, indices, stmt.value)
+                indices += (mir.Outputs(),)
+            return mir.StoreLeaf(leaves.name, indices, stmt.value)
 
         widths = [vector_width(loop) for loop in loops_in(body)]
-        total = ReduceDimension(
-            RESULT,
+        total = mir.ReduceDimension(
+            mir.RESULT,
             leaves.name,
             self._n_trees,
             scope.rows,
-            Affine(),
+            mir.Affine(),
             vector_width=max((w for w in widths if w is not None), default=None),
             by_output=not self._vector_leaves and self._hir.forest.n_outputs > 1,
         )
-        return (AllocArray(leaves, zero=False), *map_statements(body, store), total)
+        return (mir.AllocArray(leaves, zero=False), *map_statements(body, store), total)
 
-    def _note_names(self, body: Body) -> None:
+    def _note_names(self, body: mir.Body) -> None:
         """Remember which tree each walk's value comes from."""
+        for stmt in statements(body):
+            match stmt:
+                case mir.Let(names=(name, *_), op=mir.GetTree(index=index)):
+                    self._position[name] = index
+                case mir.Let(
+                    names=(name, *_), op=mir.WalkDecisionTree(trees=(tree, *_))
+                ):
+                    self._tree_of[name] = tree
+                case _:
+                    pass
 
-        def note(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, Let):
-                if isinstance(stmt.op, GetTree):
-                    self._position[stmt.names[0]] = stmt.op.index
-                elif isinstance(stmt.op, WalkDecisionTree):
-                    self._tree_of[stmt.names[0]] = stmt.op.trees[0]
-            return stmt
 
-        map_statements(body, note)
-
-
-def _retarget(body: Body, name: str, scope: RowScope) -> Body:
+def _retarget(body: mir.Body, name: str, scope: RowScope) -> mir.Body:
     """Point the reduces at scratch rows of the scope."""
 
-    def change(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Reduce):
+    def change(stmt: mir.Stmt) -> mir.Stmt:
+        if not isinstance(stmt, mir.Reduce):
             return stmt
         row = stmt.indices[0]
-        assert isinstance(row, Affine)
+        assert isinstance(row, mir.Affine)
         return replace(stmt, target=name, indices=(scope.local(row), *stmt.indices[1:]))
 
     return map_statements(body, change)

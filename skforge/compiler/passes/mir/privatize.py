@@ -50,7 +50,6 @@ from skforge.compiler.schedule.directives import (
     AtomicReduce,
     SharedReduce,
 )
-from skforge.compiler.schedule.nest import size_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +196,6 @@ def _key(loop: Loop, depth: int) -> _Key:
     return loop.kind if loop.on_threads else depth
 
 
-def _trips(loop: Loop) -> int:
-    """Most iterations of a tree loop; its limits are known."""
-    limit = min(size_value(b.limit, 0) for b in loop.bounds)
-    start, step = size_value(loop.start, 0), size_value(loop.step, 0)
-    return max(1, -(-(limit - start) // step))
-
-
 def _measure(
     body: Body, depth: int, levels: _Levels, conflicts: Callable[[Loop], bool]
 ) -> None:
@@ -214,7 +206,7 @@ def _measure(
         below = depth
         if conflicts(stmt) and not stmt.has(AtomicReduce):
             level = levels.setdefault(_key(stmt, depth), _Level())
-            level.slots = max(level.slots, _trips(stmt))
+            level.slots = max(level.slots, stmt.most_trips)
             level.width = vector_width(stmt) or level.width
             below = depth + 1
         _measure(stmt.body, below, levels, conflicts)

@@ -24,26 +24,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.mir.nodes import (
-    Body,
-    Function,
-    Let,
-    Loop,
-    QuantizeRows,
-    Range,
-    Stmt,
-    WalkDecisionTree,
-)
+from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import map_statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
 from skforge.compiler.passes.mir.insert_caches import working_set
+from skforge.compiler.passes.mir.vectorize_trees import CODES
 from skforge.compiler.schedule.directives import Quantize
 
-CODES = "%codes"
 
-
-def run(function: Function, hir: PredictEnsemble) -> Function:
+def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     """Rewrite every loop that quantises its rows."""
     if hir.codes is None:
         return function
@@ -57,22 +47,22 @@ class _Rewrite:
     by_blocks: bool
     n_trees: int
 
-    def body(self, body: Body, outside: tuple[Loop, ...]) -> Body:
+    def body(self, body: mir.Body, outside: tuple[mir.Loop, ...]) -> mir.Body:
         """Rewrite the loops of a body; ``outside`` are those around it."""
         return tuple(
-            self._loop(stmt, (*outside, stmt)) if isinstance(stmt, Loop) else stmt
+            self._loop(stmt, (*outside, stmt)) if isinstance(stmt, mir.Loop) else stmt
             for stmt in body
         )
 
-    def _loop(self, loop: Loop, outside: tuple[Loop, ...]) -> Loop:
+    def _loop(self, loop: mir.Loop, outside: tuple[mir.Loop, ...]) -> mir.Loop:
         if not loop.has(Quantize):
             return replace(loop, body=self.body(loop.body, outside))
         size = loop.step
         assert isinstance(size, int)  # bind has refused anything else
         loop = replace(loop, marks=loop.without(Quantize))
 
-        def quantize(rows: Range) -> QuantizeRows:
-            return QuantizeRows(CODES, rows, size)
+        def quantize(rows: mir.Range) -> mir.QuantizeRows:
+            return mir.QuantizeRows(CODES, rows, size)
 
         if self.by_blocks:
             name = f'quantize("{loop.var}")'
@@ -81,9 +71,9 @@ class _Rewrite:
         return replace(loop, body=(made, *map_statements(loop.body, _use_codes)))
 
 
-def _use_codes(stmt: Stmt) -> Stmt:
+def _use_codes(stmt: mir.Stmt) -> mir.Stmt:
     match stmt:
-        case Let(op=WalkDecisionTree() as walk):
+        case mir.Let(op=mir.WalkDecisionTree() as walk):
             return replace(stmt, op=replace(walk, using=CODES))
         case _:
             return stmt

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir import walk
 from skforge.compiler.ir.mir.nodes import Affine, Bound, Loop, Range
-from skforge.compiler.ir.mir.walk import loops_in, tightest
 from skforge.compiler.schedule.directives import VectorReduce
-from skforge.compiler.schedule.nest import Rows, Size, size_value
+from skforge.compiler.schedule.nest import Rows, Size
 
 
 def element_of(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:
@@ -25,58 +25,27 @@ def vector_width(loop: mir.Loop) -> int | None:
 
 def variables(reduce: mir.Reduce) -> set[str]:
     """Return the loop variables in a reduce's indices."""
-    names: set[str] = set()
-    for index in reduce.indices:
-        match index:
-            case mir.Affine(terms=terms):
-                names |= set(terms)
-            case mir.Slot(value=value):
-                names |= set(value.terms)
-            case mir.ModelTree(position=position):
-                names |= set(position.terms)
-            case mir.Class() | mir.Outputs():
-                pass
-    return names
+    return {name for index in reduce.indices for name in walk.variables(index)}
 
 
 def reduces_in(body: mir.Body) -> Iterator[mir.Reduce]:
     """Yield every reduce of a body, nested ones too."""
-    for stmt in body:
-        match stmt:
-            case mir.Reduce():
-                yield stmt
-            case mir.Loop():
-                yield from reduces_in(stmt.body)
-                yield from reduces_in(stmt.remainder)
-            case mir.DepthSwitch(cases=cases):
-                for case in cases:
-                    yield from reduces_in(case)
-            case _:
-                pass
+    return (stmt for stmt in walk.statements(body) if isinstance(stmt, mir.Reduce))
+
+
+_WHOLE_ARRAY = (
+    mir.ReduceDimension
+    | mir.ReduceDimensionInplace
+    | mir.Fill
+    | mir.Finish
+    | mir.StoreLeaf
+    | mir.AllocArray
+)
 
 
 def holds_whole_array_ops(body: mir.Body) -> bool:
     """Whether anything below reads or writes sums other than by ``reduce``."""
-    for stmt in body:
-        match stmt:
-            case mir.Loop():
-                if holds_whole_array_ops(stmt.body):
-                    return True
-            case mir.DepthSwitch(cases=cases):
-                if any(holds_whole_array_ops(case) for case in cases):
-                    return True
-            case (
-                mir.ReduceDimension()
-                | mir.ReduceDimensionInplace()
-                | mir.Fill()
-                | mir.Finish()
-                | mir.StoreLeaf()
-                | mir.AllocArray()
-            ):
-                return True
-            case _:
-                pass
-    return False
+    return any(isinstance(stmt, _WHOLE_ARRAY) for stmt in walk.statements(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +81,7 @@ class RowScope:
         for loop in self.outside:
             here = Affine((loop.var,))
             bounds += [Bound(b.limit, b.minus.plus(here)) for b in loop.bounds]
-        return Range(self.start, tightest(bounds))
+        return Range(self.start, walk.tightest(bounds))
 
     @property
     def local_rows(self) -> Range:
@@ -132,17 +101,8 @@ def owns_rows(loop: Loop, scope: RowScope) -> bool:
     It does when every batch loop inside only counts within the smallest step outside.
     """
     extent = scope.enter(loop).extent
-
-    def within(inner: Loop) -> bool:
-        for bound in inner.bounds:
-            if bound.limit == extent:
-                return True
-            known = isinstance(bound.limit, int) and isinstance(extent, int)
-            if known and size_value(bound.limit, 0) <= size_value(extent, 0):
-                return True
-        return False
-
-    return all(within(i) for i in loops_in(loop.body) if i.root == "batch")
+    inside = walk.loops_in(loop.body)
+    return all(walk.stays_within(i, extent) for i in inside if i.root == "batch")
 
 
 def is_conflicting(loop: Loop) -> bool:

@@ -14,18 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.mir.nodes import (
-    Affine,
-    Body,
-    DepthSwitch,
-    Function,
-    Let,
-    Loop,
-    Stmt,
-    WalkDecisionTree,
-)
+from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import copy_body, map_statements
-from skforge.compiler.passes.hir.tree_ranges import tree_positions
+from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import Specialize
 
@@ -33,7 +24,7 @@ from skforge.compiler.schedule.directives import Specialize
 MAX_CLASSES = 12
 
 
-def run(function: Function, hir: PredictEnsemble) -> Function:
+def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     """Replace the bodies of specialised loops by switches."""
     body = _body(function.body, hir.nest.loops, (), hir)
     return replace(function, body=body)
@@ -46,16 +37,16 @@ class _Classes:
 
 
 def _body(
-    body: Body,
+    body: mir.Body,
     bound: tuple[BoundLoop, ...],
     path: tuple[BoundLoop, ...],
     hir: PredictEnsemble,
-) -> Body:
+) -> mir.Body:
     """Walk MIR and the bound nest side by side: MIR still has the nest's loops."""
-    made: list[Stmt] = []
+    made: list[mir.Stmt] = []
     remaining = list(bound)
     for stmt in body:
-        if not isinstance(stmt, Loop) or not remaining:
+        if not isinstance(stmt, mir.Loop) or not remaining:
             made.append(stmt)
             continue
         if stmt.var != remaining[0].name:  # a loop that legalisation added
@@ -69,22 +60,16 @@ def _body(
         else:
             classes = None
         if classes is not None and classes.depths:  # some tree is reached
-            position = Affine(tuple(p.name for p in new_path if p.root == "tree"))
+            position = mir.Affine(tuple(p.name for p in new_path if p.root == "tree"))
             cases = tuple(
                 _narrow(copy_body(inner, f".d{k}"), low, high)
                 for k, (low, high) in enumerate(classes.depths)
             )
-            inner = (DepthSwitch(position, classes.depths, classes.class_of, cases),)
+            inner = (
+                mir.DepthSwitch(position, classes.depths, classes.class_of, cases),
+            )
         made.append(replace(stmt, body=inner, marks=stmt.without(Specialize)))
     return tuple(made)
-
-
-def _leaf_paths(
-    loop: BoundLoop, path: tuple[BoundLoop, ...]
-) -> list[tuple[BoundLoop, ...]]:
-    if not loop.body:
-        return [path]
-    return [p for inner in loop.body for p in _leaf_paths(inner, (*path, inner))]
 
 
 def _classify(
@@ -94,7 +79,7 @@ def _classify(
     tiles = hir.tiles
     low = np.full(tiles.n_trees, np.iinfo(np.int64).max)
     high = np.full(tiles.n_trees, -1)
-    for leaf_path in _leaf_paths(loop, path):
+    for leaf_path in leaf_paths(loop, path):
         iteration, tree = tree_positions(leaf_path, len(path))
         np.minimum.at(low, iteration, tiles.min_depth[tree])
         np.maximum.at(high, iteration, tiles.max_depth[tree])
@@ -124,22 +109,20 @@ def _group(
     return _Classes(tuple(depths), tuple(class_of.tolist()))
 
 
-def _narrow(body: Body, low: int, high: int) -> Body:
+def _narrow(body: mir.Body, low: int, high: int) -> mir.Body:
     """Tell the walks of a case how deep their trees are.
 
     With the least depth known the hops down to it need no leaf check.
     """
 
-    def change(stmt: Stmt) -> Stmt:
+    def change(stmt: mir.Stmt) -> mir.Stmt:
         match stmt:
-            case Let(op=WalkDecisionTree() as walk):
+            case mir.Let(op=mir.WalkDecisionTree() as walk):
                 high_ = min(high, walk.max_depth)
                 # A case within a case of other depths is never run: keep it sound.
                 low_ = min(max(low, walk.min_depth), high_)
                 op = replace(walk, min_depth=low_, max_depth=high_, peel=low_)
                 return replace(stmt, op=op)
-            case DepthSwitch():
-                return stmt
             case _:
                 return stmt
 

@@ -9,28 +9,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from skforge.compiler.ir.mir.nodes import (
-    Body,
-    DepthSwitch,
-    Function,
-    Let,
-    Loop,
-    Stmt,
-    WalkDecisionTree,
-)
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.walk import map_bodies
 from skforge.compiler.schedule.directives import PeelWalk, UnrollWalk
 
 
-def run(function: Function) -> Function:
+def run(function: mir.Function) -> mir.Function:
     """Move the depths from the loops to the walks under them."""
     return replace(function, body=_body(function.body, 0, 0))
 
 
-def _body(body: Body, unroll: int, peel: int) -> Body:
-    made: list[Stmt] = []
+def _body(body: mir.Body, unroll: int, peel: int) -> mir.Body:
+    made: list[mir.Stmt] = []
     for stmt in body:
         match stmt:
-            case Loop():
+            case mir.Loop():
                 asked, peeled = stmt.mark(UnrollWalk), stmt.mark(PeelWalk)
                 inner = _body(
                     stmt.body,
@@ -39,10 +32,7 @@ def _body(body: Body, unroll: int, peel: int) -> Body:
                 )
                 marks = stmt.without(UnrollWalk, PeelWalk)
                 made.append(replace(stmt, body=inner, marks=marks))
-            case DepthSwitch(cases=cases):
-                switched = tuple(_body(case, unroll, peel) for case in cases)
-                made.append(replace(stmt, cases=switched))
-            case Let(op=WalkDecisionTree() as walk):
+            case mir.Let(op=mir.WalkDecisionTree() as walk):
                 op = replace(
                     walk,
                     unroll=min(unroll, walk.min_depth),
@@ -50,5 +40,5 @@ def _body(body: Body, unroll: int, peel: int) -> Body:
                 )
                 made.append(replace(stmt, op=op))
             case _:
-                made.append(stmt)
+                made.append(map_bodies(stmt, lambda case: _body(case, unroll, peel)))
     return tuple(made)

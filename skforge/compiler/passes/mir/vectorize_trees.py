@@ -24,19 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from skforge.compiler.ir.mir.nodes import (
-    Affine,
-    Body,
-    Bound,
-    Function,
-    Let,
-    Loop,
-    QuantizeRows,
-    Range,
-    Reduce,
-    Stmt,
-    WalkDecisionTree,
-)
+from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
 from skforge.compiler.schedule.directives import Quantize, Vectorize
 from skforge.exceptions import ScheduleError
@@ -44,11 +32,11 @@ from skforge.exceptions import ScheduleError
 CODES = "%codes"
 
 
-def run(function: Function) -> Function:
+def run(function: mir.Function) -> mir.Function:
     """Rewrite every loop over rows around a vectorised loop over trees."""
 
-    def change(loop: Loop) -> Loop:
-        inside = [stmt for stmt in loop.body if isinstance(stmt, Loop)]
+    def change(loop: mir.Loop) -> mir.Loop:
+        inside = [stmt for stmt in loop.body if isinstance(stmt, mir.Loop)]
         if not any(_in_lanes(tree) for tree in inside):
             return loop
         return _rewrite(loop, inside)
@@ -61,13 +49,13 @@ def run(function: Function) -> Function:
     return made
 
 
-def _in_lanes(loop: Loop) -> bool:
+def _in_lanes(loop: mir.Loop) -> bool:
     return loop.root == "tree" and loop.has(Vectorize)
 
 
-def _rewrite(loop: Loop, inside: list[Loop]) -> Loop:
+def _rewrite(loop: mir.Loop, inside: list[mir.Loop]) -> mir.Loop:
     (tree,) = inside
-    reduces = any(isinstance(stmt, Reduce) for stmt in tree.body)
+    reduces = any(isinstance(stmt, mir.Reduce) for stmt in tree.body)
     if loop.step != 1 or not reduces:
         raise ScheduleError(
             f'vectorize("{tree.var}") takes one row at a time and adds its trees in '
@@ -75,9 +63,9 @@ def _rewrite(loop: Loop, inside: list[Loop]) -> Loop:
             "reorder_trees and loops that take several rows."
         )
 
-    def walk(stmt: Stmt) -> Stmt:
+    def walk(stmt: mir.Stmt) -> mir.Stmt:
         match stmt:
-            case Let(op=WalkDecisionTree() as op):
+            case mir.Let(op=mir.WalkDecisionTree() as op):
                 return replace(stmt, op=replace(op, using=CODES, block=True))
             case _:
                 return stmt
@@ -89,18 +77,18 @@ def _rewrite(loop: Loop, inside: list[Loop]) -> Loop:
         marks=tree.without(Vectorize),
     )
     path = _row(tree.body)
-    codes = QuantizeRows(CODES, Range(path, (Bound(1),)), 1)
-    body: list[Stmt] = []
+    codes = mir.QuantizeRows(CODES, mir.Range(path, (mir.Bound(1),)), 1)
+    body: list[mir.Stmt] = []
     for stmt in loop.body:
         body += [codes, block] if stmt is tree else [stmt]
     return replace(loop, body=tuple(body), marks=loop.without(Quantize))
 
 
-def _row(body: Body) -> Affine:
+def _row(body: mir.Body) -> mir.Affine:
     """Return the row that the walks of a body take."""
     rows = [
         stmt.op.rows[0]
         for stmt in body
-        if isinstance(stmt, Let) and isinstance(stmt.op, WalkDecisionTree)
+        if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree)
     ]
     return rows[0]

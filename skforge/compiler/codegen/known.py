@@ -1,0 +1,84 @@
+"""What an emitter knows of values while it writes: constants and alignments."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TypeAlias
+
+from skforge.compiler.ir.lir import nodes as lir
+
+Number: TypeAlias = int | float | bool
+
+_MOST = 1 << 30
+
+
+class Known:
+    """Constants, and powers of two that integers are multiples of.
+
+    What is not known here may be known to the ``parent``, which is written around it.
+    """
+
+    def __init__(self, parent: Known | None = None) -> None:
+        self._parent = parent
+        self.constants: dict[str, Number] = {}
+        self._multiples: dict[str, int] = {}
+
+    def constant_of(self, value: lir.Value) -> Number | None:
+        """Return the number a value is known to be."""
+        found = self.constants.get(value.name)
+        if found is None and self._parent is not None:
+            return self._parent.constant_of(value)
+        return found
+
+    def multiple_of(self, value: lir.Value) -> int:
+        """Return a power of two that an integer is known to be a multiple of."""
+        number = self.constants.get(value.name)
+        if number is not None:
+            return gcd(number, _MOST) if isinstance(number, int) else 1
+        found = self._multiples.get(value.name)
+        if found is None:
+            return 1 if self._parent is None else self._parent.multiple_of(value)
+        return found
+
+    def note_multiple(self, value: lir.Value, factor: int) -> None:
+        """Record that an integer is a multiple of a power of two."""
+        self._multiples[value.name] = gcd(factor, _MOST)
+
+    def note_binary(self, value: lir.Value, op: lir.Binary) -> None:
+        """Record what the result of arithmetic is a multiple of."""
+        if not isinstance(value.type, lir.Scalar) or value.type.is_float:
+            return
+        a, b = self.multiple_of(op.a), self.multiple_of(op.b)
+        match op.op:
+            case "mul":
+                self.note_multiple(value, a * b)
+            case "add" | "sub" | "or":
+                self.note_multiple(value, min(a, b))
+            case "and":
+                self.note_multiple(value, max(a, b))
+            case "shl":
+                shift = self.constant_of(op.b)
+                if shift is not None and 0 <= shift < 30:
+                    self.note_multiple(value, a << int(shift))
+            case _:
+                pass
+
+    def note_loop(self, loop: lir.For) -> None:
+        """Record what a loop's variable is a multiple of."""
+        least = min(self.multiple_of(loop.lo), self.multiple_of(loop.step))
+        self.note_multiple(loop.var, least)
+
+    # ------------------------------------------------------------ memory
+
+    def base_alignment(self, buffer: lir.Buffer) -> int:
+        """Return the alignment in bytes of a buffer's first element."""
+        return buffer.alignment or buffer.element.bytes
+
+    def element_alignment(self, buffer: lir.Buffer) -> int:
+        """Return the alignment in bytes of any element."""
+        return gcd(self.base_alignment(buffer), buffer.element.bytes)
+
+    def alignment(self, buffer: lir.Buffer, index: lir.Value) -> int:
+        """Return the alignment in bytes that an element is known to have."""
+        size = buffer.element.bytes
+        return gcd(self.base_alignment(buffer), size * self.multiple_of(index))

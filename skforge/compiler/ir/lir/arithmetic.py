@@ -1,0 +1,72 @@
+"""Arithmetic of scalar LIR operations, on Python's numbers and NumPy's floats.
+
+Written apart from the interpreter of the tests, which is to find its mistakes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import Scalar
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "min": min,
+    "max": max,
+}
+
+
+def wrapped(value: int, type_: Scalar) -> int:
+    """Return what is left of an integer in so many bits."""
+    bits = 8 * type_.bytes
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if type_.is_signed and value >> (bits - 1) else value
+
+
+def compare(kind: lir.CompareOp, a: Any, b: Any) -> Any:
+    """Return whether a comparison holds; of no NaN."""
+    return getattr(operator, kind)(a, b)
+
+
+def unary(kind: str, type_: Scalar, a: Any) -> Any:
+    """Return an operation of one number, unwrapped; None where machines may differ."""
+    bits = 8 * type_.bytes
+    match kind:
+        case "neg":
+            return -a
+        case "abs":
+            return abs(a)
+        case "not":
+            return not a if type_ == lir.BOOL else ~a
+        case "popcount":
+            return (a & ((1 << bits) - 1)).bit_count()
+        case "zeros":
+            return (a & -a).bit_length() - 1 if a else bits
+        case _:
+            return None  # exp is left to the machine that runs it
+
+
+def binary(kind: lir.BinaryOp, type_: Scalar, a: Any, b: Any) -> Any:
+    """Return an operation of two numbers, unwrapped; None where it is undefined."""
+    if kind in ("shl", "shr"):
+        if not 0 <= b < 8 * type_.bytes:
+            return None
+        return a << b if kind == "shl" else a >> b
+    if kind in ("div", "rem") and not type_.is_float:
+        if b == 0:
+            return None
+        quotient = abs(a) // abs(b)
+        quotient = -quotient if (a < 0) != (b < 0) else quotient
+        if quotient != wrapped(quotient, type_):
+            return None
+        return quotient if kind == "div" else a - quotient * b
+    return _OPERATORS[kind](a, b)
