@@ -27,6 +27,15 @@ from skforge.compiler.layouts.tiles.tile_layout import (
 from skforge.compiler.layouts.tiles.tiled_values import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.passes.hir import normalize_predicates
+from skforge.compiler.schedule.families import (
+    bitsliced_schedule,
+    lanes_schedule,
+    row_blocks,
+    tiled_row_schedule,
+    tiled_schedule,
+    trees_in_flight,
+    unchecked,
+)
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -316,34 +325,6 @@ def _hop_cost(shape: ForestShape, target: Target) -> float:
     return WALK_HOP if target.has_mask_registers else WALK_HOP_NARROW
 
 
-def lanes_schedule(parallel: bool = False) -> Schedule:
-    """Return the schedule that takes one row through all trees at once.
-
-    ``parallel`` shares the rows out to threads, which only large batches are worth.
-    100 trees of depth 8 take 0.15 us a row where the walk takes 0.41, 500 of 31 leaves
-    0.8 where it takes 4.
-    """
-    schedule = Schedule().parallel("batch") if parallel else Schedule()
-    return schedule.quantize("batch").vectorize("tree").represent("lanes")
-
-
-def bitsliced_schedule(rows: int = PREDICATE_BLOCK) -> Schedule:
-    """Return the schedule that evaluates predicates once for a block of rows.
-
-    100 trees of depth 8 take 0.03 to 0.07 us a row where the best walk takes 0.39
-    (histogram-trained), 0.14 where it takes 0.77 (thresholds hardly shared).
-    """
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .cache_predicates("b0")
-        .vectorize("b1")
-        .represent("bitsliced")
-    )
-
-
 def _shares_predicates(forest: Forest) -> bool:
     """Whether trees are small enough to be evaluated whole, as bits."""
     table = forest.n_predicates * PREDICATE_BLOCK // 8
@@ -353,48 +334,6 @@ def _shares_predicates(forest: Forest) -> bool:
         and table <= TABLE_LIMIT
         and refusal(forest) is None
     )
-
-
-def tiled_schedule(rows: int = TILE_BLOCK, nodes: int = 15) -> Schedule:
-    """Return the schedule that walks deep trees as tiles of a few whole levels.
-
-    100 trees of full depth take 0.46 us a row (4000 nodes a tree) to 0.6 (10,000, ten
-    classes) where the best walk takes 2.6 and more.
-    """
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .quantize("b0")
-        .vectorize("b1")
-        .tile_nodes(nodes, "complete")
-        .represent("tiles")
-    )
-
-
-def value_tiled_schedule(rows: int = VALUE_BLOCK, nodes: int = 7) -> Schedule:
-    """Return the schedule that walks deep trees as tiles, by the values of rows."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .vectorize("b1")
-        .tile_nodes(nodes, "complete")
-        .represent("tiles")
-    )
-
-
-def tiled_row_schedule(nodes: int = 15) -> Schedule:
-    """Return the schedule that takes one row through all trees of tiles at once.
-
-    100 trees of full depth, 1.0 and 1.6 million nodes, by 8 rows: 2.5 and 3.3 us a row
-    where the walk takes 11 and 20; with nothing in cache 6.3 and 7.9 where it takes 27
-    and 36. A walk waits for a line at each hop, this for one a tile, of all trees.
-    """
-    schedule = Schedule().parallel("batch").quantize("batch").vectorize("tree")
-    return schedule.tile_nodes(nodes, "complete").represent("tiles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,11 +415,11 @@ def _tiled(
         first = WALKED_BATCH
         few = {batch: row or walks[batch] for batch in BATCH_RANGES[:2]}
     if tiles.by_values:
-        in_lanes = row == lanes_schedule() and not target.has_mask_registers
-        if in_lanes:
+        many = tiled_schedule(VALUE_BLOCK, 7, codes=False)
+        if row == lanes_schedule() and not target.has_mask_registers:
             lanes = LANES_NS * lanes_cost(forest, target)
-            in_lanes = lanes < LANES_GAIN * tiles.value_ns
-        many = lanes_schedule(parallel=True) if in_lanes else value_tiled_schedule()
+            if lanes < LANES_GAIN * tiles.value_ns:
+                many = lanes_schedule(parallel=True)
         return {**few, (first, None): many}
     return {
         **few,
@@ -503,11 +442,8 @@ def walking_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedu
 
 def _walk(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
     """Leave leaf checks out where that costs little padding."""
-    if shape.max_depth and shape.padded_nodes <= PADDING_LIMIT:
-        return schedule.unroll_walk(index, shape.max_depth)
-    if shape.min_depth:
-        return schedule.peel_walk(index, shape.min_depth)
-    return schedule
+    padded = shape.max_depth if shape.padded_nodes <= PADDING_LIMIT else 0
+    return unchecked(schedule, index, padded, shape.min_depth)
 
 
 def _fetches_rows(shape: ForestShape) -> bool:
@@ -520,11 +456,7 @@ def _fetches_rows(shape: ForestShape) -> bool:
 def _few_rows(shape: ForestShape) -> Schedule:
     """One row: its trees in flight together. The sum stays in a register."""
     in_flight = min(TREES_IN_FLIGHT, shape.n_trees)
-    schedule = Schedule()
-    if _fetches_rows(shape):
-        schedule = schedule.cache("batch")
-    if in_flight > 1:
-        schedule = schedule.interleave("tree", in_flight)
+    schedule = trees_in_flight(in_flight, fetch=_fetches_rows(shape))
     return _walk(schedule, "tree", shape)
 
 
@@ -535,13 +467,7 @@ def _blocked(
     # Rows of two blocks (this and the next) may take a quarter of the second cache.
     fit = max(1, target.l2_bytes // 8 // max(1, shape.row_bytes))
     block = max(ROWS_IN_FLIGHT, min(rows, 1 << (fit.bit_length() - 1)))
-    schedule = (
-        Schedule()
-        .tile("batch", "b0", "b1", block)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .interleave("b1", ROWS_IN_FLIGHT)
-    )
+    schedule = row_blocks(block).interleave("b1", ROWS_IN_FLIGHT)
     # Rows that do not fit a cache are fetched ahead while trees are walked.
     if streaming and shape.row_bytes * block > target.l1_bytes:
         schedule = schedule.cache("b0")

@@ -18,6 +18,8 @@ import numpy as np
 
 from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.directives import MAX_WALK_DEPTH
+from skforge.compiler.schedule.families import unchecked
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning.search.trial import Candidate
@@ -405,6 +407,17 @@ def generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(1 << 31))
     return np.random.default_rng(random_state)
+
+
+def with_hops(
+    schedule: Schedule, loop: str, hops: str, tiled: bool, shape: ForestShape
+) -> Schedule:
+    """Leave out leaf checks as the parameter ``hops`` of a point says."""
+    if hops == "unroll" and tiled:
+        return schedule.pad_trees()
+    padded = min(MAX_WALK_DEPTH, shape.max_depth) if hops == "unroll" else 0
+    peeled = min(MAX_WALK_DEPTH, shape.min_depth) if hops == "peel" else 0
+    return unchecked(schedule, loop, padded, peeled)
 
 
 def _holds(constraint: Constraint, point: Point) -> bool:
