@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from skforge.compiler.defaults.cpu import BatchRange, ForestShape
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
 from skforge.exceptions import TuningError
 from skforge.tuning.measure.bench import Bench, Sampled
 from skforge.tuning.measure.builds import Build, Builder
@@ -23,7 +18,6 @@ from skforge.tuning.measure.rows import SampleRows, rounding_limit
 from skforge.tuning.search.dispatch import choose
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status, Trial
-from skforge.tuning.space.space import ScheduleSpace
 
 #: Candidates of a range that are timed again, in peace, with the default.
 FINALISTS = 3
@@ -67,37 +61,9 @@ class RangePlan:
     main: int
     default: Schedule
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """What a session tunes, and with what."""
-
-    forest: Forest
-    target: Target
-    reduction: Reduction
-    n_threads: int
-    space: ScheduleSpace
-    strategy: Strategy
-    random: np.random.Generator
-    known: tuple[Schedule, ...] = ()
-    memory: dict[str, Any] = field(default_factory=dict)
-
-    def problem(self, plan: RangePlan, shape: ForestShape) -> Problem:
-        """Return what a strategy is told of a range."""
-        return Problem(
-            self.forest,
-            shape,
-            self.target,
-            self.reduction,
-            plan.batch,
-            plan.main,
-            self.n_threads,
-            self.space,
-            self.random,
-            plan.default,
-            self.known,
-            self.memory,
-        )
+    def problem(self, search: Problem) -> Problem:
+        """Return what a strategy is told of this range in a search."""
+        return replace(search, batch=self.batch, n_rows=self.main, default=self.default)
 
 
 class Session:
@@ -105,8 +71,10 @@ class Session:
 
     Parameters
     ----------
-    task : Task
-        What is tuned.
+    problem : Problem
+        What is tuned, at any batch size.
+    strategy : Strategy
+        What proposes candidates.
     measurer : Measurer
         The machine.
     rows : SampleRows
@@ -121,21 +89,22 @@ class Session:
 
     def __init__(
         self,
-        task: Task,
+        problem: Problem,
+        strategy: Strategy,
         measurer: Measurer,
         rows: SampleRows,
         budget: float,
         tell: Tell | None = None,
         start: float | None = None,
     ) -> None:
-        self._task, self._measurer, self._rows = task, measurer, rows
+        self._problem, self._strategy = problem, strategy
+        self._measurer, self._rows = measurer, rows
         self._start = measurer.clock() if start is None else start
         self._end = self._start + budget
         self._slot = max(SHORTEST_SLOT, min(SLOT, budget / 4000))
         self._tell = tell
-        self._builder = Builder(task.forest, measurer)
+        self._builder = Builder(problem.forest, measurer)
         self._checker: Checker | None = None
-        self._shape = ForestShape.of(task.forest)
         self._benches: dict[tuple[BatchRange, int], Bench] = {}
         #: By range, size and what was tried: the latest trial.
         self._trials: dict[tuple[Any, ...], Trial] = {}
@@ -183,8 +152,7 @@ class Session:
         if bench is None:
             self.complete = False
             return
-        problem = self._task.problem(plan, self._shape)
-        proposals = self._task.strategy.rounds(problem)
+        proposals = self._strategy.rounds(plan.problem(self._problem))
         trials: Sequence[Trial] | None = None
         while True:
             try:
@@ -400,7 +368,7 @@ class Session:
     def _check(self, build: Build, n_rows: int) -> str:
         if self._checker is None:
             rows, expected = self._rows.checked()
-            limit = rounding_limit(self._task.forest, rows, self._task.reduction)
+            limit = rounding_limit(self._problem.forest, rows, self._problem.reduction)
             self._checker = Checker(rows, expected, limit)
         return self._checker.problem(build, n_rows)
 
@@ -432,7 +400,7 @@ class Session:
             sampled.relative if sampled else float("nan"),
             max(build.seconds, before.compile_seconds if before else 0.0),
             build.digest,
-            self._task.target.kind,
+            self._problem.target.kind,
         )
         self._trials[key] = made
         return made
