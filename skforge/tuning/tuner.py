@@ -202,7 +202,7 @@ class Tuner:
             )
         sample = SampleRows(forest, rows, int(problem.random.integers(1 << 31)))
         notes = []
-        with Progress(verbose, seconds, len(plans)) as progress:
+        with Progress(verbose, seconds) as progress:
             # What came before counts, but on a clock of its own nothing else does.
             start = measurer.clock() - (time.perf_counter() - begin) * real
             session = Session(

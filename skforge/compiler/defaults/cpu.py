@@ -336,6 +336,27 @@ def _shares_predicates(forest: Forest) -> bool:
     )
 
 
+def leaf_weights(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the depth of each leaf, and how many training rows ended there.
+
+    Where that is not known, all leaves count the same.
+    """
+    leaves = forest.leaf >= 0
+    depths = forest.node_depths()[leaves]
+    if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
+        return depths, forest.cover[leaves]
+    return depths, np.ones(len(depths))
+
+
+def mean_tiles(forest: Forest) -> tuple[float, float]:
+    """Return how many tiles of three and of four levels a row meets in a tree."""
+    depths, weight = leaf_weights(forest)
+    below = np.maximum(depths - TOP_LEVELS, 0)
+    total = max(float(weight.sum()), 1e-300)
+    three, four = (float((np.ceil(below / k) * weight).sum()) / total for k in (3, 4))
+    return three, four
+
+
 @dataclass(frozen=True, slots=True)
 class _TileFacts:
     """How a forest would be walked as tiles."""
@@ -366,27 +387,19 @@ class _TileFacts:
         )
         if not by_codes and not by_values:
             return None
-        depth = forest.node_depths()[forest.leaf >= 0]
-        weight = np.ones(len(depth))
-        if len(forest.cover):
-            weight = forest.cover[forest.leaf >= 0]
-        three, four = (
-            float((np.ceil(np.maximum(depth - TOP_LEVELS, 0) / k) * weight).sum())
-            for k in (3, 4)
-        )
+        three, four = mean_tiles(forest)
         n = forest.n_trees
         tree, tile = ROW_TREE, ROW_TILE
         if not target.has_mask_registers:
             tree, tile = ROW_TREE_NARROW, ROW_TILE_NARROW
-        each = n / max(float(weight.sum()), 1e-300)
-        cost = ROW + ROW_COLUMN * columns + tile * four * each
+        cost = ROW + ROW_COLUMN * columns + tile * four * n
         cost += tree * ROW_TREES * -(-n // ROW_TREES)
         return cls(
             nodes=7 if three < MORE_TILES * four else 15,
             win_by_blocks=by_values or saved >= searched,
             by_values=by_values,
             row_cost=cost if by_codes and n <= MAX_TREES else float("inf"),
-            value_ns=VALUE_TREE_NS * n + VALUE_TILE_NS * three * each,
+            value_ns=VALUE_TREE_NS * n + VALUE_TILE_NS * three * n,
         )
 
 

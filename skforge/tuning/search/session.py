@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -67,24 +67,9 @@ class RangePlan:
 
 
 class Session:
-    """A search under way.
+    """A search under way: of ``problem`` at any batch size, for ``budget`` seconds.
 
-    Parameters
-    ----------
-    problem : Problem
-        What is tuned, at any batch size.
-    strategy : Strategy
-        What proposes candidates.
-    measurer : Measurer
-        The machine.
-    rows : SampleRows
-        What is predicted.
-    budget : float
-        Seconds.
-    tell : callable or None
-        Hears of progress.
-    start : float or None
-        When they begin, by the measurer's clock; None is now.
+    They begin at ``start`` by the measurer's clock; None is now.
     """
 
     def __init__(
@@ -222,18 +207,17 @@ class Session:
         n_rows = plan.main
         if build.runner is None:
             return self._record(plan, n_rows, build, build.status, build.reason)
-        before = self._trials.get(self._key(plan, n_rows, build.candidate))
-        twin = self._twin(plan, n_rows, build)
+        key = self._key(plan, n_rows, build.candidate)
+        before, twin = self._trials.get(key), self._twin(plan, n_rows, build)
         if twin is not None and before is None:
-            made = replace(
+            self._trials[key] = replace(
                 twin,
                 candidate=build.candidate,
                 status="same code" if twin.usable else twin.status,
                 reason=twin.reason or f"as {twin.schedule!r}",
                 compile_seconds=build.seconds,
             )
-            self._trials[self._key(plan, n_rows, build.candidate)] = made
-            return made
+            return self._trials[key]
         if self._measurer.clock() >= deadline:
             reason = "the budget ended before it was timed"
             return self._record(plan, n_rows, build, "no time", reason)
@@ -257,22 +241,19 @@ class Session:
 
     def _finish(self, plan: RangePlan, deadline: float) -> None:
         """Time the best again beside each other, at every size of the range."""
-        names = {DEFAULT: plan.default} | {
-            str(i): one for i, one in enumerate(self._finalists(plan))
-        }
+        finalists = self._finalists(plan)
         seconds: dict[int, float] = {}
         ratios: dict[int, dict[Schedule, float]] = {}
-        first = self._bench(plan, plan.main, None)
-        if len(names) == 1:
+        if not finalists:
             self._tables[plan.batch] = {plan.batch: plan.default}
-            base = tuple(first.baseline)
+            base = tuple(self._benches[plan.batch, plan.main].baseline)
             self._update_default(plan, plan.main, base)
             return
         for size in sorted(plan.sizes, key=lambda size: size != plan.main):
             if self._measurer.clock() >= deadline and seconds:
                 self.complete = False
                 break
-            found = self._final_at(plan, size, names, deadline)
+            found = self._final_at(plan, size, finalists, deadline)
             if found is None:
                 self.complete = False
                 break
@@ -286,30 +267,27 @@ class Session:
         self,
         plan: RangePlan,
         size: int,
-        names: Mapping[str, Schedule],
+        finalists: Sequence[Schedule],
         deadline: float,
     ) -> tuple[float, dict[Schedule, float]] | None:
-        builds: dict[str, Build] = {}
-        runners: dict[str, Runner] = {}
-        for name, schedule in names.items():
-            origin = self._origin(plan, schedule)
-            build = self._builder.build(origin, deadline)
-            if build.runner is None or self._check(build, size):
-                if name == DEFAULT:
-                    return None
-                continue
-            builds[name], runners[name] = build, build.runner
-        bench = self._bench(plan, size, runners[DEFAULT])
-        others = {name: r for name, r in runners.items() if name != DEFAULT}
+        """Return the seconds of the default and the ratios of finalists to it."""
+        builds: dict[Schedule, Build] = {}
+        runners: dict[Schedule, Runner] = {}
+        for schedule in (plan.default, *finalists):
+            build = self._builder.build(self._origin(plan, schedule), deadline)
+            if build.runner is not None and not self._check(build, size):
+                builds[schedule], runners[schedule] = build, build.runner
+            elif schedule == plan.default:
+                return None
+        bench = self._bench(plan, size, runners.pop(plan.default))
         sampled = bench.together(
-            others, FINAL_SAMPLES, lambda: self._measurer.clock() >= deadline
+            runners, FINAL_SAMPLES, lambda: self._measurer.clock() >= deadline
         )
-        for name, one in sampled.items():
-            self._record(plan, size, builds[name], "measured", "", one)
+        for schedule, one in sampled.items():
+            self._record(plan, size, builds[schedule], "measured", "", one)
         self._update_default(plan, size, tuple(bench.baseline))
-        return median(bench.baseline), {
-            names[name]: one.relative for name, one in sampled.items()
-        }
+        ratios = {schedule: one.relative for schedule, one in sampled.items()}
+        return median(bench.baseline), ratios
 
     def _so_far(self, plan: RangePlan) -> dict[BatchRange, Schedule]:
         """Return the choice for a range that was not finished: the best first look."""
@@ -357,10 +335,9 @@ class Session:
                 return trial.candidate
         return Candidate(schedule, {}, DEFAULT)
 
-    def _bench(self, plan: RangePlan, n_rows: int, yardstick: Runner | None) -> Bench:
+    def _bench(self, plan: RangePlan, n_rows: int, yardstick: Runner) -> Bench:
         key = plan.batch, n_rows
         if key not in self._benches:
-            assert yardstick is not None
             batches = self._rows.batches(n_rows)
             self._benches[key] = Bench(batches, yardstick, self._slot)
         return self._benches[key]
