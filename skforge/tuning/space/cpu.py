@@ -21,6 +21,7 @@ from skforge.tuning.space.space import (
     Constraint,
     Point,
     ScheduleSpace,
+    rule,
     with_hops,
 )
 
@@ -153,7 +154,7 @@ def _shares_rows(parallel: str, block: int) -> bool:
     return parallel != "both" or block > 0
 
 
-def _fills_blocks(walk: str, block: int, in_flight: int) -> bool:
+def _fills_blocks(block: int, in_flight: int, walk: str) -> bool:
     return walk != "rows" or not 0 < block < in_flight
 
 
@@ -163,37 +164,16 @@ _RULES = (
         for name in CPU
         if name != "walk"
     ),
-    Constraint(
-        ("walk", "block", "codes", "prefetch"),
+    rule(
         _has_blocks,
         "codes are for blocks of rows, as is prefetching but for rows one by one",
     ),
-    Constraint(
-        ("node_tile", "hops"),
-        _tiles_hop,
-        "hops of tiles are padded or checked",
-    ),
-    Constraint(
-        ("walk", "node_tile", "codes"),
-        _tiles_compare,
-        "tiles of walks compare the rows themselves",
-    ),
-    Constraint(("node_tile", "layout"), _stores_tiles, "reorg stores single nodes"),
-    Constraint(
-        ("parallel", "tree_tiles"),
-        _tiles_trees,
-        "trees are tiled for threads",
-    ),
-    Constraint(
-        ("parallel", "block"),
-        _shares_rows,
-        "threads that share rows need blocks of them",
-    ),
-    Constraint(
-        ("block", "in_flight", "walk"),
-        _fills_blocks,
-        "no more rows are in flight than a block has",
-    ),
+    rule(_tiles_hop, "hops of tiles are padded or checked"),
+    rule(_tiles_compare, "tiles of walks compare the rows themselves"),
+    rule(_stores_tiles, "reorg stores single nodes"),
+    rule(_tiles_trees, "trees are tiled for threads"),
+    rule(_shares_rows, "threads that share rows need blocks of them"),
+    rule(_fills_blocks, "no more rows are in flight than a block has"),
 )
 
 

@@ -24,6 +24,7 @@ from skforge.tuning.space.space import (
     Constraint,
     Point,
     ScheduleSpace,
+    rule,
     with_hops,
 )
 
@@ -166,31 +167,14 @@ _RULES = (
         for name in GPU
         if name != "deal"
     ),
-    Constraint(
-        ("deal", "rows_per_block", "rows_per_thread", "tree_threads"),
-        _threads,
-        "a block has a warp at least, and 1024 threads at most",
-    ),
-    Constraint(
-        ("rows_in", "cached_trees", "representation"),
-        _packs_codes,
-        "packed nodes compare codes, and stay in memory",
-    ),
-    Constraint(
-        ("representation", "node_tile", "hops"),
+    rule(_threads, "a block has a warp at least, and 1024 threads at most"),
+    rule(_packs_codes, "packed nodes compare codes, and stay in memory"),
+    rule(
         _tiles,
         "packed nodes are tiles of seven; hops of other tiles are padded or checked",
     ),
-    Constraint(
-        ("rows_in", "node_tile"),
-        _tiles_compare,
-        "tiles of walks compare the rows themselves",
-    ),
-    Constraint(
-        ("deal", "cached_trees", "interleave"),
-        _rounds,
-        "trees in shared memory are those in flight, or more",
-    ),
+    rule(_tiles_compare, "tiles of walks compare the rows themselves"),
+    rule(_rounds, "trees in shared memory are those in flight, or more"),
 )
 
 

@@ -52,6 +52,11 @@ class Constraint:
     why: str = ""
 
 
+def rule(test: Callable[..., bool], why: str = "") -> Constraint:
+    """Return the constraint on the parameters that are the arguments of a test."""
+    return Constraint(tuple(inspect.signature(test).parameters), test, why)
+
+
 #: What makes the known spaces, by name; the modules of this folder fill it.
 MAKERS: dict[str, Callable[..., ScheduleSpace]] = {}
 
@@ -232,9 +237,7 @@ class ScheduleSpace:
         -------
         ScheduleSpace
         """
-        names = tuple(inspect.signature(test).parameters)
-        constraint = Constraint(names, test, why)
-        constraints = (*self._constraints, constraint)
+        constraints = (*self._constraints, rule(test, why))
         return ScheduleSpace(self._parameters, self._template, constraints, self.name)
 
     # ------------------------------------------------------------ inspection
