@@ -336,7 +336,7 @@ def _shares_predicates(forest: Forest) -> bool:
     )
 
 
-def leaf_weights(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Return the depth of each leaf, and how many training rows ended there.
 
     Where that is not known, all leaves count the same.
