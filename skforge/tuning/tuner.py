@@ -331,15 +331,7 @@ def _joined(ranges: Sequence[BatchRange]) -> list[BatchRange]:
 def plan_ranges(
     defaults: Mapping[BatchRange, Schedule], ranges: Mapping[BatchRange, int] | None
 ) -> list[RangePlan]:
-    """Return what is measured for each range.
-
-    Parameters
-    ----------
-    defaults : mapping of (int, int or None) to Schedule
-        The static defaults.
-    ranges : mapping of (int, int or None) to int or None
-        The ranges asked for, with the size of each; None takes those of the defaults.
-    """
+    """Return the sizes and the default of each range asked for, or of the defaults."""
     if ranges is None:
         return [
             RangePlan(batch, probe_sizes(batch), main_size(batch), schedule)

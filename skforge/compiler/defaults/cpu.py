@@ -278,14 +278,7 @@ def default_schedules(
 def block_cost(forest: Forest, target: Target, folded: NDArray[np.bool_]) -> float:
     """Return about how many instructions a small block of bit logic takes.
 
-    Parameters
-    ----------
-    forest : Forest
-        What is evaluated.
-    target : Target
-        The CPU.
-    folded : ndarray of shape (n_trees,)
-        Which trees are folded.
+    ``folded`` says of each tree whether it is folded.
     """
     masks = target.has_mask_registers
     node, other, predicate, tree, column = BLOCK_COST if masks else BLOCK_COST_NARROW

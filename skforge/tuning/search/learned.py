@@ -110,17 +110,7 @@ class Learned:
 
 
 def proposals(problem: Problem, n: int, strategy: Learned) -> list[Candidate]:
-    """Return the candidates that a cost model likes best; nothing is measured.
-
-    Parameters
-    ----------
-    problem : Problem
-        A batch size, with the space in which to look.
-    n : int
-        How many.
-    strategy : Learned
-        How to look, and the name that candidates have from it.
-    """
+    """Return the ``n`` candidates that a cost model likes best; nothing is measured."""
     return _Proposer(strategy, problem).best(n)
 
 
@@ -162,15 +152,7 @@ class _Proposer:
         return [c for c, cost in islice(self._ranked(), n) if cost < limit]
 
     def best(self, n: int, drawn: int = 0) -> list[Candidate]:
-        """Return untried candidates in the order of their promise.
-
-        Parameters
-        ----------
-        n : int
-            How many.
-        drawn : int
-            How many of these are of the rest of what was searched.
-        """
+        """Return ``n`` untried candidates: the best, and ``drawn`` of the others."""
         ranked = [candidate for candidate, _ in self._ranked()]
         chosen = _diverse(ranked, n - drawn)
         rest = [c for c in ranked if c not in chosen]

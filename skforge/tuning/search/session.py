@@ -42,23 +42,11 @@ Tell = Callable[[Trial, int, float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class RangePlan:
-    """A range of batch sizes to choose schedules for.
-
-    Parameters
-    ----------
-    batch : (int, int or None)
-        The range.
-    sizes : tuple of int
-        Sizes that finalists are timed at.
-    main : int
-        The one that all candidates are timed at.
-    default : Schedule
-        The static default.
-    """
+    """A range of batch sizes to choose schedules for."""
 
     batch: BatchRange
-    sizes: tuple[int, ...]
-    main: int
+    sizes: tuple[int, ...]  # that finalists are timed at
+    main: int  # that all candidates are timed at
     default: Schedule
 
     def problem(self, search: Problem) -> Problem:

@@ -47,15 +47,7 @@ REASONS = (
 
 
 def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
-    """Return for each schedule why it is left out, as a place in ``REASONS``.
-
-    Parameters
-    ----------
-    setting : Setting
-        Forest, target, rows and threads.
-    schedules : sequence of Schedule
-        Whole ones.
-    """
+    """Return for each schedule why it is left out, as a place in ``REASONS``."""
     view = View(setting, facts_of(schedules))
     forest, target = setting.forest, setting.target
     padded = view["cache_predicates"] > 0
