@@ -74,11 +74,12 @@ class Builder:
             return Build(candidate, "illegal", candidate.refused)
         start = self._measurer.clock()
         try:
-            plan = self._plans.get(schedule)  # finalists meet again
+            plan = self._plans.get(schedule)
+            ready = plan is not None and plan.digest in self._runners  # a finalist
+            if not ready and start + CARE * self._lower_seconds > deadline:
+                reason = "the budget ended before it was lowered"
+                return Build(candidate, "no time", reason)
             if plan is None:
-                if start + CARE * self._lower_seconds > deadline:
-                    reason = "the budget ended before it was lowered"
-                    return Build(candidate, "no time", reason)
                 plan = self._lowered(schedule, start)
             return self._compiled(candidate, plan, start, deadline)
         except _TooLarge as error:
