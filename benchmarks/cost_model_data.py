@@ -14,11 +14,8 @@ import numpy as np
 from cost_model_family import Sample
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.defaults.cpu import (
-    ForestShape,
-    default_schedules,
-    value_tiled_schedule,
-)
+from skforge.compiler.defaults.cpu import ForestShape, default_schedules
+from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -153,7 +150,7 @@ def _pool(
             except ScheduleError:
                 continue
     for i in random.permutation(len(VALUE_TILES))[:3]:
-        made.setdefault(value_tiled_schedule(*VALUE_TILES[i]), "values")
+        made.setdefault(tiled_schedule(*VALUE_TILES[i], codes=False), "values")
     return [(walk, schedule) for schedule, walk in made.items()]
 
 

@@ -22,16 +22,14 @@ from cost_model_data import targets
 from cost_model_family import MAKERS, get
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.defaults.cpu import (
+from skforge.compiler.defaults.cpu import default_schedules, walking_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.families import (
     bitsliced_schedule,
-    default_schedules,
     lanes_schedule,
     tiled_row_schedule,
     tiled_schedule,
-    value_tiled_schedule,
-    walking_schedules,
 )
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -88,7 +86,7 @@ def rivals(forest: Forest, target: Target) -> list[Schedule]:
                 lanes_schedule(),
                 *(tiled_row_schedule(nodes) for nodes in (7, 15)),
                 *(tiled_schedule(512, nodes) for nodes in (7, 15)),
-                value_tiled_schedule(),
+                tiled_schedule(256, 7, codes=False),
                 walks[1, 1],
                 walks[16, 127],
                 *(bitsliced_schedule(rows) for rows in (64, 128, 256, 512, 1024)),

@@ -21,12 +21,12 @@ from threadpoolctl import threadpool_limits
 from skforge import Schedule, ScheduleError, compile_forest
 from skforge.cli.report import describe_difference
 from skforge.cli.timing import interleave
-from skforge.compiler.defaults.cpu import (
+from skforge.compiler.schedule import PRESETS
+from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
     tiled_schedule,
 )
-from skforge.compiler.schedule import PRESETS
 
 AddWalk = Callable[[Schedule, str], Schedule]
 

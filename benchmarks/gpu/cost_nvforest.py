@@ -12,8 +12,8 @@ from benchmarks.gpu.cost_records import Cost
 from benchmarks.gpu.reads import LANES, sample
 from benchmarks.gpu.walks import bank_cycles, line_cycles, sectors, walk
 from skforge.compiler import pipeline
-from skforge.compiler.defaults.gpu_nests import Walk, rows_by_threads
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.families import Walk, rows_by_threads
 
 Array = NDArray[Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from skforge.compiler.defaults.gpu_nests import (
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.families import (
     Walk,
     rows_and_trees,
     rows_as_bits,
@@ -13,7 +14,6 @@ from skforge.compiler.defaults.gpu_nests import (
     trees_by_blocks,
     trees_by_threads,
 )
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 
 #: Trees deeper than this are not padded, nor stored as heaps.

@@ -98,13 +98,7 @@ def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
     for trial in trials:
         if trial.usable and trial.schedule is not None:
             times[trial.n_rows][trial.schedule] = trial.relative
-    matrix = np.full((len(sizes), len(sizes)), np.nan)
-    for column, size in enumerate(sizes):
-        best = min(times[size], key=times[size].__getitem__, default=None)
-        for row, other in enumerate(sizes):
-            if best is not None and best in times[other]:
-                matrix[row, column] = times[other][best] / min(times[other].values())
-    return sizes, matrix
+    return sizes, _matrix(list(times.values()))
 
 
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
@@ -142,16 +136,18 @@ def model_sensitivity(
     slowdown : ndarray of shape (n, n)
         Row: the model that is run. Column: the model whose best schedule is used.
     """
-    names = list(times)
-    matrix = np.full((len(names), len(names)), np.nan)
-    for column, name in enumerate(names):
-        if not times[name]:
-            continue
-        best = min(times[name], key=times[name].__getitem__)
-        for row, other in enumerate(names):
-            if best in times[other]:
-                matrix[row, column] = times[other][best] / min(times[other].values())
-    return names, matrix
+    return list(times), _matrix(list(times.values()))
+
+
+def _matrix(times: Sequence[Mapping[Schedule, float]]) -> Array:
+    """Return by how much the best schedule of each column is slower in each row."""
+    matrix = np.full((len(times), len(times)), np.nan)
+    for column, own in enumerate(times):
+        best = min(own, key=own.__getitem__, default=None)
+        for row, other in enumerate(times):
+            if best is not None and best in other:
+                matrix[row, column] = other[best] / min(other.values())
+    return matrix
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from skforge.compiler.defaults.cpu import BatchRange, ForestShape
@@ -33,8 +35,8 @@ from skforge.tuning.search.by_name import strategy_of
 from skforge.tuning.search.dispatch import main_size, probe_sizes
 from skforge.tuning.search.heuristic import Heuristic
 from skforge.tuning.search.progress import Progress
-from skforge.tuning.search.session import RangePlan, Session, Task
-from skforge.tuning.search.strategies import Strategy
+from skforge.tuning.search.session import RangePlan, Session
+from skforge.tuning.search.strategies import Problem, Strategy
 from skforge.tuning.search.trial import RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
 
@@ -140,9 +142,24 @@ class Tuner:
         check_space(space)
         records = as_records(self.records)
         key = RecordKey.of(forest, machine, reduction, threads, ranges)
+        made = partial(
+            TuningResult,
+            target=str(machine),
+            reduction=reduction,
+            n_threads=threads,
+        )
         kept = None if records is None else _kept(records, key, forest, ranges)
         if kept is not None:
-            return _recalled(kept, str(machine), reduction, threads)
+            note = (
+                f"from a record of {kept.strategy}, {kept.seconds:.2f} s: nothing was"
+            )
+            return made(
+                table=kept.table,
+                trials=(),
+                strategy=RECORD,
+                notes=(f"{note} measured",),
+                complete=kept.complete,
+            )
         given = self.budget if budget is None else budget
         seconds = given
         if seconds is None:
@@ -156,25 +173,41 @@ class Tuner:
         row_bytes = forest.n_features * forest.input_dtype.itemsize
         fitting = max(1, BATCH_BYTES // max(1, row_bytes))
         plans = [bounded(plan, fitting) for plan in plan_ranges(defaults, ranges)]
-        random = generator(random_state)
-        task = Task(
+        problem = Problem(
             forest,
+            ForestShape.of(forest),
             machine,
             reduction,
+            (1, None),
+            1,
             threads,
             space,
-            strategy,
-            random,
+            generator(random_state),
+            defaults[min(defaults)],
             tuple(dict.fromkeys(defaults.values())),
         )
+        made = partial(
+            made, strategy=strategy.name, space=f"{space.name}, {size_text(space)}"
+        )
         if not getattr(strategy, "measures", True):
-            return self._predicted(task, plans, measurer, begin)
-        sample = SampleRows(forest, rows, int(random.integers(1 << 31)))
+            found = {
+                plan.batch: _first(strategy, plan.problem(problem), measurer)
+                for plan in plans
+            }
+            return made(
+                table=merged(found),
+                trials=(),
+                seconds=time.perf_counter() - begin,
+                notes=("schedules are as predicted: nothing was measured",),
+            )
+        sample = SampleRows(forest, rows, int(problem.random.integers(1 << 31)))
         notes = []
-        with Progress(verbose, seconds, len(plans)) as progress:
+        with Progress(verbose, seconds) as progress:
             # What came before counts, but on a clock of its own nothing else does.
             start = measurer.clock() - (time.perf_counter() - begin) * real
-            session = Session(task, measurer, sample, seconds, progress.tell, start)
+            session = Session(
+                problem, strategy, measurer, sample, seconds, progress.tell, start
+            )
             try:
                 session.run(plans)
             except KeyboardInterrupt:
@@ -187,31 +220,35 @@ class Tuner:
         complete = session.complete and not notes
         if sample.note:
             notes.append(sample.note)
-        result = TuningResult(
+        result = made(
             table=merged(session.table(plans)),
             trials=session.trials,
-            strategy=strategy.name,
-            target=str(machine),
-            reduction=reduction,
-            n_threads=threads,
             budget=float(seconds),
             seconds=session.seconds,
-            space=f"{space.name}, {size_text(space)}",
             n_points=None if space.size is None else space.size * len(plans),
             n_tried=session.n_tried,
             trying_seconds=session.trying_seconds,
             notes=tuple(notes),
             complete=complete,
         )
-        if given is not None and not any(t.usable for t in result.trials):
+        timed = any(trial.usable for trial in result.trials)
+        if given is not None and not timed:
             warn(
                 f"A budget of {given:g} s is too short to measure one schedule; the "
                 "default schedules are used.",
                 TuningWarning,
             )
         _check_anything_legal(result)
-        if records is not None and any(t.usable for t in result.trials):
-            made = Record(
+        if records is not None and timed:
+            _record(records, key, result)
+        return result
+
+
+def _record(records: TuningRecords, key: RecordKey, result: TuningResult) -> None:
+    """Add what a search found; it holds without the file, too."""
+    try:
+        records.add(
+            Record(
                 key,
                 dict(result.table),
                 result.strategy,
@@ -219,53 +256,25 @@ class Tuner:
                 result.seconds,
                 result.target,
             )
-            try:
-                records.add(made)
-            except OSError as error:  # the search is done, and holds without the file
-                warn(
-                    f"the search is not recorded: {records.path} cannot be written "
-                    f"({error.strerror or error}).",
-                    TuningWarning,
-                )
-        return result
-
-    def _predicted(
-        self,
-        task: Task,
-        plans: Sequence[RangePlan],
-        measurer: Measurer,
-        begin: float,
-    ) -> TuningResult:
-        """Return what a strategy proposes that measures nothing."""
-        shape = ForestShape.of(task.forest)
-        table = {plan.batch: _first(task, plan, shape, measurer) for plan in plans}
-        return TuningResult(
-            table=merged(table),
-            trials=(),
-            strategy=task.strategy.name,
-            target=str(task.target),
-            reduction=task.reduction,
-            n_threads=task.n_threads,
-            seconds=time.perf_counter() - begin,
-            space=f"{task.space.name}, {size_text(task.space)}",
-            notes=("schedules are as predicted: nothing was measured",),
+        )
+    except OSError as error:
+        warn(
+            f"the search is not recorded: {records.path} cannot be written "
+            f"({error.strerror or error}).",
+            TuningWarning,
         )
 
 
-def _first(
-    task: Task, plan: RangePlan, shape: ForestShape, measurer: Measurer
-) -> Schedule:
+def _first(strategy: Strategy, problem: Problem, measurer: Measurer) -> Schedule:
     """Return the first proposal for a range that is legal, else the default."""
-    proposed = next(task.strategy.rounds(task.problem(plan, shape)), None)
+    proposed = next(strategy.rounds(problem), None)
     for candidate in proposed.candidates if proposed is not None else ():
         if candidate.schedule is None:
             continue
-        try:
+        with suppress(ScheduleError):
             measurer.lower(candidate.schedule)
-        except ScheduleError:
-            continue
-        return candidate.schedule
-    return plan.default
+            return candidate.schedule
+    return problem.default
 
 
 def _kept(
@@ -319,35 +328,10 @@ def _joined(ranges: Sequence[BatchRange]) -> list[BatchRange]:
     return made
 
 
-def _recalled(kept: Record, machine: str, reduction: str, threads: int) -> TuningResult:
-    """Return the result of an earlier search, without its trials."""
-    return TuningResult(
-        table=kept.table,
-        trials=(),
-        strategy=RECORD,
-        target=machine,
-        reduction=reduction,
-        n_threads=threads,
-        notes=(
-            f"from a record of {kept.strategy}, {kept.seconds:.2f} s: nothing was "
-            "measured",
-        ),
-        complete=kept.complete,
-    )
-
-
 def plan_ranges(
     defaults: Mapping[BatchRange, Schedule], ranges: Mapping[BatchRange, int] | None
 ) -> list[RangePlan]:
-    """Return what is measured for each range.
-
-    Parameters
-    ----------
-    defaults : mapping of (int, int or None) to Schedule
-        The static defaults.
-    ranges : mapping of (int, int or None) to int or None
-        The ranges asked for, with the size of each; None takes those of the defaults.
-    """
+    """Return the sizes and the default of each range asked for, or of the defaults."""
     if ranges is None:
         return [
             RangePlan(batch, probe_sizes(batch), main_size(batch), schedule)

@@ -13,13 +13,14 @@ from skforge import CompiledForest
 from skforge.compiler import pipeline
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import STRAIGHT
-from skforge.compiler.defaults.cpu import default_schedules, lanes_schedule
+from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
 from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
 from tests.exactness.checks import (
     assert_same_bits,

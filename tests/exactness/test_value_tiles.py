@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
-from skforge.compiler.defaults.cpu import default_schedules, value_tiled_schedule
+from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
@@ -32,6 +32,7 @@ from skforge.compiler.layouts.tiles.tiled_values import refusal, value_tests
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -48,7 +49,7 @@ from tests.strategies_forest import edge_rows, random_forest
 
 
 def values(size: int = 7, rows: int = 64) -> Schedule:
-    return value_tiled_schedule(rows, size)
+    return tiled_schedule(rows, size, codes=False)
 
 
 SCHEDULES = {
@@ -222,11 +223,11 @@ def test_a_tile_is_one_line_and_its_values_are_loaded_one_by_one() -> None:
 def test_forests_of_many_columns_get_them_by_default() -> None:
     made = of_features(400)
     table = default_schedules(made, Target.x86_64("v3"))
-    assert table[16, None] == value_tiled_schedule()
+    assert table[16, None] == tiled_schedule(256, 7, codes=False)
     assert '"tiles"' not in repr([table[1, 1], table[2, 15]])
     # in registers, and searched fast enough
     table = default_schedules(of_features(3), Target.x86_64("v4"))
-    assert value_tiled_schedule() not in table.values()
+    assert tiled_schedule(256, 7, codes=False) not in table.values()
 
 
 REFUSED = {

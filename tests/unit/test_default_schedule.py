@@ -16,17 +16,18 @@ from skforge.compiler.defaults.cpu import (
     UNROLL_LIMIT,
     BatchRange,
     ForestShape,
-    bitsliced_schedule,
     default_schedules,
-    lanes_schedule,
-    tiled_row_schedule,
-    tiled_schedule,
-    value_tiled_schedule,
     walking_schedules,
 )
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import Interleave
+from skforge.compiler.schedule.families import (
+    bitsliced_schedule,
+    lanes_schedule,
+    tiled_row_schedule,
+    tiled_schedule,
+)
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
@@ -127,7 +128,7 @@ def test_deep_forests_are_walked_as_tiles() -> None:
     table = default_schedules(full, V3)
     assert table == {
         (1, 95): tiled_row_schedule(15),
-        (96, None): value_tiled_schedule(),
+        (96, None): tiled_schedule(256, 7, codes=False),
     }
     # small tiles, and codes searched with masks: blocks win earlier
     large_cache = replace(V4, l2_bytes=1 << 20)
@@ -145,7 +146,7 @@ def test_deep_forests_are_walked_as_tiles() -> None:
     few = deep_forest(None, n_trees=1)
     table, walks = default_schedules(few, V3), walking_schedules(few, V3)
     assert [table[1, 1], table[2, 15]] == [walks[1, 1], walks[2, 15]]
-    assert table[16, None] == value_tiled_schedule()
+    assert table[16, None] == tiled_schedule(256, 7, codes=False)
 
 
 def test_boosted_trees_of_hundreds_of_nodes_stay_in_lanes() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
-from skforge.compiler.defaults.cpu import default_schedules, tiled_schedule
+from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import bodies, statements
@@ -26,6 +26,7 @@ from skforge.compiler.runtime.cpu.jit import (
     emit_object,
 )
 from skforge.compiler.runtime.kernels import _aligned
+from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests import toy_representation

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.defaults.cpu import bitsliced_schedule
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import print_mir
@@ -15,6 +14,7 @@ from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir import evaluate_predicates
 from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn

@@ -210,8 +210,8 @@ def test_lanes_of_one_bank_take_turns(gpu) -> None:
 
 def test_walks_end_in_the_reference_s_leaves(gpu) -> None:
     from skforge.compiler import pipeline
-    from skforge.compiler.defaults.gpu_nests import Walk, rows_by_threads
     from skforge.compiler.forest.reference import reference_leaves
+    from skforge.compiler.schedule.families import Walk, rows_by_threads
 
     model = gpu.models.get(MODEL)
     forest, rows = load_forest(model.path), np.load(model.rows)[:40]
@@ -254,7 +254,7 @@ def test_costs_of_a_small_forest(gpu) -> None:
 def test_a_deal_has_every_row_and_tree_of_a_block_once(gpu) -> None:
     from skforge import Schedule
     from skforge.compiler import pipeline
-    from skforge.compiler.defaults.gpu_nests import Walk, trees_by_blocks
+    from skforge.compiler.schedule.families import Walk, trees_by_blocks
     from skforge.exceptions import ScheduleError
     from skforge.tuning import ScheduleSpace
 

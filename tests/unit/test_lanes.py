@@ -11,7 +11,6 @@ import pytest
 from skforge.compiler import pipeline
 from skforge.compiler.binning.row_blocks import RowCodes, plan_row_codes
 from skforge.compiler.binning.rows import RowAt
-from skforge.compiler.defaults.cpu import lanes_schedule
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
@@ -24,6 +23,7 @@ from skforge.compiler.layouts.lanes.lane_masks import _halves, _interleaved
 from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.cpu.jit import emit_assembly
+from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.llvm_kernels import targets

@@ -14,7 +14,6 @@ import pytest
 from scipy import sparse
 
 from skforge import CompiledForest
-from skforge.compiler.defaults.cpu import tiled_row_schedule, tiled_schedule
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.pipeline import MIR_PASSES
@@ -23,6 +22,7 @@ from skforge.compiler.runtime import module as module_code
 from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.families import tiled_row_schedule, tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler.schedule import PRESETS
-from skforge.compiler.schedule.schedule import Schedule, preset
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.unit.test_schedule import check_value
 
@@ -52,7 +52,7 @@ def test_names():
 
 
 def test_xgboost_as_in_the_paper():
-    assert preset("xgboost", rows=128) == (
+    assert Schedule.preset("xgboost", rows=128) == (
         Schedule()
         .tile("batch", "b0", "b1", 128)
         .reorder("b0", "tree", "b1")
@@ -61,7 +61,7 @@ def test_xgboost_as_in_the_paper():
 
 
 def test_tahoe_shared_data_as_in_the_paper():
-    assert preset("tahoe-shared-data") == (
+    assert Schedule.preset("tahoe-shared-data") == (
         Schedule()
         .reorder("batch", "tree")
         .gpu_dimension("batch", "grid.x")
@@ -71,7 +71,7 @@ def test_tahoe_shared_data_as_in_the_paper():
 
 
 def test_tahoe_direct_as_in_the_paper():
-    assert preset("tahoe-direct", rows=32) == (
+    assert Schedule.preset("tahoe-direct", rows=32) == (
         Schedule()
         .tile("batch", "b0", "b1", 32)
         .reorder("b0", "b1", "tree")
@@ -84,7 +84,10 @@ def test_every_size_is_used():
     for name, make in PRESETS.items():
         for size in make.__annotations__:
             if size != "return":
-                assert preset(name, **{size: 3}) != preset(name), (name, size)
+                assert Schedule.preset(name, **{size: 3}) != Schedule.preset(name), (
+                    name,
+                    size,
+                )
 
 
 def test_unknown_preset():

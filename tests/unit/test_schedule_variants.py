@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from skforge import Schedule, ScheduleError, Target, compile_forest
-from skforge.compiler.defaults.cpu import bitsliced_schedule
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.families import bitsliced_schedule
 from tests.exactness.forests import forest, rows_for
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.defaults.cpu import (
-    ForestShape,
+from skforge.compiler.defaults.cpu import ForestShape
+from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
     tiled_row_schedule,

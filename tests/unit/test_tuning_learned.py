@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import zipfile
-from dataclasses import replace
-from math import log
 
 import numpy as np
 import pytest
 
 from skforge.compiler.defaults.cpu import ForestShape, default_schedules
-from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, InvalidModelError, ScheduleError
@@ -20,13 +16,6 @@ from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED
 from skforge.tuning.cost.features import NAMES, Setting
 from skforge.tuning.cost.forest_facts import ForestFacts
-from skforge.tuning.search.learned_search import LearnedSearch
-from skforge.tuning.space.tree_groups import (
-    costliest,
-    depth_groups,
-    group_names,
-    grouped_space,
-)
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
 
@@ -75,101 +64,18 @@ def proposed(result):
     return [t for t in result.trials if t.candidate.origin == "learned"]
 
 
-# ------------------------------------------------------------------ the search
-
-
-def separable(point):
-    cost = {"walk": {"rows": 1.0}, "in_flight": {24: 1.0}, "hops": {"peel": 1.0}}
-    made = 1.0
-    for name, good in cost.items():
-        made *= good.get(point[name], 2.0)
-    return made
-
-
-def searched(seed=0, judge=separable, space=SPACE, frozen=None, counted=None):
-    def costs(points):
-        if counted is not None:
-            counted.extend(points)
-        return [judge(p) for p in points]
-
-    return LearnedSearch(space, costs, np.random.default_rng(seed), frozen)
-
-
-def test_a_beam_finds_the_best_point_without_looking_at_all():
-    counted = []
-    one = searched(counted=counted)
-    key = one.beam(32, 5)
-    assert one.found.points[key] == 1.0 == separable(one.best)
-    assert len(counted) < len(SPACE)
-    assert all(point in SPACE for point in counted)
-    assert len({tuple(p.items()) for p in counted}) == len(counted)
-
-
-def test_a_search_depends_on_its_seed_alone():
-    runs = []
-    for seed in (0, 0, 1):
-        one = searched(seed)
-        one.beam(4, 2)
-        one.greedy(5)
-        runs.append(list(one.found.points.items()))
-    assert runs[0] == runs[1] != runs[2]
-
-
-def test_buckets_send_the_logarithm_of_their_size():
-    one = searched()
-    for size in (1, 2, 3, 8, 64):
-        some = list(one._some([(i,) for i in range(size)]))
-        assert len(some) == len(set(some)) == max(1, round(np.log2(size)))
-
-
-def test_deeper_hashes_tell_more_states_apart():
-    one = searched()
-    keys = [tuple(point[n] for n in one.names) for point in SPACE]
-    counts = [len({one._hash(key, depth) for key in keys}) for depth in range(8)]
-    assert counts[0] == 1
-    assert counts[1] == len(SPACE.parameters["walk"])
-    assert counts == sorted(counts)
-    assert counts[7] == len(SPACE)
-
-
-def test_hashes_that_did_badly_are_put_back():
-    one = searched(judge=lambda p: 10.0 if p["walk"] == "vector" else 1.0)
-    one.beam(8, 1)
-    assert one._warnings
-    assert all("vector" in key for key in one._warnings)
-
-
-def test_what_is_frozen_or_of_no_use_is_not_chosen():
-    frozen = searched(frozen={"walk": "trees", "block": 64})
-    frozen.beam(8, 2)
-    assert {
-        (p["walk"], p["block"]) for p in map(frozen.point, frozen.found.points)
-    } == {("trees", 64)}
-    useless = searched(judge=lambda p: float("inf"))
-    assert useless.beam(4, 2) is None
-
-
-def test_points_without_completion_are_left():
-    space = ScheduleSpace(
-        {"block": [1, 2, 3], "other": [1, 2]}, lambda p, s: Schedule()
-    ).where(lambda block, other: block == 2 and other == 1)
-    one = LearnedSearch(space, lambda ps: [1.0] * len(ps), np.random.default_rng(0))
-    one.beam(2, 1)
-    assert [one.point(k) for k in one.found.points] == [{"block": 2, "other": 1}]
-
-
 # --------------------------------------------------------------------- modes
 
 
 def test_one_shot_takes_what_should_beat_the_default_and_measures_nothing():
     machine = FakeMachine(FOREST, lambda s, n: 1e-5)
-    clear = search(Learned("one-shot", samples=8, model=Model()), machine)
+    clear = search(Learned("one-shot", model=Model()), machine)
     assert ", 24)" in repr(clear.table[BATCH])
     assert clear.trials == () and not machine.built
     assert clear.notes == ("schedules are as predicted: nothing was measured",)
     same = Model(lambda matrix: np.zeros(len(matrix)))
     for model in (same, Model(margin=1e9)):
-        kept = search(Learned("one-shot", samples=8, model=model))
+        kept = search(Learned("one-shot", model=model))
         assert kept.table == {BATCH: DEFAULT}
 
 
@@ -186,35 +92,48 @@ def test_one_shot_takes_the_first_that_is_legal():
     assert ", 24)" not in repr(found.table[BATCH])
 
 
-def test_large_spaces_are_sampled_and_small_ones_scored_whole():
-    for strategy in (
-        Learned("top-5", model=Model()),
-        Learned("top-5", samples=8, outright=0, model=Model()),
-    ):
-        found = proposed(search(strategy))
-        assert found[0].candidate.params["in_flight"] == 24
-
-
-def test_spaces_of_more_points_than_are_scored_are_searched(monkeypatch):
-    beams = []
-    beam = LearnedSearch.beam
+def test_large_spaces_are_sampled_and_small_ones_scored_whole(monkeypatch):
+    sampled = []
+    sample = ScheduleSpace.sample
 
     def counted(self, *args):
-        beams.append(self.space.name)
-        return beam(self, *args)
+        sampled.append(self.name)
+        return sample(self, *args)
 
-    monkeypatch.setattr(LearnedSearch, "beam", counted)
-    strategy = Learned("top-5", samples=4, model=Model())
-    search(strategy, space=ScheduleSpace.cpu())
-    assert beams == []  # 6,257 points
+    monkeypatch.setattr(ScheduleSpace, "sample", counted)
+    found = proposed(search(Learned("top-5", model=Model())))
+    assert found[0].candidate.params["in_flight"] == 24
+    search(Learned("top-5", model=Model()), space=ScheduleSpace.cpu())
+    assert sampled == []  # 6,257 points
+    few = Learned("top-5", outright=0, model=Model())
+    found = proposed(search(few))
+    assert found[0].candidate.params["in_flight"] == 24
+    assert {*sampled} == {"cpu"}
+
+
+def test_what_is_drawn_of_a_large_space_is_as_good_as_its_best():
     large = SPACE.with_parameter("name", range(9), lambda schedule, i: schedule)
+    strategy = Learned("top-5", model=Model())
     assert large.size > strategy.outright
-    assert proposed(search(strategy, space=large))
-    assert beams == ["cpu"]
+    found = proposed(search(strategy, space=large))
+    assert found[0].candidate.params["in_flight"] == 24
+    again = proposed(search(strategy, space=large))
+    assert [t.schedule for t in found] == [t.schedule for t in again]
+
+
+@pytest.mark.parametrize(
+    "old", [{"samples": 8}, {"beam": 4, "passes": 1}, {"groups": True}]
+)
+def test_sizes_of_the_search_that_is_gone_have_no_effect(old):
+    plain, same = (
+        proposed(search(Learned("top-5", model=Model(), **options)))
+        for options in ({}, old)
+    )
+    assert [t.schedule for t in plain] == [t.schedule for t in same]
 
 
 def test_top_five_measures_five_of_more_than_one_kind():
-    found = proposed(search(Learned("top-5", samples=8, model=Model())))
+    found = proposed(search(Learned("top-5", model=Model())))
     assert len(found) == 5
     assert len({t.candidate.params.get("walk") for t in found}) > 1
 
@@ -227,7 +146,7 @@ def test_autotune_learns_that_its_model_is_wrong():
         return column(matrix, "layout_bitsliced") * 3.0
 
     machine = FakeMachine(FOREST, seconds)
-    result = search(Learned(samples=8, iterations=4, model=Model(wrong)), machine)
+    result = search(Learned(iterations=4, model=Model(wrong)), machine)
     assert "bitsliced" in repr(result.table[BATCH])
     first = proposed(result)
     schedules = [t.schedule for t in first]
@@ -239,16 +158,13 @@ def test_autotune_learns_that_its_model_is_wrong():
 def test_the_default_is_never_lost():
     slow = FakeMachine(FOREST, lambda s, n: 1e-6 if s == DEFAULT else 1e-5)
     for mode in ("top-5", "autotune"):
-        result = search(Learned(mode, samples=8, iterations=2, model=Model()), slow)
+        result = search(Learned(mode, iterations=2, model=Model()), slow)
         assert result.table == {BATCH: DEFAULT}
 
 
 def test_the_same_seed_proposes_the_same():
     runs = [
-        [
-            t.schedule
-            for t in search(Learned(samples=8, iterations=2, model=Model())).trials
-        ]
+        [t.schedule for t in search(Learned(iterations=2, model=Model())).trials]
         for _ in range(2)
     ]
     assert runs[0] == runs[1]
@@ -256,9 +172,7 @@ def test_the_same_seed_proposes_the_same():
 
 def test_spaces_of_users_and_gpus_are_searched_as_well():
     given = ScheduleSpace.of([BEST, Schedule()])
-    found = proposed(
-        search(Learned(samples=8, iterations=3, model=Model()), space=given)
-    )
+    found = proposed(search(Learned(iterations=3, model=Model()), space=given))
     assert {t.schedule for t in found} >= {BEST, Schedule()}
     target = Target.cuda()
     problem = Problem(
@@ -273,7 +187,7 @@ def test_spaces_of_users_and_gpus_are_searched_as_well():
         np.random.default_rng(0),
         Schedule(),
     )
-    rounds = Learned(samples=2, beam=4, passes=1).rounds(problem)
+    rounds = Learned().rounds(problem)
     candidates = next(rounds).candidates
     assert candidates
     assert all(c.schedule.kind == "gpu" for c in candidates)
@@ -286,62 +200,6 @@ def test_strategies_by_name_include_it_and_modes_are_checked():
         Learned("twice")
     with pytest.raises(InvalidInputError, match="samples"):
         Learned(samples=0)
-
-
-# -------------------------------------------------------------- groups of trees
-
-
-def test_groups_are_of_like_depth_and_cover_all_trees():
-    forest = drawn(40, 7)
-    groups = depth_groups(forest)
-    assert [g.start for g in groups] == [0, *[g.stop for g in groups[:-1]]]
-    assert groups[-1].stop == forest.n_trees
-    assert sum(g.cost for g in groups) == pytest.approx(1.0)
-    kept = costliest(groups)
-    assert len(kept) == max(1, round(log(len(groups), 2)))
-    worst = max(range(len(groups)), key=lambda i: groups[i].cost)
-    assert worst in kept
-
-
-def test_groups_with_hops_of_their_own_predict_the_same():
-    forest = drawn(24, 6)
-    groups = depth_groups(forest)
-    space = grouped_space(ScheduleSpace.cpu(threads=False), groups)
-    names = group_names(groups)
-    base = next(
-        p
-        for p in ScheduleSpace.cpu(threads=False)
-        if (p["walk"], p["block"], p["hops"]) == ("rows", 16, "checked")
-    )
-    point = {**base, **{n: ("peel", "unroll")[i % 2] for i, n in enumerate(names)}}
-    assert point in space
-    assert {**point, "hops": "peel"} not in space
-    schedule = space.schedule(point, forest)
-    loops = schedule.loop_nest(forest)
-    while loops.loops[0].root == "batch":
-        (around,) = loops.loops
-        loops = replace(loops, loops=around.body)
-    assert [loop.trip_count for loop in loops.loops] == [
-        group.stop - group.start for group in groups
-    ]
-    rows = np.random.default_rng(0).standard_normal((33, forest.n_features))
-    rows = rows.astype(forest.input_dtype)
-    found = compile_forest(forest, schedule, "cpu").predict_raw(rows)
-    assert np.array_equal(found.reshape(33, -1), reference_raw(forest, rows))
-
-
-def test_groups_are_searched_with_the_cheap_ones_frozen():
-    def likes_splits(matrix):
-        rows = column(matrix, "rows_innermost") * column(matrix, "layout_sparse")
-        return -rows - 0.1 * column(matrix, "splits")
-
-    strategy = Learned("top-5", groups=True, model=Model(likes_splits))
-    machine = FakeMachine(FOREST, lambda s, n: 1e-5)
-    split = [t for t in proposed(search(strategy, machine)) if "split" in repr(t)]
-    frozen = len(depth_groups(FOREST)) - len(costliest(depth_groups(FOREST)))
-    for trial in split:
-        hops = [v for k, v in trial.candidate.params.items() if k.startswith("hops_")]
-        assert len(hops) == len(depth_groups(FOREST)) >= frozen
 
 
 # -------------------------------------------------------------- the cost model

@@ -178,7 +178,7 @@ def test_kernels_are_those_of_a_compiled_forest():
 
 def test_a_log_has_a_line_for_each_range():
     stream = io.StringIO()
-    with Progress(1, 5.0, 2, stream) as progress:
+    with Progress(1, 5.0, stream) as progress:
         progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
         progress.tell(_trial(A, 1, 0.9), 4, 0.5, 2.0)
         progress.tell(_trial(A, 2, 1.0), 5, 1.0, 3.0)
@@ -187,7 +187,7 @@ def test_a_log_has_a_line_for_each_range():
         "tuning: 2 rows, 5 trials, 1.00 times the default, 3.0 s",
     ]
     silent = io.StringIO()
-    with Progress(0, 5.0, 2, silent) as progress:
+    with Progress(0, 5.0, silent) as progress:
         progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
     assert silent.getvalue() == ""
 
@@ -196,7 +196,7 @@ def test_with_two_each_candidate_has_its_time_and_its_schedule():
     stream = io.StringIO()
     slow = Trial((2, 9), 5, Candidate(A), "stopped", "slow.", (3e-3,), 2.0)
     wrong = Trial((2, 9), 5, Candidate(None, {"walk": "rows"}), "illegal", "no.\nloop")
-    with Progress(2, 5.0, 2, stream) as progress:
+    with Progress(2, 5.0, stream) as progress:
         progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
         progress.tell(slow, 4, 1.0, 2.0)
         progress.tell(wrong, 5, 1.0, 3.0)
@@ -222,7 +222,7 @@ def test_a_terminal_has_a_bar(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
-    with Progress(1, 5.0, 2, stream) as progress:
+    with Progress(1, 5.0, stream) as progress:
         progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
     assert "tuning" in stream.getvalue() and "\x1b[" in stream.getvalue()
 

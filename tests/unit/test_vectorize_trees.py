@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.defaults.cpu import lanes_schedule
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir import vectorize_trees
+from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits

@@ -27,6 +27,15 @@ from skforge.compiler.layouts.tiles.tile_layout import (
 from skforge.compiler.layouts.tiles.tiled_values import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.passes.hir import normalize_predicates
+from skforge.compiler.schedule.families import (
+    bitsliced_schedule,
+    lanes_schedule,
+    row_blocks,
+    tiled_row_schedule,
+    tiled_schedule,
+    trees_in_flight,
+    unchecked,
+)
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -269,14 +278,7 @@ def default_schedules(
 def block_cost(forest: Forest, target: Target, folded: NDArray[np.bool_]) -> float:
     """Return about how many instructions a small block of bit logic takes.
 
-    Parameters
-    ----------
-    forest : Forest
-        What is evaluated.
-    target : Target
-        The CPU.
-    folded : ndarray of shape (n_trees,)
-        Which trees are folded.
+    ``folded`` says of each tree whether it is folded.
     """
     masks = target.has_mask_registers
     node, other, predicate, tree, column = BLOCK_COST if masks else BLOCK_COST_NARROW
@@ -316,34 +318,6 @@ def _hop_cost(shape: ForestShape, target: Target) -> float:
     return WALK_HOP if target.has_mask_registers else WALK_HOP_NARROW
 
 
-def lanes_schedule(parallel: bool = False) -> Schedule:
-    """Return the schedule that takes one row through all trees at once.
-
-    ``parallel`` shares the rows out to threads, which only large batches are worth.
-    100 trees of depth 8 take 0.15 us a row where the walk takes 0.41, 500 of 31 leaves
-    0.8 where it takes 4.
-    """
-    schedule = Schedule().parallel("batch") if parallel else Schedule()
-    return schedule.quantize("batch").vectorize("tree").represent("lanes")
-
-
-def bitsliced_schedule(rows: int = PREDICATE_BLOCK) -> Schedule:
-    """Return the schedule that evaluates predicates once for a block of rows.
-
-    100 trees of depth 8 take 0.03 to 0.07 us a row where the best walk takes 0.39
-    (histogram-trained), 0.14 where it takes 0.77 (thresholds hardly shared).
-    """
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .cache_predicates("b0")
-        .vectorize("b1")
-        .represent("bitsliced")
-    )
-
-
 def _shares_predicates(forest: Forest) -> bool:
     """Whether trees are small enough to be evaluated whole, as bits."""
     table = forest.n_predicates * PREDICATE_BLOCK // 8
@@ -355,46 +329,25 @@ def _shares_predicates(forest: Forest) -> bool:
     )
 
 
-def tiled_schedule(rows: int = TILE_BLOCK, nodes: int = 15) -> Schedule:
-    """Return the schedule that walks deep trees as tiles of a few whole levels.
+def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Return the depth of each leaf, and how many training rows ended there.
 
-    100 trees of full depth take 0.46 us a row (4000 nodes a tree) to 0.6 (10,000, ten
-    classes) where the best walk takes 2.6 and more.
+    Where that is not known, all leaves count the same.
     """
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .quantize("b0")
-        .vectorize("b1")
-        .tile_nodes(nodes, "complete")
-        .represent("tiles")
-    )
+    leaves = forest.leaf >= 0
+    depths = forest.node_depths()[leaves]
+    if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
+        return depths, forest.cover[leaves]
+    return depths, np.ones(len(depths))
 
 
-def value_tiled_schedule(rows: int = VALUE_BLOCK, nodes: int = 7) -> Schedule:
-    """Return the schedule that walks deep trees as tiles, by the values of rows."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .vectorize("b1")
-        .tile_nodes(nodes, "complete")
-        .represent("tiles")
-    )
-
-
-def tiled_row_schedule(nodes: int = 15) -> Schedule:
-    """Return the schedule that takes one row through all trees of tiles at once.
-
-    100 trees of full depth, 1.0 and 1.6 million nodes, by 8 rows: 2.5 and 3.3 us a row
-    where the walk takes 11 and 20; with nothing in cache 6.3 and 7.9 where it takes 27
-    and 36. A walk waits for a line at each hop, this for one a tile, of all trees.
-    """
-    schedule = Schedule().parallel("batch").quantize("batch").vectorize("tree")
-    return schedule.tile_nodes(nodes, "complete").represent("tiles")
+def mean_tiles(forest: Forest) -> tuple[float, float]:
+    """Return how many tiles of three and of four levels a row meets in a tree."""
+    depths, weight = leaf_weights(forest)
+    below = np.maximum(depths - TOP_LEVELS, 0)
+    total = max(float(weight.sum()), 1e-300)
+    three, four = (float((np.ceil(below / k) * weight).sum()) / total for k in (3, 4))
+    return three, four
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,27 +380,19 @@ class _TileFacts:
         )
         if not by_codes and not by_values:
             return None
-        depth = forest.node_depths()[forest.leaf >= 0]
-        weight = np.ones(len(depth))
-        if len(forest.cover):
-            weight = forest.cover[forest.leaf >= 0]
-        three, four = (
-            float((np.ceil(np.maximum(depth - TOP_LEVELS, 0) / k) * weight).sum())
-            for k in (3, 4)
-        )
+        three, four = mean_tiles(forest)
         n = forest.n_trees
         tree, tile = ROW_TREE, ROW_TILE
         if not target.has_mask_registers:
             tree, tile = ROW_TREE_NARROW, ROW_TILE_NARROW
-        each = n / max(float(weight.sum()), 1e-300)
-        cost = ROW + ROW_COLUMN * columns + tile * four * each
+        cost = ROW + ROW_COLUMN * columns + tile * four * n
         cost += tree * ROW_TREES * -(-n // ROW_TREES)
         return cls(
             nodes=7 if three < MORE_TILES * four else 15,
             win_by_blocks=by_values or saved >= searched,
             by_values=by_values,
             row_cost=cost if by_codes and n <= MAX_TREES else float("inf"),
-            value_ns=VALUE_TREE_NS * n + VALUE_TILE_NS * three * each,
+            value_ns=VALUE_TREE_NS * n + VALUE_TILE_NS * three * n,
         )
 
 
@@ -476,11 +421,11 @@ def _tiled(
         first = WALKED_BATCH
         few = {batch: row or walks[batch] for batch in BATCH_RANGES[:2]}
     if tiles.by_values:
-        in_lanes = row == lanes_schedule() and not target.has_mask_registers
-        if in_lanes:
+        many = tiled_schedule(VALUE_BLOCK, 7, codes=False)
+        if row == lanes_schedule() and not target.has_mask_registers:
             lanes = LANES_NS * lanes_cost(forest, target)
-            in_lanes = lanes < LANES_GAIN * tiles.value_ns
-        many = lanes_schedule(parallel=True) if in_lanes else value_tiled_schedule()
+            if lanes < LANES_GAIN * tiles.value_ns:
+                many = lanes_schedule(parallel=True)
         return {**few, (first, None): many}
     return {
         **few,
@@ -503,11 +448,8 @@ def walking_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedu
 
 def _walk(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
     """Leave leaf checks out where that costs little padding."""
-    if shape.max_depth and shape.padded_nodes <= PADDING_LIMIT:
-        return schedule.unroll_walk(index, shape.max_depth)
-    if shape.min_depth:
-        return schedule.peel_walk(index, shape.min_depth)
-    return schedule
+    padded = shape.max_depth if shape.padded_nodes <= PADDING_LIMIT else 0
+    return unchecked(schedule, index, padded, shape.min_depth)
 
 
 def _fetches_rows(shape: ForestShape) -> bool:
@@ -520,11 +462,7 @@ def _fetches_rows(shape: ForestShape) -> bool:
 def _few_rows(shape: ForestShape) -> Schedule:
     """One row: its trees in flight together. The sum stays in a register."""
     in_flight = min(TREES_IN_FLIGHT, shape.n_trees)
-    schedule = Schedule()
-    if _fetches_rows(shape):
-        schedule = schedule.cache("batch")
-    if in_flight > 1:
-        schedule = schedule.interleave("tree", in_flight)
+    schedule = trees_in_flight(in_flight, fetch=_fetches_rows(shape))
     return _walk(schedule, "tree", shape)
 
 
@@ -535,13 +473,7 @@ def _blocked(
     # Rows of two blocks (this and the next) may take a quarter of the second cache.
     fit = max(1, target.l2_bytes // 8 // max(1, shape.row_bytes))
     block = max(ROWS_IN_FLIGHT, min(rows, 1 << (fit.bit_length() - 1)))
-    schedule = (
-        Schedule()
-        .tile("batch", "b0", "b1", block)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .interleave("b1", ROWS_IN_FLIGHT)
-    )
+    schedule = row_blocks(block).interleave("b1", ROWS_IN_FLIGHT)
     # Rows that do not fit a cache are fetched ahead while trees are walked.
     if streaming and shape.row_bytes * block > target.l1_bytes:
         schedule = schedule.cache("b0")

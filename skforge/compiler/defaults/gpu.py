@@ -14,9 +14,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from skforge.compiler.defaults.cpu import BatchRange, ForestShape
-from skforge.compiler.defaults.gpu_nests import (
+from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.bins import code_dtype, column_count
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.layouts.bitsliced.predicate_table import refusal
+from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
+from skforge.compiler.schedule.families import (
+    Rows,
     Walk,
     rows_and_trees,
     rows_as_bits,
@@ -24,12 +32,6 @@ from skforge.compiler.defaults.gpu_nests import (
     trees_by_blocks,
     trees_by_threads,
 )
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.bins import code_dtype, column_count
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.layouts.bitsliced.predicate_table import refusal
-from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -264,14 +266,13 @@ class _Facts:
         _, _, in_flight, shares = min(choices)
         return shares, in_flight
 
-    def walk(self, rows: str, own_trees: float = math.inf) -> Walk:
+    def walk(self, rows: Rows, own_trees: float = math.inf) -> Walk:
         """Return how a thread with so many trees walks."""
         padded = self.hops
-        wanted = self.most_in_flight
         trees = min(own_trees, self.shape.n_trees)
-        in_flight = max(1, min(wanted, int(trees)))
+        in_flight = max(1, min(self.most_in_flight, int(trees)))
         peeled = 0 if padded else self.shape.min_depth
-        return Walk(rows, "sparse", in_flight, padded, peeled)  # type: ignore[arg-type]
+        return Walk(rows, "sparse", in_flight, padded, peeled)
 
     # ------------------------------------------------------------ shared memory
 
@@ -386,7 +387,7 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
     """
     values = facts.rows_cached(ROW_THREADS, WARP, codes=False)
     codes = facts.rows_cached(ROW_THREADS, WARP, codes=True)
-    choices: dict[str, float] = {}
+    choices: dict[Rows | Literal["tiles"], float] = {}
     if facts.keeps_busy(values, codes=False):
         choices["shared"] = facts.by_values()
     if facts.keeps_busy(codes, codes=True):

@@ -52,26 +52,10 @@ def kind_of(directives: tuple[Directive, ...]) -> Kind:
 
 
 def bind(schedule: HasDirectives, n_trees: int, kind: Kind | None = None) -> BoundNest:
-    """Return the loops of a schedule for a number of trees.
+    """Return the loops of a schedule with all sizes but the batch length resolved.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        What to bind.
-    n_trees : int
-        Number of trees of the forest.
-    kind : {"cpu", "gpu"}, optional
-        Kind of target; by default the one the schedule is for.
-
-    Returns
-    -------
-    BoundNest
-        Loops with all sizes but the batch length resolved.
-
-    Raises
-    ------
-    ScheduleError
-        If the schedule does not fit the number of trees or the kind of target.
+    ``kind`` is that of the target, by default the one that the schedule is for. A
+    schedule that does not fit it, or the number of trees, raises ``ScheduleError``.
     """
     nest = apply_all(schedule.directives, n_trees)
     refused = bind_problem(nest, kind or kind_of(schedule.directives))

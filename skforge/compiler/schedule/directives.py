@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import ClassVar, Literal, TypeAlias, TypeVar
 
@@ -165,7 +165,10 @@ class GpuDimension(Mark):
     }
 
     def problem(self) -> str | None:
-        return _choice_problem(self, "dimensions", self.dimension, GPU_DIMENSIONS)
+        return _require(
+            self.dimension in GPU_DIMENSIONS,
+            f"{self} needs one of the dimensions {_one_of(GPU_DIMENSIONS)}.",
+        )
 
     def text(self, root: Root) -> str:
         return self.dimension
@@ -234,10 +237,7 @@ class Cache(Mark):
     def problem(self) -> str | None:
         if self.layout is None:
             return None
-        return _require(
-            self.layout in CACHE_LAYOUTS,
-            f"{self} needs a layout that is one of {_one_of(CACHE_LAYOUTS)}.",
-        )
+        return _choice_problem(self, "a layout", self.layout, CACHE_LAYOUTS)
 
     def text(self, root: Root) -> str:
         layout = "" if self.layout is None else f" by {self.layout}"
@@ -334,9 +334,8 @@ class VectorReduce(Mark):
     }
 
     def problem(self) -> str | None:
-        return _whole_problem(self, "its width", self.width) or _require(
-            self.width in VECTOR_WIDTHS,
-            f"{self} needs a width that is one of {_one_of(VECTOR_WIDTHS)}.",
+        return _whole_problem(self, "its width", self.width) or _choice_problem(
+            self, "a width", self.width, VECTOR_WIDTHS
         )
 
     def sentence(self, root: Root) -> str:
@@ -393,12 +392,9 @@ class TileNodes(Option):
                 type(self.size) is int and self.size in COMPLETE_TILES,
                 f"{self} needs a size of whole levels: {_one_of(COMPLETE_TILES)}.",
             )
-        return _range_problem(self, "its size", self.size, 1, MAX_NODE_TILE) or (
-            _require(
-                self.kind in TILE_KINDS,
-                f"{self} needs a kind that is one of {_one_of(tuple(TILE_KINDS))}.",
-            )
-        )
+        return _range_problem(
+            self, "its size", self.size, 1, MAX_NODE_TILE
+        ) or _choice_problem(self, "a kind", self.kind, TILE_KINDS)
 
     def sentence(self) -> str:
         how = TILE_KINDS[self.kind]
@@ -510,15 +506,17 @@ def _require(holds: bool, why: str) -> str | None:
     return None if holds else why
 
 
-def _one_of(values: tuple[object, ...]) -> str:
+def _one_of(values: Iterable[object]) -> str:
     return ", ".join(map(_literal, values))
 
 
 def _choice_problem(
-    directive: Directive, what: str, value: object, choices: tuple[str, ...]
+    directive: Directive, what: str, value: object, choices: Collection[object]
 ) -> str | None:
     known = _one_of(choices)
-    return _require(value in choices, f"{directive} needs one of the {what} {known}.")
+    return _require(
+        value in choices, f"{directive} needs {what} that is one of {known}."
+    )
 
 
 def _hops(depth: int) -> str:

@@ -18,20 +18,7 @@ from skforge.compiler.schedule.nest import Nest, root_nest
 
 
 def explain(directives: tuple[Directive, ...], bound: BoundNest) -> list[str]:
-    """Return one line for each directive: the call, then what it does here.
-
-    Parameters
-    ----------
-    directives : tuple of Directive
-        A schedule.
-    bound : BoundNest
-        The loops it is bound to.
-
-    Returns
-    -------
-    list of str
-        The lines.
-    """
+    """Return one line for each directive: the call, then its effect on these loops."""
     lines = []
     loops = _by_name(bound.loops)
     nest = root_nest(bound.n_trees)

@@ -186,6 +186,12 @@ class Nest:
         """Return a loop variable by name."""
         return next(v for v in self.variables if v.name == name)
 
+    def paths(self, through: str | None = None) -> Iterator[tuple[Variable, ...]]:
+        """Yield the variables on the way to each innermost loop, if one is there."""
+        for path in paths(self.loops):
+            if through is None or through in path:
+                yield tuple(map(self.variable, path))
+
 
 def root_nest(n_trees: int | None = None) -> Nest:
     """Return the default nest, batch outside tree."""

@@ -6,32 +6,26 @@ describe them; their sizes are parameters.
 
 from __future__ import annotations
 
+from skforge.compiler.schedule.families import (
+    row_blocks,
+    rows_as_bits,
+    rows_on_threads,
+    stationary_trees,
+)
 from skforge.compiler.schedule.schedule import PRESETS, Schedule
 
 
 def xgboost(rows: int = 64) -> Schedule:
     """Blocks of rows, one tree at a time for each: XGBoost on the CPU."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-    )
+    return row_blocks(rows)
 
 
 def treebeard_tree(
     rows: int = 512, interleave: int = 8, node_tile: int = 8
 ) -> Schedule:
     """Treebeard, one tree at a time: node tiles, several rows interleaved."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "tree", "b1")
-        .parallel("b0")
-        .interleave("b1", interleave)
-        .tile_nodes(node_tile)
-        .pad_trees()
-    )
+    walks = row_blocks(rows).interleave("b1", interleave)
+    return walks.tile_nodes(node_tile).pad_trees()
 
 
 def treebeard_row(rows: int = 64, interleave: int = 8, node_tile: int = 8) -> Schedule:
@@ -48,13 +42,7 @@ def treebeard_row(rows: int = 64, interleave: int = 8, node_tile: int = 8) -> Sc
 
 def tahoe_direct(rows: int = 256) -> Schedule:
     """Tahoe's direct method: a GPU thread walks all trees for its row."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .reorder("b0", "b1", "tree")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b1", "block.x")
-    )
+    return rows_on_threads(rows).schedule
 
 
 def tahoe_shared_data() -> Schedule:
@@ -70,15 +58,7 @@ def tahoe_shared_data() -> Schedule:
 
 def tahoe_shared_forest(rows: int = 256) -> Schedule:
     """Tahoe's shared forest: a GPU thread per row, all trees cached by each block."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("tree", "t0", "t1", -1)
-        .reorder("b0", "t0", "b1", "t1")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b1", "block.x")
-        .cache("t0")
-    )
+    return rows_on_threads(rows, tile=-1).schedule.cache("t0")
 
 
 def tahoe_splitting_shared_forest(rows: int = 256, trees: int = 16) -> Schedule:
@@ -118,13 +98,8 @@ def xgboost_gpu(rows: int = 128) -> Schedule:
 def subtrees(rows: int = 256, trees: int = 16, interleave: int = 4) -> Schedule:
     """Four-byte nodes: rows as codes, tiles of complete trees in shared memory."""
     return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("tree", "t0", "t1", trees)
-        .reorder("b0", "t0", "b1", "t1")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b1", "block.x")
-        .quantize("b0")
+        rows_on_threads(rows, tile=trees)
+        .schedule.quantize("b0")
         .cache("t0")
         .interleave("t1", interleave)
         .represent("array")
@@ -144,35 +119,13 @@ def packed_tiles(rows: int = 256, interleave: int = 4) -> Schedule:
 
 def forest_stationary(trees: int = 32, rows: int = 1024, warps: int = 8) -> Schedule:
     """Blocks keep some trees, a thread each, and rows stream past: a warp a row."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("b1", "b2", "b3", warps)
-        .tile("tree", "t0", "t1", trees)
-        .reorder("t0", "b0", "b2", "b3", "t1")
-        .gpu_dimension("t0", "grid.y")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b3", "block.y")
-        .gpu_dimension("t1", "block.x")
-        .cache("t0")
-        .atomic_reduce("t0")
-        .represent("reorg")
-    )
+    schedule = stationary_trees(trees, rows, warps)
+    return schedule.atomic_reduce("t0").represent("reorg")
 
 
 def shared_predicates(rows: int = 1024, each: int = 4) -> Schedule:
     """Every distinct test once for a block of rows, 32 a word; trees as bit logic."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("b1", "b2", "b3", each)
-        .reorder("b0", "tree", "b2", "b3")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b2", "block.x")
-        .cache_predicates("b0")
-        .vectorize("b3")
-        .represent("bitsliced")
-    )
+    return rows_as_bits(rows, each)
 
 
 def parallel_rows(rows: int = 64, interleave: int = 8) -> Schedule:

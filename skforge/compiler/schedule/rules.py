@@ -28,7 +28,6 @@ from skforge.compiler.schedule.directives import (
 from skforge.compiler.schedule.nest import (
     Nest,
     Variable,
-    paths,
     walk,
 )
 
@@ -111,43 +110,34 @@ def _innermost(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 
 
 def _gpu_order(nest: Nest, directive: Directive) -> tuple[str, str] | None:
-    for path in paths(nest.loops):
-        mapped: list[tuple[str, GpuDimension]] = []
-        for name in path:
-            mark = nest.variable(name).mark(GpuDimension)
-            if mark is None:
-                continue
-            for outer, old in mapped:
+    for path in nest.paths():
+        mapped: list[GpuDimension] = []
+        for mark in filter(None, (v.mark(GpuDimension) for v in path)):
+            for old in mapped:
                 if old.dimension == mark.dimension:
-                    new, other = (name, old) if mark == directive else (outer, mark)
+                    new, other = (mark, old) if mark == directive else (old, mark)
                     return (
                         f'{directive} uses "{mark.dimension}" twice in one nest: '
                         f"{other} has it already.",
-                        new,
+                        new.index,
                     )
                 if old.dimension[:5] == "block" and mark.dimension[:4] == "grid":
                     return (
-                        f'{directive} leaves "{name}" on "{mark.dimension}" inside '
-                        f'"{outer}" on "{old.dimension}"; the grid must be outside '
-                        "the block.",
-                        name,
+                        f'{directive} leaves "{mark.index}" on "{mark.dimension}" '
+                        f'inside "{old.index}" on "{old.dimension}"; the grid must be '
+                        "outside the block.",
+                        mark.index,
                     )
-            mapped.append((name, mark))
+            mapped.append(mark)
     return None
 
 
 def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     if not isinstance(directive, (UnrollWalk, PeelWalk)):
         return None
-    for path in paths(nest.loops):
-        marks = [
-            mark
-            for name in path
-            for mark in nest.variable(name).marks
-            if isinstance(mark, (UnrollWalk, PeelWalk))
-        ]
-        for mark in marks:
-            if mark != directive and directive in marks:
+    for path in nest.paths(directive.index):
+        for mark in (mark for variable in path for mark in variable.marks):
+            if isinstance(mark, (UnrollWalk, PeelWalk)) and mark != directive:
                 return (
                     f"{directive} comes after {mark}, which already says how the walks "
                     f'under "{directive.index}" start.',
@@ -158,25 +148,21 @@ def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 
 def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     """Check that one iteration of such a loop uses consecutive rows or trees."""
-    for path in paths(nest.loops):
-        for place, name in enumerate(path):
-            variable = nest.variable(name)
+    for path in nest.paths():
+        for place, variable in enumerate(path):
             mark = variable.mark(Cache) or variable.mark(Quantize)
             if mark is None:
                 continue
-            order = [
-                v.name
-                for v in nest.variables
-                if v.root == variable.root and v.name in path
-            ]
-            inside = {n for n in path[place + 1 :] if n in order}
-            if inside != set(order[len(order) - len(inside) :]):
+            order = [v for v in nest.variables if v.root == variable.root and v in path]
+            inside = [v for v in path[place + 1 :] if v.root == variable.root]
+            if set(inside) != set(order[len(order) - len(inside) :]):
                 what = UNITS[variable.root]
                 by = "" if mark == directive else f" that {mark} takes"
                 return (
-                    f'{directive} needs the {what}{by} in one iteration of "{name}" to '
-                    "be consecutive; keep inner tiles inside the loops they tile.",
-                    name,
+                    f"{directive} needs the {what}{by} in one iteration of "
+                    f'"{variable.name}" to be consecutive; keep inner tiles inside the '
+                    "loops they tile.",
+                    variable.name,
                 )
     return None
 
@@ -252,10 +238,7 @@ def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
             )
     if nest.variable(mark.index).root == "batch":
         return None
-    for path in paths(nest.loops):
-        if mark.index not in path:
-            continue
-        *outside, _ = (nest.variable(name) for name in path)
+    for *outside, _ in nest.paths(mark.index):
         if any(v.root == "tree" for v in outside):
             return (
                 f"{mark} takes one row through all trees at once; leave the loop over "
@@ -279,10 +262,8 @@ def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
     """Check what a table of predicates for a block of rows needs around it."""
     if not isinstance(mark, CachePredicates):
         return _alone_on_gpu(nest, mark) if kind == "gpu" else None
-    for path in paths(nest.loops):
-        if mark.index not in path:
-            continue
-        inside = [nest.variable(n) for n in path[path.index(mark.index) + 1 :]]
+    for path in nest.paths(mark.index):
+        inside = path[path.index(nest.variable(mark.index)) + 1 :]
         rows = [v for v in inside if v.root == "batch"]
         if not rows:
             return (
@@ -296,23 +277,23 @@ def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
             )
         if len(inside) == len(rows):
             return f'{mark} needs a tree loop inside "{mark.index}".'
-        if kind == "gpu":
-            here = [nest.variable(n) for n in path[path.index(mark.index) :]]
-            problem = _threads_problem(mark, here)
-            if problem is not None:
-                return problem
+        if kind == "gpu" and not _packs_rows(inside):
+            return (
+                f"{mark} on a GPU needs the block's rows in two loops, innermost: one "
+                "over threads, mapped to the block, and one vectorised loop over the "
+                "rows of a thread; trees are in serial loops outside them."
+            )
         if rows[-1].mark(Vectorize) is None:
             return (
                 f"{mark} evaluates a block of rows at once; mark their loop "
                 f'"{rows[-1].name}" with vectorize.'
             )
-        for name in path:
-            for other in nest.variable(name).marks:
-                if isinstance(other, (UnrollWalk, PeelWalk)):
-                    return (
-                        f"{mark} replaces the walk by bit logic, so {other} has "
-                        "nothing to do; leave it out."
-                    )
+        for other in (other for variable in path for other in variable.marks):
+            if isinstance(other, (UnrollWalk, PeelWalk)):
+                return (
+                    f"{mark} replaces the walk by bit logic, so {other} has nothing to "
+                    "do; leave it out."
+                )
     return None
 
 
@@ -320,9 +301,8 @@ def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
     """Refuse rows in lanes where no block of them becomes bits: threads are lanes."""
     if not isinstance(mark, Vectorize):
         return None
-    for path in paths(nest.loops):
-        marks = [nest.variable(name).mark(CachePredicates) for name in path]
-        if mark.index in path and not any(marks):
+    for path in nest.paths(mark.index):
+        if not any(variable.has(CachePredicates) for variable in path):
             return (
                 f"{mark} on a GPU is for the rows that one thread packs into bits; "
                 "mark the loop over their block with cache_predicates, or map the "
@@ -331,21 +311,11 @@ def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
     return None
 
 
-def _threads_problem(mark: Mark, path: list[Variable]) -> str | None:
-    """Check the loops inside a block of rows whose predicates a GPU evaluates.
-
-    ``path`` has the variables from the marked loop inwards.
-    """
-    rows = [v for v in path[1:] if v.root == "batch"]
-    mapped = [v.mark(GpuDimension) for v in path[1:]]
-    on_threads = [v for v, m in zip(path[1:], mapped, strict=True) if m is not None]
-    if len(rows) != 2 or on_threads != rows[:1] or path[-2:] != rows:
-        return (
-            f"{mark} on a GPU needs the block's rows in two loops, innermost: one over "
-            "threads, mapped to the block, and one vectorised loop over the rows of a "
-            "thread; trees are in serial loops outside them."
-        )
-    return None
+def _packs_rows(inside: tuple[Variable, ...]) -> bool:
+    """Whether the loops of a block are serial trees, then threads, then their rows."""
+    rows = [v for v in inside if v.root == "batch"]
+    on_threads = [v for v in inside if v.has(GpuDimension)]
+    return len(rows) == 2 and on_threads == rows[:1] and [*inside[-2:]] == rows
 
 
 def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
@@ -357,21 +327,21 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
             f'{mark} needs a fixed number of rows in one iteration of "{mark.index}"; '
             "tile the batch with a positive size."
         )
-    for path in paths(nest.loops):
+    for path in nest.paths():
         # The trees hold codes or thresholds, not both.
-        rows = [name for name in path if nest.variable(name).root == "batch"]
-        if not any(nest.variable(name).has(Quantize) for name in rows):
+        rows = [v for v in path if v.root == "batch"]
+        if not any(v.has(Quantize) for v in rows):
             return (
-                f'{mark} is for all rows or none, and "{rows[0]}" takes some without; '
-                "mark a loop of every part of the batch."
+                f'{mark} is for all rows or none, and "{rows[0].name}" takes some '
+                "without; mark a loop of every part of the batch."
             )
-        if mark.index not in path:
+        if variable not in path:
             continue
-        for name in path:
-            other = nest.variable(name).mark(Quantize)
+        for one in path:
+            other = one.mark(Quantize)
             if other is not None and other != mark:
                 return f"{mark} comes with {other} in one nest; leave one of them out."
-            cached = nest.variable(name).mark(CachePredicates)
+            cached = one.mark(CachePredicates)
             if cached is not None:
                 return (
                     f"{mark} is for walks, and {cached} leaves none: it searches the "
@@ -381,29 +351,24 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
 
 
 def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
-    for path in paths(nest.loops):
-        mapped = [
-            place
-            for place, name in enumerate(path)
-            if nest.variable(name).mark(GpuDimension) is not None
-        ]
-        if not mapped:
+    for path in nest.paths():
+        if not any(variable.has(GpuDimension) for variable in path):
             return (
                 "A schedule for a GPU needs at least one gpu_dimension around every "
                 "walk.",
-                path[-1],
+                path[-1].name,
             )
-        found = _shared_problem(nest, path) or _between_problem(nest, path)
+        found = _shared_problem(path) or _between_problem(path)
         if found is not None:
             return found
     return None
 
 
-def _shared_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None:
+def _shared_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
     """Check the caches of a path, which all threads of a block fill together."""
     threads: str | None = None
-    for name in path:
-        variable = nest.variable(name)
+    for variable in path:
+        name = variable.name
         dimension = variable.mark(GpuDimension)
         if dimension is not None and dimension.dimension.startswith("block"):
             threads = threads or name
@@ -430,25 +395,25 @@ def _shared_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None
     return None
 
 
-def _between_problem(nest: Nest, path: tuple[str, ...]) -> tuple[str, str] | None:
+def _between_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
     """Refuse a serial loop, or a choice, between two loops over the grid."""
-    marks = [nest.variable(name).mark(GpuDimension) for name in path]
+    marks = [variable.mark(GpuDimension) for variable in path]
     grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
-    for place in range(min(grid, default=0), max(grid, default=0)):
-        if marks[place] is None:
+    first, last = min(grid, default=0), max(grid, default=0)
+    for variable, mark in zip(path[first:last], marks[first:last], strict=True):
+        if mark is None:
             return (
-                f'"{path[place]}" is a serial loop between loops over the grid, whose '
-                "blocks all run at once; reorder it into the block.",
-                path[place],
+                f'"{variable.name}" is a serial loop between loops over the grid, '
+                "whose blocks all run at once; reorder it into the block.",
+                variable.name,
             )
-    for place in range(max(grid, default=0)):
-        variable = nest.variable(path[place])
+    for variable in path[:last]:
         special = variable.mark(Specialize)
         if special is not None and variable.root == "tree":
             return (
-                f'{special} chooses code by depth, but "{path[max(grid)]}" inside it '
+                f'{special} chooses code by depth, but "{path[last].name}" inside it '
                 "is over the grid; reorder it outside.",
-                path[place],
+                variable.name,
             )
     return None
 

@@ -410,12 +410,29 @@ class Schedule:
         Schedule
             The strategy.
 
+        Raises
+        ------
+        ScheduleError
+            If there is no such strategy or size.
+
         Examples
         --------
         >>> Schedule.preset("tahoe-direct", rows=32).kind
         'gpu'
         """
-        return preset(name, **sizes)
+        make = PRESETS.get(name)
+        if make is None:
+            quoted = ", ".join(f'"{known}"' for known in PRESETS)
+            raise ScheduleError(f"{name!r} is not a preset; the presets are {quoted}.")
+        defaults = signature(make).parameters
+        for size in sizes:
+            if size not in defaults:
+                takes = ", ".join(f"{p.name}={p.default}" for p in defaults.values())
+                raise ScheduleError(
+                    f'The preset "{name}" has no size "{size}"; it takes '
+                    f"{takes or 'no sizes'}."
+                )
+        return make(**sizes)
 
     def loop_nest(self, forest: Forest | int) -> BoundNest:
         """Return the loops that this schedule makes for a forest.
@@ -516,41 +533,6 @@ JSON_VERSION = 1
 
 #: Presets by name; ``presets``, which is written with Schedule, fills it.
 PRESETS: dict[str, Callable[..., Schedule]] = {}
-
-
-def preset(name: str, **sizes: int) -> Schedule:
-    """Return a strategy by name.
-
-    Parameters
-    ----------
-    name : str
-        A key of ``PRESETS``.
-    **sizes : int
-        Sizes that differ from the strategy's defaults.
-
-    Returns
-    -------
-    Schedule
-        The strategy.
-
-    Raises
-    ------
-    ScheduleError
-        If there is no such strategy or size.
-    """
-    make = PRESETS.get(name)
-    if make is None:
-        quoted = ", ".join(f'"{known}"' for known in PRESETS)
-        raise ScheduleError(f"{name!r} is not a preset; the presets are {quoted}.")
-    defaults = signature(make).parameters
-    for size in sizes:
-        if size not in defaults:
-            takes = ", ".join(f"{p.name}={p.default}" for p in defaults.values())
-            raise ScheduleError(
-                f'The preset "{name}" has no size "{size}"; it takes '
-                f"{takes or 'no sizes'}."
-            )
-    return make(**sizes)
 
 
 def _count(forest: Forest | int) -> int:

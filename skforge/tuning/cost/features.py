@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.defaults.cpu import SEARCH_NS, SMALL_BLOCK, TILED_NS
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning.cost.forest_facts import ForestFacts
@@ -27,12 +29,9 @@ NODE_EXTRA = 8
 #: Bytes of a node of tiles, about.
 TILED_NODE = 6.5
 
-#: Rows of a block of bit logic up to which its rows are for free.
-SMALL_BLOCK = 128
-
-#: What the estimate counts, in ns; a guess that the model corrects.
+#: What the estimate counts besides, in ns; a guess that the model corrects.
 HOP_NS, CHECK_NS, TREE_NS, INSTRUCTION_NS = 1.6, 0.5, 1.0, 0.09
-SEARCH_NS, TILED_NS, CALL_NS, BLOCK_NS = 4.0, 5.0, 30.0, 60.0
+CALL_NS, BLOCK_NS = 30.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +217,25 @@ def _l(view: View, name: str) -> float:
 
 _Maker = Callable[[View], "Array | float"]
 
+
+def _facts(*names: str) -> dict[str, _Maker]:
+    """Return features that are facts of the schedule."""
+    return {name: itemgetter(name) for name in names}
+
+
+def _sizes(*names: str) -> dict[str, _Maker]:
+    """Return features that are facts of the forest."""
+    return {name: _size(name) for name in names}
+
+
+def _size(name: str) -> _Maker:
+    return lambda view: float(getattr(view.forest, name))
+
+
+def _layout(name: str) -> _Maker:
+    return lambda view: view.name[name].astype(np.float64)
+
+
 #: Every feature by name; ``docs/cost_model.md`` says what each is.
 _MAKERS: dict[str, _Maker] = {
     # the whole
@@ -237,8 +255,7 @@ _MAKERS: dict[str, _Maker] = {
     "mask_registers": lambda v: float(v.target.has_mask_registers),
     "lane_utilization": lambda v: float(v.n) / (v.block * v.blocks),
     "idle_lane_wastage": lambda v: v.block * v.blocks - float(v.n),
-    "vector_rows": lambda v: v["vector_rows"],
-    "vector_trees": lambda v: v["vector_trees"],
+    **_facts("vector_rows", "vector_trees"),
     # loops
     "block_rows": lambda v: v.block,
     "rows_in_block": lambda v: v.rows,
@@ -253,8 +270,7 @@ _MAKERS: dict[str, _Maker] = {
     "hops_unchecked": lambda v: v.unchecked,
     "hops_checked": lambda v: v.checked,
     "padding_share": lambda v: np.minimum(v.padding, 1e6),
-    "node_tile": lambda v: v["node_tile"],
-    "probability_tiles": lambda v: v["probability_tiles"],
+    **_facts("node_tile", "probability_tiles"),
     "tile_hops": lambda v: np.where(
         v["node_tile"] <= 7, v.forest.tile_hops_3, v.forest.tile_hops_4
     ),
@@ -276,10 +292,7 @@ _MAKERS: dict[str, _Maker] = {
     "predicates_per_row": lambda v: (
         v["cache_predicates"] * v.forest.n_predicates * v.block * v.blocks / v.n
     ),
-    "codes": lambda v: v["codes"],
-    "cache_rows": lambda v: v["cache_rows"],
-    "cache_trees": lambda v: v["cache_trees"],
-    "cache_predicates": lambda v: v["cache_predicates"],
+    **_facts("codes", "cache_rows", "cache_trees", "cache_predicates"),
     # the forest
     "num_predicates": lambda v: float(v.forest.n_predicates),
     "predicates_per_node": lambda v: (
@@ -287,33 +300,18 @@ _MAKERS: dict[str, _Maker] = {
     ),
     "used_features": lambda v: float(v.forest.used_features),
     "num_columns": lambda v: float(v.forest.n_columns),
-    "row_bytes": lambda v: float(v.forest.row_bytes),
-    "threshold_bytes": lambda v: float(v.forest.threshold_bytes),
-    "leaf_value_bytes": lambda v: float(v.forest.leaf_value_bytes),
+    **_sizes("row_bytes", "threshold_bytes", "leaf_value_bytes"),
     "num_outputs": lambda v: float(v.forest.n_outputs),
-    "category_share": lambda v: v.forest.category_share,
+    **_sizes("category_share"),
     "missing_share": lambda v: v.forest.missing,
-    "leaves_per_tree": lambda v: v.forest.leaves_per_tree,
-    "most_leaves": lambda v: float(v.forest.most_leaves),
-    "walk_depth": lambda v: v.forest.walk_depth,
-    "tree_depth": lambda v: v.forest.tree_depth,
-    "min_depth": lambda v: float(v.forest.min_depth),
-    "max_depth": lambda v: float(v.forest.max_depth),
-    "depth_spread": lambda v: v.forest.depth_spread,
-    "folded_trees": lambda v: v.forest.folded_trees,
+    **_sizes("leaves_per_tree", "most_leaves", "walk_depth", "tree_depth"),
+    **_sizes("min_depth", "max_depth", "depth_spread", "folded_trees"),
     "block_cost_per_tree": lambda v: v.forest.block_cost / max(1, v.forest.n_trees),
     "lanes_cost_per_tree": lambda v: v.forest.lanes_cost / max(1, v.forest.n_trees),
     # layouts and sums
-    **{
-        f"layout_{name}": (lambda v, name=name: v.name[name].astype(np.float64))  # type: ignore[misc]
-        for name in LAYOUTS
-    },
-    "specialize": lambda v: v["specialize"],
-    "reorder_trees": lambda v: v["reorder_trees"],
-    "splits": lambda v: v["splits"],
-    "unrolled_loops": lambda v: v["unrolled_loops"],
-    "shared_reduce": lambda v: v["shared_reduce"],
-    "vector_reduce": lambda v: v["vector_reduce"],
+    **{f"layout_{name}": _layout(name) for name in LAYOUTS},
+    **_facts("specialize", "reorder_trees", "splits", "unrolled_loops"),
+    **_facts("shared_reduce", "vector_reduce"),
 }
 
 #: Names of the features, in the order of the columns.

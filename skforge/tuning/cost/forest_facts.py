@@ -12,6 +12,8 @@ from skforge.compiler.defaults.cpu import (
     ROW_TILE,
     ROW_TREE,
     block_cost,
+    leaf_weights,
+    mean_tiles,
 )
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import column_count
@@ -20,7 +22,7 @@ from skforge.compiler.layouts.bitsliced.predicate_table import refusal
 from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
 from skforge.compiler.layouts.lanes.lanes import lanes_cost
 from skforge.compiler.layouts.tiles import tiled_values
-from skforge.compiler.layouts.tiles.tile_layout import MAX_LEAVES, TOP_LEVELS
+from skforge.compiler.layouts.tiles.tile_layout import MAX_LEAVES
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
@@ -69,18 +71,10 @@ class ForestFacts:
     @classmethod
     def of(cls, forest: Forest, target: Target) -> ForestFacts:
         """Measure a forest."""
-        depths = forest.node_depths()
-        leaves = forest.leaf >= 0
         low, high = forest.leaf_depths()
-        weight = np.ones(int(leaves.sum()))
-        if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
-            weight = forest.cover[leaves]
-        at = depths[leaves]
+        at, weight = leaf_weights(forest)
         total = max(float(weight.sum()), 1e-300)
-        three, four = (
-            float((np.ceil(np.maximum(at - TOP_LEVELS, 0) / k) * weight).sum()) / total
-            for k in (3, 4)
-        )
+        three, four = mean_tiles(forest)
         n_trees = max(1, forest.n_trees)
         per_tree = np.diff(forest.tree_offset) // 2 + 1
         most = int(per_tree.max(initial=1))
@@ -105,8 +99,8 @@ class ForestFacts:
             threshold_bytes=forest.input_dtype.itemsize,
             leaf_value_bytes=forest.accumulator_dtype.itemsize
             * forest.leaf_value.shape[1],
-            inner_nodes=forest.n_nodes - int(leaves.sum()),
-            leaves_per_tree=float(leaves.sum()) / n_trees,
+            inner_nodes=forest.n_nodes - len(at),
+            leaves_per_tree=len(at) / n_trees,
             most_leaves=most,
             walk_depth=float((at * weight).sum()) / total,
             tree_depth=float(high.mean()) if len(high) else 0.0,

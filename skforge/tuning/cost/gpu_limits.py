@@ -29,14 +29,7 @@ WALK, IN_FLIGHT = 12, 2
 def problem(schedule: Schedule, lowered: Lowered, target: Target) -> str:
     """Return why a kernel is not worth a run; empty if nothing speaks against it.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        What was lowered.
-    lowered : Lowered
-        Its LIR.
-    target : Target
-        A GPU, or its emulation, which is judged as the GPU would be.
+    An emulated GPU is judged as the GPU would be.
     """
     plan = emit_gpu(lowered.kernel.function, target)
     kind: Kind = "hip" if target.kind == "hip" else "cuda"

@@ -38,15 +38,7 @@ PARAMETERS: dict[str, Any] = {
 
 
 class Retrained:
-    """Predicts what schedules of one setting take.
-
-    Parameters
-    ----------
-    model : CostModel or None
-        What is corrected.
-    setting : Setting
-        Forest, target, rows and threads.
-    """
+    """Predicts what schedules of one setting take, by a model that is corrected."""
 
     def __init__(self, model: CostModel | None, setting: Setting) -> None:
         self._model, self._setting = model, setting

@@ -6,9 +6,8 @@ schedule seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from skforge.compiler.schedule.directives import (
     AtomicReduce,
     Cache,
     CachePredicates,
+    Directive,
     GpuDimension,
     Interleave,
     PadTrees,
@@ -85,12 +85,27 @@ def facts_of(schedules: Iterable[Schedule]) -> NDArray[np.float64]:
     return np.array(found, dtype=np.float64).reshape(len(found), len(FACTS))
 
 
+#: Directives that are counted.
+COUNTED: dict[type[Directive], str] = {
+    Quantize: "codes",
+    CachePredicates: "cache_predicates",
+    PadTrees: "pad_trees",
+    ReorderTrees: "reorder_trees",
+    Specialize: "specialize",
+    Unroll: "unrolled_loops",
+    AtomicReduce: "atomic_reduce",
+    SharedReduce: "shared_reduce",
+}
+
+
 @lru_cache(maxsize=1 << 16)
 def _facts(schedule: Schedule) -> tuple[float, ...]:
     reader = _Reader()
     for directive in schedule.directives:
-        _READ[type(directive)](reader, directive)
-    return reader.result()
+        reader.read(directive)
+    reader.out["rows_inside"] = float(reader.is_rows[reader.order[-1]])
+    reader.out["trees_outside"] = float(not reader.is_rows[reader.order[0]])
+    return tuple(reader.out.values())
 
 
 class _Reader:
@@ -105,119 +120,62 @@ class _Reader:
         self.out = dict.fromkeys(FACTS, 0.0)
         self.out["node_tile"] = 1.0
 
-    def result(self) -> tuple[float, ...]:
-        self.out["rows_inside"] = float(self.is_rows[self.order[-1]])
-        self.out["trees_outside"] = float(not self.is_rows[self.order[0]])
-        return tuple(self.out.values())
+    def read(self, directive: Directive) -> None:
+        """Take one directive into account."""
+        out = self.out
+        match directive:
+            case Tile():
+                self._tile(directive)
+            case Split(index, first, second):
+                if index in self.order:
+                    self.order[self.order.index(index)] = first
+                for name in (first, second):
+                    self.is_rows[name] = self.is_rows[index]
+                    self.size[name] = self.size[index]
+                out["splits"] += 1
+            case Reorder(indices):
+                named = [index for index in indices if index in self.order]
+                places = sorted(map(self.order.index, named))
+                for place, name in zip(places, named, strict=True):
+                    self.order[place] = name
+            case Interleave(index, factor):
+                name = "rows_in_flight" if self.is_rows[index] else "trees_in_flight"
+                out[name] = -1 if factor is None else factor
+            case Vectorize(index):
+                out["vector_rows" if self.is_rows[index] else "vector_trees"] = 1
+            case Parallel(index):
+                out["parallel_rows" if self.is_rows[index] else "parallel_trees"] = 1
+            case Cache(index):
+                out["cache_rows" if self.is_rows[index] else "cache_trees"] = 1
+            case GpuDimension(index, dimension):
+                if dimension.startswith("block"):
+                    name = "block_rows" if self.is_rows[index] else "block_trees"
+                    out[name] = abs(self.size[index])
+            case UnrollWalk(_, depth):
+                out["unroll_walk"] = max(depth, out["unroll_walk"])
+            case PeelWalk(_, depth):
+                out["peel_walk"] = max(depth, out["peel_walk"])
+            case TileNodes(size, kind):
+                out["node_tile"] = size
+                out["complete_tiles"] = kind == "complete"
+                out["probability_tiles"] = kind == "probability"
+            case Represent(name):
+                out["layout"] = LAYOUTS.index(name if name in LAYOUTS else "other")
+            case VectorReduce(_, width):
+                out["vector_reduce"] = width
+            case _:
+                out[COUNTED[type(directive)]] += 1
 
-    def of(self, index: str, rows: str, trees: str) -> str:
-        """Return one of two names, by what a loop is over."""
-        return rows if self.is_rows[index] else trees
-
-
-def _tile(reader: _Reader, d: Tile) -> None:
-    rows = reader.is_rows[d.index]
-    if d.index in reader.order:
-        at = reader.order.index(d.index)
-        reader.order[at : at + 1] = [d.outer, d.inner]
-    reader.is_rows[d.outer] = reader.is_rows[d.inner] = rows
-    before = reader.size[d.index]
-    reader.size[d.outer] = -d.size if d.size < 0 else -(-before // d.size)
-    reader.size[d.inner] = max(0, d.size)
-    kind = "row" if rows else "tree"
-    name = f"{kind}_blocks" if d.size < 0 else f"{kind}_block"
-    if not reader.out[name]:  # of a block in a block, the outer
-        reader.out[name] = abs(d.size)
-
-
-def _split(reader: _Reader, d: Split) -> None:
-    if d.index in reader.order:
-        reader.order[reader.order.index(d.index)] = d.first
-    for name in (d.first, d.second):
-        reader.is_rows[name] = reader.is_rows[d.index]
-        reader.size[name] = reader.size[d.index]
-    reader.out["splits"] += 1
-
-
-def _reorder(reader: _Reader, d: Reorder) -> None:
-    named = [index for index in d.indices if index in reader.order]
-    for place, name in zip(sorted(map(reader.order.index, named)), named, strict=True):
-        reader.order[place] = name
-
-
-def _interleave(reader: _Reader, d: Interleave) -> None:
-    name = reader.of(d.index, "rows_in_flight", "trees_in_flight")
-    reader.out[name] = -1 if d.factor is None else d.factor
-
-
-def _vectorize(reader: _Reader, d: Vectorize) -> None:
-    reader.out[reader.of(d.index, "vector_rows", "vector_trees")] = 1
-
-
-def _parallel(reader: _Reader, d: Parallel) -> None:
-    reader.out[reader.of(d.index, "parallel_rows", "parallel_trees")] = 1
-
-
-def _cache(reader: _Reader, d: Cache) -> None:
-    reader.out[reader.of(d.index, "cache_rows", "cache_trees")] = 1
-
-
-def _unroll_walk(reader: _Reader, d: UnrollWalk) -> None:
-    reader.out["unroll_walk"] = max(d.depth, reader.out["unroll_walk"])
-
-
-def _peel_walk(reader: _Reader, d: PeelWalk) -> None:
-    reader.out["peel_walk"] = max(d.depth, reader.out["peel_walk"])
-
-
-def _tile_nodes(reader: _Reader, d: TileNodes) -> None:
-    reader.out["node_tile"] = d.size
-    reader.out["complete_tiles"] = d.kind == "complete"
-    reader.out["probability_tiles"] = d.kind == "probability"
-
-
-def _represent(reader: _Reader, d: Represent) -> None:
-    name = d.representation
-    reader.out["layout"] = LAYOUTS.index(name if name in LAYOUTS else "other")
-
-
-def _vector_reduce(reader: _Reader, d: VectorReduce) -> None:
-    reader.out["vector_reduce"] = d.width
-
-
-def _gpu_dimension(reader: _Reader, d: GpuDimension) -> None:
-    if d.dimension.startswith("block"):
-        name = reader.of(d.index, "block_rows", "block_trees")
-        reader.out[name] = abs(reader.size[d.index])
-
-
-def _flag(name: str) -> Callable[[_Reader, Any], None]:
-    def read(reader: _Reader, _directive: object) -> None:
-        reader.out[name] += 1
-
-    return read
-
-
-_READ: dict[type, Callable[[_Reader, Any], None]] = {
-    Tile: _tile,
-    Split: _split,
-    Reorder: _reorder,
-    Interleave: _interleave,
-    Vectorize: _vectorize,
-    Parallel: _parallel,
-    Cache: _cache,
-    UnrollWalk: _unroll_walk,
-    PeelWalk: _peel_walk,
-    TileNodes: _tile_nodes,
-    Represent: _represent,
-    VectorReduce: _vector_reduce,
-    GpuDimension: _gpu_dimension,
-    Quantize: _flag("codes"),
-    CachePredicates: _flag("cache_predicates"),
-    PadTrees: _flag("pad_trees"),
-    ReorderTrees: _flag("reorder_trees"),
-    Specialize: _flag("specialize"),
-    Unroll: _flag("unrolled_loops"),
-    AtomicReduce: _flag("atomic_reduce"),
-    SharedReduce: _flag("shared_reduce"),
-}
+    def _tile(self, tile: Tile) -> None:
+        rows = self.is_rows[tile.index]
+        if tile.index in self.order:
+            at = self.order.index(tile.index)
+            self.order[at : at + 1] = [tile.outer, tile.inner]
+        self.is_rows[tile.outer] = self.is_rows[tile.inner] = rows
+        before, size = self.size[tile.index], tile.size
+        self.size[tile.outer] = -size if size < 0 else -(-before // size)
+        self.size[tile.inner] = max(0, size)
+        kind = "row" if rows else "tree"
+        name = f"{kind}_blocks" if size < 0 else f"{kind}_block"
+        if not self.out[name]:  # of a block in a block, the outer
+            self.out[name] = abs(size)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 from skforge.tuning.measure.measure import Runner
+
+T = TypeVar("T")
 
 #: A candidate that is this many times slower than the best is given up after a look,
 #: and by this much after two samples.
@@ -29,21 +31,11 @@ MOST_ROUNDS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Times of one runner at one batch size.
+    """Times of one runner at one batch size."""
 
-    Parameters
-    ----------
-    samples : tuple of float
-        Seconds of a call.
-    ratios : tuple of float
-        Each by the yardstick's in the same round.
-    stopped : str
-        Why it was given up; empty if it was not.
-    """
-
-    samples: tuple[float, ...]
-    ratios: tuple[float, ...]
-    stopped: str = ""
+    samples: tuple[float, ...]  # seconds of a call
+    ratios: tuple[float, ...]  # each by the yardstick's in the same round
+    stopped: str = ""  # why it was given up, if it was
 
     @property
     def relative(self) -> float:
@@ -52,17 +44,7 @@ class Sampled:
 
 
 class Bench:
-    """Batches of one size, and the yardstick.
-
-    Parameters
-    ----------
-    batches : sequence of ndarray
-        What is predicted; all of one size.
-    yardstick : Runner
-        The default schedule's.
-    slot : float
-        Seconds of one sample, about.
-    """
+    """Batches of one size, and the yardstick; a sample takes about ``slot`` seconds."""
 
     def __init__(
         self, batches: Sequence[NDArray[Any]], yardstick: Runner, slot: float
@@ -81,18 +63,10 @@ class Bench:
         best: float,
         late: Callable[[], bool] = lambda: False,
     ) -> Sampled:
-        """Time a runner beside the yardstick.
+        """Time a runner beside the yardstick, in so many interleaved samples.
 
-        Parameters
-        ----------
-        runner : Runner
-            What to time.
-        samples : int
-            Interleaved repetitions.
-        best : float
-            The best ratio so far; far worse ones are given up.
-        late : callable
-            Whether time is up: then ``FEWEST`` samples have to do.
+        It is given up if it is far worse than the ratio ``best``. When ``late`` says
+        that time is up, ``FEWEST`` samples have to do.
         """
         standard = median(self.baseline)
         seconds = self._look(runner)
@@ -121,14 +95,14 @@ class Bench:
 
     def together(
         self,
-        runners: Mapping[str, Runner],
+        runners: Mapping[T, Runner],
         samples: int,
         late: Callable[[], bool] = lambda: False,
-    ) -> dict[str, Sampled]:
+    ) -> dict[T, Sampled]:
         """Time several runners and the yardstick in rounds; each begins elsewhere."""
         names = list(runners)
-        taken: dict[str, list[float]] = {name: [] for name in names}
-        ratios: dict[str, list[float]] = {name: [] for name in names}
+        taken: dict[T, list[float]] = {name: [] for name in names}
+        ratios: dict[T, list[float]] = {name: [] for name in names}
         for runner in runners.values():
             self._look(runner)
         for number in range(samples):

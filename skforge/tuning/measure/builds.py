@@ -30,6 +30,9 @@ CANDIDATE_BYTES, KEPT_BYTES = 512 << 20, 1 << 30
 #: Bytes of a padded node, about.
 NODE_BYTES = 16
 
+#: Seconds to compile a line of LIR on a fast machine, until something was compiled.
+LINE_SECONDS = 3e-5
+
 #: How much longer than foreseen a compilation may take.
 CARE = 1.25
 
@@ -44,38 +47,16 @@ class Build:
     runner: Runner | None = None
     digest: str = ""
     seconds: float = 0.0
-    known: bool = False  # the code of an earlier candidate
-
-
-@dataclass(slots=True)
-class _Costs:
-    """What lowering and compiling took, to foresee what the next will take."""
-
-    lower_seconds: float = 0.0
-    per_line: float = 3e-5  # of a fast machine, until something was compiled here
-
-    def lowered(self, seconds: float) -> None:
-        self.lower_seconds = max(0.5 * self.lower_seconds, seconds)
-
-    def compiled(self, seconds: float, weight: float) -> None:
-        self.per_line = max(0.7 * self.per_line, seconds / max(1.0, weight))
 
 
 class Builder:
-    """Compiles the candidates of one forest, target and mode.
-
-    Parameters
-    ----------
-    forest : Forest
-        Bounds how large candidates are.
-    measurer : Measurer
-        Lowers and compiles; ``parallel`` says whether in a thread.
-    """
+    """Compiles the candidates of one forest, in a thread if the measurer allows."""
 
     def __init__(self, forest: Forest, measurer: Measurer) -> None:
         self._forest, self._measurer = forest, measurer
-        self._costs = _Costs()
-        self._by_schedule: dict[Schedule, Plan] = {}
+        # What lowering took, and compiling a line: to foresee what the next will take.
+        self._lower_seconds, self._line_seconds = 0.0, LINE_SECONDS
+        self._plans: dict[Schedule, Plan] = {}
         self._runners: dict[str, tuple[Runner, int]] = {}
         self._executor: ThreadPoolExecutor | None = None
         if measurer.parallel:
@@ -92,14 +73,14 @@ class Builder:
         if schedule is None:
             return Build(candidate, "illegal", candidate.refused)
         start = self._measurer.clock()
-        known = self._by_schedule.get(schedule)
-        if known is not None and known.digest in self._runners:
-            # Finalists meet again when time is short, and cost none.
-            return self._compiled(candidate, known, start, deadline)
-        if start + CARE * self._costs.lower_seconds > deadline:
-            return Build(candidate, "no time", "the budget ended before it was lowered")
         try:
-            plan = self._plan(schedule, start)
+            plan = self._plans.get(schedule)
+            ready = plan is not None and plan.digest in self._runners  # a finalist
+            if not ready and start + CARE * self._lower_seconds > deadline:
+                reason = "the budget ended before it was lowered"
+                return Build(candidate, "no time", reason)
+            if plan is None:
+                plan = self._lowered(schedule, start)
             return self._compiled(candidate, plan, start, deadline)
         except _TooLarge as error:
             return Build(candidate, "too large", str(error))
@@ -145,49 +126,46 @@ class Builder:
             job.cancel()
             return Build(candidate, "no time", "the budget ended while it was compiled")
 
-    def _plan(self, schedule: Schedule, start: float) -> Plan:
-        plan = self._by_schedule.get(schedule)
-        if plan is None:
-            _check_padding(self._forest, schedule)
-            plan = self._measurer.lower(schedule)
-            self._costs.lowered(self._measurer.clock() - start)
-            if plan.n_bytes > CANDIDATE_BYTES:
-                raise _TooLarge(
-                    f"its trees take {plan.n_bytes >> 20} MiB, more than "
-                    f"{CANDIDATE_BYTES >> 20}"
-                )
-            self._by_schedule[schedule] = plan
+    def _lowered(self, schedule: Schedule, start: float) -> Plan:
+        _check_padding(self._forest, schedule)
+        plan = self._measurer.lower(schedule)
+        taken = self._measurer.clock() - start
+        self._lower_seconds = max(0.5 * self._lower_seconds, taken)
+        if plan.n_bytes > CANDIDATE_BYTES:
+            raise _TooLarge(
+                f"its trees take {plan.n_bytes >> 20} MiB, more than "
+                f"{CANDIDATE_BYTES >> 20}"
+            )
+        self._plans[schedule] = plan
         return plan
 
     def _compiled(
         self, candidate: Candidate, plan: Plan, start: float, deadline: float
     ) -> Build:
         clock = self._measurer.clock
+
+        def made(
+            status: Status, reason: str = "", runner: Runner | None = None
+        ) -> Build:
+            taken = clock() - start
+            return Build(candidate, status, reason, runner, plan.digest, taken)
+
         kept = self._runners.get(plan.digest)
         if kept is not None:
-            taken = clock() - start
-            return Build(
-                candidate, "measured", "", kept[0], plan.digest, taken, known=True
-            )
+            return made("measured", runner=kept[0])
         begin = clock()
-        if begin + CARE * self._costs.per_line * plan.weight > deadline:
-            return Build(
-                candidate,
-                "no time",
-                "compiling it would have taken longer than the budget",
-                digest=plan.digest,
-                seconds=begin - start,
-            )
+        if begin + CARE * self._line_seconds * plan.weight > deadline:
+            reason = "compiling it would have taken longer than the budget"
+            return made("no time", reason)
         if candidate.origin != DEFAULT:  # that is the yardstick, whatever it takes
             against = self._measurer.check(plan)
             if against:
-                taken = clock() - start
-                return Build(candidate, "spills", against, None, plan.digest, taken)
+                return made("spills", against)
         runner = self._measurer.build(plan)
-        end = clock()
-        self._costs.compiled(end - begin, plan.weight)
+        taken = (clock() - begin) / max(1.0, plan.weight)
+        self._line_seconds = max(0.7 * self._line_seconds, taken)
         self._keep(plan, runner)
-        return Build(candidate, "measured", "", runner, plan.digest, end - start)
+        return made("measured", runner=runner)
 
     def _keep(self, plan: Plan, runner: Runner) -> None:
         """Keep a runner for later batch sizes; the oldest go where all are too much."""

@@ -16,12 +16,7 @@ Array = NDArray[Any]
 class Checker:
     """Compares a runner's predictions with the reference, once for each code and size.
 
-    Parameters
-    ----------
-    rows, expected : ndarray
-        Rows, and their scores of shape (n, n_outputs).
-    limit : ndarray of shape (n,)
-        How far each row's sums may be off; all zero asks for the same bits.
+    ``limit`` says how far each row's sums may be off; all zero asks for the same bits.
     """
 
     def __init__(self, rows: Array, expected: Array, limit: Array) -> None:

@@ -113,8 +113,8 @@ def digest_of(lowered: Lowered) -> tuple[str, float, int]:
     return digest.hexdigest(), float(text.count("\n") + 1), size
 
 
-class KernelMeasurer:
-    """Kernels of the CPU, timed by machine code without Python around them."""
+class _Lowering:
+    """What both measurers share: schedules lowered to LIR for one forest and target."""
 
     clock = staticmethod(time.perf_counter)
 
@@ -122,15 +122,19 @@ class KernelMeasurer:
         self, forest: Forest, target: Target, reduction: Reduction, n_jobs: int | None
     ) -> None:
         self._forest, self._target, self._reduction = forest, target, reduction
-        self._n_jobs = n_jobs
+        self._n_jobs, self._threads = n_jobs, resolve_n_jobs(n_jobs)
         self._cache = KernelCache(forest, target, reduction)
         # One core would only be taken from what is timed.
-        self.parallel = target.n_cores > 1 and resolve_n_jobs(n_jobs) < target.n_cores
+        self.parallel = not target.is_gpu and self._threads < target.n_cores
 
     def lower(self, schedule: Schedule) -> Plan:
         """Lower a schedule to LIR."""
         lowered = self._cache.lowered(schedule, "accumulator")
         return Plan(schedule, *digest_of(lowered), lowered)
+
+
+class KernelMeasurer(_Lowering):
+    """Kernels of the CPU, timed by machine code without Python around them."""
 
     def check(self, plan: Plan) -> str:
         """Return nothing: registers that are spilled are in the time."""
@@ -140,7 +144,7 @@ class KernelMeasurer:
         """Compile LIR with LLVM."""
         kernel = Kernel(plan.lowered, self._target)
         threads: Callable[[int], int] = _one_thread
-        if resolve_n_jobs(self._n_jobs) > 1:
+        if self._threads > 1:
             table: dict[BatchRange, Schedule] = {(1, None): plan.schedule}
             module = CompiledModule(
                 self._forest, table, self._target, self._reduction, self._n_jobs
@@ -203,23 +207,8 @@ class _KernelRunner:
         return b"".join(calls), len(calls), result
 
 
-class ModuleMeasurer:
+class ModuleMeasurer(_Lowering):
     """GPUs and what stands in for them, timed through ``predict_raw``."""
-
-    clock = staticmethod(time.perf_counter)
-    parallel = False
-
-    def __init__(
-        self, forest: Forest, target: Target, reduction: Reduction, n_jobs: int | None
-    ) -> None:
-        self._forest, self._target, self._reduction = forest, target, reduction
-        self._n_jobs = n_jobs
-        self._cache = KernelCache(forest, target, reduction)
-
-    def lower(self, schedule: Schedule) -> Plan:
-        """Lower a schedule to LIR for a GPU."""
-        lowered = self._cache.lowered(schedule, "accumulator")
-        return Plan(schedule, *digest_of(lowered), lowered)
 
     def check(self, plan: Plan) -> str:
         """Return what the GPU's compiler says against it; its code is kept."""
@@ -236,7 +225,7 @@ class ModuleMeasurer:
             self._n_jobs,
         )
         module.compile_all()
-        alone = self._target.kind == "emulated" and resolve_n_jobs(self._n_jobs) == 1
+        alone = self._target.kind == "emulated" and self._threads == 1
         return _ModuleRunner(module, alone)
 
 

@@ -94,25 +94,8 @@ def time_calls(
 ) -> float:
     """Return the mean seconds of one round of calls.
 
-    Parameters
-    ----------
-    kernel : int
-        The kernel's address.
-    calls : bytes
-        Its slots, those of one call after those of another.
-    n_calls : int
-        Calls of a round.
-    rounds : int
-        How often all of them are made.
-    pfor : int or None
-        Address of what shares a parallel loop's iterations.
-    threads : int
-        How many threads may.
-
-    Returns
-    -------
-    float
-        Seconds.
+    ``kernel`` and ``pfor``, which shares a parallel loop's iterations among
+    ``threads``, are addresses; ``calls`` has the slots of one call after another.
     """
     stride = len(calls) // n_calls
     found = _loop()

@@ -36,21 +36,10 @@ BATCH_BYTES = 256 << 20
 
 
 class SampleRows:
-    """Batches of real rows, filled up with drawn ones where they do not suffice.
+    """Batches of the caller's rows, filled up with rows drawn around the thresholds.
 
-    Parameters
-    ----------
-    forest : Forest
-        Whose thresholds rows are drawn around.
-    rows : array-like of shape (n_rows, n_features) or None
-        The caller's; None or nothing but missing values means drawn rows alone.
-    seed : int
-        Of the rows that are drawn.
-
-    Attributes
-    ----------
-    note : str
-        Why rows were drawn; empty if none were so far.
+    Rows are drawn alone if there are none, or nothing but missing values. ``note``
+    says why any were drawn.
     """
 
     def __init__(self, forest: Forest, rows: Any, seed: int = 0) -> None:
@@ -65,11 +54,6 @@ class SampleRows:
             given, self.note = empty, self.note or "no sample was given; rows are drawn"
         self._rows = given
         self._checked: tuple[Array, Array] | None = None
-
-    @property
-    def n_given(self) -> int:
-        """Rows of the caller that are of use."""
-        return len(self._rows)
 
     def take(self, n: int) -> Array:
         """Return ``n`` rows, those of the caller first."""

@@ -22,18 +22,7 @@ OPEN = 4096
 
 
 def probe_sizes(batch: BatchRange) -> tuple[int, ...]:
-    """Return the batch sizes that stand for a range: its ends and the middle.
-
-    Parameters
-    ----------
-    batch : (int, int or None)
-        Both included; None is open.
-
-    Returns
-    -------
-    tuple of int
-        Ascending.
-    """
+    """Return the batch sizes that stand for a range: its ends and the middle."""
     first, last = max(1, batch[0]), batch[1]
     if last is None:
         return (first, max(OPEN, 4 * first))
@@ -55,22 +44,9 @@ def choose(
 ) -> dict[BatchRange, Schedule]:
     """Return the schedules of a range, and where one takes over from the other.
 
-    Parameters
-    ----------
-    batch : (int, int or None)
-        The range.
-    default : Schedule
-        What is kept unless something is clearly faster.
-    seconds : mapping of int to float
-        By batch size, what the default takes.
-    ratios : mapping of int to mapping of Schedule to float
-        By batch size, times by the default's. Schedules that were not timed at all
-        sizes do not count.
-
-    Returns
-    -------
-    dict of (int, int or None) -> Schedule
-        Covers the range without gaps.
+    The default stays unless another is clearly faster. ``seconds`` are the default's,
+    by batch size; ``ratios`` are times of others by the default's. Schedules that were
+    not timed at all sizes do not count. The table covers the range without gaps.
     """
     sizes = sorted(seconds)
     common = [

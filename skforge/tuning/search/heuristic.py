@@ -65,15 +65,7 @@ class Heuristic:
 def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
     """Yield the first phase of Algorithm 1, rows per thread swept as well.
 
-    Blocks of more threads than a device has are not dropped here, but refused by the
-    language.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of a batch.
-    n_features : int
-        Features of the forest.
+    The language refuses blocks of more threads than a device has.
     """
     small = n_rows <= T_BATCH or n_features > T_FEATURES
     rows, threads = ((8, 32), (20, 50)) if small else ((32, 64), (2, 10))

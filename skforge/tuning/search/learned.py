@@ -2,38 +2,29 @@
 
 *Learning to Schedule Halide Pipelines for the GPU* (Anderson et al.) carried over, with
 its three modes: the model's best alone, the best of its first five as measured, or
-rounds of measuring with retraining in between. A beam search and 79 greedy ones give
-the schedules among which the model chooses.
+rounds of measuring with retraining in between. A space is small enough for the model to
+score it whole, or many points drawn from it; the paper's beam search gained nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
-from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.cost.features import Setting
 from skforge.tuning.cost.forest_facts import ForestFacts
 from skforge.tuning.cost.retraining import Retrained
-from skforge.tuning.search.learned_search import LearnedSearch
-from skforge.tuning.search.strategies import Problem, Round, Rounds
+from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.pruning import reasons
-from skforge.tuning.space.space import ScheduleSpace
-from skforge.tuning.space.tree_groups import (
-    HOPS,
-    costliest,
-    depth_groups,
-    group_names,
-    grouped_space,
-)
+from skforge.tuning.space.space import Point, ScheduleSpace
 
 T = TypeVar("T")
 
@@ -64,21 +55,15 @@ class Learned:
         "one-shot" takes the one that the model likes best if it should be clearly
         faster than the default, and measures nothing; "top-5" measures the best five;
         "autotune" rounds of a few, learning from each, until time is up.
-    samples : int, default=80
-        Searches: one with a beam, the rest greedy.
-    beam, passes : int
-        Of the first.
+    samples, beam, passes : int
+        Have no effect: they were sizes of a search that scoring points has replaced.
     iterations : int, default=20
         Rounds of "autotune" at most.
     outright : int, default=10000
-        Spaces of so many points are scored whole, which takes less time than searching
-        them (6,257 points at five batch sizes: 0.8 s for 2.4, and misses nothing);
-        larger ones are sampled.
+        Spaces of so many points are scored whole; of larger ones, 4,096 points are.
     groups : bool, default=False
-        Whether trees of like depth have hops of their own, all but the costliest
-        groups frozen as the search without groups left them. Off, as that never came
-        near the walks that need no groups (0.53 us a row for 0.56, where bit logic
-        takes 0.02).
+        Has no effect: it gave trees of like depth loops of their own, which no
+        measurement ever favoured.
     model : CostModel, optional
         None takes the one that is shipped; for GPUs, the estimate alone.
     """
@@ -125,40 +110,8 @@ class Learned:
 
 
 def proposals(problem: Problem, n: int, strategy: Learned) -> list[Candidate]:
-    """Return the candidates that a cost model likes best; nothing is measured.
-
-    Parameters
-    ----------
-    problem : Problem
-        A batch size, with the space in which to look.
-    n : int
-        How many.
-    strategy : Learned
-        How to look, and the name that candidates have from it.
-    """
+    """Return the ``n`` candidates that a cost model likes best; nothing is measured."""
     return _Proposer(strategy, problem).best(n)
-
-
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """All points of a space with their schedules, those that the language refuses out.
-
-    Writing takes longest of all that a search does, so it is done once for all ranges.
-    """
-
-    points: tuple[Mapping[str, Any], ...]
-    schedules: tuple[Schedule, ...]
-
-    @classmethod
-    def of(cls, space: ScheduleSpace, shape: ForestShape) -> _Whole:
-        points, schedules = [], []
-        for point in space:
-            try:
-                schedules.append(space.schedule(point, shape))
-            except ScheduleError:
-                continue
-            points.append(point)
-        return cls(tuple(points), tuple(schedules))
 
 
 class _Proposer:
@@ -199,15 +152,7 @@ class _Proposer:
         return [c for c, cost in islice(self._ranked(), n) if cost < limit]
 
     def best(self, n: int, drawn: int = 0) -> list[Candidate]:
-        """Return untried candidates in the order of their promise.
-
-        Parameters
-        ----------
-        n : int
-            How many.
-        drawn : int
-            How many of these are of the rest of what was searched.
-        """
+        """Return ``n`` untried candidates: the best, and ``drawn`` of the others."""
         ranked = [candidate for candidate, _ in self._ranked()]
         chosen = _diverse(ranked, n - drawn)
         rest = [c for c in ranked if c not in chosen]
@@ -227,72 +172,34 @@ class _Proposer:
         self._predictor.learn(list(self._measured), list(self._measured.values()))
 
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
-        """Search, and yield untried candidates with their costs, best first."""
+        """Yield untried candidates with their costs, best first."""
+        # Writing schedules takes longest of all, so all ranges share what was written.
+        written = self._kept("written", self._written)
         known = [s for s in self._problem.known if s not in self._tried]
-        nowhere: Iterable[Mapping[str, Any]] = repeat({})
-        scored = [*zip(nowhere, known, self._costs(known), strict=False)]
-        scored += self._scored()
+        choices = [*zip(repeat({}), known), *written]
+        costs = self._costs([schedule for _, schedule in choices])
         seen = set(self._tried)
-        order = np.argsort([cost for _, _, cost in scored], kind="stable")
-        for point, schedule, cost in (scored[int(i)] for i in order):
+        for i in np.argsort(costs, kind="stable").tolist():
+            (point, schedule), cost = choices[i], costs[i]
             if not np.isfinite(cost):
                 return
             if schedule not in seen:
                 seen.add(schedule)
                 yield Candidate(schedule, point, self._strategy.name), cost
 
-    def _scored(self) -> Iterator[tuple[Mapping[str, Any], Schedule, float]]:
-        """Yield points with their costs: of the whole space, or of samples of it."""
-        strategy, problem = self._strategy, self._problem
-        space = problem.space
-        best: Mapping[str, Any] | None
-        if space.size is not None and space.size <= strategy.outright:
-            whole = self._kept("whole", lambda: _Whole.of(space, problem.shape))
-            costs = self._costs(whole.schedules)
-            yield from zip(whole.points, whole.schedules, costs, strict=True)
-            best = whole.points[int(np.argmin(costs))] if costs else None
-        else:
-            search = self._search(space)
-            search.beam(strategy.beam, strategy.passes)
-            search.greedy(strategy.samples - 1)
-            yield from self._points_of(search)
-            best = search.best
-        if strategy.groups and best is not None:
-            for one in self._by_groups(best):
-                yield from self._points_of(one)
-
-    def _by_groups(self, best: Mapping[str, Any]) -> Iterator[LearnedSearch]:
-        """Search the hops of the costliest groups of trees, all else frozen."""
-        problem = self._problem
-        if best.get("walk") != "rows":
-            return
-        groups = depth_groups(problem.forest)
-        free = costliest(groups)
-        frozen = {**best, "hops": HOPS[0]}
-        for i, name in enumerate(group_names(groups)):
-            if i not in free:
-                frozen[name] = best["hops"]
-        one = self._search(grouped_space(problem.space, groups), frozen)
-        one.beam(self._strategy.beam, 1)
-        yield one
-
-    # ------------------------------------------------------------------ judging
-
-    def _search(
-        self, space: ScheduleSpace, frozen: Mapping[str, Any] | None = None
-    ) -> LearnedSearch:
-        def judge(points: Sequence[Mapping[str, Any]]) -> list[float]:
-            return self._judge(space, points)
-
-        return LearnedSearch(space, judge, self._random, frozen)
-
-    def _judge(
-        self, space: ScheduleSpace, points: Sequence[Mapping[str, Any]]
-    ) -> list[float]:
-        """Return what points cost; infinity for those that are no use."""
-        schedules = [self._schedule(space, point) for point in points]
-        costs = iter(self._costs([s for s in schedules if s is not None]))
-        return [float("inf") if s is None else next(costs) for s in schedules]
+    def _written(self) -> list[tuple[Point, Schedule]]:
+        """Return points with their schedules, those that the language refuses out."""
+        space = self._problem.space
+        points: Iterable[Point] = space
+        if space.size is None or space.size > self._strategy.outright:
+            points = _drawn(space, self._random)
+        written = []
+        for point in points:
+            try:
+                written.append((point, space.schedule(point, self._problem.shape)))
+            except ScheduleError:
+                continue
+        return written
 
     def _costs(self, schedules: Sequence[Schedule]) -> list[float]:
         """Return predicted nanoseconds of a row."""
@@ -302,27 +209,13 @@ class _Proposer:
         dropped = reasons(self._setting, schedules) > 0
         return [float(c) for c in np.where(dropped, np.inf, costs)]
 
-    def _schedule(
-        self, space: ScheduleSpace, point: Mapping[str, Any]
-    ) -> Schedule | None:
-        """Return a point's schedule; None if the language refuses it."""
-        written: dict[Any, Schedule | None] = self._kept(space.name, dict)
-        key = tuple(point.values())
-        if key not in written:
-            try:
-                written[key] = space.schedule(point, self._problem.shape)
-            except ScheduleError:
-                written[key] = None
-        return written[key]
 
-    def _points_of(
-        self, search: LearnedSearch
-    ) -> Iterator[tuple[Mapping[str, Any], Schedule, float]]:
-        for key, cost in search.found.points.items():
-            point = search.point(key)
-            made = self._schedule(search.space, point)
-            if made is not None:
-                yield point, made, cost
+def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]:
+    """Yield as many points for each kind of walk: the good kinds have few points."""
+    kind, values = next(iter(space.parameters.items()))
+    for value in values:
+        part = space.with_values(**{kind: [value]})
+        yield from part.sample(max(1, MOST_DRAWN // len(values)), random)
 
 
 def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:

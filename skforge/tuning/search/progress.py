@@ -15,25 +15,11 @@ class Progress:
 
     In a terminal or a notebook it is one bar that is redrawn; anywhere else one line
     for each range of batch sizes. With ``verbose=2`` each candidate has a line, with
-    its time and its schedule.
-
-    Parameters
-    ----------
-    verbose : int
-        0, 1 or 2.
-    seconds : float
-        The budget, which the bar fills.
-    n_ranges : int
-        How many ranges there are.
-    stream : file, default=None
-        Where lines go; None is standard error.
+    its time and its schedule. Lines go to standard error, or to ``stream``.
     """
 
-    def __init__(
-        self, verbose: int, seconds: float, n_ranges: int, stream: Any = None
-    ) -> None:
-        self._verbose, self._seconds, self._n_ranges = verbose, seconds, n_ranges
-        self._stream = stream
+    def __init__(self, verbose: int, seconds: float, stream: Any = None) -> None:
+        self._verbose, self._seconds, self._stream = verbose, seconds, stream
         self._bar: Any = None
         self._task: Any = None
         self._last: tuple[BatchRange, int, float, float] | None = None

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from skforge.compiler.defaults.cpu import BatchRange, ForestShape
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
 from skforge.exceptions import TuningError
 from skforge.tuning.measure.bench import Bench, Sampled
 from skforge.tuning.measure.builds import Build, Builder
@@ -23,7 +18,6 @@ from skforge.tuning.measure.rows import SampleRows, rounding_limit
 from skforge.tuning.search.dispatch import choose
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status, Trial
-from skforge.tuning.space.space import ScheduleSpace
 
 #: Candidates of a range that are timed again, in peace, with the default.
 FINALISTS = 3
@@ -48,94 +42,42 @@ Tell = Callable[[Trial, int, float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class RangePlan:
-    """A range of batch sizes to choose schedules for.
-
-    Parameters
-    ----------
-    batch : (int, int or None)
-        The range.
-    sizes : tuple of int
-        Sizes that finalists are timed at.
-    main : int
-        The one that all candidates are timed at.
-    default : Schedule
-        The static default.
-    """
+    """A range of batch sizes to choose schedules for."""
 
     batch: BatchRange
-    sizes: tuple[int, ...]
-    main: int
+    sizes: tuple[int, ...]  # that finalists are timed at
+    main: int  # that all candidates are timed at
     default: Schedule
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """What a session tunes, and with what."""
-
-    forest: Forest
-    target: Target
-    reduction: Reduction
-    n_threads: int
-    space: ScheduleSpace
-    strategy: Strategy
-    random: np.random.Generator
-    known: tuple[Schedule, ...] = ()
-    memory: dict[str, Any] = field(default_factory=dict)
-
-    def problem(self, plan: RangePlan, shape: ForestShape) -> Problem:
-        """Return what a strategy is told of a range."""
-        return Problem(
-            self.forest,
-            shape,
-            self.target,
-            self.reduction,
-            plan.batch,
-            plan.main,
-            self.n_threads,
-            self.space,
-            self.random,
-            plan.default,
-            self.known,
-            self.memory,
-        )
+    def problem(self, search: Problem) -> Problem:
+        """Return what a strategy is told of this range in a search."""
+        return replace(search, batch=self.batch, n_rows=self.main, default=self.default)
 
 
 class Session:
-    """A search under way.
+    """A search under way: of ``problem`` at any batch size, for ``budget`` seconds.
 
-    Parameters
-    ----------
-    task : Task
-        What is tuned.
-    measurer : Measurer
-        The machine.
-    rows : SampleRows
-        What is predicted.
-    budget : float
-        Seconds.
-    tell : callable or None
-        Hears of progress.
-    start : float or None
-        When they begin, by the measurer's clock; None is now.
+    They begin at ``start`` by the measurer's clock; None is now.
     """
 
     def __init__(
         self,
-        task: Task,
+        problem: Problem,
+        strategy: Strategy,
         measurer: Measurer,
         rows: SampleRows,
         budget: float,
         tell: Tell | None = None,
         start: float | None = None,
     ) -> None:
-        self._task, self._measurer, self._rows = task, measurer, rows
+        self._problem, self._strategy = problem, strategy
+        self._measurer, self._rows = measurer, rows
         self._start = measurer.clock() if start is None else start
         self._end = self._start + budget
         self._slot = max(SHORTEST_SLOT, min(SLOT, budget / 4000))
         self._tell = tell
-        self._builder = Builder(task.forest, measurer)
+        self._builder = Builder(problem.forest, measurer)
         self._checker: Checker | None = None
-        self._shape = ForestShape.of(task.forest)
         self._benches: dict[tuple[BatchRange, int], Bench] = {}
         #: By range, size and what was tried: the latest trial.
         self._trials: dict[tuple[Any, ...], Trial] = {}
@@ -183,8 +125,7 @@ class Session:
         if bench is None:
             self.complete = False
             return
-        problem = self._task.problem(plan, self._shape)
-        proposals = self._task.strategy.rounds(problem)
+        proposals = self._strategy.rounds(plan.problem(self._problem))
         trials: Sequence[Trial] | None = None
         while True:
             try:
@@ -254,18 +195,17 @@ class Session:
         n_rows = plan.main
         if build.runner is None:
             return self._record(plan, n_rows, build, build.status, build.reason)
-        before = self._trials.get(self._key(plan, n_rows, build.candidate))
-        twin = self._twin(plan, n_rows, build)
+        key = self._key(plan, n_rows, build.candidate)
+        before, twin = self._trials.get(key), self._twin(plan, n_rows, build)
         if twin is not None and before is None:
-            made = replace(
+            self._trials[key] = replace(
                 twin,
                 candidate=build.candidate,
                 status="same code" if twin.usable else twin.status,
                 reason=twin.reason or f"as {twin.schedule!r}",
                 compile_seconds=build.seconds,
             )
-            self._trials[self._key(plan, n_rows, build.candidate)] = made
-            return made
+            return self._trials[key]
         if self._measurer.clock() >= deadline:
             reason = "the budget ended before it was timed"
             return self._record(plan, n_rows, build, "no time", reason)
@@ -289,22 +229,19 @@ class Session:
 
     def _finish(self, plan: RangePlan, deadline: float) -> None:
         """Time the best again beside each other, at every size of the range."""
-        names = {DEFAULT: plan.default} | {
-            str(i): one for i, one in enumerate(self._finalists(plan))
-        }
+        finalists = self._finalists(plan)
         seconds: dict[int, float] = {}
         ratios: dict[int, dict[Schedule, float]] = {}
-        first = self._bench(plan, plan.main, None)
-        if len(names) == 1:
+        if not finalists:
             self._tables[plan.batch] = {plan.batch: plan.default}
-            base = tuple(first.baseline)
+            base = tuple(self._benches[plan.batch, plan.main].baseline)
             self._update_default(plan, plan.main, base)
             return
         for size in sorted(plan.sizes, key=lambda size: size != plan.main):
             if self._measurer.clock() >= deadline and seconds:
                 self.complete = False
                 break
-            found = self._final_at(plan, size, names, deadline)
+            found = self._final_at(plan, size, finalists, deadline)
             if found is None:
                 self.complete = False
                 break
@@ -318,30 +255,27 @@ class Session:
         self,
         plan: RangePlan,
         size: int,
-        names: Mapping[str, Schedule],
+        finalists: Sequence[Schedule],
         deadline: float,
     ) -> tuple[float, dict[Schedule, float]] | None:
-        builds: dict[str, Build] = {}
-        runners: dict[str, Runner] = {}
-        for name, schedule in names.items():
-            origin = self._origin(plan, schedule)
-            build = self._builder.build(origin, deadline)
-            if build.runner is None or self._check(build, size):
-                if name == DEFAULT:
-                    return None
-                continue
-            builds[name], runners[name] = build, build.runner
-        bench = self._bench(plan, size, runners[DEFAULT])
-        others = {name: r for name, r in runners.items() if name != DEFAULT}
+        """Return the seconds of the default and the ratios of finalists to it."""
+        builds: dict[Schedule, Build] = {}
+        runners: dict[Schedule, Runner] = {}
+        for schedule in (plan.default, *finalists):
+            build = self._builder.build(self._origin(plan, schedule), deadline)
+            if build.runner is not None and not self._check(build, size):
+                builds[schedule], runners[schedule] = build, build.runner
+            elif schedule == plan.default:
+                return None
+        bench = self._bench(plan, size, runners.pop(plan.default))
         sampled = bench.together(
-            others, FINAL_SAMPLES, lambda: self._measurer.clock() >= deadline
+            runners, FINAL_SAMPLES, lambda: self._measurer.clock() >= deadline
         )
-        for name, one in sampled.items():
-            self._record(plan, size, builds[name], "measured", "", one)
+        for schedule, one in sampled.items():
+            self._record(plan, size, builds[schedule], "measured", "", one)
         self._update_default(plan, size, tuple(bench.baseline))
-        return median(bench.baseline), {
-            names[name]: one.relative for name, one in sampled.items()
-        }
+        ratios = {schedule: one.relative for schedule, one in sampled.items()}
+        return median(bench.baseline), ratios
 
     def _so_far(self, plan: RangePlan) -> dict[BatchRange, Schedule]:
         """Return the choice for a range that was not finished: the best first look."""
@@ -389,10 +323,9 @@ class Session:
                 return trial.candidate
         return Candidate(schedule, {}, DEFAULT)
 
-    def _bench(self, plan: RangePlan, n_rows: int, yardstick: Runner | None) -> Bench:
+    def _bench(self, plan: RangePlan, n_rows: int, yardstick: Runner) -> Bench:
         key = plan.batch, n_rows
         if key not in self._benches:
-            assert yardstick is not None
             batches = self._rows.batches(n_rows)
             self._benches[key] = Bench(batches, yardstick, self._slot)
         return self._benches[key]
@@ -400,7 +333,7 @@ class Session:
     def _check(self, build: Build, n_rows: int) -> str:
         if self._checker is None:
             rows, expected = self._rows.checked()
-            limit = rounding_limit(self._task.forest, rows, self._task.reduction)
+            limit = rounding_limit(self._problem.forest, rows, self._problem.reduction)
             self._checker = Checker(rows, expected, limit)
         return self._checker.problem(build, n_rows)
 
@@ -432,7 +365,7 @@ class Session:
             sampled.relative if sampled else float("nan"),
             max(build.seconds, before.compile_seconds if before else 0.0),
             build.digest,
-            self._task.target.kind,
+            self._problem.target.kind,
         )
         self._trials[key] = made
         return made

@@ -6,16 +6,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from skforge.compiler.defaults.cpu import (
-    ForestShape,
+from skforge.compiler.defaults.cpu import ForestShape
+from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
+    row_blocks,
     tiled_row_schedule,
     tiled_schedule,
-    value_tiled_schedule,
+    trees_in_flight,
 )
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space.space import MAKERS, Constraint, Point, ScheduleSpace
+from skforge.tuning.space.space import (
+    MAKERS,
+    Constraint,
+    Point,
+    ScheduleSpace,
+    rule,
+    with_hops,
+)
 
 # ------------------------------------------------------------- SilvanForge's
 
@@ -37,16 +45,15 @@ MAKERS["cpu_paper"] = paper_space
 
 def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
     """Return the preset of that name with so many rows in flight."""
-    sizes: dict[str, dict[str, int]] = {
-        "rows": {"rows": point["rows_per_block"], "interleave": 1},
-        "trees": {"tiles": point["tree_tiles"]},
-        "both": {"rows": point["rows_per_block"], "tiles": point["tree_tiles"]},
-    }
     kind, in_flight = point["parallel"], point["interleave"]
-    if kind == "rows":
-        made = Schedule.preset("xgboost", rows=point["rows_per_block"])
-    else:
-        made = Schedule.preset(f"parallel-{kind}", **sizes[kind])
+    rows, tiles = point["rows_per_block"], point["tree_tiles"]
+    match kind:
+        case "rows":
+            made = row_blocks(rows)
+        case "trees":
+            made = Schedule.preset("parallel-trees", tiles=tiles)
+        case _:
+            made = Schedule.preset("parallel-both", rows=rows, tiles=tiles)
     inner = "batch" if kind == "trees" else "b1"
     return made.interleave(inner, in_flight) if in_flight > 1 else made
 
@@ -147,7 +154,7 @@ def _shares_rows(parallel: str, block: int) -> bool:
     return parallel != "both" or block > 0
 
 
-def _fills_blocks(walk: str, block: int, in_flight: int) -> bool:
+def _fills_blocks(block: int, in_flight: int, walk: str) -> bool:
     return walk != "rows" or not 0 < block < in_flight
 
 
@@ -157,37 +164,16 @@ _RULES = (
         for name in CPU
         if name != "walk"
     ),
-    Constraint(
-        ("walk", "block", "codes", "prefetch"),
+    rule(
         _has_blocks,
         "codes are for blocks of rows, as is prefetching but for rows one by one",
     ),
-    Constraint(
-        ("node_tile", "hops"),
-        _tiles_hop,
-        "hops of tiles are padded or checked",
-    ),
-    Constraint(
-        ("walk", "node_tile", "codes"),
-        _tiles_compare,
-        "tiles of walks compare the rows themselves",
-    ),
-    Constraint(("node_tile", "layout"), _stores_tiles, "reorg stores single nodes"),
-    Constraint(
-        ("parallel", "tree_tiles"),
-        _tiles_trees,
-        "trees are tiled for threads",
-    ),
-    Constraint(
-        ("parallel", "block"),
-        _shares_rows,
-        "threads that share rows need blocks of them",
-    ),
-    Constraint(
-        ("block", "in_flight", "walk"),
-        _fills_blocks,
-        "no more rows are in flight than a block has",
-    ),
+    rule(_tiles_hop, "hops of tiles are padded or checked"),
+    rule(_tiles_compare, "tiles of walks compare the rows themselves"),
+    rule(_stores_tiles, "reorg stores single nodes"),
+    rule(_tiles_trees, "trees are tiled for threads"),
+    rule(_shares_rows, "threads that share rows need blocks of them"),
+    rule(_fills_blocks, "no more rows are in flight than a block has"),
 )
 
 
@@ -218,27 +204,15 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
         case "lanes":
             return lanes_schedule()
         case "tiles":
-            make = tiled_schedule if point["codes"] else value_tiled_schedule
-            return make(point["block"], point["node_tile"])
+            return tiled_schedule(point["block"], point["node_tile"], point["codes"])
         case "tile-row":
             return tiled_row_schedule(point["node_tile"])
         case "trees":
-            return _trees(point, shape)
+            walks, fetch = point["in_flight"], point["prefetch"]
+            schedule = trees_in_flight(walks, point["block"], fetch)
+            return _walk(schedule, "tree", point, shape)
         case _:
             return _rows(point, shape)
-
-
-def _trees(point: Point, shape: ForestShape) -> Schedule:
-    """Return one row at a time, several of its trees in flight."""
-    schedule, row = Schedule(), "batch"
-    if point["block"]:
-        row = "b1"
-        schedule = schedule.tile("batch", "b0", row, point["block"]).parallel("b0")
-    if point["prefetch"]:
-        schedule = schedule.cache(row)
-    if point["in_flight"] > 1:
-        schedule = schedule.interleave("tree", point["in_flight"])
-    return _walk(schedule, "tree", point, shape)
 
 
 def _rows(point: Point, shape: ForestShape) -> Schedule:
@@ -278,15 +252,7 @@ def _walk(schedule: Schedule, index: str, point: Point, shape: ForestShape) -> S
     tiled = point["node_tile"] > 1
     if tiled:
         schedule = schedule.tile_nodes(point["node_tile"])
-    match point["hops"]:
-        case "unroll" if tiled:
-            schedule = schedule.pad_trees()
-        case "unroll" if shape.max_depth:
-            schedule = schedule.unroll_walk(index, min(64, shape.max_depth))
-        case "peel" if shape.min_depth:
-            schedule = schedule.peel_walk(index, min(64, shape.min_depth))
-        case _:
-            pass
+    schedule = with_hops(schedule, index, point["hops"], tiled, shape)
     if point["layout"] != "sparse":
         schedule = schedule.represent(point["layout"])
     return schedule

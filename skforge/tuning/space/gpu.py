@@ -11,9 +11,22 @@ from functools import lru_cache
 from typing import Any
 
 from skforge.compiler.defaults.cpu import ForestShape
-from skforge.compiler.defaults.gpu_nests import rows_as_bits
+from skforge.compiler.schedule.families import (
+    Dealt,
+    rows_as_bits,
+    rows_on_threads,
+    stationary_trees,
+    trees_on_threads,
+)
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space.space import MAKERS, Constraint, Point, ScheduleSpace
+from skforge.tuning.space.space import (
+    MAKERS,
+    Constraint,
+    Point,
+    ScheduleSpace,
+    rule,
+    with_hops,
+)
 
 #: Who takes what. "rows": a thread takes rows through all trees. "parts": lanes are
 #: rows and each warp has a part of the trees, the nest of Table 5. "trees": lanes are
@@ -154,31 +167,14 @@ _RULES = (
         for name in GPU
         if name != "deal"
     ),
-    Constraint(
-        ("deal", "rows_per_block", "rows_per_thread", "tree_threads"),
-        _threads,
-        "a block has a warp at least, and 1024 threads at most",
-    ),
-    Constraint(
-        ("rows_in", "cached_trees", "representation"),
-        _packs_codes,
-        "packed nodes compare codes, and stay in memory",
-    ),
-    Constraint(
-        ("representation", "node_tile", "hops"),
+    rule(_threads, "a block has a warp at least, and 1024 threads at most"),
+    rule(_packs_codes, "packed nodes compare codes, and stay in memory"),
+    rule(
         _tiles,
         "packed nodes are tiles of seven; hops of other tiles are padded or checked",
     ),
-    Constraint(
-        ("rows_in", "node_tile"),
-        _tiles_compare,
-        "tiles of walks compare the rows themselves",
-    ),
-    Constraint(
-        ("deal", "cached_trees", "interleave"),
-        _rounds,
-        "trees in shared memory are those in flight, or more",
-    ),
+    rule(_tiles_compare, "tiles of walks compare the rows themselves"),
+    rule(_rounds, "trees in shared memory are those in flight, or more"),
 )
 
 
@@ -201,124 +197,43 @@ def gpu_point(deal: str, **values: Any) -> dict[str, Any]:
 def full_gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     """Return the schedule of a point of the whole GPU space."""
     rows, each = point["rows_per_block"], point["rows_per_thread"]
+    threads, cached = point["tree_threads"], point["cached_trees"]
     match point["deal"]:
         case "bits":
-            return rows_as_bits(rows, each, point["cached_trees"])
+            return rows_as_bits(rows, each, cached)
         case "stationary":
-            return _stationary(point, shape)
+            schedule = stationary_trees(threads, rows, rows // each)
+            return _walk(Dealt(schedule, "t1", ("t0",)), point, shape)
         case "trees" | "blocks":
-            return _trees(point, shape)
-        case _:
-            return _rows(point, shape)
-
-
-def _rows(point: Point, shape: ForestShape) -> Schedule:
-    """Return lanes that are rows, each thread with all trees or a part of them."""
-    parts, each = point["tree_threads"], point["rows_per_thread"]
-    cached = point["cached_trees"]
-    schedule = Schedule().tile("batch", "b0", "b1", point["rows_per_block"])
-    row_thread, inner_rows = "b1", []
-    if each > 1:
-        schedule = schedule.tile("b1", "r0", "r1", each)
-        row_thread, inner_rows = "r0", ["r1"]
-    shared = point["deal"] == "parts"
-    if cached:
-        # A barrier for each tile: its loop is outside the threads.
-        schedule = schedule.tile("tree", "t0", "t1", parts * cached)
-        if shared:
-            schedule = schedule.tile("t1", "t2", "t3", cached)
-        part = ["t2"] if shared else []
-        own = "t3" if shared else "t1"
-        order = ["b0", "t0", row_thread, *part, *inner_rows, own]
-    elif shared:
-        schedule = schedule.tile("tree", "t0", "t1", parts)
-        part, own = ["t1"], "t0"
-        order = ["b0", row_thread, "t1", *inner_rows, "t0"]
-    else:
-        part, own = [], "tree"
-        order = ["b0", row_thread, *inner_rows, "tree"]
-    schedule = schedule.reorder(*order).gpu_dimension("b0", "grid.x")
-    schedule = schedule.gpu_dimension(row_thread, "block.x")
-    for loop in part:
-        schedule = schedule.gpu_dimension(loop, "block.y")
-    schedule = _cache_rows(schedule, "b0", point["rows_in"])
+            dealt = trees_on_threads(rows, threads, point["tree_blocks"])
+        case deal:
+            parts = threads if deal == "parts" else None
+            dealt = rows_on_threads(rows, each, parts, cached or None)
+    schedule = _cache_rows(dealt.schedule, point["rows_in"])
     if cached:
         schedule = schedule.cache("t0")
-    return _walk(schedule, own, part, point, shape)
+    return _walk(dealt._replace(schedule=schedule), point, shape)
 
 
-def _trees(point: Point, shape: ForestShape) -> Schedule:
-    """Return lanes that are trees of one row, in one block or several."""
-    threads, blocks = point["tree_threads"], point["tree_blocks"]
-    schedule = Schedule().tile("batch", "b0", "b1", point["rows_per_block"])
-    if blocks > 1:
-        schedule = (
-            schedule.tile("tree", "t0", "t1", -blocks)
-            .tile("t1", "t2", "t3", threads)
-            .reorder("b0", "t0", "b1", "t3", "t2")
-            .gpu_dimension("b0", "grid.x")
-            .gpu_dimension("t0", "grid.y")
-        )
-        thread, own, part = "t3", "t2", ["t0"]
-    else:
-        schedule = schedule.tile("tree", "t0", "t1", threads)
-        schedule = schedule.reorder("b0", "b1", "t1", "t0")
-        schedule = schedule.gpu_dimension("b0", "grid.x")
-        thread, own, part = "t1", "t0", ["t1"]
-    schedule = schedule.gpu_dimension("b1", "block.y").gpu_dimension(thread, "block.x")
-    schedule = _cache_rows(schedule, "b0", point["rows_in"])
-    return _walk(schedule, own, part, point, shape)
-
-
-def _stationary(point: Point, shape: ForestShape) -> Schedule:
-    """Return blocks that keep a tree a thread, and rows that stream past by warps."""
-    rows = point["rows_per_block"]
-    schedule = (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("b1", "b2", "b3", rows // point["rows_per_thread"])
-        .tile("tree", "t0", "t1", point["tree_threads"])
-        .reorder("t0", "b0", "b2", "b3", "t1")
-        .gpu_dimension("t0", "grid.y")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b3", "block.y")
-        .gpu_dimension("t1", "block.x")
-        .cache("t0")
-    )
-    return _walk(schedule, "t1", ["t0"], point, shape)
-
-
-def _cache_rows(schedule: Schedule, block: str, rows_in: str) -> Schedule:
+def _cache_rows(schedule: Schedule, rows_in: str) -> Schedule:
     match rows_in:
         case "shared":
-            return schedule.cache(block)
+            return schedule.cache("b0")
         case "codes":
-            return schedule.quantize(block)
+            return schedule.quantize("b0")
         case "padded" | "row":
-            return schedule.cache(block, rows_in)
+            return schedule.cache("b0", rows_in)
         case _:
             return schedule
 
 
-def _walk(
-    schedule: Schedule, own: str, parts: list[str], point: Point, shape: ForestShape
-) -> Schedule:
-    """Add what every walk has: trees in flight, hops, sums, tiles of nodes, a layout.
-
-    ``own`` is the loop over a thread's trees, ``parts`` those that share a row's.
-    """
+def _walk(dealt: Dealt, point: Point, shape: ForestShape) -> Schedule:
+    """Add what walks have: trees in flight, hops, sums, tiles of nodes, a layout."""
+    schedule, trees, parts = dealt
     if point["interleave"] > 1:
-        schedule = schedule.interleave(own, point["interleave"])
+        schedule = schedule.interleave(trees, point["interleave"])
     tile = point["node_tile"]
-    match point["hops"]:
-        case "unroll" if tile > 1:
-            schedule = schedule.pad_trees()
-        case "unroll" if shape.max_depth:
-            schedule = schedule.unroll_walk(own, min(64, shape.max_depth))
-        case "peel" if shape.min_depth:
-            schedule = schedule.peel_walk(own, min(64, shape.min_depth))
-        case _:
-            pass
+    schedule = with_hops(schedule, trees, point["hops"], tile > 1, shape)
     for loop in parts:
         if point["sums"] == "shared":
             schedule = schedule.shared_reduce(loop)

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.tuning.space.gpu import GPU, full_gpu_schedule, gpu_point
 from skforge.tuning.space.space import MAKERS, Point, ScheduleSpace
 
 TABLE_5 = {
@@ -46,35 +47,12 @@ def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     With ``cache_trees`` the trees that all threads of a block walk at a time, some for
     each thread, are in shared memory; their loop is then outside the threads.
     """
-    rows, per_thread = point["rows_per_block"], point["rows_per_thread"]
-    threads, in_flight = point["tree_threads"], point["interleave"]
-    schedule = Schedule().tile("batch", "b0", "b1", rows)
-    row_thread, row_loops = "b1", ["b1"]
-    if per_thread > 1:
-        schedule = schedule.tile("b1", "r0", "r1", per_thread)
-        row_thread, row_loops = "r0", ["r0", "r1"]
-    if point["cache_trees"]:
-        schedule = schedule.tile("tree", "t0", "t1", threads * in_flight)
-        schedule = schedule.tile("t1", "t2", "t3", in_flight)
-        schedule = schedule.reorder("b0", "t0", row_thread, "t2", *row_loops[1:], "t3")
-        tree_thread, trees = "t2", "t3"
-    else:
-        schedule = schedule.tile("tree", "t0", "t1", threads)
-        schedule = schedule.reorder("b0", row_thread, "t1", *row_loops[1:], "t0")
-        tree_thread, trees = "t1", "t0"
-    schedule = (
-        schedule.gpu_dimension("b0", "grid.x")
-        .gpu_dimension(row_thread, "block.x")
-        .gpu_dimension(tree_thread, "block.y")
+    own = {name: point[name] for name in point.keys() & GPU.keys()}
+    more = gpu_point(
+        "parts",
+        rows_in="shared" if point["cache_rows"] else "memory",
+        cached_trees=point["interleave"] if point["cache_trees"] else 0,
+        hops="unroll" if point["unroll_walks"] else "checked",
+        sums="shared" if point["shared_reduce"] else "memory",
     )
-    if point["cache_rows"]:
-        schedule = schedule.cache("b0")
-    if point["cache_trees"]:
-        schedule = schedule.cache("t0")
-    if in_flight > 1:
-        schedule = schedule.interleave(trees, in_flight)
-    if point["unroll_walks"] and shape.max_depth:
-        schedule = schedule.unroll_walk(trees, shape.max_depth)
-    if point["shared_reduce"]:
-        schedule = schedule.shared_reduce(tree_thread)
-    return schedule.represent(point["representation"])
+    return full_gpu_schedule({**more, **own}, shape)

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.cpu import TABLE_LIMIT
+from skforge.compiler.defaults.cpu import SMALL_BLOCK, TABLE_LIMIT
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.features import Setting, View
 from skforge.tuning.cost.schedule_facts import facts_of
 
-#: Rows that a batch of fewer is padded to at most: the smallest block, and so many
-#: times the batch.
-SMALLEST_BLOCK, PADDED = 128, 4
+#: So many times a batch's rows, or a small block's, are padded blocks at most.
+PADDED = 4
 
 #: Hops that are written out for all walks in flight at most: code, not data.
 UNROLLED_HOPS = 512
@@ -48,19 +47,11 @@ REASONS = (
 
 
 def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
-    """Return for each schedule why it is left out, as a place in ``REASONS``.
-
-    Parameters
-    ----------
-    setting : Setting
-        Forest, target, rows and threads.
-    schedules : sequence of Schedule
-        Whole ones.
-    """
+    """Return for each schedule why it is left out, as a place in ``REASONS``."""
     view = View(setting, facts_of(schedules))
     forest, target = setting.forest, setting.target
     padded = view["cache_predicates"] > 0
-    most = max(SMALLEST_BLOCK, PADDED * setting.n_rows)
+    most = max(SMALL_BLOCK, PADDED * setting.n_rows)
     waste = padded & (view.block > most)
     many = setting.n_rows * forest.n_trees >= SHARED_WALKS
     idle = (view.tasks < 2) & (setting.n_threads > 1) & many & (view.blocks > 1)

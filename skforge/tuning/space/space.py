@@ -18,6 +18,8 @@ import numpy as np
 
 from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.directives import MAX_WALK_DEPTH
+from skforge.compiler.schedule.families import unchecked
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning.search.trial import Candidate
@@ -48,6 +50,11 @@ class Constraint:
     names: tuple[str, ...]
     test: Callable[..., bool]
     why: str = ""
+
+
+def rule(test: Callable[..., bool], why: str = "") -> Constraint:
+    """Return the constraint on the parameters that are the arguments of a test."""
+    return Constraint(tuple(inspect.signature(test).parameters), test, why)
 
 
 #: What makes the known spaces, by name; the modules of this folder fill it.
@@ -230,9 +237,7 @@ class ScheduleSpace:
         -------
         ScheduleSpace
         """
-        names = tuple(inspect.signature(test).parameters)
-        constraint = Constraint(names, test, why)
-        constraints = (*self._constraints, constraint)
+        constraints = (*self._constraints, rule(test, why))
         return ScheduleSpace(self._parameters, self._template, constraints, self.name)
 
     # ------------------------------------------------------------ inspection
@@ -405,6 +410,17 @@ def generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(1 << 31))
     return np.random.default_rng(random_state)
+
+
+def with_hops(
+    schedule: Schedule, loop: str, hops: str, tiled: bool, shape: ForestShape
+) -> Schedule:
+    """Leave out leaf checks as the parameter ``hops`` of a point says."""
+    if hops == "unroll" and tiled:
+        return schedule.pad_trees()
+    padded = min(MAX_WALK_DEPTH, shape.max_depth) if hops == "unroll" else 0
+    peeled = min(MAX_WALK_DEPTH, shape.min_depth) if hops == "peel" else 0
+    return unchecked(schedule, loop, padded, peeled)
 
 
 def _holds(constraint: Constraint, point: Point) -> bool:

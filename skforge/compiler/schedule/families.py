@@ -1,0 +1,283 @@
+"""Families of schedules, each a function of its sizes.
+
+Presets, defaults and the spaces of searches take their loops from here. On a GPU,
+:func:`rows_by_threads` suits large batches, :func:`rows_and_trees` those between, where
+rows alone are too few threads, and :func:`trees_by_threads` a few rows, by the model
+that ``benchmarks/gpu/static.py`` prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from skforge.compiler.schedule.schedule import Schedule
+
+# -------------------------------------------------------------------- CPUs
+
+
+def row_blocks(rows: int) -> Schedule:
+    """Take blocks of rows through one tree after the other; threads share blocks."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+    )
+
+
+def trees_in_flight(walks: int, rows: int = 0, fetch: bool = False) -> Schedule:
+    """Take one row at a time through several trees together.
+
+    Threads share blocks of ``rows``, if that is not 0; ``fetch`` reads a row ahead.
+    """
+    schedule, row = Schedule(), "batch"
+    if rows:
+        schedule, row = schedule.tile("batch", "b0", "b1", rows).parallel("b0"), "b1"
+    if fetch:
+        schedule = schedule.cache(row)
+    return schedule.interleave("tree", walks) if walks > 1 else schedule
+
+
+def lanes_schedule(parallel: bool = False) -> Schedule:
+    """Take one row through all trees at once.
+
+    ``parallel`` shares the rows out to threads, which only large batches are worth.
+    100 trees of depth 8 take 0.15 us a row where the walk takes 0.41, 500 of 31 leaves
+    0.8 where it takes 4.
+    """
+    schedule = Schedule().parallel("batch") if parallel else Schedule()
+    return schedule.quantize("batch").vectorize("tree").represent("lanes")
+
+
+def bitsliced_schedule(rows: int = 512) -> Schedule:
+    """Evaluate predicates once for a block of rows, and trees as bit logic.
+
+    100 trees of depth 8 take 0.03 to 0.07 us a row where the best walk takes 0.39
+    (histogram-trained), 0.14 where it takes 0.77 (thresholds hardly shared).
+    """
+    schedule = row_blocks(rows).cache_predicates("b0").vectorize("b1")
+    return schedule.represent("bitsliced")
+
+
+def tiled_schedule(rows: int = 512, nodes: int = 15, codes: bool = True) -> Schedule:
+    """Walk deep trees as tiles of a few whole levels, by codes or values of the rows.
+
+    100 trees of full depth take 0.46 us a row (4000 nodes a tree) to 0.6 (10,000, ten
+    classes) where the best walk takes 2.6 and more.
+    """
+    schedule = row_blocks(rows)
+    if codes:
+        schedule = schedule.quantize("b0")
+    return schedule.vectorize("b1").tile_nodes(nodes, "complete").represent("tiles")
+
+
+def tiled_row_schedule(nodes: int = 15) -> Schedule:
+    """Take one row through all trees of tiles at once.
+
+    100 trees of full depth, 1.0 and 1.6 million nodes, by 8 rows: 2.5 and 3.3 us a row
+    where the walk takes 11 and 20; with nothing in cache 6.3 and 7.9 where it takes 27
+    and 36. A walk waits for a line at each hop, this for one a tile, of all trees.
+    """
+    schedule = Schedule().parallel("batch").quantize("batch").vectorize("tree")
+    return schedule.tile_nodes(nodes, "complete").represent("tiles")
+
+
+def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedule:
+    """Leave out leaf checks: of ``padded`` hops, else of ``peeled`` without padding."""
+    if padded:
+        return schedule.unroll_walk(loop, padded)
+    return schedule.peel_walk(loop, peeled) if peeled else schedule
+
+
+# -------------------------------------------------------------------- GPUs
+
+
+class Dealt(NamedTuple):
+    """Loops mapped to a GPU: over a thread's trees, and those that share a row's."""
+
+    schedule: Schedule
+    trees: str
+    parts: tuple[str, ...]
+
+
+def rows_on_threads(
+    rows: int, each: int = 1, parts: int | None = None, tile: int | None = None
+) -> Dealt:
+    """Give each thread ``each`` of a block's rows, and all trees or one of ``parts``.
+
+    With ``tile``, threads meet after so many trees each, which a block may cache.
+    """
+    schedule = Schedule().tile("batch", "b0", "b1", rows)
+    thread, inner, around = "b1", [], []
+    if each > 1:
+        schedule = schedule.tile("b1", "r0", "r1", each)
+        thread, inner = "r0", ["r1"]
+    part, trees = "", "tree"
+    if tile is not None:
+        schedule = schedule.tile("tree", "t0", "t1", (parts or 1) * tile)
+        around, trees = ["t0"], "t1"
+        if parts is not None:
+            schedule = schedule.tile("t1", "t2", "t3", tile)
+            part, trees = "t2", "t3"
+    elif parts is not None:
+        schedule = schedule.tile("tree", "t0", "t1", parts)
+        part, trees = "t1", "t0"
+    shared = (part,) if part else ()
+    schedule = schedule.reorder("b0", *around, thread, *shared, *inner, trees)
+    schedule = schedule.gpu_dimension("b0", "grid.x").gpu_dimension(thread, "block.x")
+    for loop in shared:
+        schedule = schedule.gpu_dimension(loop, "block.y")
+    return Dealt(schedule, trees, shared)
+
+
+def trees_on_threads(rows: int, threads: int, blocks: int = 1) -> Dealt:
+    """Deal the trees of a row out to threads, of one block or of several."""
+    schedule = Schedule().tile("batch", "b0", "b1", rows)
+    if blocks > 1:
+        schedule = (
+            schedule.tile("tree", "t0", "t1", -blocks)
+            .tile("t1", "t2", "t3", threads)
+            .reorder("b0", "t0", "b1", "t3", "t2")
+            .gpu_dimension("b0", "grid.x")
+            .gpu_dimension("t0", "grid.y")
+        )
+        thread, trees, part = "t3", "t2", "t0"
+    else:
+        schedule = (
+            schedule.tile("tree", "t0", "t1", threads)
+            .reorder("b0", "b1", "t1", "t0")
+            .gpu_dimension("b0", "grid.x")
+        )
+        thread, trees, part = "t1", "t0", "t1"
+    schedule = schedule.gpu_dimension("b1", "block.y").gpu_dimension(thread, "block.x")
+    return Dealt(schedule, trees, (part,))
+
+
+def stationary_trees(trees: int, rows: int, warps: int) -> Schedule:
+    """Keep some trees in each block, a thread each; rows stream past, a warp a row."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("b1", "b2", "b3", warps)
+        .tile("tree", "t0", "t1", trees)
+        .reorder("t0", "b0", "b2", "b3", "t1")
+        .gpu_dimension("t0", "grid.y")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b3", "block.y")
+        .gpu_dimension("t1", "block.x")
+        .cache("t0")
+    )
+
+
+def rows_as_bits(rows: int, each: int = 4, tile: int = 0) -> Schedule:
+    """Evaluate every distinct predicate for a block of rows, 32 of them a word.
+
+    Threads fold trees, one logic operation a node for 32 rows, and add the leaves of
+    ``each`` rows in the trees' order. With ``tile``, so many trees share a table.
+    """
+    schedule = Schedule().tile("batch", "b0", "b1", rows).tile("b1", "b2", "b3", each)
+    if tile:
+        schedule = schedule.tile("tree", "t0", "t1", tile)
+        schedule = schedule.reorder("b0", "t0", "t1", "b2", "b3")
+    else:
+        schedule = schedule.reorder("b0", "tree", "b2", "b3")
+    return (
+        schedule.gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b2", "block.x")
+        .cache_predicates("b0")
+        .vectorize("b3")
+        .represent("bitsliced")
+    )
+
+
+Rows: TypeAlias = Literal["memory", "shared", "codes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How a thread walks its trees, whoever its rows and trees are.
+
+    Parameters
+    ----------
+    rows : {"memory", "shared", "codes"}
+        Where it reads its row: global memory, or a copy in shared memory, of values or
+        of codes.
+    representation : {"sparse", "array", "reorg", "packed"}
+        How nodes are stored.
+    in_flight : int
+        Trees walked together, so that reads of one hide behind those of the others.
+    padded : int
+        Hops of every walk; 0 for walks that look for their leaf.
+    peeled : int
+        Hops without a look at the leaf, where walks are not padded.
+    """
+
+    rows: Rows = "shared"
+    representation: str = "sparse"
+    in_flight: int = 4
+    padded: int = 0
+    peeled: int = 0
+
+    def on(self, schedule: Schedule, trees: str) -> Schedule:
+        """Add to loops over blocks ``b0`` of rows and a thread's trees."""
+        if self.rows == "shared":
+            schedule = schedule.cache("b0")
+        elif self.rows == "codes":
+            schedule = schedule.quantize("b0")
+        if self.in_flight > 1:
+            schedule = schedule.interleave(trees, self.in_flight)
+        schedule = unchecked(schedule, trees, self.padded, self.peeled)
+        if self.representation == "packed":
+            schedule = schedule.tile_nodes(7, "complete")
+        return schedule.represent(self.representation)
+
+
+def rows_by_threads(rows: int, walk: Walk, tile: int = 0) -> Schedule:
+    """Give each thread a row, which it takes through all trees in their order.
+
+    Sums stay in registers in every mode. With ``tile``, a block brings so many trees at
+    a time to shared memory: each node is read from memory once for all its rows.
+    """
+    schedule, trees, _ = rows_on_threads(rows, tile=tile or None)
+    return walk.on(schedule.cache("t0") if tile else schedule, trees)
+
+
+def rows_and_trees(
+    rows: int, parts: int, walk: Walk, shared_sums: bool = True
+) -> Schedule:
+    """Give each warp the same rows and a part of the trees: lanes are rows.
+
+    As in :func:`rows_by_threads`, lanes read neighbouring values and the same upper
+    nodes, but a batch is ``parts`` times as many threads.
+    """
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("tree", "t0", "t1", parts)
+        .reorder("b0", "t1", "b1", "t0")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("t1", "block.y")
+        .gpu_dimension("b1", "block.x")
+    )
+    return walk.on(schedule.shared_reduce("t1") if shared_sums else schedule, "t0")
+
+
+def trees_by_threads(
+    rows: int, threads: int, walk: Walk, shared_sums: bool = True
+) -> Schedule:
+    """Deal the trees of a row out to threads; a block takes some rows.
+
+    With 32 threads a row they are one warp, which adds by shuffles where order is free.
+    """
+    schedule, trees, _ = trees_on_threads(rows, threads)
+    return walk.on(schedule.shared_reduce("t1") if shared_sums else schedule, trees)
+
+
+def trees_by_blocks(rows: int, threads: int, blocks: int, walk: Walk) -> Schedule:
+    """Deal the trees of a few rows out to threads of several blocks.
+
+    What blocks found is added by a second launch.
+    """
+    schedule, trees, _ = trees_on_threads(rows, threads, blocks)
+    return walk.on(schedule, trees)
