@@ -66,6 +66,14 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
     return np.ascontiguousarray(rows, dtype=forest.input_dtype)
 
 
+def check_columns(data: Path | None, columns: str | None) -> None:
+    """Refuse ``--columns`` without ``--data``."""
+    if data is None and columns is not None:
+        raise InvalidInputError(
+            "--columns chooses columns of --data, which is missing."
+        )
+
+
 def _are_given(names: Sequence[str] | None) -> bool:
     """Tell whether a model has names that somebody gave to its features."""
     return names is not None and not all(

@@ -1,12 +1,10 @@
-"""What the command line cannot do, in one line: refusals, warnings, exit codes."""
+"""Errors and warnings of the command line, one line each, and exit codes."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,57 +23,42 @@ from skforge.exceptions import (
 
 MISMATCH, BAD_USAGE = 1, 2
 
-#: Base class of what the parser of options raises; releases of Typer have it elsewhere.
-_ParserError: type[Any] = next(
-    c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
-)
+#: What the parser raises for bad options.
+_UsageError: type[Any] = typer.BadParameter.__bases__[0]
 
 
 class OneLineGroup(TyperGroup):
-    """Commands whose bad options end in one line, as all other errors do."""
+    """Commands that report each error that a user can mend in one line."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command, and end the process."""
-        given = args[0] if args else options.get("args")
-        if not (sys.argv[1:] if given is None else given):
+        options["standalone_mode"] = False
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning(warnings.showwarning)
             try:
-                super().main(*args, **options)  # shows the help
-            except SystemExit as stopped:  # 0 with releases of Click before 8.2
-                sys.exit(stopped.code or BAD_USAGE)
-        try:
-            code = super().main(*args, **{**options, "standalone_mode": False})
-        except _ParserError as error:
-            context = getattr(error, "ctx", None)
-            path = "skforge" if context is None else context.command_path
-            text = " ".join(error.format_message().split())
-            _print("error", f"{text.rstrip('.')}. See {path} --help.", "red")
-            sys.exit(BAD_USAGE)
-        except typer.Abort:
-            sys.exit(130)  # as shells count Ctrl-C
+                code = super().main(*args, **options)
+            except typer.Abort:
+                code = 130  # as shells count Ctrl-C
+            except (_UsageError, SkforgeError, OSError, MemoryError) as error:
+                _print("error", _one_line(error), "red")
+                mismatch = isinstance(error, VerificationError)
+                code = MISMATCH if mismatch else BAD_USAGE
         sys.exit(code or 0)
 
 
-@contextmanager
-def reported() -> Iterator[None]:
-    """Turn the errors that users can mend into one red line and an exit code."""
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning(warnings.showwarning)
-            yield
-    except SkforgeError as error:
-        _print("error", str(error), "red")
-        mismatch = isinstance(error, VerificationError)
-        raise typer.Exit(MISMATCH if mismatch else BAD_USAGE) from error
-    except BrokenPipeError:
-        raise  # whoever read has seen enough
-    except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        _print("error", f"{where}{error.strerror or error}.", "red")
-        raise typer.Exit(BAD_USAGE) from error
-    except MemoryError as error:
-        text = "There is not enough memory; take fewer rows, or a smaller model."
-        _print("error", text, "red")
-        raise typer.Exit(BAD_USAGE) from error
+def _one_line(error: Any) -> str:
+    match error:
+        case _UsageError():
+            path = "skforge" if error.ctx is None else error.ctx.command_path
+            text = " ".join(error.format_message().split())
+            return f"{text.rstrip('.')}. See {path} --help."
+        case OSError():
+            where = "" if error.filename is None else f"{error.filename}: "
+            return f"{where}{error.strerror or error}."
+        case MemoryError():
+            return "There is not enough memory; take fewer rows, or a smaller model."
+        case _:
+            return str(error)
 
 
 def check_output(path: Path, *endings: str) -> None:

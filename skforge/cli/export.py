@@ -1,36 +1,60 @@
-"""What ``export`` does: a model file to a C library, with its sizes printed."""
+"""The command ``export``: a model file to a C library, with its sizes printed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
+from skforge.cli.options import ModelFile, sizes_of
 from skforge.cli.tune import is_own
 from skforge.exceptions import InvalidInputError
 
 
-def export_file(
-    console: Console,
-    model_file: Path,
-    output: Path,
-    kind: str,
-    targets: Sequence[str],
-    **options: Any,
+def export(
+    model_file: ModelFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    kind: Annotated[str, typer.Option(help="object, shared, c or wheel.")] = "object",
+    target: Annotated[
+        str,
+        typer.Option(help="cpu, x86-64 (v2 to v4), x86-64-v3, aarch64; or a list."),
+    ] = "cpu",
+    name: Annotated[
+        str | None, typer.Option(help="Prefix of all functions; default: the folder's.")
+    ] = None,
+    batch_sizes: Annotated[
+        str | None, typer.Option(help="Rows a call, to leave out other kernels.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="With a function that finds leaves.")
+    ] = False,
+    package_version: Annotated[
+        str | None, typer.Option(help="Version of a wheel; default: 1.0.0.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+    ] = False,
 ) -> None:
-    """Export a model file of a source library, or one that skforge saved.
-
-    ``options`` are those of :func:`skforge.export`.
-    """
+    """Write a model file as a C library that needs no Python."""
     import skforge
 
+    sizes = None if batch_sizes is None else sizes_of(batch_sizes)
     own = is_own(model_file)
     model = skforge.load(model_file) if own else skforge.load_forest(model_file)
     try:
-        folder = skforge.export(model, output, kind, targets, **options)
+        folder = skforge.export(
+            model,
+            output,
+            kind,
+            target.split(","),
+            name=name,
+            batch_sizes=sizes,
+            apply=apply,
+            version=package_version,
+            overwrite=overwrite,
+        )
     except InvalidInputError as error:
         text = str(error).replace("overwrite=True", "--overwrite")
         raise InvalidInputError(text) from error
@@ -39,18 +63,16 @@ def export_file(
             f"{output} cannot be written: {error.strerror}."
         ) from error
     for file in sorted(folder.iterdir()):
-        line = f"{output / file.name}  {file.stat().st_size:,} bytes"
-        console.print(line, soft_wrap=True)
+        typer.echo(f"{output / file.name}  {file.stat().st_size:,} bytes")
         if file.suffix == ".json":
             facts = json.loads(file.read_text(encoding="utf-8"))
-    sizes = facts["sizes"]
-    console.print(
-        f"{facts['library']}: {sizes['per_tree']:,} bytes a tree, "
-        f"{sizes['scratch_per_thread']:,} of scratch for each thread, functions "
-        f"{', '.join(facts['functions'])}",
-        soft_wrap=True,
+    bytes_of = facts["sizes"]
+    typer.echo(
+        f"{facts['library']}: {bytes_of['per_tree']:,} bytes a tree, "
+        f"{bytes_of['scratch_per_thread']:,} of scratch for each thread, functions "
+        f"{', '.join(facts['functions'])}"
     )
     for function, why in facts["left_out"].items():
-        console.print(f"without {function}: {why}", soft_wrap=True)
+        typer.echo(f"without {function}: {why}")
     if not facts["verified_here"]:
-        console.print("not run here: compare it with the model on its own machine")
+        typer.echo("not run here: compare it with the model on its own machine")

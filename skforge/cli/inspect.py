@@ -1,11 +1,19 @@
-"""What ``inspect`` prints: one level of the compilation, for any target.
+"""The command ``inspect``: one level of the compilation, for any target.
 
 A module only exists for a machine that its code runs on; text can be had for all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skforge.cli.data import load_schedule
+from skforge.cli.options import ModelFile, ScheduleOption
+from skforge.cli.tune import is_own, result_of
+from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
@@ -16,35 +24,64 @@ if TYPE_CHECKING:
 LEVELS = ("schedule", "loops", "hir", "mir", "lir", "llvm", "asm", "cuda", "ptx")
 
 
-def level_text(
+def inspect(
+    model_file: ModelFile,
+    level: Annotated[
+        str,
+        typer.Option(
+            help="schedule, loops, hir, mir, lir, llvm, asm, cuda, ptx; a pass of MIR."
+        ),
+    ] = "loops",
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Rows a call, to choose the kernel by; default: many."
+        ),
+    ] = None,
+    schedule: ScheduleOption = None,
+    target: Annotated[
+        str, typer.Option(help="cpu, x86-64-v3, aarch64, cuda, ...")
+    ] = "cpu",
+) -> None:
+    """Print one level of what a model file compiles to.
+
+    Of a file that skforge saved, "tuning" shows how its schedules were found.
+    """
+    if is_own(model_file):
+        if schedule is not None or target != "cpu":
+            raise InvalidInputError(
+                f"{model_file.name} has its schedules and its target; inspect the "
+                "model it was made from with --schedule or --target."
+            )
+        text = _own_text(model_file, level, rows)
+    else:
+        from skforge import Target, load_forest
+
+        machine, given = Target.parse(target), load_schedule(schedule)
+        text = _level_text(load_forest(model_file), level, machine, given, rows)
+    typer.echo(text)
+
+
+def _own_text(path: Path, level: str, n_rows: int | None) -> str:
+    """Return a level of a saved model, or how its schedules were found."""
+    if level == "tuning":
+        return result_of(path).summary()
+    from skforge import load
+
+    model = load(path)
+    if not hasattr(model, "inspect"):
+        raise InvalidInputError(f"{path.name} holds a forest that was never compiled.")
+    return str(model.inspect(level, n_rows=n_rows)).rstrip("\n")
+
+
+def _level_text(
     forest: Forest,
     level: str,
     target: Target,
     schedule: Schedule | None = None,
     n_rows: int | None = None,
 ) -> str:
-    """Return a level of what a forest compiles to.
-
-    Parameters
-    ----------
-    forest : Forest
-        The forest.
-    level : str
-        One of ``LEVELS`` or the name of a pass of MIR.
-    target : Target
-        The machine, which need not be this one.
-    schedule : Schedule or None
-        None takes the default for ``n_rows``.
-    n_rows : int or None
-        Rows a call; None means many.
-
-    Raises
-    ------
-    TargetError
-        If the compiler that a level needs is not installed.
-    ValueError
-        If there is no such level, or not for the target.
-    """
+    """Return a level of what a forest compiles to; the target need not be here."""
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.passes.lir import emulate_grids
     from skforge.compiler.pipeline import MIR_PASSES, build_hir, lower
@@ -56,14 +93,14 @@ def level_text(
     passes = ["lower-to-mir", *(step.name for step in MIR_PASSES)]
     if level not in LEVELS and level not in passes:
         known = ", ".join([*LEVELS, *passes])
-        raise ValueError(f"{level!r} is no level; use one of {known}.")
+        raise InvalidInputError(f"{level!r} is no level; use one of {known}.")
     texts: tuple[str, ...] = ("cuda", "ptx") if target.is_gpu else ("llvm", "asm")
     if target.kind == "hip":
         texts = ("cuda",)  # as HIP has it; PTX is NVIDIA's
     if target.kind == "emulated":
         texts = ("llvm", "asm", "cuda", "ptx")
     if level in LEVELS[5:] and level not in texts:
-        raise ValueError(
+        raise InvalidInputError(
             f"{level!r} is no level of target {target.kind!r}, which has "
             f"{' and '.join(texts)}."
         )

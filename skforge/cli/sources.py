@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from skforge.cli.report import Pair, Predict
+from skforge.cli.report import Pair
+from skforge.sources.files import ForestSource
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
 
 
@@ -44,17 +44,12 @@ def source_pair(
 
 def reference_pair(module: CompiledModule) -> Pair:
     """Return our predictor and skforge's slow, plain walk."""
-    return Pair("predict_raw", module.predict_raw, "reference", _walk(module.forest))
+    walk = ForestSource(module.forest).raw
+    return Pair("predict_raw", module.predict_raw, "reference", walk)
 
 
 class _Unreadable(Exception):
     """The installed release of the library refuses the file."""
-
-
-def _walk(forest: Forest) -> Predict:
-    from skforge.compiler.forest.reference import reference_raw
-
-    return lambda X: _one_axis(reference_raw(forest, X))
 
 
 def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:

@@ -1,44 +1,54 @@
-"""What ``tune`` and ``plot`` do, and ``inspect`` with files of skforge's own."""
+"""The commands ``tune`` and ``plot``, and files that skforge saved."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.text import Text
+import typer
 
-from skforge.cli.data import load_rows
+from skforge.cli.data import check_columns, load_rows
 from skforge.cli.errors import check_output
+from skforge.cli.options import DataColumns, DataFile, ModelFile, RunTarget, sizes_of
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from skforge.tuning.result import TuningResult
 
-#: What ``inspect`` shows of a tuned model besides the levels of the compilation.
-TUNING = "tuning"
 
-
-def tune_file(
-    console: Console,
-    model_file: Path,
-    output: Path | None,
-    data: Path | None,
-    columns: str | None,
-    batch_sizes: list[int] | None,
-    strategy: str,
-    target: str,
-    budget: float | None,
-    records: Path | None,
-    n_jobs: int,
-    seed: int,
-    verbose: int,
+def tune(
+    model_file: ModelFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where the tuned model goes: a .skforge."),
+    ] = None,
+    data: DataFile = None,
+    columns: DataColumns = None,
+    batch_sizes: Annotated[
+        str | None, typer.Option(help="Rows a call, separated by commas.")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="heuristic, learned, exhaustive, random or halving.")
+    ] = "heuristic",
+    target: RunTarget = "cpu",
+    budget: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds; default: a few.")
+    ] = None,
+    records: Annotated[
+        Path | None, typer.Option(help="Where results are kept and looked up.")
+    ] = None,
+    n_jobs: Annotated[int, typer.Option(help="Threads of one call; -1: all.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of all chance.")] = 0,
+    verbose: Annotated[
+        int, typer.Option(min=0, help="0: nothing, 1: progress, 2: every candidate.")
+    ] = 1,
 ) -> None:
-    """Search the schedules of a model file, print the result and save the model."""
+    """Search the fastest schedules of a model file on this machine."""
     from skforge import CompiledForest, load_forest, save
     from skforge.compiler.forest.reference import draw_rows
     from skforge.tuning import Tuner
 
+    sizes = None if batch_sizes is None else sizes_of(batch_sizes)
     refuse_own(model_file)
     if output is not None:
         check_output(output, ".skforge")
@@ -46,10 +56,7 @@ def tune_file(
         check_output(records)
     if n_jobs == 0:
         raise InvalidInputError("--n-jobs is a number of threads, or -1; not 0.")
-    if data is None and columns is not None:
-        raise InvalidInputError(
-            "--columns chooses columns of --data, which is missing."
-        )
+    check_columns(data, columns)
     forest = load_forest(model_file)
     if data is None:
         rows: Any = draw_rows(forest, 1024, seed)
@@ -60,17 +67,17 @@ def tune_file(
         target=target,
         tuning=Tuner(strategy, records=records),
         tuning_budget=budget,
-        batch_sizes=batch_sizes,
+        batch_sizes=sizes,
         n_jobs=n_jobs,
         random_state=seed,
         verbose=verbose,
     ).fit(rows)
     result = fast.tuning_result_
     assert result is not None
-    console.print(Text(result.summary()), soft_wrap=True)
+    typer.echo(result.summary())
     if output is not None:
         save(fast, output)
-        console.print(Text(f"saved {output}"), soft_wrap=True)
+        typer.echo(f"saved {output}")
 
 
 def is_own(path: Path) -> bool:
@@ -87,18 +94,6 @@ def refuse_own(path: Path) -> None:
         )
 
 
-def own_text(path: Path, level: str, n_rows: int | None) -> str:
-    """Return a level of a saved model, or how its schedules were found."""
-    if level == TUNING:
-        return result_of(path).summary()
-    from skforge import load
-
-    model = load(path)
-    if not hasattr(model, "inspect"):
-        raise InvalidInputError(f"{path.name} holds a forest that was never compiled.")
-    return str(model.inspect(level, n_rows=n_rows)).rstrip("\n")
-
-
 def result_of(path: Path) -> TuningResult:
     """Return the tuning result that a saved model keeps."""
     from skforge import load
@@ -112,16 +107,24 @@ def result_of(path: Path) -> TuningResult:
     return result
 
 
-def plot_file(path: Path, kind: str, output: Path) -> None:
-    """Draw the tuning result of a saved model to an image file."""
-    if not is_own(path):
+def plot(
+    model_file: ModelFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="An image: .png, .svg or .pdf.")
+    ],
+    kind: Annotated[
+        str, typer.Option(help="distribution, slowdown or sensitivity.")
+    ] = "distribution",
+) -> None:
+    """Draw how the schedules of a tuned .skforge file were found."""
+    if not is_own(model_file):
         raise InvalidInputError(
-            f"{path.name} is no .skforge file; skforge tune makes one."
+            f"{model_file.name} is no .skforge file; skforge tune makes one."
         )
     if not output.suffix:
         raise InvalidInputError(f"{output} does not end in .png, .svg or .pdf.")
     check_output(output)
-    axes = result_of(path).plot(kind)
+    axes = result_of(model_file).plot(kind)
     try:
         axes.figure.savefig(output)
     except (OSError, ValueError) as error:

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.exporters.check import verify
+from skforge.exporters.contents import Library, Table
 from skforge.exporters.header import example_text, header_text
-from skforge.exporters.library import Exported, Table, export_object, export_source
+from skforge.exporters.library import export_object, export_source
 from skforge.exporters.linker import link_shared
 from skforge.exporters.llvm_wrapper import data_bytes
 from skforge.exporters.wheel import check_package, wheel
@@ -128,24 +130,25 @@ def export(
                 f"kind='c' sums in the source's order; reduction={reduction!r} is of "
                 "libraries."
             )
-        made, verified = export_source(forest, chosen, apply), False
-        file, library = f"{chosen}.c", made.binary
+        library, binary = export_source(forest, chosen, apply)
+        file, verified = f"{chosen}.c", False
     else:
         tables: list[Table | None] = [table if one == own else None for one in targets]
-        made = export_object(forest, targets, tables, reduction, chosen, sizes, apply)
-        verified = verify(made)
-        file, library = f"{chosen}.o", made.binary
+        library, binary = export_object(
+            forest, targets, tables, reduction, chosen, sizes, apply
+        )
+        file, verified = f"{chosen}.o", verify(library, binary)
     if kind in ("shared", "wheel"):
         suffix = "dylib" if "darwin" in targets[0].triple else "so"
         file = f"lib{chosen}.{suffix}"
-        library = link_shared(made.binary, file, targets[0])
-    files = {file: library}
+        binary = link_shared(binary, file, targets[0])
+    files = {file: binary}
     if package is None:
-        files |= _texts(made, chosen, kind, file)
-    facts = _metadata(made, kind, file, files, verified)
+        files |= _texts(library, kind, file)
+    facts = _metadata(library, kind, file, files, verified)
     if package is not None:
-        whole = wheel(package, targets[0], made, file, library, facts)
-        files = dict([whole])
+        name, whole = wheel(package, targets[0], library, file, binary, facts)
+        files = {name: whole}
     files[f"{chosen}.json"] = facts
     _write(folder, files)
     return folder
@@ -254,47 +257,29 @@ def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
 # ------------------------------------------------------------ files
 
 
-def _texts(made: Exported, name: str, kind: str, file: str) -> dict[str, bytes]:
-    library = made.library
-    made_by = f"Made by skforge {library.version}."
-    cpus = tuple(v.target.cpu for v in library.variants)
-    header = header_text(
-        name,
-        library.n_features,
-        made.results,
-        library.words,
-        cpus,
-        _scratch(made),
-        library.checksum,
-        made_by,
-    )
+def _texts(library: Library, kind: str, file: str) -> dict[str, bytes]:
+    name = library.name
     linked = file if kind != "shared" else f"-L. -l{name} -Wl,-rpath,."
     build = f"Build: cc -o example example.c {linked} -lm"
     return {
-        f"{name}.h": header.encode(),
-        "example.c": example_text(name, made.results, build).encode(),
+        f"{name}.h": header_text(library).encode(),
+        "example.c": example_text(name, library.results, build).encode(),
     }
 
 
-def _scratch(made: Exported) -> int:
-    """Return the bytes of a handle for each thread; portable C needs none."""
-    library = made.library
-    return library.scratch.bytes if library.variants else 0
-
-
 def _metadata(
-    made: Exported, kind: str, file: str, files: Mapping[str, bytes], verified: bool
+    library: Library, kind: str, file: str, files: Mapping[str, bytes], verified: bool
 ) -> bytes:
-    library, forest = made.library, made.forest
+    forest = library.forest
     size = len(files[file])
     facts = {
         "format": FORMAT,
         "format_version": 2,
-        "skforge_version": library.version,
+        "skforge_version": __version__,
         "name": library.name,
         "kind": kind,
         "library": file,
-        "checksum": library.checksum,
+        "checksum": forest.content_hash(),
         "verified_here": verified,
         "needs": ["libc", "libm"],
         "model": {
@@ -308,14 +293,14 @@ def _metadata(
             "feature_names": forest.feature_names,
             "class_labels": forest.class_labels,
             "row_dtype": library.row_dtype,
-            "missing_value": str(library.missing_value),
-            "reduction": made.reduction,
+            "missing_value": str(float(forest.missing_value)),
+            "reduction": library.reduction,
         },
         "functions": {
             name: {"dtype": dtype, "columns": columns}
-            for name, (dtype, columns) in made.results.items()
+            for name, (dtype, columns) in library.results.items()
         },
-        "left_out": dict(made.left_out),
+        "left_out": dict(library.left_out),
         "variants": [
             {
                 "target": json.loads(variant.target.to_json()),
@@ -324,16 +309,16 @@ def _metadata(
                         "rows": [first, last],
                         "schedule": json.loads(schedule.to_json()),
                     }
-                    for (first, last), schedule in sorted(table.items())
+                    for (first, last), schedule in sorted(variant.schedules.items())
                 ],
             }
-            for variant, table in zip(library.variants, made.tables, strict=True)
+            for variant in library.variants
         ],
         "sizes": {
             "library": size,
             "constants": data_bytes(library) if library.variants else None,
             "per_tree": round(size / max(1, forest.n_trees), 1),
-            "scratch_per_thread": _scratch(made),
+            "scratch_per_thread": library.scratch.bytes,
         },
         "sha256": {n: hashlib.sha256(data).hexdigest() for n, data in files.items()},
     }

@@ -6,59 +6,54 @@ through the trees, some at a time; sums are the source's, operation by operation
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
+from skforge._version import __version__
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.libm import SIGMOID_LIMIT
 from skforge.compiler.outputs.steps import Steps
-from skforge.exporters.header import C_TYPES, Results
+from skforge.exporters.contents import ERRORS, Library
+from skforge.exporters.header import C_TYPES
 
 _TESTS = """\
+#if CATEGORIES
 static int in_set(int32_t test, ROW x) {
   int64_t begin = set_begin[test];
   ROW end = (ROW)(32 * (set_begin[test + 1] - begin));
-  if (!(x ABOVE && x < end)) return 0;
+  if (!(IS_CATEGORY(x) && x < end)) return 0;
   int64_t category = (int64_t)x;
   return (int)(set_word[begin + category / 32] >> (category % 32) & 1);
 }
+#endif
 
 static int goes_left(int32_t test, ROW x) {
   int missing = test_missing[test] & 3;
   int is_nan = x != x;
   if ((is_nan && missing != 1) ||
-      (missing == 2 && x <= ZERO && x >= -ZERO))
+      (ZERO_IS_MISSING && missing == 2 && x <= ZERO && x >= -ZERO))
     return test_missing[test] >> 2;
   if (is_nan) x = 0;
-  switch (test_kind[test]) {
+  switch (KIND(test)) {
     case 0: return x < threshold[test];
     case 1: return x <= threshold[test];
     case 2: return x > threshold[test];
     case 3: return x >= threshold[test];
     case 4: return x == threshold[test];
     case 5: return x != threshold[test];
+#if CATEGORIES
     case 6: return in_set(test, x);
     case 7: return !in_set(test, x);
-    default: return in_set(test, x) && x == (ROW)(int64_t)x;
+    case 8: return in_set(test, x) && x == (ROW)(int64_t)x;
+#endif
+    default: return 0;
   }
 }
 """
-
-#: The same where all tests are of one kind, and zero is never missing.
-_ONE_TEST = """\
-static int goes_left(int32_t test, ROW x) {
-  if (x != x) {
-    if ((test_missing[test] & 3) != 1) return test_missing[test] >> 2;
-    x = 0;
-  }
-  return x COMPARE threshold[test];
-}
-"""
-_COMPARE = ("<", "<=", ">", ">=", "==", "!=")
 
 #: Trees that are walked together; twice as fast as one after another.
 _TOGETHER = 8
@@ -66,7 +61,7 @@ _TOGETHER = 8
 _WALK = """\
 static int32_t step_{given}(const {c_type} *row, int64_t stride, int32_t at) {{
   ROW x = (ROW)row[test_feature[node_test[at]] * stride];{marker}
-  return node_next[at][!goes_left(node_test[at], x)];
+  return node_next[2 * (int64_t)at + !goes_left(node_test[at], x)];
 }}
 
 /* Several trees together, until the first is at a leaf: no hop waits for another's. */
@@ -153,36 +148,9 @@ def can_write(steps: Steps) -> bool:
     return steps.result != "row" and steps.function != "path_score"
 
 
-def source_text(
-    forest: Forest,
-    name: str,
-    outputs: Mapping[str, Steps],
-    results: Results,
-    errors: tuple[str, ...],
-    version: str,
-) -> str:
-    """Return the C text of a forest.
-
-    Parameters
-    ----------
-    forest : Forest
-        The model.
-    name : str
-        Prefix of every function.
-    outputs : dict of str to Steps
-        What each function computes; :func:`can_write` is true of all.
-    results : dict of str to (str, int)
-        Their dtypes and columns.
-    errors : tuple of str
-        What each code means.
-    version : str
-        Of what makes it.
-
-    Returns
-    -------
-    str
-        It has the function ``apply`` if that is among the results.
-    """
+def source_text(library: Library) -> str:
+    """Return the C text of a library."""
+    name, forest, results = library.name, library.forest, library.results
     leaves = "apply" in results
     row = C_TYPES[forest.input_dtype.name]
     total = C_TYPES[forest.accumulator_dtype.name]
@@ -204,18 +172,17 @@ def source_text(
     }
     given = (("f32", "float"), ("f64", "double"))
     zero = _number(forest.input_dtype.type(ZERO_THRESHOLD))
+    zero_is_missing = int((forest.missing == Missing.ZERO).any())
     kinds = np.unique(forest.comparison).tolist()
-    zero_is_missing = bool((forest.missing == Missing.ZERO).any())
-    if len(kinds) == 1 and kinds[0] < len(_COMPARE) and not zero_is_missing:
-        tests = _ONE_TEST.replace("COMPARE", _COMPARE[kinds[0]])
-        unused = {"test_kind", "set_begin", "set_word"}
-    else:
-        tests = _TESTS.replace("ABOVE", above).replace("ZERO", zero)
-        unused = set()
+    categories = int(any(one >= Comparison.IN for one in kinds))
+    # Where all tests are of one kind, compilers leave out what others would need.
+    kind = str(kinds[0]) if len(kinds) == 1 else "test_kind[test]"
+    unused = set() if len(kinds) != 1 else {"test_kind"}
+    unused |= set() if categories else {"set_begin", "set_word"}
     tables = [text for key, text in _tables(forest, leaves) if key not in unused]
     finishes = "\n".join(
         _finish(function, steps, results[function], forest, total)
-        for function, steps in outputs.items()
+        for function, steps in library.outputs.items()
     )
     functions = "\n".join(
         _FUNCTION.format(
@@ -239,9 +206,9 @@ def source_text(
         _WALK.format(given=suffix, c_type=c_type, **shared) for suffix, c_type in given
     )
     cases = "\n".join(
-        f'    case {k}: return "{text}";' for k, text in enumerate(errors)
+        f'    case {k}: return "{text}";' for k, text in enumerate(ERRORS.values())
     )
-    return f"""/* {name}: a model as portable C99. Made by skforge {version}. */
+    return f"""/* {name}: a model as portable C99. Made by skforge {__version__}. */
 #include "{name}.h"
 
 #include <float.h>
@@ -254,13 +221,19 @@ def source_text(
 typedef {row} ROW;
 typedef {total} SUM;
 
+#define ZERO {zero}
+#define ZERO_IS_MISSING {zero_is_missing}
+#define KIND(test) {kind}
+#define CATEGORIES {categories}
+#define IS_CATEGORY(x) (x {above})
+
 {chr(10).join(tables)}
-{tests}
+{_TESTS}
 {walks}
 {finishes}
 {_MODEL.format(name=name)}
 {functions}
-const char *{name}_version(void) {{ return "{version}"; }}
+const char *{name}_version(void) {{ return "{__version__}"; }}
 
 const char *{name}_checksum(void) {{ return "{forest.content_hash()}"; }}
 
@@ -276,8 +249,8 @@ const char *{name}_error(int code) {{
 # ------------------------------------------------------------ tables
 
 
-def _tables(forest: Forest, leaves: bool) -> Iterable[tuple[str, str]]:
-    """Return the arrays by name: inner nodes only, children below 0 are ~leaf.
+def _tables(forest: Forest, leaves: bool) -> Iterator[tuple[str, str]]:
+    """Yield the arrays by name: inner nodes only, children below 0 are ~leaf.
 
     That is a row of ``leaf_value``; with ``leaves``, the number of a node among leaves.
     """
@@ -292,16 +265,13 @@ def _tables(forest: Forest, leaves: bool) -> Iterable[tuple[str, str]]:
         numbers = forest.source_node[outer]
         yield "leaf_number", _array("int32_t", "leaf_number", numbers)
     codes = np.where(item >= 0, ~item, place)
-    following = np.stack(
-        [codes[forest.left[inner]], codes[forest.right[inner]]], axis=1
-    )
+    following = np.stack([codes[forest.left], codes[forest.right]], axis=1)[inner]
     missing = forest.missing | (forest.missing_left.astype(np.uint8) << 2)
-    pairs = [f"{{{a},{b}}}" for a, b in following.tolist()]
-    yield "node_next", _filled("int32_t", "node_next", pairs or ["{0,0}"], "[2]")
     for type_, name, values in (
         ("int32_t", "root", codes[forest.tree_offset[:-1]]),
         ("int32_t", "tree_output", forest.tree_output),
         ("int32_t", "node_test", forest.predicate[inner]),
+        ("int32_t", "node_next", following.reshape(-1)),
         ("int32_t", "test_feature", forest.feature),
         ("uint8_t", "test_kind", forest.comparison),
         ("uint8_t", "test_missing", missing),
@@ -320,13 +290,10 @@ def _array(type_: str, name: str, values: NDArray[Any]) -> str:
     else:
         suffix = "u" if type_ == "uint32_t" else ""
         texts = [f"{value}{suffix}" for value in values.tolist()]
-    return _filled(type_, name, texts or ["0"])
-
-
-def _filled(type_: str, name: str, texts: list[str], extra: str = "") -> str:
+    texts = texts or ["0"]
     lines = [", ".join(texts[k : k + 8]) for k in range(0, len(texts), 8)]
     body = ",\n  ".join(lines)
-    return f"static const {type_} {name}[{len(texts)}]{extra} = {{\n  {body}\n}};\n"
+    return f"static const {type_} {name}[{len(texts)}] = {{\n  {body}\n}};\n"
 
 
 def _number(value: Any) -> str:

@@ -20,7 +20,7 @@ from skforge.compiler.runtime.cpu.jit import load_object
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, VerificationError
-from skforge.exporters.library import Exported
+from skforge.exporters.contents import Library
 
 Array = NDArray[Any]
 
@@ -35,7 +35,7 @@ _SELECT = ctypes.CFUNCTYPE(ctypes.c_int, _P, ctypes.c_int)
 _PREDICT = ctypes.CFUNCTYPE(ctypes.c_int, _P, _P, _I, _I, _I, _P)
 
 
-def verify(exported: Exported) -> bool:
+def verify(library: Library, binary: bytes) -> bool:
     """Run every function, kernel and variant that can run here, and compare.
 
     Sums in any order (``reduction="fast"``) may be off by what the mode allows; what is
@@ -51,23 +51,22 @@ def verify(exported: Exported) -> bool:
     VerificationError
         If a result differs from the forest's definition.
     """
-    library = exported.library
     here = [k for k, v in enumerate(library.variants) if _runs_here(v.target)]
     if not here:
         return False
-    loaded = _Loaded(exported)
-    forest = exported.forest
+    loaded = _Loaded(library, binary)
+    forest, reduction = library.forest, library.reduction
     most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
     with np.errstate(over="ignore"):  # thresholds may be the largest numbers
         rows = draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
     leaves = reference_leaves(forest, rows)
-    if exported.reduction == "reproducible":  # the same bits by every schedule
-        module = compile_forest(forest, reduction=exported.reduction)
+    if reduction == "reproducible":  # the same bits by every schedule
+        module = compile_forest(forest, reduction=reduction)
         raw = module.predict_raw(rows)
     else:
         raw = reference_raw(forest, rows)
     limit = np.zeros(len(rows))
-    if exported.reduction == "fast":
+    if reduction == "fast":
         limit = sum_limits(forest, leaves)
     try:
         for number in here:
@@ -78,7 +77,7 @@ def verify(exported: Exported) -> bool:
                 sums = loaded.predict("predict_raw", rows[:size])
                 none = np.zeros(size)
                 wrong = [] if _same(sums, raw[:size], limit[:size]) else ["predict_raw"]
-                for function in {} if wrong else exported.results:
+                for function in {} if wrong else library.results:
                     found = loaded.predict(function, rows[:size])
                     wanted = expected(forest, function, sums, leaves[:size])
                     if not _same(found, wanted, none):
@@ -97,13 +96,12 @@ def verify(exported: Exported) -> bool:
 class _Loaded:
     """A library in this process, with a model open for one thread."""
 
-    def __init__(self, exported: Exported) -> None:
-        library = exported.library
-        name, self._results = library.name, exported.results
+    def __init__(self, library: Library, binary: bytes) -> None:
+        name, self._results = library.name, library.results
         suffix = "f32" if library.row_dtype == "float32" else "f64"
-        symbols = {f: f"{name}_{f}_{suffix}" for f in exported.results}
+        symbols = {f: f"{name}_{f}_{suffix}" for f in library.results}
         others = [f"{name}_{f}" for f in ("open", "close", "select")]
-        self._library = load_object(exported.binary, [*symbols.values(), *others])
+        self._library = load_object(binary, [*symbols.values(), *others])
         self._functions = {f: _PREDICT(self._library[s]) for f, s in symbols.items()}
         opens, closes, selects = (self._library[symbol] for symbol in others)
         self._close, self._select = _CLOSE(closes), _SELECT(selects)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from skforge._version import __version__
+from skforge.exporters.contents import ERRORS, Library
+
 #: Of each function: the dtype and the columns of what it fills.
 Results: TypeAlias = Mapping[str, tuple[str, int]]
 
@@ -24,43 +27,13 @@ _SAYS = {
     "apply": "the leaf of each tree, by the source's numbers",
 }
 
-_CODES = ("OK", "ERROR_NULL", "ERROR_COUNT", "ERROR_CPU", "ERROR_MEMORY")
 
-
-def header_text(
-    name: str,
-    n_features: int,
-    results: Results,
-    errors: tuple[str, ...],
-    variants: tuple[str, ...],
-    scratch_bytes: int,
-    checksum: str,
-    made_by: str,
-) -> str:
-    """Return the C header of a library.
-
-    Parameters
-    ----------
-    name : str
-        Prefix of every function.
-    n_features : int
-        Columns of a row.
-    results : dict of str to (str, int)
-        dtype and columns of each function's results.
-    errors : tuple of str
-        What each code means, from 0 on.
-    variants : tuple of str
-        CPUs that code was made for, best first; empty for portable C.
-    scratch_bytes : int
-        Memory of a handle for each thread.
-    checksum : str
-        Digest of the model.
-    made_by : str
-        One line that says by what.
-    """
+def header_text(library: Library) -> str:
+    """Return the C header of a library."""
+    name, variants, results = library.name, library.variants, library.results
     upper, model = name.upper(), f"{name}_model"
     lines = [
-        f"/* {name}: a model as plain C functions. {made_by} */",
+        f"/* {name}: a model as plain C functions. Made by skforge {__version__}. */",
         f"#ifndef {upper}_H",
         f"#define {upper}_H",
         "",
@@ -70,26 +43,26 @@ def header_text(
         'extern "C" {',
         "#endif",
         "",
-        f"#define {upper}_N_FEATURES {n_features}",
+        f"#define {upper}_N_FEATURES {library.forest.n_features}",
         *(
             f"#define {upper}_{function.upper()}_COLUMNS {columns}"
             for function, (_, columns) in results.items()
         ),
         f"/* {name}_checksum() of the library that this header belongs to. */",
-        f'#define {upper}_CHECKSUM "{checksum}"',
+        f'#define {upper}_CHECKSUM "{library.forest.content_hash()}"',
         "",
         f"/* What functions return; {name}_error(code) says it in words. */",
         "enum {",
         *(
-            f"  {upper}_{code} = {k}{',' if k + 1 < len(_CODES) else ''} /* {text} */"
-            for k, (code, text) in enumerate(zip(_CODES, errors, strict=True))
+            f"  {upper}_{code} = {k}{',' if k + 1 < len(ERRORS) else ''} /* {text} */"
+            for k, (code, text) in enumerate(ERRORS.items())
         ),
         "};",
         "",
         "/* A model that is open. Any number of threads may use it at once. */",
         f"typedef struct {model} {model};",
         "",
-        *_open_says(name, scratch_bytes),
+        *_open_says(name, library.scratch.bytes),
         f"int {name}_open(int threads, {model} **model);",
         "",
         "/* Frees a model, which nobody may use any more. NULL is none. */",
@@ -126,7 +99,7 @@ def header_text(
             "/* Code for one CPU or several, numbered from the best: what a model",
             " * uses, what it is called, and what the model is to use from now on",
             f" * ({upper}_ERROR_CPU if that does not run here). */",
-            *(f"/*   {k}: {cpu} */" for k, cpu in enumerate(variants)),
+            *(f"/*   {k}: {one.target.cpu} */" for k, one in enumerate(variants)),
             f"int {name}_variant(const {model} *model);",
             f"const char *{name}_variant_name(int variant);",
             f"int {name}_select({model} *model, int variant);",

@@ -6,12 +6,11 @@ nothing of Python is in the result, and nothing outside LLVM is needed to make i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from skforge._version import __version__
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import (
     BatchRange,
@@ -31,36 +30,17 @@ from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
 from skforge.exporters import llvm_wrapper as code
 from skforge.exporters.c_source import can_write, source_text
-from skforge.exporters.llvm_library import ExportedKernel, ExportedVariant, Library
-
-#: What the functions of a library return.
-ERROR_TEXTS = (
-    "success",
-    "a pointer is null",
-    "a count is negative",
-    "this CPU lacks features that every variant needs",
-    "out of memory",
+from skforge.exporters.contents import (
+    ExportedKernel,
+    ExportedVariant,
+    Library,
+    Table,
 )
 
 #: Scratch of a thread above which a kernel takes a batch in parts, if that helps.
 SCRATCH_BYTES = 1 << 20
 #: The batch range whose walk finds leaves.
 _LEAVES: BatchRange = (128, 2048)
-
-Table = Mapping[BatchRange, Schedule]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Exported:
-    """An object file, or C text, and what is known of it."""
-
-    library: Library
-    forest: Forest
-    reduction: Reduction
-    binary: bytes
-    results: Mapping[str, tuple[str, int]]  # of each function: dtype and columns
-    tables: tuple[Table, ...]  # one for each variant
-    left_out: Mapping[str, str]  # functions that could not be, and why
 
 
 def export_object(
@@ -71,7 +51,7 @@ def export_object(
     name: str,
     batch_sizes: Sequence[int] | None = None,
     apply: bool = False,
-) -> Exported:
+) -> tuple[Library, bytes]:
     """Compile a forest to an object.
 
     Parameters
@@ -100,64 +80,30 @@ def export_object(
     outputs, left_out = outputs_of(forest)
     texts: list[str] = []
     variants = []
-    chosen = []
     for number, (target, given) in enumerate(zip(targets, tables, strict=True)):
         table = default_schedules(forest, target, reduction) if given is None else given
         table = fewer_ranges(table, batch_sizes)
-        chosen.append(table)
+        prefix = f"{name}_k{number}"
         variants.append(
-            _variant(
-                forest, target, table, reduction, f"{name}_k{number}", apply, texts
-            )
+            _variant(forest, target, table, reduction, prefix, apply, texts)
         )
-    library = _library(forest, name, outputs, tuple(variants))
-    binary = emit_object([code.library_text(library), *texts], _oldest(targets))
-    results = results_of(library, apply)
-    return Exported(
-        library, forest, reduction, binary, results, tuple(chosen), left_out
+    library = Library(
+        name, forest, outputs, left_out, apply, tuple(variants), reduction
     )
+    binary = emit_object([code.library_text(library), *texts], _oldest(targets))
+    return library, binary
 
 
-def export_source(forest: Forest, name: str, apply: bool = False) -> Exported:
+def export_source(
+    forest: Forest, name: str, apply: bool = False
+) -> tuple[Library, bytes]:
     """Return a forest as portable C, with the functions whose arithmetic is C's."""
     outputs, left_out = outputs_of(forest)
     for function in [name for name, one in outputs.items() if not can_write(one)]:
         del outputs[function]
         left_out[function] = "kind='c' does not have its arithmetic; libraries do"
-    library = _library(forest, name, outputs, ())
-    results = results_of(library, apply)
-    text = source_text(forest, name, outputs, results, ERROR_TEXTS, library.version)
-    return Exported(library, forest, "exact", text.encode(), results, (), left_out)
-
-
-def results_of(library: Library, apply: bool) -> dict[str, tuple[str, int]]:
-    """Return the dtype and the columns of every function's results."""
-    found = {name: code.result_of(library, s) for name, s in library.outputs.items()}
-    if apply and library.n_trees:
-        found["apply"] = "int32", library.n_trees
-    return found
-
-
-def _library(
-    forest: Forest,
-    name: str,
-    outputs: Mapping[str, Steps],
-    variants: tuple[ExportedVariant, ...],
-) -> Library:
-    return Library(
-        name=name,
-        n_features=forest.n_features,
-        n_outputs=forest.n_outputs,
-        n_trees=forest.n_trees,
-        row_dtype=forest.input_dtype.name,
-        sum_dtype=forest.accumulator_dtype.name,
-        missing_value=float(forest.missing_value),
-        outputs=outputs,
-        variants=variants,
-        version=__version__,
-        checksum=forest.content_hash(),
-        words=ERROR_TEXTS,
-    )
+    library = Library(name, forest, outputs, left_out, apply)
+    return library, source_text(library).encode()
 
 
 def check_targets(targets: Sequence[Target]) -> None:
@@ -242,7 +188,7 @@ def _variant(
     leaves = None
     if apply and forest.n_trees:
         leaves = add(walking_schedules(forest, target)[_LEAVES], "leaf_number")
-    return ExportedVariant(target, tuple(kernels), tuple(ranges), leaves)
+    return ExportedVariant(target, table, tuple(kernels), tuple(ranges), leaves)
 
 
 def _oldest(targets: Sequence[Target]) -> Target:

@@ -18,19 +18,8 @@ _SECONDS = 120
 def link_shared(binary: bytes, file: str, target: Target) -> bytes:
     """Return a shared library made of one object.
 
-    Parameters
-    ----------
-    binary : bytes
-        The object.
-    file : str
-        The library's name, by which programs will look for it.
-    target : Target
-        The machine it is for.
-
-    Raises
-    ------
-    TargetError
-        If there is no linker for the machine, or it fails.
+    ``file`` is the name by which programs will look for it. Raises
+    :class:`TargetError` if there is no linker for the machine, or it fails.
     """
     commands = list(_commands(target, file))
     if not commands:

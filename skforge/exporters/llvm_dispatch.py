@@ -10,63 +10,47 @@ from collections.abc import Sequence
 
 from skforge.compiler.target import Target
 
-#: Where LLVM's names of features are in what the CPU and the system say: (word, bit).
-#: Features that are not here are none that kernels use.
-_BITS: dict[str, tuple[str, int]] = {
-    **{
-        name: ("one.c", bit)
-        for name, bit in (
-            ("sse3", 0),
-            ("ssse3", 9),
-            ("fma", 12),
-            ("cx16", 13),
-            ("sse4.1", 19),
-            ("sse4.2", 20),
-            ("movbe", 22),
-            ("popcnt", 23),
-            ("xsave", 26),
-            ("avx", 28),
-            ("f16c", 29),
-        )
+#: The bit of each feature, by LLVM's name, in the words of ``cpuid``. Kernels use none
+#: of the features that are not here.
+_BITS = {
+    "one.c": {
+        "sse3": 0,
+        "ssse3": 9,
+        "fma": 12,
+        "cx16": 13,
+        "sse4.1": 19,
+        "sse4.2": 20,
+        "movbe": 22,
+        "popcnt": 23,
+        "xsave": 26,
+        "avx": 28,
+        "f16c": 29,
     },
-    **{
-        name: ("seven.b", bit)
-        for name, bit in (
-            ("bmi", 3),
-            ("avx2", 5),
-            ("bmi2", 8),
-            ("avx512f", 16),
-            ("avx512dq", 17),
-            ("adx", 19),
-            ("avx512ifma", 21),
-            ("avx512cd", 28),
-            ("avx512bw", 30),
-            ("avx512vl", 31),
-        )
+    "seven.b": {
+        "bmi": 3,
+        "avx2": 5,
+        "bmi2": 8,
+        "avx512f": 16,
+        "avx512dq": 17,
+        "adx": 19,
+        "avx512ifma": 21,
+        "avx512cd": 28,
+        "avx512bw": 30,
+        "avx512vl": 31,
     },
-    **{
-        name: ("seven.c", bit)
-        for name, bit in (
-            ("avx512vbmi", 1),
-            ("avx512vbmi2", 6),
-            ("gfni", 8),
-            ("vaes", 9),
-            ("vpclmulqdq", 10),
-            ("avx512vnni", 11),
-            ("avx512bitalg", 12),
-            ("avx512vpopcntdq", 14),
-        )
+    "seven.c": {
+        "avx512vbmi": 1,
+        "avx512vbmi2": 6,
+        "gfni": 8,
+        "vaes": 9,
+        "vpclmulqdq": 10,
+        "avx512vnni": 11,
+        "avx512bitalg": 12,
+        "avx512vpopcntdq": 14,
     },
-    **{
-        name: ("subleaf.a", bit)
-        for name, bit in (("avxvnni", 4), ("avx512bf16", 5), ("avxifma", 23))
-    },
-    **{
-        name: ("extended.c", bit)
-        for name, bit in (("sahf", 0), ("lzcnt", 5), ("sse4a", 6))
-    },
+    "subleaf.a": {"avxvnni": 4, "avx512bf16": 5, "avxifma": 23},
+    "extended.c": {"sahf": 0, "lzcnt": 5, "sse4a": 6},
 }
-_WORDS = ("one.c", "seven.b", "seven.c", "subleaf.a", "extended.c", "saved")
 #: Registers that the system saves for vectors of 256 and of 512 bits.
 _SAVED = {"avx": 0x06, "avx512f": 0xE6}
 
@@ -80,14 +64,7 @@ def variant_text(name: str, variants: Sequence[Target]) -> str:
     """Return the internal functions that choose a variant.
 
     ``NAME.runs`` tells whether a variant runs here, ``NAME.best`` returns the number of
-    the first that does, or -1.
-
-    Parameters
-    ----------
-    name : str
-        Prefix of the functions.
-    variants : sequence of Target
-        Best first.
+    the first that does, or -1. The variants are in order, the best first.
     """
     count = len(variants)
     if variants[0].arch == "x86_64":
@@ -179,9 +156,11 @@ none:
 
 def _masks(variant: Target) -> dict[str, int]:
     """Return the bits that must be set in each word."""
-    masks = dict.fromkeys(_WORDS, 0)
-    for feature in variant.enabled:
-        word, bit = _BITS.get(feature, ("saved", -1))
-        masks[word] |= 1 << bit if bit >= 0 else _SAVED.get(feature, 0)
-        masks["saved"] |= _SAVED.get(feature, 0)
+    enabled = set(variant.enabled)
+    masks = {
+        word: sum(1 << bits[feature] for feature in enabled & bits.keys())
+        for word, bits in _BITS.items()
+    }
+    saved = enabled & _SAVED.keys()
+    masks["saved"] = max((_SAVED[feature] for feature in saved), default=0)
     return {word: mask for word, mask in masks.items() if mask}

@@ -9,29 +9,10 @@ but what is read, and a thread that dies in a call costs its slot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from skforge.exporters.contents import LINE, Scratch
 
-#: Bytes of a cache line: of the head of a handle and of a slot's state.
-LINE = 64
 #: States of a slot.
 _FREE, _TAKEN, _ALLOCATED = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """What a slot holds: converted rows, their sums, and what kernels need.
-
-    All are whole cache lines; a kernel's scratch is behind the other two.
-    """
-
-    rows: int
-    sums: int
-    kernel: int
-
-    @property
-    def bytes(self) -> int:
-        """Return the size of a slot's scratch."""
-        return self.rows + self.sums + self.kernel
 
 
 def model_text(name: str, scratch: Scratch) -> str:
@@ -39,13 +20,6 @@ def model_text(name: str, scratch: Scratch) -> str:
 
     ``NAME.acquire`` and ``NAME.give`` are internal: the first returns a slot's scratch
     or null where there is no memory.
-
-    Parameters
-    ----------
-    name : str
-        Prefix of every function.
-    scratch : Scratch
-        What a slot holds.
     """
     slot = LINE + scratch.bytes
     slots = slot if scratch.bytes else 0

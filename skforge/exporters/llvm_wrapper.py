@@ -15,22 +15,19 @@ have attributes that say what they are for.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.outputs.steps import EntryKind, Steps
+from skforge._version import __version__
+from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.runtime.entry.results import ResultWriter
 from skforge.compiler.runtime.entry.rows import LLVM_TYPES, literal
+from skforge.exporters.contents import ERRORS, ExportedKernel, Library
 from skforge.exporters.llvm_dispatch import variant_text
-from skforge.exporters.llvm_library import (
-    ExportedKernel,
-    Library,
-    bytes_text,
-    facts_text,
-)
 from skforge.exporters.llvm_model import model_text
 
 #: Constants that kernels may read past their end, as vectors.
@@ -38,12 +35,6 @@ PADDING = 64
 
 GIVEN = {"f32": "float32", "f64": "float64"}
 _OUT_TYPES = {**LLVM_TYPES, "int32": "i32"}
-
-
-def result_of(library: Library, steps: Steps) -> tuple[str, int]:
-    """Return the dtype and the columns of an output."""
-    writer = ResultWriter(_kind(library, steps))
-    return writer.dtype, writer.columns
 
 
 def data_bytes(library: Library) -> int:
@@ -69,7 +60,7 @@ def library_text(library: Library) -> str:
             for given in GIVEN
         ),
         *(_predict(library, given, "apply") for given in GIVEN if leaves),
-        facts_text(library),
+        _facts(library),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -117,7 +108,7 @@ class _Constants:
     def text(self) -> list[str]:
         return [
             f"{symbol} = internal constant <{{ [{len(payload)} x i8], "
-            f"[{PADDING} x i8] }}> <{{ [{len(payload)} x i8] {bytes_text(payload)}, "
+            f"[{PADDING} x i8] }}> <{{ [{len(payload)} x i8] {_bytes(payload)}, "
             f"[{PADDING} x i8] zeroinitializer }}>, align 64"
             for symbol, payload in self.bytes.items()
         ]
@@ -129,19 +120,16 @@ _HEAD = "(ptr %model, ptr %scratch, ptr %rows, i64 %n, i64 %stride, ptr %sums)"
 
 
 def _run(library: Library, constants: _Constants) -> str:
-    """Return the functions that find a batch's kernel, and call it.
-
-    They return an error's code. ``scratch`` is a slot's, or null: the kernel takes one.
-    """
-    name, parts = library.name, []
+    """Return the functions that find a batch's kernel, and call it."""
+    name, forest, parts = library.name, library.forest, []
     for v, variant in enumerate(library.variants):
         for k, kernel in enumerate(variant.kernels):
             symbol = f"{name}.call.{v}.{k}"
-            item = np.dtype(library.sum_dtype).itemsize * library.n_outputs
+            item = forest.accumulator_dtype.itemsize * forest.n_outputs
             if k == variant.leaves:
-                item = 4 * library.n_trees
+                item = 4 * forest.n_trees
             parts.append(_call(library, symbol, kernel, constants, item))
-        lines = [f"define internal i32 @{name}.run.{v}{_HEAD} nounwind {{"]
+        lines = [f"define internal void @{name}.run.{v}{_HEAD} nounwind {{"]
         lines.append("  br label %range0")
         last = len(variant.ranges) - 1
         for at, (upper, k) in enumerate(variant.ranges):
@@ -153,8 +141,8 @@ def _run(library: Library, constants: _Constants) -> str:
                     f"here{at}:",
                 ]
             lines += [
-                f"  %code{at} = call i32 @{name}.call.{v}.{k}{_HEAD}",
-                f"  ret i32 %code{at}",
+                f"  call void @{name}.call.{v}.{k}{_HEAD}",
+                "  ret void",
             ]
         parts.append("\n".join([*lines, "}"]))
     every = range(len(library.variants))
@@ -173,13 +161,12 @@ def _choose(symbol: str, functions: list[str]) -> str:
     """Return the function that calls the one of the model's variant."""
     table = " ".join(f"i32 {v}, label %v{v}" for v in range(1, len(functions)))
     lines = [
-        f"define internal i32 @{symbol}{_HEAD} nounwind {{",
+        f"define internal void @{symbol}{_HEAD} nounwind {{",
         "  %variant = load atomic i32, ptr %model monotonic, align 4",
         f"  switch i32 %variant, label %v0 [ {table} ]",
     ]
     for v, function in enumerate(functions):
-        lines += [f"v{v}:", f"  %code{v} = call i32 @{function}{_HEAD}"]
-        lines.append(f"  ret i32 %code{v}")
+        lines += [f"v{v}:", f"  call void @{function}{_HEAD}", "  ret void"]
     return "\n".join([*lines, "}"])
 
 
@@ -196,7 +183,7 @@ def _call(
     pieces = []
     at = scratch.rows + scratch.sums
     for k, size in enumerate(kernel.scratch):
-        pieces.append(f"  %piece{k} = getelementptr i8, ptr %block, i64 {at}")
+        pieces.append(f"  %piece{k} = getelementptr i8, ptr %scratch, i64 {at}")
         at += size
     names = ["%rows.at", "%part", "%stride", "%sums.at", *fixed]
     names += [f"%piece{k}" for k in range(len(pieces))]
@@ -208,40 +195,18 @@ def _call(
             f"  store {type_} {value}, ptr %slot{k}",
         ]
     most = kernel.most_rows or 1 << 62
-    item = np.dtype(library.row_dtype).itemsize
+    item = library.forest.input_dtype.itemsize
     lines = "\n".join
-    start, end = ["  br label %begin"], []
-    if pieces:
-        start = [
-            "  %is.given = icmp ne ptr %scratch, null",
-            "  br i1 %is.given, label %begin, label %take",
-            "take:",
-            f"  %taken = call ptr @{library.name}.acquire(ptr %model)",
-            "  %is.short = icmp eq ptr %taken, null",
-            "  br i1 %is.short, label %short, label %begin",
-            "short:",
-            "  ret i32 4",
-        ]
-        pieces.insert(0, "  %block = phi ptr [ %scratch, %start ], [ %taken, %take ]")
-        end = [
-            "  br i1 %is.given, label %done, label %give",
-            "give:",
-            f"  call void @{library.name}.give(ptr %block)",
-            "  br label %done",
-            "done:",
-        ]
     return f"""declare hidden void @{kernel.symbol}(ptr, ptr, i64)
 
-define internal i32 @{symbol}{_HEAD} nounwind {{
+define internal void @{symbol}{_HEAD} nounwind {{
 start:
   %slots = alloca {slots}, align 16
   %row.bytes = mul i64 %stride, {item}
-{lines(start)}
-begin:
 {lines(pieces)}
   br label %part.start
 part.start:
-  %i = phi i64 [ 0, %begin ], [ %i.next, %part.start ]
+  %i = phi i64 [ 0, %start ], [ %i.next, %part.start ]
   %left = sub i64 %n, %i
   %few = icmp slt i64 %left, {most}
   %part = select i1 %few, i64 %left, i64 {most}
@@ -255,28 +220,11 @@ part.start:
   %more = icmp slt i64 %i.next, %n
   br i1 %more, label %part.start, label %end
 end:
-{lines(end)}
-  ret i32 0
+  ret void
 }}"""
 
 
 # ------------------------------------------------------------ rows and results
-
-
-def _kind(library: Library, steps: Steps) -> EntryKind:
-    return EntryKind(
-        n_features=library.n_features,
-        n_outputs=library.n_outputs,
-        row_dtype=library.row_dtype,
-        sum_dtype=library.sum_dtype,
-        steps=steps,
-        refused="nothing",
-        last_rows=(),
-        most_rows=0,
-        gil_rows=0,
-        method_rows=0,
-        labels=steps.labels,
-    )
 
 
 class _Finish(ResultWriter):
@@ -298,7 +246,7 @@ return:
 
 
 def _finish(library: Library, name: str, steps: Steps) -> str:
-    return _Finish(_kind(library, steps)).text(f"{library.name}.finish.{name}")
+    return _Finish(library.entry_kind(steps)).text(f"{library.name}.finish.{name}")
 
 
 def _convert(library: Library, given: str) -> str:
@@ -311,8 +259,8 @@ def _convert(library: Library, given: str) -> str:
     lines, last = [f"  %y = {cast} {theirs} %x to {mine}"], "%y"
     if theirs == mine:
         lines, last = [], "%x"
-    if not np.isnan(library.missing_value):
-        marker = literal(library.missing_value, library.row_dtype)
+    if not np.isnan(library.forest.missing_value):
+        marker = literal(library.forest.missing_value, library.row_dtype)
         nan = literal(float("nan"), library.row_dtype)
         lines += [
             f"  %missing = fcmp oeq {mine} {last}, {marker}",
@@ -327,13 +275,13 @@ row:
   %i = phi i64 [ 0, %start ], [ %i.next, %row.end ]
   %from.off = mul i64 %i, %stride
   %from = getelementptr {theirs}, ptr %rows, i64 %from.off
-  %to.off = mul i64 %i, {library.n_features}
+  %to.off = mul i64 %i, {library.forest.n_features}
   %to.row = getelementptr {mine}, ptr %to, i64 %to.off
   br label %value
 value:
   %j = phi i64 [ 0, %row ], [ %j.next, %value.end ]
   %x.at = phi ptr [ %from, %row ], [ %x.next, %value.end ]
-  %some = icmp slt i64 %j, {library.n_features}
+  %some = icmp slt i64 %j, {library.forest.n_features}
   br i1 %some, label %value.end, label %row.end
 value.end:
   %x = load {theirs}, ptr %x.at
@@ -358,14 +306,14 @@ def _predict(
     """Return one of the library's own functions; without steps, that of leaves."""
     name = library.name
     in_place, run, finish = True, f"{name}.run.apply", ""
-    dtype, columns = "int32", library.n_trees
+    dtype, columns = library.results[output]
     if steps is not None:
         in_place, run = steps.result == "values", f"{name}.run"
-        dtype, columns = result_of(library, steps)
         sums = "%to" if in_place else "%sums.at"
         head = f"  call void @{name}.finish.{output}"
         finish = f"{head}(ptr {sums}, ptr %to, i64 %count)"
-    always = GIVEN[given] != library.row_dtype or not np.isnan(library.missing_value)
+    marked = not np.isnan(library.forest.missing_value)
+    always = marked or GIVEN[given] != library.row_dtype
     theirs, out = LLVM_TYPES[GIVEN[given]], _OUT_TYPES[dtype]
     converts = "icmp ne i64 %columns, 1"
     if always:
@@ -390,7 +338,9 @@ any:
 given:
   br i1 %no.one, label %null, label %room
 room:
-  br i1 %in.parts, label %take, label %work
+  %is.large = icmp sge i64 %n, {library.scratch_rows(steps is None)}
+  %takes = or i1 %in.parts, %is.large
+  br i1 %takes, label %take, label %work
 take:
   %taken = call ptr @{name}.acquire(ptr %model)
   %is.short = icmp eq ptr %taken, null
@@ -400,7 +350,7 @@ work:
   %sums.at = getelementptr i8, ptr %scratch, i64 {library.scratch.rows}
   br label %part
 part:
-  %i = phi i64 [ 0, %work ], [ %i.next, %next ]
+  %i = phi i64 [ 0, %work ], [ %i.next, %run ]
   %left = sub i64 %n, %i
   %is.last = icmp slt i64 %left, %most
   %count = select i1 %is.last, i64 %left, i64 %most
@@ -415,23 +365,18 @@ convert:
   br label %run
 run:
   %dense = phi ptr [ %from, %part ], [ %scratch, %convert ]
-  %step = phi i64 [ %stride, %part ], [ {library.n_features}, %convert ]
-  %code = call i32 @{run}(ptr %model, ptr %scratch, ptr %dense, i64 %count, \
+  %step = phi i64 [ %stride, %part ], [ {library.forest.n_features}, %convert ]
+  call void @{run}(ptr %model, ptr %scratch, ptr %dense, i64 %count, \
 i64 %step, ptr {"%to" if in_place else "%sums.at"})
-  %failed = icmp ne i32 %code, 0
-  br i1 %failed, label %leave, label %next
-next:
 {finish}
   %i.next = add i64 %i, %count
   %more = icmp slt i64 %i.next, %n
   br i1 %more, label %part, label %leave
 leave:
-  br i1 %in.parts, label %give, label %end
+  br i1 %takes, label %give, label %good
 give:
   call void @{name}.give(ptr %scratch)
-  br label %end
-end:
-  ret i32 %code
+  br label %good
 good:
   ret i32 0
 null:
@@ -441,3 +386,63 @@ negative:
 short:
   ret i32 4
 }}"""
+
+
+# ------------------------------------------------------------ facts
+
+
+def _bytes(payload: bytes) -> str:
+    """Return bytes as a string of LLVM, each in hexadecimal."""
+    if not payload:
+        return "zeroinitializer"
+    digits = np.frombuffer(payload.hex().upper().encode(), np.uint8).reshape(-1, 2)
+    whole = np.empty((len(payload), 3), np.uint8)
+    whole[:, 0] = ord("\\")
+    whole[:, 1:] = digits
+    return f'c"{whole.tobytes().decode()}"'
+
+
+def _facts(library: Library) -> str:
+    """Return the functions without rows."""
+    name = library.name
+    texts: list[str] = []
+
+    def text(symbol: str, value: str) -> str:
+        payload = value.encode() + b"\0"
+        texts.append(
+            f"@{name}.text.{symbol} = internal constant [{len(payload)} x i8] "
+            f"{_bytes(payload)}"
+        )
+        return f"@{name}.text.{symbol}"
+
+    def table(symbol: str, values: Sequence[str]) -> str:
+        items = [
+            f"ptr {text(f'{symbol}.{k}', value)}" for k, value in enumerate(values)
+        ]
+        # pointers need relocations: a switch has none, and stays in read-only pages
+        lines = [
+            f"define ptr @{name}_{symbol}(i32 %k) nounwind {{",
+            f"  switch i32 %k, label %k{len(values)} [ "
+            + " ".join(f"i32 {k}, label %k{k}" for k in range(len(values)))
+            + " ]",
+        ]
+        for k, item in enumerate(items):
+            lines += [f"k{k}:", f"  ret {item}"]
+        unknown = text(f"{symbol}.other", "unknown")
+        lines += [f"k{len(values)}:", f"  ret ptr {unknown}", "}"]
+        return "\n".join(lines)
+
+    functions = [
+        f"""define ptr @{name}_{symbol}() nounwind {{
+  ret ptr {text(symbol, value)}
+}}"""
+        for symbol, value in (
+            ("version", __version__),
+            ("checksum", library.forest.content_hash()),
+        )
+    ]
+    functions += [
+        table("error", list(ERRORS.values())),
+        table("variant_name", [v.target.cpu for v in library.variants]),
+    ]
+    return "\n\n".join([*texts, *functions])

@@ -11,9 +11,10 @@ import sys
 import zipfile
 from typing import NamedTuple
 
+from skforge._version import __version__
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
-from skforge.exporters.library import Exported
+from skforge.exporters.contents import Library
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
 
@@ -140,55 +141,38 @@ def check_package(name: str, version: str | None) -> Package:
 def wheel(
     package: Package,
     target: Target,
-    made: Exported,
+    library: Library,
     file: str,
-    library: bytes,
+    binary: bytes,
     metadata: bytes,
 ) -> tuple[str, bytes]:
-    """Return the name and the bytes of a wheel of a shared library.
+    """Return the name and the bytes of a wheel of a shared library for Linux.
 
-    Parameters
-    ----------
-    package : Package
-        What it is called; the module has the library's name.
-    target : Target
-        What the library is for; the wheel is tagged for Linux of that machine, with
-        the C library that the linker found, or newer.
-    made : Exported
-        What the library is.
-    file : str
-        Name of the library.
-    library, metadata : bytes
-        The library, and its facts as JSON.
-
-    Raises
-    ------
-    TargetError
-        If the target is not Linux.
+    It is tagged with the C library that the linker found. ``metadata`` are the
+    library's facts as JSON.
     """
     if "linux" not in target.triple:
         raise TargetError(
             f"Wheels are made for Linux, not for {target.triple}; use kind='shared'."
         )
     name, version = package.module, package.version
-    tag = f"py3-none-{platform_tag(library, target)}"
+    tag = f"py3-none-{platform_tag(binary, target)}"
     base = f"{package.distribution}-{version}"
     info = f"{base}.dist-info"
-    made_by = made.library.version
     files = {
-        f"{name}/__init__.py": _module(package, made, file).encode(),
+        f"{name}/__init__.py": _module(package, library, file).encode(),
         f"{name}/py.typed": b"",
-        f"{name}/{file}": library,
+        f"{name}/{file}": binary,
         f"{name}/{name}.json": metadata,
         f"{info}/METADATA": (
             f"Metadata-Version: 2.1\nName: {package.distribution}\n"
             f"Version: {version}\n"
-            f"Summary: A model as compiled code, made by skforge {made_by}\n"
+            f"Summary: A model as compiled code, made by skforge {__version__}\n"
             "Classifier: Typing :: Typed\n"
             "Requires-Python: >=3.8\nRequires-Dist: numpy\n"
         ).encode(),
         f"{info}/WHEEL": (
-            f"Wheel-Version: 1.0\nGenerator: skforge {made_by}\n"
+            f"Wheel-Version: 1.0\nGenerator: skforge {__version__}\n"
             f"Root-Is-Purelib: false\nTag: {tag}\n"
         ).encode(),
     }
@@ -206,35 +190,35 @@ def wheel(
     return f"{base}-{tag}.whl", buffer.getvalue()
 
 
-def platform_tag(library: bytes, target: Target) -> str:
+def platform_tag(binary: bytes, target: Target) -> str:
     """Return the tag of a Linux library: of the newest C library its symbols are of.
 
     The names of versions stand in the library as text. A library that was linked
     without a C library has none, and gets the tag that says nothing.
     """
-    found = re.findall(rb"GLIBC_2\.(\d+)", library)
+    found = re.findall(rb"GLIBC_2\.(\d+)", binary)
     if not found:
         return f"linux_{target.arch}"
     # 2.17 is the oldest that PEP 599's successors tag for every machine.
     return f"manylinux_2_{max(17, *map(int, found))}_{target.arch}"
 
 
-def _module(package: Package, made: Exported, file: str) -> str:
+def _module(package: Package, library: Library, file: str) -> str:
     text = _MODULE.format(
         name=package.module,
         version=package.version,
-        made_by=made.library.version,
-        n_features=made.library.n_features,
+        made_by=__version__,
+        n_features=library.forest.n_features,
         file=file,
     )
-    for function, (dtype, columns) in made.results.items():
+    for function, (dtype, columns) in library.results.items():
         many = f"{columns} numbers" if columns != 1 else "a number"
         text += _FUNCTION.format(
             function=function,
             dtype=dtype,
             columns=columns,
             what="the leaf in each tree" if function == "apply" else many,
-            n_features=made.library.n_features,
+            n_features=library.forest.n_features,
         )
     return text
 

@@ -186,7 +186,7 @@ def test_rows_that_do_not_fit_into_memory(run, monkeypatch):
     def no_memory(*_):
         raise MemoryError
 
-    monkeypatch.setattr("skforge.cli.main.load_rows", no_memory)
+    monkeypatch.setattr("skforge.cli.bench.load_rows", no_memory)
     code, _, err = run("bench model.json --data rows.csv")
     assert (code, err) == (
         2,

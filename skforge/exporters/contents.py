@@ -1,0 +1,161 @@
+"""The contents of an exported library: outputs, variants, kernels, error codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.outputs.steps import EntryKind, Steps
+from skforge.compiler.runtime.entry.results import ResultWriter
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+
+#: What functions return, from 0 on: the name in C, and the text.
+ERRORS = {
+    "OK": "success",
+    "ERROR_NULL": "a pointer is null",
+    "ERROR_COUNT": "a count is negative",
+    "ERROR_CPU": "this CPU lacks features that every variant needs",
+    "ERROR_MEMORY": "out of memory",
+}
+
+#: Values of a part of the rows that are converted, and rows of it, at most.
+PART_VALUES, PART_ROWS = 1 << 16, 512
+#: Bytes of a cache line: of the head of a handle and of a slot's state.
+LINE = 64
+
+Table = Mapping[BatchRange, Schedule]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExportedKernel:
+    """A kernel by its symbol: its constants, scratch, and the rows it takes at most.
+
+    ``scratch`` are the bytes of each piece, whole cache lines.
+    """
+
+    symbol: str
+    data: tuple[NDArray[Any], ...]
+    most_rows: int | None
+    scratch: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExportedVariant:
+    """The kernels for one CPU, by the last row count of their ranges (None: any).
+
+    ``leaves`` is the number of the kernel that finds leaves, if there is one.
+    """
+
+    target: Target
+    schedules: Table
+    kernels: tuple[ExportedKernel, ...]
+    ranges: tuple[tuple[int | None, int], ...]
+    leaves: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """The bytes in a slot for converted rows, for their sums, and for kernels.
+
+    All are whole cache lines; a kernel's scratch is behind the other two.
+    """
+
+    rows: int
+    sums: int
+    kernel: int
+
+    @property
+    def bytes(self) -> int:
+        """Return the size of a slot's scratch."""
+        return self.rows + self.sums + self.kernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """A forest as a library.
+
+    ``outputs`` are the steps of each function, by its name without a dtype;
+    ``left_out`` says why others are not there. Portable C has no variants.
+    """
+
+    name: str
+    forest: Forest
+    outputs: Mapping[str, Steps]
+    left_out: Mapping[str, str]
+    apply: bool
+    variants: tuple[ExportedVariant, ...] = ()
+    reduction: Reduction = "exact"
+
+    @property
+    def row_dtype(self) -> str:
+        """Return the dtype that kernels take rows in."""
+        return self.forest.input_dtype.name
+
+    @property
+    def sum_dtype(self) -> str:
+        """Return the dtype of sums."""
+        return self.forest.accumulator_dtype.name
+
+    @property
+    def results(self) -> dict[str, tuple[str, int]]:
+        """Return the dtype and the columns of every function's results."""
+        found = {}
+        for name, steps in self.outputs.items():
+            writer = ResultWriter(self.entry_kind(steps))
+            found[name] = writer.dtype, writer.columns
+        if self.apply and self.forest.n_trees:
+            found["apply"] = "int32", self.forest.n_trees
+        return found
+
+    def entry_kind(self, steps: Steps) -> EntryKind:
+        """Return an output as compiled entries know it."""
+        return EntryKind(
+            n_features=self.forest.n_features,
+            n_outputs=self.forest.n_outputs,
+            row_dtype=self.row_dtype,
+            sum_dtype=self.sum_dtype,
+            steps=steps,
+            refused="nothing",
+            last_rows=(),
+            most_rows=0,
+            gil_rows=0,
+            method_rows=0,
+            labels=steps.labels,
+        )
+
+    @property
+    def part_rows(self) -> int:
+        """Return how many rows are converted, or have their sums kept, at a time."""
+        widest = max(self.forest.n_features, self.forest.n_outputs, 1)
+        return max(1, min(PART_ROWS, PART_VALUES // widest))
+
+    @property
+    def scratch(self) -> Scratch:
+        """Return what a call may need; portable C needs nothing."""
+        if not self.variants:
+            return Scratch(0, 0, 0)
+        rows = self.forest.n_features * self.forest.input_dtype.itemsize
+        sums = self.forest.n_outputs * self.forest.accumulator_dtype.itemsize
+        kernels = [sum(k.scratch) for v in self.variants for k in v.kernels]
+        # Vectors may be read past the end, hence a line more.
+        wide = [-(-self.part_rows * n // LINE) * LINE + LINE for n in (rows, sums)]
+        return Scratch(wide[0], wide[1], max(kernels, default=0))
+
+    def scratch_rows(self, apply: bool) -> int:
+        """Return how many rows a call has, at least, whose kernel needs scratch."""
+        found = [1 << 62]
+        for variant in self.variants:
+            ranges = [(None, variant.leaves)] if apply else variant.ranges
+            first = 1
+            for last, k in ranges:
+                if k is not None and variant.kernels[k].scratch:
+                    found.append(first)
+                first = (last or 0) + 1
+        return min(found)
