@@ -31,20 +31,12 @@ METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a method returns for ``n`` rows.
-
-    Attributes
-    ----------
-    dtype : dtype
-        Of each value, as the source has it.
-    width : int or None
-        Values of a row; None where a row has one value and no axis for it.
-    names : tuple of str
-        A name for each value: ``("prediction",)``, ``("probability_no", ...)``.
-    """
+    """The dtype, width and names of what a method returns."""
 
     dtype: np.dtype[Any]
+    #: Values of a row; None where a row has one value and no axis for it.
     width: int | None
+    #: A name for each value: ``("prediction",)``, ``("probability_no", ...)``.
     names: tuple[str, ...]
 
     def empty(self) -> Array:
@@ -54,11 +46,7 @@ class Answer:
 
 
 def as_array(found: Any) -> Array:
-    """Return an answer as one array of at most two axes.
-
-    The targets of scikit-learn's ``predict_proba``, and the classes of the ``apply``
-    of its gradient boosting, lie side by side.
-    """
+    """Return an answer as one array of at most two axes, targets side by side."""
     if isinstance(found, list):
         return np.concatenate(found, axis=1)
     array = np.asarray(found)
@@ -66,13 +54,7 @@ def as_array(found: Any) -> Array:
 
 
 def described(model: CompiledForest, method: str) -> Answer:
-    """Return what a method answers.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such method, or the model does not have it.
-    """
+    """Return what a method answers; raise if the model does not have it."""
     if method not in METHODS:
         raise InvalidInputError(
             f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
