@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -95,17 +94,13 @@ def _blank(model: CompiledForest) -> Any:
 
 
 def _leaves(model: CompiledForest) -> Array:
-    """Return the leaves of a row: their dtype is the source's."""
-    forest = model.forest_
-    row = np.zeros((1, forest.n_features), forest.input_dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the row has no names
-        try:
-            return as_array(model.apply(row))
-        except ValueError:  # XGBoost asks for names here
-            from pandas import DataFrame
+    """Return the leaves of a row, each number 0."""
+    from skforge.sources.delegation import model_of
+    from skforge.sources.find import source_of
 
-            return as_array(model.apply(DataFrame(row, columns=feature_names(model))))
+    source = source_of(model_of(model), model.forest_)
+    width = model.forest_.n_trees or int(source.flat_leaves)
+    return as_array(source.leaves(np.zeros((1, width), np.int32)))
 
 
 def feature_names(model: CompiledForest) -> list[str] | None:

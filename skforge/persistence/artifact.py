@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import is_zipfile
 
 import numpy as np
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
-T = TypeVar("T")
 
 __all__ = ["load", "save"]
 

@@ -289,12 +289,7 @@ class Predictor:
             if rows is None:
                 return self.ask("apply", X)
             leaves = self._run("apply", rows, n_jobs)
-        shape = self.source.leaf_shape
-        if shape is not None:
-            return leaves.astype(self.source.leaf_dtype).reshape(-1, *shape)
-        return leaves.astype(self.source.leaf_dtype)[
-            (slice(None), 0) if self.source.flat_leaves else ...
-        ]
+        return self.source.leaves(leaves)
 
     def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
         """Return raw scores, or None where the source has to be asked."""

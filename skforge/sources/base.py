@@ -21,6 +21,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_table
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends.base import class_names
+from skforge.compiler.outputs.steps import Refused
 from skforge.sources.stored_model import StoredModel
 
 Array = NDArray[Any]
@@ -60,7 +61,7 @@ class Source(ABC):
     fill: float = 0.0
     #: Whether the model's ``predict`` returns labels (a Booster's returns scores).
     labels: bool = True
-    #: Dtype of leaf numbers, and whether ``apply`` drops the axis of a single tree.
+    #: Dtype of leaf numbers, and whether ``apply`` drops their axis.
     leaf_dtype: Any = np.intp
     flat_leaves: bool = False
     #: Shape of one row's leaf numbers, where the model has a shape of its own.
@@ -74,6 +75,13 @@ class Source(ABC):
         self.forest = forest
         self.stored = model if isinstance(model, StoredModel) else None
         self.model: Any = None if self.stored is not None else model
+        #: All that its checks of rows depend on, beside names and the forest.
+        self.rules = self.rules_of(model) if self.stored is None else self.stored.rules
+
+    @classmethod
+    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        """Return the rules of a live model, as plain data."""
+        return {}
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -89,17 +97,17 @@ class Source(ABC):
         return []
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind and the rules of a live model, as plain data.
+        """Return the kind and the rules of a live model, as artifacts keep them.
 
         Raises
         ------
         UnsupportedModelError
             If rows of this model cannot be taken without it.
         """
-        return self.kinds[0], {}
+        return self.kinds[0], dict(self.rules)
 
     @property
-    def declines(self) -> str | None:
+    def declines(self) -> Refused | None:
         """Values that compiled entries decline; None: they may answer nothing."""
         return "nothing"
 
@@ -132,6 +140,13 @@ class Source(ABC):
     @abstractmethod
     def _rows(self, X: Any, method: str) -> Any:
         """Return rows as the model converts them; None for rows that are not known."""
+
+    def leaves(self, numbers: Any) -> Any:
+        """Return a column of leaf numbers for each tree in the model's own form."""
+        numbers = numbers.astype(self.leaf_dtype)
+        if self.leaf_shape is not None:
+            return numbers.reshape(-1, *self.leaf_shape)
+        return numbers[:, 0] if self.flat_leaves else numbers
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
         """Return the answer of the model's own method."""

@@ -20,6 +20,7 @@ from skforge.compiler.forest.frames import (
     number_dtype,
 )
 from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Array, Source, are_answers, register
 from skforge.sources.sparse import most_entries
@@ -139,11 +140,11 @@ class LightGBMSource(LightGBMBoosterSource):
         return super().traces(model.booster_)
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind."""
+        """Return the kind; scikit-learn's checks refuse 0 rows."""
         return self.kinds[0], {}
 
     @property
-    def declines(self) -> str | None:
+    def declines(self) -> Refused | None:
         """Return "nothing", or None where it warns."""
         return None if self._warns or self._has_no_labels else "nothing"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
+from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Array, Source, are, is_flag, register
 from skforge.sources.sparse import most_entries
@@ -52,12 +53,8 @@ class SklearnSource(Source):
                 traces += [getattr(one, "tree_", one) for one in value]
         return traces
 
-    def _rule(self, name: str, of_model: Callable[[], Any]) -> Any:
-        """Return a stored rule, or the value that it has in the live model."""
-        return of_model() if self.stored is None else self.stored.rules[name]
-
     @property
-    def declines(self) -> str | None:
+    def declines(self) -> Refused | None:
         """Values that it refuses; None where it warns that names are missing."""
         if self._warns:
             return None
@@ -155,21 +152,19 @@ class TreesSource(SklearnSource):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.flat_leaves = self._rule("single", lambda: hasattr(model, "tree_"))
-        self._nan_is_fine = self._rule("nan", self._trees_take_nan)
+        self.flat_leaves, self._nan_is_fine = self.rules["single"], self.rules["nan"]
 
     @classmethod
     def detects(cls, model: Any) -> bool:
         """Take every estimator that validates rows as trees do."""
         return hasattr(model, "_validate_X_predict")
 
-    def _trees_take_nan(self) -> bool:
-        return _takes_nan(self.model if self.flat_leaves else self.model.estimators_[0])
-
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind, and whether it is a single tree and takes NaN."""
-        single, nan = self.flat_leaves, self._nan_is_fine
-        return self.kinds[0], {"single": single, "nan": nan}
+    @classmethod
+    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        """Return whether it is a single tree, and whether it takes NaN."""
+        single = hasattr(model, "tree_")
+        tree = model if single else model.estimators_[0]
+        return {"single": single, "nan": _takes_nan(tree)}
 
     def _rows(self, X: Any, method: str) -> Any:
         if self.model is not None:
@@ -209,17 +204,17 @@ class GradientBoostingSource(SklearnSource):
             self._tree = model.estimators_[0, 0]
         else:  # trees are trained on arrays, without names
             self._tree = self.stored.validator("DecisionTreeRegressor", names=False)
-        self._trees_take_nan = self._rule("nan", lambda: _takes_nan(self._tree))
-        self._shape = self._rule("shape", lambda: list(model.estimators_.shape))
-        self._classifier = self._rule("classifier", lambda: hasattr(model, "classes_"))
-        self.leaf_shape = tuple(self._shape if self._classifier else self._shape[:1])
+        stages, outputs = self.rules["shape"]
+        self._classifier = self.rules["classifier"]
+        self.leaf_shape = (stages, outputs) if self._classifier else (stages,)
 
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind, the numbers of stages and outputs, and two flags."""
-        return self.kinds[0], {
-            "shape": [int(n) for n in self._shape],
-            "classifier": self._classifier,
-            "nan": self._trees_take_nan,
+    @classmethod
+    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        """Return the numbers of stages and outputs, and two flags."""
+        return {
+            "shape": [int(n) for n in model.estimators_.shape],
+            "classifier": hasattr(model, "classes_"),
+            "nan": _takes_nan(model.estimators_[0, 0]),
         }
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -228,7 +223,7 @@ class GradientBoostingSource(SklearnSource):
             X = self._validated(X, dtype=np.float32, order="C", accept_sparse="csr")
         elif not self._classifier and not hasattr(X, "shape"):
             return None  # the regressor asks X for its shape at the end
-        rows = _for_trees(self._tree, X, self._trees_take_nan)
+        rows = _for_trees(self._tree, X, self.rules["nan"])
         if method == "apply" and type(rows) is np.ndarray and np.isnan(rows).any():
             return None  # `apply` takes them, and has its own way for them
         return rows
@@ -284,7 +279,7 @@ class HistGradientBoostingSource(SklearnSource):
         return rows
 
     @property
-    def declines(self) -> str | None:
+    def declines(self) -> Refused | None:
         """As for any histogram model, but None where an encoder comes before."""
         return None if self._named or self._coded else super().declines
 
@@ -406,14 +401,13 @@ class BaggingSource(_OverTreesSource):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self._nan_is_fine = self._rule(
-            "nan",
-            lambda: all(get_tags(t).input_tags.allow_nan for t in model.estimators_),
-        )
+        self._nan_is_fine = self.rules["nan"]
 
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind, and whether it takes NaN."""
-        return self.kinds[0], {"nan": self._nan_is_fine}
+    @classmethod
+    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        """Return whether all of its trees take NaN."""
+        trees = model.estimators_
+        return {"nan": all(get_tags(tree).input_tags.allow_nan for tree in trees)}
 
     def _as_trees_get(self, X: Any) -> Any:
         return self._validated(

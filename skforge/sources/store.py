@@ -37,19 +37,6 @@ ATTRIBUTES = (
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     """Return the plain data to keep of the model of a fitted ``CompiledForest``.
 
-    Parameters
-    ----------
-    wrapper : CompiledForest
-        Fitted.
-    model : object
-        Its model.
-    tags : Tags
-        The model's.
-
-    Returns
-    -------
-    StoredModel
-
     Raises
     ------
     UnsupportedModelError

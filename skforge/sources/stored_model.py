@@ -1,4 +1,4 @@
-"""What is kept of a model that is not: its forest, its labels, the rows it takes."""
+"""Models that are kept as plain data: forest, labels, and rules for rows."""
 
 from __future__ import annotations
 
@@ -42,29 +42,14 @@ class StoredModel:
 
     It stands where the source model stood in a ``CompiledForest`` that was loaded
     from a ``.skforge`` file or made by ``drop_estimator``.
-
-    Attributes
-    ----------
-    forest : Forest
-        What the model computes.
-    class_name : str
-        Name of the model's class.
-    kind : str
-        Which rules its rows follow.
-    rules : dict
-        What these rules depend on.
-    methods : tuple of str
-        The methods that are kept.
-    attributes : dict
-        Fitted attributes.
-    tags : dict
-        The model's tags for scikit-learn.
     """
 
     forest: Forest
     class_name: str
+    #: The rules that its rows follow, and their values; see ``Source.describe``.
     kind: str = "forest"
     rules: Mapping[str, Any] = field(default_factory=dict)
+    #: The methods, fitted attributes and tags for scikit-learn that are kept.
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, Any] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from skforge.compiler.forest.frames import (
     is_plain,
     is_table,
 )
+from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Array, Source, are, are_answers, register
 from skforge.sources.sparse import most_entries
@@ -43,15 +44,15 @@ class _XGBoostRows(Source):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.flat_leaves = forest.n_trees == 1
+        self.flat_leaves = forest.n_trees < 2
         self._columns = FrameColumns(forest.category_names)
         self._booster = self.model
 
     @property
-    def _names(self) -> list[str] | None:
+    def _names(self) -> Any:
         """Names of the features; those of a live Booster may be set any time."""
-        if self.stored is not None:
-            return self.stored.rules["feature_names"]
+        if self.model is None:
+            return self.rules["feature_names"]
         return self._booster.feature_names
 
     def describe(self) -> tuple[str, dict[str, Any]]:
@@ -161,7 +162,7 @@ class BoosterSource(_XGBoostRows):
         return [model, rounds, best, model.num_features()]
 
     @property
-    def declines(self) -> str | None:
+    def declines(self) -> Refused | None:
         """Decline infinities, as ``DMatrix`` does."""
         return "infinite"
 
