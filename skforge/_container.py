@@ -81,15 +81,8 @@ def write_container(
 ) -> None:
     """Write a container; whatever happens, the file is the old one or the new one.
 
-    Parameters
-    ----------
-    path : path
-        Replaced in one step, once everything is on the disk.
-    manifest : mapping
-        What JSON can hold, without NaN; ``format``, ``format_version`` and ``arrays``
-        are added.
-    arrays : mapping of str to ndarray
-        Of numbers, booleans or text.
+    The manifest holds values of JSON, without NaN; ``format``, ``format_version`` and
+    ``arrays`` are added. Arrays hold numbers, booleans or text.
     """
     with _replacing(Path(os.path.realpath(path))) as file:
         _write(file, manifest, arrays)
@@ -177,16 +170,7 @@ def read_container(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return a container's manifest and arrays, every byte of them checked.
 
-    Parameters
-    ----------
-    path : path
-        A file that :func:`write_container` wrote.
-
-    Returns
-    -------
-    manifest : dict
-    arrays : dict of str to ndarray
-        Read-only, in this machine's byte order.
+    The arrays are read-only, in this machine's byte order.
 
     Raises
     ------

@@ -24,8 +24,8 @@ _HEADER = re.compile(
 def plain_array(payload: bytes) -> NDArray[Any] | None:
     """Return the array of a ``.npy`` file, read-only; None if it is no plain one.
 
-    Nothing of the header is evaluated, and no memory is taken: what it says has to fit
-    the bytes that are there.
+    Nothing of the header is evaluated and no memory is taken: the size it states has
+    to fit the bytes that are there.
     """
     if payload[:8] != npy.magic(1, 0):
         return None

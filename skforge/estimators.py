@@ -47,6 +47,7 @@ from skforge.sources.delegation import (
     validated,
 )
 from skforge.sources.find import read_model
+from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import STRATEGIES
@@ -324,6 +325,10 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
 
     # ---------------------------------------------------------- predictions
 
+    def _compiled(self) -> Predictor:
+        """Return the predictor; it is compiled again after unpickling."""
+        return self.__dict__.get("_predictor") or self._revive()
+
     @offered("predict", entry=True)
     def predict(self, X: Any, **params: Any) -> Any:
         """Return what the model's own ``predict`` returns, bit for bit.
@@ -342,10 +347,9 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             Labels of a classifier, also where the model is a Booster or a file.
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
-            return predictor.ask("predict", X, **params)
-        return predictor.predict(X, self.n_jobs)
+            return self._compiled().ask("predict", X, **params)
+        return self._compiled().predict(X, self.n_jobs)
 
     @offered("predict_proba", entry=True)
     def predict_proba(self, X: Any, **params: Any) -> Any:
@@ -363,10 +367,9 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ndarray of shape (n_samples, n_classes), or a list of them
             A list for scikit-learn models of several targets.
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
         if params:
-            return predictor.ask("predict_proba", X, **params)
-        return predictor.predict_proba(X, self.n_jobs)
+            return self._compiled().ask("predict_proba", X, **params)
+        return self._compiled().predict_proba(X, self.n_jobs)
 
     @offered("predict_log_proba")
     def predict_log_proba(self, X: Any) -> Any:
@@ -382,8 +385,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ndarray of shape (n_samples, n_classes), or a list of them
             As :meth:`predict_proba`.
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
-        return predictor.predict_log_proba(X, self.n_jobs)
+        return self._compiled().predict_log_proba(X, self.n_jobs)
 
     @offered("decision_function", entry=True)
     def decision_function(self, X: Any) -> Any:
@@ -398,8 +400,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
-        return predictor.decision_function(X, self.n_jobs)
+        return self._compiled().decision_function(X, self.n_jobs)
 
     @offered("score_samples", entry=True)
     def score_samples(self, X: Any) -> Any:
@@ -414,8 +415,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         -------
         ndarray of shape (n_samples,)
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
-        return predictor.score_samples(X, self.n_jobs)
+        return self._compiled().score_samples(X, self.n_jobs)
 
     @offered("apply")
     def apply(self, X: Any) -> Any:
@@ -431,8 +431,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ndarray of shape (n_samples, n_trees)
             In the dtype of the source; (n_samples,) where the source drops an axis.
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
-        return predictor.apply(X, self.n_jobs)
+        return self._compiled().apply(X, self.n_jobs)
 
     @offered("predict_raw", entry=True)
     def predict_raw(self, X: Any) -> Any:
@@ -448,8 +447,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             In the dtype in which the source sums.
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
-        return predictor.predict_raw(X, self.n_jobs)
+        return self._compiled().predict_raw(X, self.n_jobs)
 
     @offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -492,8 +490,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         -------
         str
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
-        return str(predictor.module.inspect(level, n_rows=n_rows))
+        return str(self._compiled().module.inspect(level, n_rows=n_rows))
 
     def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledForest:
         """Compile now all that calls would compile when they first need it.
@@ -524,9 +521,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         >>> CompiledForest(tree).fit([[0.0]]).warm_up([1]).predict([[1.0]])
         array([4.])
         """
-        predictor = self.__dict__.get("_predictor") or self._revive()
         methods = [name for name in METHODS if hasattr(self, name)]
-        predictor.warm_up(methods, batch_sizes, self.n_jobs)
+        self._compiled().warm_up(methods, batch_sizes, self.n_jobs)
         return self
 
     def drop_estimator(self) -> CompiledForest:
@@ -548,8 +544,6 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             If rows of this model cannot be taken without it: categories of
             HistGradientBoosting, labels that are no plain values.
         """
-        from skforge.sources.store import store
-
         check_is_fitted(self)
         self._check_model()
         model = store(self, model_of(self), self.__sklearn_tags__())

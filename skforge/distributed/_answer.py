@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,20 +30,12 @@ METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a method returns for ``n`` rows.
-
-    Attributes
-    ----------
-    dtype : dtype
-        Of each value, as the source has it.
-    width : int or None
-        Values of a row; None where a row has one value and no axis for it.
-    names : tuple of str
-        A name for each value: ``("prediction",)``, ``("probability_no", ...)``.
-    """
+    """The dtype, width and names of what a method returns."""
 
     dtype: np.dtype[Any]
+    #: Values of a row; None where a row has one value and no axis for it.
     width: int | None
+    #: A name for each value: ``("prediction",)``, ``("probability_no", ...)``.
     names: tuple[str, ...]
 
     def empty(self) -> Array:
@@ -54,11 +45,7 @@ class Answer:
 
 
 def as_array(found: Any) -> Array:
-    """Return an answer as one array of at most two axes.
-
-    The targets of scikit-learn's ``predict_proba``, and the classes of the ``apply``
-    of its gradient boosting, lie side by side.
-    """
+    """Return an answer as one array of at most two axes, targets side by side."""
     if isinstance(found, list):
         return np.concatenate(found, axis=1)
     array = np.asarray(found)
@@ -66,13 +53,7 @@ def as_array(found: Any) -> Array:
 
 
 def described(model: CompiledForest, method: str) -> Answer:
-    """Return what a method answers.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such method, or the model does not have it.
-    """
+    """Return what a method answers; raise if the model does not have it."""
     if method not in METHODS:
         raise InvalidInputError(
             f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
@@ -113,17 +94,13 @@ def _blank(model: CompiledForest) -> Any:
 
 
 def _leaves(model: CompiledForest) -> Array:
-    """Return the leaves of a row: their dtype is the source's."""
-    forest = model.forest_
-    row = np.zeros((1, forest.n_features), forest.input_dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the row has no names
-        try:
-            return as_array(model.apply(row))
-        except ValueError:  # XGBoost asks for names here
-            from pandas import DataFrame
+    """Return the leaves of a row, each number 0."""
+    from skforge.sources.delegation import model_of
+    from skforge.sources.find import source_of
 
-            return as_array(model.apply(DataFrame(row, columns=feature_names(model))))
+    source = source_of(model_of(model), model.forest_)
+    width = model.forest_.n_trees or int(source.flat_leaves)
+    return as_array(source.leaves(np.zeros((1, width), np.int32)))
 
 
 def feature_names(model: CompiledForest) -> list[str] | None:

@@ -14,44 +14,21 @@ def rows_of_frame(
     frame: Any,
     names: Sequence[str] | None,
     categories: bool,
-    category_names: Sequence[Sequence[str | int]] = (),
+    category_names: Sequence[Sequence[str | int]],
 ) -> Any:
-    """Return a frame under the model's names, its columns numbers or categories.
+    """Return a pandas frame under the model's names, as numbers and categories.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        The features, in the model's order, under any names.
-    names : sequence of str or None
-        The model's names; None makes them 0, 1, and so on, which no model checks.
-    categories : bool
-        Whether text may stand for categories.
-    category_names : sequence of sequence of (str or int), default=()
-        For each feature, the names of its categories; a part of a table in which such
-        a column has no value does not say that it holds categories.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Extension arrays of numbers (``Int64``, ``double[pyarrow]``) are NumPy's, NaN
-        where a value is missing; text is of category dtype.
-
-    Raises
-    ------
-    InvalidInputError
-        If a column holds neither numbers nor categories.
+    Without ``names``, columns are 0, 1, and so on, which no model checks. With
+    ``categories``, text may stand for categories; a part of a table in which a column
+    has no value at all does not say that it holds some, but ``category_names`` does.
     """
     changed = {}
     for place, dtype in enumerate(frame.dtypes):
         known = category_names[place] if category_names else ()
-        if len(known) and not _has_value(frame.iloc[:, place]):
+        if len(known) and frame.iloc[:, place].first_valid_index() is None:
             changed[place] = _all_missing(frame.iloc[:, place], known)
-            continue
-        if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
-            continue
-        if type(dtype).__name__ == "CategoricalDtype":
-            continue
-        changed[place] = _column(frame.iloc[:, place], categories)
+        elif not _is_taken(dtype):
+            changed[place] = _column(frame.iloc[:, place], categories)
     labels = range(frame.shape[1]) if names is None else names
     if not changed:
         return frame.set_axis(labels, axis=1)
@@ -61,8 +38,11 @@ def rows_of_frame(
     return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
 
 
-def _has_value(column: Any) -> bool:
-    return column.first_valid_index() is not None
+def _is_taken(dtype: Any) -> bool:
+    """Tell whether models take columns of this dtype as they are."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind in "fiub"
+    return type(dtype).__name__ == "CategoricalDtype"
 
 
 def _all_missing(column: Any, names: Sequence[str | int]) -> Any:
@@ -74,15 +54,15 @@ def _all_missing(column: Any, names: Sequence[str | int]) -> Any:
 
 
 def _column(column: Any, categories: bool) -> Any:
-    """Return one column that NumPy does not hold as numbers."""
+    """Return one column that NumPy does not hold as numbers.
+
+    Extension arrays of numbers (``Int64``, ``double[pyarrow]``) become NumPy's.
+    """
+    from pandas.api.types import is_numeric_dtype
+
     dtype = column.dtype
-    numeric = getattr(dtype, "_is_numeric", False) or getattr(
-        dtype, "_is_boolean", False
-    )
-    if not isinstance(dtype, np.dtype) and numeric:
-        if column.hasnans:
-            return column.astype("float64")
-        return column.astype(dtype.numpy_dtype)
+    if not isinstance(dtype, np.dtype) and is_numeric_dtype(dtype):
+        return column.astype("float64" if column.hasnans else dtype.numpy_dtype)
     if _is_text(column):
         if categories:
             return column.astype("category")

@@ -22,28 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A method of a model, as workers run it; plain data, a few bytes and the model.
-
-    Attributes
-    ----------
-    artifact : Artifact
-        The model.
-    method : str
-        The method to call.
-    n_jobs : int or None
-        Threads of one task.
-    answer : Answer
-        What it returns.
-    n_features : int
-        Columns the model takes.
-    feature_names : tuple of str or None
-        Their names, where the model knows any.
-    category_names : tuple of tuple of (str or int)
-        For each feature, its categories' names, as ``Forest`` has them.
-    categories : bool
-        Whether some features are categories that the model knows by name: frames may
-        hold these as text.
-    """
+    """A method of a model, as workers run it; plain data, a few bytes and the model."""
 
     artifact: Artifact
     method: str
@@ -52,6 +31,7 @@ class Job:
     n_features: int
     feature_names: tuple[str, ...] | None
     category_names: tuple[tuple[str | int, ...], ...]
+    #: Whether the model knows categories by name: frames may hold these as text.
     categories: bool
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
@@ -59,17 +39,7 @@ class Job:
         return type(self).__name__, self.artifact.checksum, self.method, self.n_jobs
 
     def of_rows(self, rows: Any) -> Array:
-        """Return the answer to rows without names, 0 of them included.
-
-        Parameters
-        ----------
-        rows : array-like or sparse matrix of shape (n_rows, n_features)
-            A block of any size.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, width)
-        """
+        """Return the answer to rows without names, 0 of them included."""
         if not rows.shape[0]:
             return self.answer.empty()
         model = loaded(self.artifact, self.n_jobs)
@@ -90,18 +60,7 @@ class Job:
     ) -> list[Any]:
         """Return the columns that are the features, in the model's order.
 
-        Parameters
-        ----------
-        given : iterable
-            The columns there are.
-        wanted : sequence or None
-            The columns asked for, in the order of the features. None takes those
-            of the model's names, or all if it was trained without names.
-
-        Raises
-        ------
-        InvalidInputError
-            If some are missing, or their number is not the model's.
+        They are those ``wanted``, else those of the model's names, else all ``given``.
         """
         there = list(given)
         columns: list[Any] = list(self.feature_names or there)
@@ -137,13 +96,7 @@ def job(
     n_jobs: int | None,
     keep_estimator: KeepEstimator,
 ) -> Job:
-    """Return a job after checking what can be checked before there are rows.
-
-    Raises
-    ------
-    InvalidInputError
-        If the model does not have the method, or is none.
-    """
+    """Return a job after checking what can be checked before there are rows."""
     resolve_n_jobs(n_jobs)
     artifact = pack(model, keep_estimator=keep_estimator)
     here = loaded(artifact, n_jobs)

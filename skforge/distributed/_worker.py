@@ -40,17 +40,7 @@ _lock = Lock()
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
     """Return the model of an artifact, the same object to every thread.
 
-    Parameters
-    ----------
-    artifact : Artifact
-        What was sent.
-    n_jobs : int or None
-        Threads of one call at most; each number is a model of its own.
-
-    Returns
-    -------
-    CompiledForest
-        Not to be changed: other tasks are using it.
+    Callers must not change it. Each ``n_jobs`` is a model of its own.
     """
     key = (artifact.checksum, n_jobs)
     with _lock:
@@ -67,13 +57,7 @@ def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
 
 
 def kept() -> list[str]:
-    """Return the checksums of the models this process holds, to look at workers with.
-
-    Returns
-    -------
-    list of str
-        The one asked for last comes last.
-    """
+    """Return the checksums of the models that this process holds, oldest use first."""
     with _lock:
         return [checksum for (checksum, _), s in _slots.items() if s.model is not None]
 

@@ -166,22 +166,21 @@ class Predictor:
             With a column ``prediction``, or one for each value, ``probability_<class>``
             and so on.
         """
+        is_table = hasattr(batch, "column_names")
+        names = list(batch.column_names if is_table else batch)
+        kept, values = self._kept(names), self._values(batch, names)
         if isinstance(batch, dict):
-            kept = self._kept(batch, list(batch))
-            return {**kept, **self._values(batch, list(batch))}
-        if hasattr(batch, "column_names"):
-            names = list(batch.column_names)
-            table = batch.select(list(self._kept(dict.fromkeys(names), names)))
-            for name, value in self._values(batch, names).items():
-                table = table.append_column(name, [value])
-            return table
-        names = list(batch.columns)
-        frame = batch[list(self._kept(dict.fromkeys(names), names))]
-        return frame.assign(**self._values(batch, names))
+            return {name: batch[name] for name in kept} | values
+        if not is_table:
+            return batch[kept].assign(**values)
+        table = batch.select(kept)
+        for name, value in values.items():
+            table = table.append_column(name, [value])
+        return table
 
-    def _kept(self, parts: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    def _kept(self, names: list[str]) -> list[str]:
         if self._keep is True:
-            return parts
+            return names
         kept = list(self._keep or ())
         missing = [name for name in kept if name not in names]
         if missing:
@@ -189,7 +188,7 @@ class Predictor:
                 f"keep names {', '.join(map(repr, missing))}, but the columns are "
                 f"{', '.join(map(repr, names))}."
             )
-        return {name: parts[name] for name in kept}
+        return kept
 
     def _values(self, batch: Any, names: list[str]) -> dict[str, Array]:
         """Return the predictions of a batch by the names of their columns."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import is_zipfile
 
 import numpy as np
@@ -41,6 +41,7 @@ from skforge.exceptions import (
     shortened,
 )
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
+from skforge.sources.store import check
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
-T = TypeVar("T")
 
 __all__ = ["load", "save"]
 
@@ -312,7 +312,7 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
     record["schedule"] = _schedule_out(params["schedule"])
     record["target"] = _target_out(params["target"])
     model = wrapper.estimator
-    state = vars(wrapper)
+    state, crossover = vars(wrapper), wrapper.gpu_min_rows_
     if wrapper.tuning_result_ is not None:
         text = wrapper.tuning_result_.to_json().encode()
         arrays["tuning_result"] = np.frombuffer(text, np.uint8)
@@ -321,7 +321,7 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
         "asked": [_target_out(state["_asked"][0]), state["_asked"][1]],
         "schedules": _table_out(wrapper.schedule_),
         "tables": state["_tables"] and [_table_out(t) for t in state["_tables"]],
-        "gpu_min_rows": _row_count(wrapper.gpu_min_rows_),
+        "gpu_min_rows": None if crossover is None else int(crossover),
         "fitted_target": _target_out(wrapper.fitted_target_),
         "compile_time": float(wrapper.compile_time_).hex(),
         "model": {
@@ -336,10 +336,6 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
             },
         },
     }
-
-
-def _row_count(value: Any) -> int | None:
-    return None if value is None else int(value)
 
 
 def _estimator_in(
@@ -395,8 +391,6 @@ def _result_in(arrays: Arrays) -> TuningResult | None:
 
 
 def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredModel:
-    from skforge.sources.stored import check_rules, stored_source
-
     attributes = {
         name: _value_in(name, value, arrays)
         for name, value in entry(record, "attributes", dict).items()
@@ -415,9 +409,7 @@ def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredM
         entry(record, "tags", dict),
     )
     try:
-        check_rules(model)
-        model.sklearn_tags()
-        stored_source(model, forest)
+        check(model)
     except (TypeError, ValueError) as error:
         raise refusal("model") from error
     return model
@@ -431,8 +423,7 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         arrays[name] = value
         return {"array": name}
     if isinstance(value, list):
-        parts = (_value_out(v, f"{name}.{i}", arrays) for i, v in enumerate(value))
-        return list(parts)
+        return [_value_out(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
     return plain_out(value)
 
 
@@ -440,23 +431,19 @@ def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
     if isinstance(value, list):
         return [_value_in(name, one, arrays) for one in value]
     if isinstance(value, dict) and value.keys() == {"objects"}:
-        return np.array(list(_objects(name, value["objects"])), dtype=object)
+        if type(value["objects"]) is not list:
+            raise refusal(name)
+        return np.array([_plain(name, one) for one in value["objects"]], dtype=object)
     if isinstance(value, dict) and value.keys() == {"array"}:
         array = arrays.get(value["array"]) if type(value["array"]) is str else None
         if array is None:
             raise refusal(name)
         return np.array(array)
+    return _plain(name, value)
+
+
+def _plain(name: str, value: Any) -> Any:
     plain = plain_in(name, value)
     if type(plain) not in (bool, int, float, str):
         raise refusal(name)
     return plain
-
-
-def _objects(name: str, values: Any) -> Iterator[Any]:
-    if type(values) is not list:
-        raise refusal(name)
-    for value in values:
-        plain = plain_in(name, value)
-        if type(plain) not in (bool, int, float, str):
-            raise refusal(name)
-        yield plain

@@ -268,7 +268,7 @@ class Predictor:
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""
-        if getattr(self.source, "own_log_proba", False):
+        if self.source.own_log_proba:
             return self.ask("predict_log_proba", X)
         probability = self.predict_proba(X, n_jobs)
         if isinstance(probability, list):
@@ -289,18 +289,13 @@ class Predictor:
             if rows is None:
                 return self.ask("apply", X)
             leaves = self._run("apply", rows, n_jobs)
-        shape = getattr(self.source, "leaf_shape", None)
-        if shape is not None:
-            return leaves.astype(self.source.leaf_dtype).reshape(-1, *shape)
-        return leaves.astype(self.source.leaf_dtype)[
-            (slice(None), 0) if self.source.flat_leaves else ...
-        ]
+        return self.source.leaves(leaves)
 
     def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
         """Return raw scores, or None where the source has to be asked."""
         if type(X) is np.ndarray and X.ndim == 2 and X.shape[1] == self._width:
             plain = X
-            if X.dtype == np.float64 and getattr(self.source, "casts", False):
+            if X.dtype == np.float64 and self.source.casts:
                 # Values too large for float32 are the source's to warn of or refuse.
                 with np.errstate(over="raise"), suppress(FloatingPointError):
                     plain = X.astype(np.float32, order="C")
@@ -360,7 +355,7 @@ CHECKED_ROWS = 24
 
 def build_entry(
     module: CompiledModule,
-    source: Any,
+    source: Source,
     method: str,
     ordinary: Entry,
     n_jobs: int | None,
@@ -385,7 +380,7 @@ def build_entry(
     classes : ndarray, list of ndarray or None
         The labels that ``predict`` returns; None for 0, 1, and so on.
     """
-    refused = getattr(source, "declines", None)
+    refused = source.declines
     output = _output(module, method)
     if refused is None or output is None:
         return None

@@ -1,4 +1,4 @@
-"""What a wrapper takes from its model: tags, fitted state, optional methods."""
+"""Tags, fitted state and optional methods that a wrapper takes from its model."""
 
 from __future__ import annotations
 
@@ -227,27 +227,10 @@ class _Offered:
 def fitted_model(
     wrapper: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
 ) -> Any:
-    """Return the fitted model of a wrapper, trained here if it has to be.
+    """Return the fitted model of a wrapper, or a clone that is trained here.
 
-    Parameters
-    ----------
-    wrapper : CompiledForest
-        Its ``estimator`` and ``prefit`` count; neither is changed.
-    X, y, weight : array-like
-        What to train on.
-    fit_params : dict
-        Further arguments of the model's ``fit``.
-
-    Returns
-    -------
-    object
-        The estimator itself where it is taken as it is, else a clone; of a search,
-        not yet its best estimator.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it is to be trained, and could not be compiled then.
+    Of a search that is the search, not yet its best estimator. Raise
+    ``UnsupportedModelError`` if a model that is to be trained could not be compiled.
     """
     model = wrapper.estimator
     while is_frozen(model):

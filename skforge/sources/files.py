@@ -1,42 +1,48 @@
-"""Rows of a model file: no source is in memory, so the rules are our own."""
+"""Rows of model files and forests, which no library takes: skforge's own rules."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.forest.rows import prepare_rows, read_columns
-from skforge.exceptions import (
-    InvalidInputError,
-)
+from skforge.exceptions import InvalidInputError
+from skforge.sources.base import Array, Source, register
 from skforge.sources.sparse import most_entries
 
-Array = NDArray[Any]
 
+@register
+class ForestSource(Source):
+    """A file, a ``ModelProto`` or a ``Forest``: there is no model to ask."""
 
-class ForestSource:
-    """A file or ``ModelProto``: no source is in memory, so the rules are our own."""
+    kinds = ("forest",)
+    labels, leaf_dtype = False, np.int32
 
-    fill, labels = float("nan"), False
-    leaf_dtype, flat_leaves = np.int32, False
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self.model = None
+        if forest.source == "xgboost":
+            self.fill = float("nan")
 
-    def __init__(self, forest: Forest) -> None:
-        self._forest = forest
-        if forest.source != "xgboost":
-            self.fill = 0.0
+    @classmethod
+    def detects(cls, model: Any) -> bool:
+        """Take all that cannot be fitted; libraries are asked for Boosters first."""
+        return not hasattr(model, "fit")
 
-    def rows(self, X: Any, method: str) -> Any:
+    def plain(self, X: Array) -> bool:
+        """Accept everything, 0 rows too."""
+        return True
+
+    def _rows(self, X: Any, method: str) -> Any:
         """Check names, widths and values, as ``compile_forest`` does."""
         if not hasattr(X, "tocsr"):
-            return prepare_rows(self._forest, X)
-        X = read_columns(self._forest, X.tocsr())
-        if X.shape[1] != self._forest.n_features:
+            return prepare_rows(self.forest, X)
+        X = read_columns(self.forest, X.tocsr())
+        if X.shape[1] != self.forest.n_features:
             raise InvalidInputError(
-                f"the forest was trained on {self._forest.n_features} features, "
+                f"the forest was trained on {self.forest.n_features} features, "
                 f"but the rows have {X.shape[1]} columns."
             )
         if most_entries(X) > 1:  # libraries differ in which of them counts
@@ -45,31 +51,15 @@ class ForestSource:
                 "X.sum_duplicates(), or leave all but one out."
             )
         floats = X.dtype in (np.float32, np.float64)
-        if self._forest.source == "lightgbm" and not floats:
+        if self.forest.source == "lightgbm" and not floats:
             raise InvalidInputError(
                 "LightGBM takes sparse rows of float32 or float64. Got "
                 f"{X.dtype} instead; use X.astype('float64')."
             )
         return X
 
-    declines = "nothing"
-
-    def plain(self, X: Array) -> bool:
-        """Accept everything."""
-        return True
-
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Refuse: there is nobody to ask."""
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
         raise InvalidInputError(
             f"{method} of a model file takes rows and nothing else; "
             f"got {', '.join(sorted(params)) or type(X).__name__}."
         )
-
-    def raw(self, rows: Array) -> Array:
-        """Return the reference evaluation's scores."""
-        raw = reference_raw(self._forest, rows)
-        return raw[:, 0] if self._forest.n_outputs == 1 else raw
-
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return nothing: there is no source to compare with."""
-        return {}

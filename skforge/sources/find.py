@@ -1,55 +1,39 @@
-"""Which adapter takes the rows of a model."""
+"""Finds the adapter of a model, whichever library made it."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from numpy.typing import NDArray
-
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.base import class_names
 from skforge.compiler.frontends.content import is_saved
-from skforge.exceptions import (
-    InvalidModelError,
-    UnsupportedModelError,
-)
-from skforge.sources.base import Source
-from skforge.sources.files import ForestSource
-from skforge.sources.lightgbm import LightGBMBoosterSource, LightGBMSource
-from skforge.sources.sklearn import SklearnSource, ensemble_source
-from skforge.sources.stored import stored_source
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.sources import files, lightgbm, sklearn, xgboost  # noqa: F401 - register
+from skforge.sources.base import ADAPTERS, Source
 from skforge.sources.stored_model import StoredModel
-from skforge.sources.xgboost import BoosterSource, XGBoostSource
-
-Array = NDArray[Any]
 
 
-def source_of(estimator: Any, forest: Forest) -> Source:
+def adapter_of(model: Any) -> type[Source] | None:
+    """Return the class of a live or stored model's adapter; None if none knows it."""
+    for adapter in ADAPTERS:
+        if isinstance(model, StoredModel):
+            if model.kind in adapter.kinds:
+                return adapter
+        elif adapter.detects(model):
+            return adapter
+    return None
+
+
+def source_of(model: Any, forest: Forest) -> Source:
     """Return the adapter of a fitted model that ``load_forest`` could read."""
-    if isinstance(estimator, StoredModel):
-        return stored_source(estimator, forest)
-    names = class_names(estimator)
-    if "xgboost.sklearn.XGBModel" in names:
-        return XGBoostSource(estimator, forest)
-    if "xgboost.core.Booster" in names:
-        return BoosterSource(estimator, forest)
-    if "lightgbm.sklearn.LGBMModel" in names:
-        return LightGBMSource(estimator, forest)
-    if "lightgbm.basic.Booster" in names:
-        return LightGBMBoosterSource(estimator, forest)
-    if hasattr(estimator, "_validate_X_predict"):
-        return SklearnSource(estimator, forest)
-    ensemble = ensemble_source(estimator, forest)
-    if ensemble is not None:
-        return ensemble
-    if not hasattr(estimator, "fit"):  # a file, a ModelProto, a Forest
-        return ForestSource(forest)
-    raise UnsupportedModelError(
-        f"CompiledForest does not know which rows {type(estimator).__name__} takes; "
-        "use skforge.compile_forest(skforge.load_forest(model))."
-    )
+    adapter = adapter_of(model)
+    if adapter is None:
+        raise UnsupportedModelError(
+            f"CompiledForest does not know which rows {type(model).__name__} takes; "
+            "use skforge.compile_forest(skforge.load_forest(model))."
+        )
+    return adapter(model, forest)
 
 
 def read_model(model: Any) -> Forest:

@@ -8,38 +8,59 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import (
     FrameColumns,
     is_category,
+    is_pandas,
     is_plain,
+    is_table,
     number_dtype,
 )
+from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError
+from skforge.sources.base import Array, Source, are_answers, register
 from skforge.sources.sparse import most_entries
 
-Array = NDArray[Any]
 
-
-class LightGBMBoosterSource:
+@register
+class LightGBMBoosterSource(Source):
     """A bare Booster: ``Booster.predict(X)``, which checks little but the width."""
 
-    fill, labels, leaf_dtype, flat_leaves = 0.0, False, np.int32, False
-    _warns = False  # whether rows without names make it warn
-    _has_no_labels = False  # whether it predicts raw scores, with a warning
+    classes = ("lightgbm.basic.Booster",)
+    kinds = ("lightgbm_booster",)
+    checks = {"of_no_rows": are_answers}  # noqa: RUF012
+    labels, leaf_dtype = False, np.int32
 
-    def __init__(self, booster: Any, forest: Forest) -> None:
-        self._model = self._booster = booster
-        self._n_features = forest.n_features
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
         self._columns = FrameColumns(forest.category_names)
         self._named = any(forest.category_names)
 
-    def rows(self, X: Any, method: str) -> Any:
-        """Take numbers; everything else is LightGBM's business."""
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        """Return the Booster, its rounds and the range of its values."""
+        bounds = model.lower_bound(), model.upper_bound()
+        return [model, model.current_iteration(), model.best_iteration, *bounds]
+
+    def describe(self) -> tuple[str, dict[str, Any]]:
+        """Return the kind and what it answers to 0 rows."""
+        return self.kinds[0], {"of_no_rows": self._of_no_rows()}
+
+    def _booster(self) -> Any:
+        return self.model
+
+    def _rows(self, X: Any, method: str) -> Any:
+        """Take numbers; everything else is LightGBM's business, if it is there."""
+        if self.stored is not None:
+            if is_table(X) or (is_pandas(X) and self._named):
+                return prepare_rows(self.forest, X)
+            X = self._validated(X)
         if type(X) is np.ndarray:
-            if X.ndim != 2 or not is_plain(X.dtype) or self._warns:
+            if X.ndim != 2 or not is_plain(X.dtype):
                 return None
             if X.dtype not in (np.float32, np.float64):
                 # LightGBM has no integers: they lose what a float32 cannot hold
@@ -47,21 +68,25 @@ class LightGBMBoosterSource:
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
         elif type(X).__name__ == "csr_matrix":
-            known = X.dtype in (np.float32, np.float64) and most_entries(X) < 2
-            if not known or self._warns:
+            if X.dtype not in (np.float32, np.float64) or most_entries(X) > 1:
                 return None
         else:
             return None
-        if X is None or X.shape[0] == 0 or X.shape[1] != self._n_features:
+        if X is None or X.shape[0] == 0 or X.shape[1] != self.forest.n_features:
             return None
         return X
+
+    def _validated(self, X: Any) -> Any:
+        """Return rows after the checks that LightGBM would make."""
+        return np.array(X) if isinstance(X, list) else X
 
     def _numbers_of(self, X: Any) -> Array | None:
         """Return a data frame's numbers; its columns count by position, not name.
 
         Columns of category dtype are those of the training frame, in order.
         """
-        if self._booster.pandas_categorical and not self._named:
+        live = self.model is not None
+        if live and not self._named and self._booster().pandas_categorical:
             return None
         if not len(X.columns) or not X.columns.is_unique:
             return None
@@ -75,8 +100,51 @@ class LightGBMBoosterSource:
             return self._columns.numbers(X, dtype, unseen=np.nan, strict=True)
         return None
 
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        """Ask the Booster; labels are made from its scores by the caller."""
+        return self.model.predict(X, **_ASKING.get(method, {}), **params)
+
+    def _raw(self, rows: Array) -> Any:
+        """Return raw scores; LightGBM sums each row in tree order on any thread."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # feature names: rows have lost theirs
+            return self.model.predict(rows, raw_score=True)
+
+    def _outputs(self, X: Any) -> dict[str, Any]:
+        return {"transformed": self.model.predict(X)}
+
+
+@register
+class LightGBMSource(LightGBMBoosterSource):
+    """A wrapper of LightGBM: scikit-learn's checks, then its Booster."""
+
+    classes = ("lightgbm.sklearn.LGBMModel",)
+    kinds = ("lightgbm",)
+    checks = {}  # noqa: RUF012
+    labels = True
+
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self._warns = hasattr(model, "feature_names_in_")
+        if self.stored is not None:
+            self._validator = self.stored.validator()
+            classifier = self.stored.offers("predict_proba")
+        else:
+            classifier = hasattr(model, "predict_proba")
+        #: Whether it predicts raw scores, with a warning.
+        self._has_no_labels = classifier and not forest.classifies
+
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        """Return those of its Booster."""
+        return super().traces(model.booster_)
+
+    def describe(self) -> tuple[str, dict[str, Any]]:
+        """Return the kind; scikit-learn's checks refuse 0 rows."""
+        return self.kinds[0], {}
+
     @property
-    def declines(self) -> str | None:
+    def declines(self) -> Refused | None:
         """Return "nothing", or None where it warns."""
         return None if self._warns or self._has_no_labels else "nothing"
 
@@ -84,62 +152,42 @@ class LightGBMBoosterSource:
         """Accept all but 0 rows, and rows for which it warns."""
         return len(X) > 0 and self.declines is not None
 
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the Booster; labels are made from its scores by the caller."""
-        return self._model.predict(X, **_ASKING.get(method, {}), **params)
+    def _booster(self) -> Any:
+        return self.model.booster_
 
-    def raw(self, rows: Array) -> Array:
-        """Return raw scores; LightGBM sums each row in tree order on any thread."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # feature names: rows have lost theirs
-            return np.asarray(self._model.predict(rows, raw_score=True))
-
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the values that a Booster predicts."""
-        return {"transformed": self._model.predict(X)}
-
-
-class LightGBMSource(LightGBMBoosterSource):
-    """A wrapper of LightGBM: scikit-learn's checks, then its Booster."""
-
-    labels = True
-
-    def __init__(self, estimator: Any, forest: Forest) -> None:
-        super().__init__(estimator.booster_, forest)
-        self._model = estimator
-        self._names = self._warns = hasattr(estimator, "feature_names_in_")
-        classifies = forest.classifies
-        self._has_no_labels = hasattr(estimator, "predict_proba") and not classifies
-
-    def rows(self, X: Any, method: str) -> Any:
+    def _rows(self, X: Any, method: str) -> Any:
         """Take numbers; data frames are never asked for their names."""
-        self._warns = self._names and not hasattr(X, "iloc")
-        try:
-            return self._taken(super().rows(X, method), method)
-        finally:
-            self._warns = self._names
-
-    def _taken(self, rows: Any, method: str) -> Any:
-        """Return rows; where no labels can be made of their scores, warn of that."""
+        if self.model is not None and self._warns and not hasattr(X, "iloc"):
+            return None  # the wrapper itself warns that names are missing
+        rows = super()._rows(X, method)
         asked = method in ("predict", "predict_proba")
         if self._has_no_labels and asked and rows is not None:
             basic = sys.modules.get("lightgbm.basic")  # users may have set its logger
             getattr(basic, "_log_warning", warnings.warn)(_NO_LABELS)
         return rows
 
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the wrapper."""
+    def _validated(self, X: Any) -> Any:
+        if is_pandas(X):
+            return X
+        return validate_data(
+            self._validator,
+            X,
+            reset=False,
+            accept_sparse=True,
+            ensure_all_finite=False,
+            ensure_min_samples=1,
+        )
+
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method in _ASKING:
-            return self._model.predict(X, **_ASKING[method], **params)
-        return getattr(self._model, method)(X, **params)
+            return super()._call(method, X, **params)
+        return getattr(self.model, method)(X, **params)
 
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return labels or values, and probabilities."""
-        names = [n for n in ("predict", "predict_proba") if hasattr(self._model, n)]
-        return {name: getattr(self._model, name)(X) for name in names}
+    def _outputs(self, X: Any) -> dict[str, Any]:
+        return Source._outputs(self, X)  # the wrapper has methods
 
 
-#: What LGBMClassifier says where its objective is a function of the user's own.
+#: The warning of LGBMClassifier where the objective is a function of the user's own.
 _NO_LABELS = (
     "Cannot compute class probabilities or labels due to the usage of customized "
     "objective function.\nReturning raw scores instead."

@@ -1,131 +1,61 @@
-"""Rows as scikit-learn's boosted, bagged and isolation forests take them.
+"""Rows as scikit-learn's forests take them, of every kind.
 
-Each source runs the estimator's own validation, so that values, warnings and errors
-are those of its own ``predict``; what its trees check once more it declines.
+Each adapter runs the estimator's own validation, so that values, warnings and errors
+are those of its own ``predict``; it declines rows that the trees check once more.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn import config_context, get_config
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.base import class_names
 from skforge.compiler.frontends.sklearn.histogram import model_columns
+from skforge.compiler.outputs.steps import Refused
+from skforge.exceptions import UnsupportedModelError
+from skforge.sources.base import Array, Source, are, is_flag, register
 from skforge.sources.sparse import most_entries
 
-Array = NDArray[Any]
-
-_METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
-
-
-class SklearnSource:
-    """Trees and forests of scikit-learn: ``validate_data`` decides."""
-
-    fill, labels, leaf_dtype = 0.0, True, np.intp
-    #: See ``EnsembleSource``.
-    casts = True
-
-    def __init__(self, estimator: Any, forest: Forest) -> None:
-        self.estimator = estimator
-        self.flat_leaves = self._single = hasattr(estimator, "tree_")
-        self._warns = hasattr(estimator, "feature_names_in_")
-        self._nan_is_fine = bool(get_tags(estimator).input_tags.allow_nan)
-
-    def rows(self, X: Any, method: str) -> Any:
-        """Run the estimator's own validation."""
-        if self._single:
-            return self.estimator._validate_X_predict(X, check_input=True)
-        return self.estimator._validate_X_predict(X)
-
-    @property
-    def declines(self) -> str | None:
-        """Values it refuses; None where it warns that names are missing."""
-        if self._warns:
-            return None
-        return "infinite" if self._nan_is_fine else "not_finite"
-
-    def plain(self, X: Array) -> bool:
-        """Refuse 0 rows, infinities, and names that are missing."""
-        if self._warns or not len(X):
-            return False
-        if get_config()["assume_finite"]:
-            return True
-        # Four times faster than a sum, which numpy casts by the piece.
-        if np.isfinite(X).all():
-            return True
-        return self._nan_is_fine and not np.isinf(X).any()
-
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the estimator."""
-        return getattr(self.estimator, method)(X, **params)
-
-    def raw(self, rows: Array) -> Array:
-        """Return averages in tree order, which several threads would not keep."""
-        serial = self._serial()
-        with warnings.catch_warnings(), config_context(assume_finite=True):
-            warnings.simplefilter("ignore")  # feature names: rows have lost theirs
-            if not hasattr(serial, "predict_proba"):
-                return np.asarray(serial.predict(rows))
-            probability = serial.predict_proba(rows)
-        if isinstance(probability, list):
-            return np.concatenate(probability, axis=1)
-        # one column of a model that has seen one class only is one output
-        return np.asarray(
-            probability[:, 0] if probability.shape[1] == 1 else probability
-        )
-
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return labels or targets, and probabilities."""
-        return _answers(self._serial(), X)
-
-    def _serial(self) -> Any:
-        """Return the estimator as one that uses one thread and prints nothing."""
-        serial = copy.copy(self.estimator)
-        if not self._single:
-            serial.n_jobs, serial.verbose = 1, 0
-        return serial
+#: Attributes that ``fit`` of an ensemble replaces; ``offset_`` is also set by hand, to
+#: move the threshold of an IsolationForest.
+_FITTED = ("tree_", "estimators_", "_predictors", "estimator_weights_", "offset_")
 
 
-def _answers(estimator: Any, X: Any) -> dict[str, Any]:
-    names = [n for n in ("predict", "predict_proba") if hasattr(estimator, n)]
-    return {name: getattr(estimator, name)(X) for name in names}
+class SklearnSource(Source):
+    """An estimator of scikit-learn: ``validate_data`` decides."""
 
-
-class EnsembleSource(ABC):
-    """What the sources of this module have in common."""
-
-    fill, labels, flat_leaves = 0.0, True, False
-    leaf_dtype: Any = np.intp
-    #: Shape of one row's leaf numbers, where the source has one of its own.
-    leaf_shape: tuple[int, ...] | None = None
-    #: Whether ``predict_log_proba`` is more than the logarithm of ``predict_proba``.
-    own_log_proba = False
-    #: Whether all it asks of float64 rows is asked after their cast to float32.
-    casts = False
     _nan_is_fine = _infinity_is_fine = False
 
-    def __init__(self, estimator: Any, forest: Forest) -> None:
-        self.estimator = estimator
-        self._forest = forest
-        self._warns = hasattr(estimator, "feature_names_in_")
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self._warns = hasattr(model, "feature_names_in_")
+        #: Passed to ``validate_data``, which names its class in messages.
+        self._estimator = model if self.stored is None else self.stored.validator()
 
-    @abstractmethod
-    def rows(self, X: Any, method: str) -> Any:
-        """Run the estimator's own validation."""
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        """Return its trees and what else ``fit`` replaces."""
+        traces: list[Any] = []
+        for name in _FITTED:
+            value = vars(model).get(name)
+            traces.append(value)
+            if isinstance(value, np.ndarray) and value.dtype == object:
+                value = value.ravel().tolist()
+            if isinstance(value, list):
+                traces += [getattr(one, "tree_", one) for one in value]
+        return traces
 
     @property
-    def declines(self) -> str | None:
-        """Values it refuses; None where it warns that names are missing."""
+    def declines(self) -> Refused | None:
+        """Values that it refuses; None where it warns that names are missing."""
         if self._warns:
             return None
         if self._nan_is_fine:
@@ -144,101 +74,199 @@ class EnsembleSource(ABC):
         return bool(get_config()["assume_finite"])
 
     def _takes(self, values: Array) -> bool:
+        # Four times faster than a sum, which numpy casts by the piece.
         if np.isfinite(values).all():
             return True
         return self._nan_is_fine and not np.isinf(values).any()
 
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the estimator."""
-        if method == "predict_raw":  # which it has not: the part that raises will do
-            return self.raw(self._validated(X))
-        return getattr(self.estimator, method)(X, **params)
+    def _validated(self, X: Any, **options: Any) -> Any:
+        """Return rows as the estimator's own ``validate_data`` returns them."""
+        if self.model is not None:
+            check_is_fitted(self.model)
+        return validate_data(self._estimator, X, reset=False, **options)
 
-    def _validated(self, X: Any) -> Any:
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        if method == "predict_raw":  # which it has not: the part that raises will do
+            return self.raw(self._as_trees_get(X))
+        return super()._call(method, X, **params)
+
+    def _as_trees_get(self, X: Any) -> Any:
+        """Return rows as the estimator hands them to its trees."""
         return X
 
-    def raw(self, rows: Array) -> Array:
-        """Return raw scores, computed by the source on one thread."""
+    def _raw(self, rows: Array) -> Any:
         with warnings.catch_warnings(), config_context(assume_finite=True):
             warnings.simplefilter("ignore")  # feature names: rows have lost theirs
-            scores = np.asarray(self._raw(rows))
-        return scores.reshape(-1) if self._forest.n_outputs == 1 else scores
+            scores = np.asarray(self._scores(rows))
+        return scores.reshape(-1) if self.forest.n_outputs == 1 else scores
 
     @abstractmethod
-    def _raw(self, rows: Array) -> Any:
-        """Return raw scores as the estimator computes them."""
-
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return what each of the estimator's methods returns on one thread."""
-        serial = self._serial()
-        return {
-            name: getattr(serial, name)(X) for name in _METHODS if hasattr(serial, name)
-        }
+    def _scores(self, rows: Array) -> Any:
+        """Return raw scores as the estimator computes them, on one thread."""
 
     def _serial(self) -> Any:
-        serial = copy.copy(self.estimator)
-        if "n_jobs" in serial.get_params(deep=False):
+        serial = copy.copy(self.model)
+        params = serial.get_params(deep=False)
+        if "n_jobs" in params:
             serial.n_jobs = 1
-        if "verbose" in serial.get_params(deep=False):
+        if "verbose" in params:
             serial.verbose = 0
         return serial
 
 
-class GradientBoostingSource(EnsembleSource):
+def _for_trees(estimator: Any, X: Any, nan: bool) -> Any:
+    """Return rows as ``_validate_X_predict`` of a tree returns them.
+
+    ``estimator`` is the one that messages name; ``nan`` tells whether its trees take
+    missing values in dense rows.
+    """
+    nan = nan and not hasattr(X, "tocsr")
+    X = validate_data(
+        estimator,
+        X,
+        dtype=np.float32,
+        accept_sparse="csr",
+        reset=False,
+        ensure_all_finite="allow-nan" if nan else True,
+    )
+    if hasattr(X, "tocsr") and not _has_short_indices(X):
+        raise ValueError("No support for np.int64 index based sparse matrices")
+    return X
+
+
+def _has_short_indices(X: Any) -> bool:
+    return bool(X.indices.dtype == X.indptr.dtype == np.dtype(np.intc))
+
+
+def _takes_nan(tree: Any) -> bool:
+    return bool(tree._support_missing_values(np.zeros((1, 1), np.float32)))
+
+
+@register
+class TreesSource(SklearnSource):
+    """Decision trees and forests of them."""
+
+    kinds = ("trees",)
+    checks = {"single": is_flag, "nan": is_flag}  # noqa: RUF012
+    casts = True
+
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self.flat_leaves, self._nan_is_fine = self.rules["single"], self.rules["nan"]
+
+    @classmethod
+    def detects(cls, model: Any) -> bool:
+        """Take every estimator that validates rows as trees do."""
+        return hasattr(model, "_validate_X_predict")
+
+    @classmethod
+    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        """Return whether it is a single tree, and whether it takes NaN."""
+        single = hasattr(model, "tree_")
+        tree = model if single else model.estimators_[0]
+        return {"single": single, "nan": _takes_nan(tree)}
+
+    def _rows(self, X: Any, method: str) -> Any:
+        if self.model is not None:
+            check_is_fitted(self.model)
+        return _for_trees(self._estimator, X, self._nan_is_fine)
+
+    def _scores(self, rows: Array) -> Any:
+        """Return averages in tree order, which several threads would not keep."""
+        serial = self._serial()
+        found = getattr(serial, "predict_proba", serial.predict)(rows)
+        return np.concatenate(found, axis=1) if isinstance(found, list) else found
+
+
+def _is_shape(shape: Any, forest: Forest) -> bool:
+    if not are(int, shape) or len(shape) != 2:
+        return False
+    return int(np.prod(shape, dtype=object)) == forest.n_trees
+
+
+@register
+class GradientBoostingSource(SklearnSource):
     """GradientBoosting*: finite float32 rows; leaf numbers are floats."""
 
+    classes = ("sklearn.ensemble._gb.BaseGradientBoosting",)
+    kinds = ("boosting",)
+    checks = {  # noqa: RUF012
+        "shape": _is_shape,
+        "classifier": is_flag,
+        "nan": is_flag,
+    }
     leaf_dtype = np.float64
     casts = True
 
-    def __init__(self, estimator: Any, forest: Forest) -> None:
-        super().__init__(estimator, forest)
-        stages, outputs = estimator.estimators_.shape
-        self._classifier = hasattr(estimator, "classes_")
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        if self.stored is None:
+            self._tree = model.estimators_[0, 0]
+        else:  # trees are trained on arrays, without names
+            self._tree = self.stored.validator("DecisionTreeRegressor", names=False)
+        stages, outputs = self.rules["shape"]
+        self._classifier = self.rules["classifier"]
         self.leaf_shape = (stages, outputs) if self._classifier else (stages,)
 
-    def rows(self, X: Any, method: str) -> Any:
+    @classmethod
+    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        """Return the numbers of stages and outputs, and two flags."""
+        return {
+            "shape": [int(n) for n in model.estimators_.shape],
+            "classifier": hasattr(model, "classes_"),
+            "nan": _takes_nan(model.estimators_[0, 0]),
+        }
+
+    def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does, and as its first tree does again."""
-        if method == "apply":
-            if not self._classifier and not hasattr(X, "shape"):
-                return None  # the regressor asks X for its shape at the end
-        else:
-            X = validate_data(
-                self.estimator,
-                X,
-                dtype=np.float32,
-                order="C",
-                accept_sparse="csr",
-                reset=False,
-            )
-        tree = self.estimator.estimators_[0, 0]
-        rows = tree._validate_X_predict(X, check_input=True)
+        if method != "apply":
+            X = self._validated(X, dtype=np.float32, order="C", accept_sparse="csr")
+        elif not self._classifier and not hasattr(X, "shape"):
+            return None  # the regressor asks X for its shape at the end
+        rows = _for_trees(self._tree, X, self.rules["nan"])
         if method == "apply" and type(rows) is np.ndarray and np.isnan(rows).any():
             return None  # `apply` takes them, and has its own way for them
         return rows
 
-    def _raw(self, rows: Array) -> Any:
-        return self.estimator._raw_predict(np.ascontiguousarray(rows))
+    def _scores(self, rows: Array) -> Any:
+        return self.model._raw_predict(np.ascontiguousarray(rows))
 
 
-class HistGradientBoostingSource(EnsembleSource):
+@register
+class HistGradientBoostingSource(SklearnSource):
     """HistGradientBoosting*: float64 rows; categories through the model's encoder."""
 
+    classes = (
+        "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
+        "BaseHistGradientBoosting",
+    )
+    kinds = ("histogram",)
     _nan_is_fine = _infinity_is_fine = True
 
-    def __init__(self, estimator: Any, forest: Forest) -> None:
-        super().__init__(estimator, forest)
-        self._columns = model_columns(estimator)
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self._columns = () if self.model is None else model_columns(model)
         self._named = any(column.names for column in self._columns)
         self._coded = [
             column.feature for column in self._columns if column.categories is not None
         ]
 
-    def rows(self, X: Any, method: str) -> Any:
+    def describe(self) -> tuple[str, dict[str, Any]]:
+        """Return the kind; raise for a model with an encoder."""
+        if getattr(self.model, "is_categorical_", None) is not None:
+            raise UnsupportedModelError(
+                f"{type(self.model).__name__} encodes its categories with an encoder "
+                "of its own, which cannot be stored; use joblib.dump, or "
+                "skforge.save(fast.forest_, path)."
+            )
+        return super().describe()
+
+    def _rows(self, X: Any, method: str) -> Any:
         """Encode as the estimator does, then put values where codes are."""
-        check_is_fitted(self.estimator)
-        encoded = self.estimator._preprocess_X(X, reset=False)
         if not self._coded:
-            return encoded
+            return self._validated(X, dtype=[np.float64], ensure_all_finite=False)
+        check_is_fitted(self.model)
+        encoded = self.model._preprocess_X(X, reset=False)
         rows = np.empty(encoded.shape, np.float64)
         for column, codes in zip(self._columns, encoded.T, strict=True):
             values = codes
@@ -251,7 +279,7 @@ class HistGradientBoostingSource(EnsembleSource):
         return rows
 
     @property
-    def declines(self) -> str | None:
+    def declines(self) -> Refused | None:
         """As for any histogram model, but None where an encoder comes before."""
         return None if self._named or self._coded else super().declines
 
@@ -261,9 +289,9 @@ class HistGradientBoostingSource(EnsembleSource):
             return False
         return not self._coded or not np.isinf(X[:, self._coded]).any()
 
-    def _raw(self, rows: Array) -> Any:
+    def _scores(self, rows: Array) -> Any:
         if not self._named:
-            return self.estimator._raw_predict(rows, n_threads=1)
+            return self.model._raw_predict(rows, n_threads=1)
         encoded = np.empty(rows.shape, np.float64)
         for at, column in enumerate(self._columns):
             encoded[:, at] = values = rows[:, column.feature]
@@ -271,48 +299,45 @@ class HistGradientBoostingSource(EnsembleSource):
                 encoded[:, at] = np.nan  # what is no category is missing
                 for code, category in enumerate(column.categories):
                     encoded[values == category, at] = code
-        scores = np.zeros((len(rows), self._forest.n_outputs), order="F")
-        scores += self.estimator._baseline_prediction
-        self.estimator._predict_iterations(
-            encoded, self.estimator._predictors, scores, False, 1
+        scores = np.zeros((len(rows), self.forest.n_outputs), order="F")
+        scores += self.model._baseline_prediction
+        self.model._predict_iterations(
+            encoded, self.model._predictors, scores, False, 1
         )
         return scores
 
 
-class IsolationSource(EnsembleSource):
+@register
+class IsolationSource(SklearnSource):
     """IsolationForest: float32 rows, of which nothing else is asked."""
 
+    classes = ("sklearn.ensemble._iforest.IsolationForest",)
+    kinds = ("isolation",)
     casts = True
     _nan_is_fine = _infinity_is_fine = True
 
-    def rows(self, X: Any, method: str) -> Any:
-        """Run the estimator's own validation; put what goes right where NaN is."""
-        check_is_fitted(self.estimator)
-        rows = validate_data(
-            self.estimator,
-            X,
-            accept_sparse="csr",
-            dtype=np.float32,
-            reset=False,
-            ensure_all_finite=False,
+    def _rows(self, X: Any, method: str) -> Any:
+        """Validate as the estimator does; put what goes right where NaN is."""
+        rows = self._validated(
+            X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
         )
         if not hasattr(rows, "tocsr"):
             return rows
         part = rows[:1]  # its trees get parts, of which SciPy may narrow the indices
-        if not part.indices.dtype == part.indptr.dtype == np.dtype(np.intc):
+        if not _has_short_indices(part):
             return None
         missing = np.isnan(rows.data)
         if missing.any():
             # its trees know of no missing values in sparse rows: these fail `<=`
-            if np.isinf(self._forest.threshold).any():
+            if np.isinf(self.forest.threshold).any():
                 return None
             rows = rows.copy()
             rows.data[missing] = np.inf
         return rows
 
-    def _raw(self, rows: Array) -> Any:
+    def _scores(self, rows: Array) -> Any:
         """Return path lengths, which the estimator does not give away."""
-        model = self.estimator
+        model = self.model
         drawn = model._max_features != rows.shape[1]
         lengths = np.zeros(len(rows))
         for tree, features, depth, further in zip(
@@ -328,12 +353,12 @@ class IsolationSource(EnsembleSource):
         return lengths
 
 
-class _OverTreesSource(EnsembleSource):
+class _OverTreesSource(SklearnSource):
     """Ensembles that leave the cast to float32, and its checks, to their trees."""
 
-    def rows(self, X: Any, method: str) -> Any:
+    def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; decline what its trees may refuse."""
-        X = self._validated(X)
+        X = self._as_trees_get(X)
         if X.dtype.kind not in "fiub" or X.ndim != 2:
             return None
         if hasattr(X, "tocsr"):
@@ -352,9 +377,7 @@ class _OverTreesSource(EnsembleSource):
             rows = check_array(
                 X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
             )
-        if not rows.indices.dtype == rows.indptr.dtype == np.dtype(np.intc):
-            return None
-        if not np.isfinite(rows.data).all():
+        if not _has_short_indices(rows) or not np.isfinite(rows.data).all():
             return None
         # the order of three is that of a sort of the columns that a tree has drawn
         unsure = rows.nnz != X.nnz and most_entries(X) > 2
@@ -364,80 +387,58 @@ class _OverTreesSource(EnsembleSource):
         return False
 
 
+@register
 class BaggingSource(_OverTreesSource):
     """Bagging over trees: NaN is fine where all trees take it."""
 
+    classes = (
+        "sklearn.ensemble._bagging.BaggingClassifier",
+        "sklearn.ensemble._bagging.BaggingRegressor",
+    )
+    kinds = ("bagging",)
+    checks = {"nan": is_flag}  # noqa: RUF012
     own_log_proba = True  # sums of logarithms
 
-    def __init__(self, estimator: Any, forest: Forest) -> None:
-        super().__init__(estimator, forest)
-        self._nan_is_fine = all(
-            get_tags(tree).input_tags.allow_nan for tree in estimator.estimators_
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self._nan_is_fine = self.rules["nan"]
+
+    @classmethod
+    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        """Return whether all of its trees take NaN."""
+        trees = model.estimators_
+        return {"nan": all(get_tags(tree).input_tags.allow_nan for tree in trees)}
+
+    def _as_trees_get(self, X: Any) -> Any:
+        return self._validated(
+            X, accept_sparse=["csr", "csc"], dtype=None, ensure_all_finite=False
         )
 
-    def _validated(self, X: Any) -> Any:
-        check_is_fitted(self.estimator)
-        return validate_data(
-            self.estimator,
-            X,
-            accept_sparse=["csr", "csc"],
-            dtype=None,
-            ensure_all_finite=False,
-            reset=False,
-        )
-
-    def _raw(self, rows: Array) -> Any:
+    def _scores(self, rows: Array) -> Any:
         serial = self._serial()
-        ask = getattr(serial, "predict_proba", serial.predict)
-        return ask(rows)
+        return getattr(serial, "predict_proba", serial.predict)(rows)
 
 
+@register
 class AdaBoostSource(_OverTreesSource):
     """AdaBoostClassifier: finite rows, before and after the cast."""
 
-    def _validated(self, X: Any) -> Any:
-        check_is_fitted(self.estimator)
-        return self.estimator._check_X(X)
+    classes = ("sklearn.ensemble._weight_boosting.AdaBoostClassifier",)
+    kinds = ("adaboost",)
 
-    def _raw(self, rows: Array) -> Any:
+    def _as_trees_get(self, X: Any) -> Any:
+        return self._validated(
+            X, accept_sparse=["csr", "csc"], allow_nd=True, dtype=None
+        )
+
+    def _scores(self, rows: Array) -> Any:
         """Return sums of votes, which the estimator only gives divided."""
-        model = self.estimator
-        classes = model.classes_[:, np.newaxis]
+        classes = self.model.classes_[:, np.newaxis]
         others = -1 / (len(classes) - 1)
-        members = zip(model.estimators_, model.estimator_weights_, strict=False)
+        members = zip(
+            self.model.estimators_, self.model.estimator_weights_, strict=False
+        )
         return sum(
             np.where((tree.predict(rows) == classes).T, weight, others * weight)
             for tree, weight in members
         )
-
-
-_SOURCES: dict[str, Callable[[Any, Forest], EnsembleSource]] = {
-    "sklearn.ensemble._gb.BaseGradientBoosting": GradientBoostingSource,
-    "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
-    "BaseHistGradientBoosting": HistGradientBoostingSource,
-    "sklearn.ensemble._iforest.IsolationForest": IsolationSource,
-    "sklearn.ensemble._bagging.BaggingClassifier": BaggingSource,
-    "sklearn.ensemble._bagging.BaggingRegressor": BaggingSource,
-    "sklearn.ensemble._weight_boosting.AdaBoostClassifier": AdaBoostSource,
-}
-
-
-def ensemble_source(estimator: Any, forest: Forest) -> EnsembleSource | None:
-    """Return the adapter of an estimator of this module, None for any other.
-
-    Parameters
-    ----------
-    estimator : object
-        A fitted model that ``load_forest`` could read.
-    forest : Forest
-        What it read.
-
-    Returns
-    -------
-    EnsembleSource or None
-    """
-    names = class_names(estimator)
-    for name, source in _SOURCES.items():
-        if name in names:
-            return source(estimator, forest)
-    return None

@@ -1,4 +1,4 @@
-"""What sparse rows hold, whatever they have noted of themselves."""
+"""The entries of sparse rows, counted anew."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ import numpy as np
 
 
 def most_entries(X: Any) -> int:
-    """Return how many entries a place has at most; matrices may hold several.
+    """Return how many entries a place of a CSR matrix has at most.
 
-    Parameters
-    ----------
-    X : CSR matrix or array of shape (n_rows, n_features)
-        What it has noted of its own order and entries may be out of date.
-
-    Returns
-    -------
-    int
+    The flags that the matrix keeps of its own order and entries may be out of date.
     """
     fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)
     if fresh.has_canonical_format:

@@ -1,4 +1,4 @@
-"""What is kept of a model so that rows can be taken without it."""
+"""Makes a :class:`StoredModel` of a live model, and checks one from a file."""
 
 from __future__ import annotations
 
@@ -7,47 +7,35 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils import Tags, get_tags
+from sklearn.utils import Tags
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.base import class_names
-from skforge.exceptions import (
-    UnsupportedModelError,
-)
-from skforge.sources.find import source_of
-from skforge.sources.stored_model import (
-    METHODS,
-    StoredModel,
-    kept_attributes,
-    plain_tags,
-)
-from skforge.sources.xgboost import rounds_in_place
+from skforge.exceptions import UnsupportedModelError
+from skforge.sources.base import are
+from skforge.sources.find import adapter_of, source_of
+from skforge.sources.stored_model import METHODS, StoredModel, plain_tags
 
-Array = NDArray[Any]
-
-
-_HISTOGRAM = (
-    "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
-    "BaseHistGradientBoosting"
+#: Fitted attributes worth keeping, where they hold plain values.
+ATTRIBUTES = (
+    "classes_",
+    "n_classes_",
+    "n_features_in_",
+    "feature_names_in_",
+    "n_outputs_",
+    "feature_importances_",
+    "n_estimators_",
+    "n_iter_",
+    "offset_",
+    "max_samples_",
+    "best_iteration",
+    "best_iteration_",
+    "best_score",
+    "objective_",
 )
 
 
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
-    """Return what can be kept of the model of a fitted ``CompiledForest``.
-
-    Parameters
-    ----------
-    wrapper : CompiledForest
-        Fitted.
-    model : object
-        Its model.
-    tags : Tags
-        The model's.
-
-    Returns
-    -------
-    StoredModel
+    """Return the plain data to keep of the model of a fitted ``CompiledForest``.
 
     Raises
     ------
@@ -57,98 +45,95 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     if isinstance(model, StoredModel):
         return model
     forest = wrapper.forest_
-    kind, rules = _rules(model, forest)
-    offered = [name for name in METHODS if hasattr(wrapper, name)]
+    source = source_of(model, forest)
+    kind, rules = source.describe()
     left_out = []
     own_score = getattr(type(model), "score", None)
     if own_score is not None and own_score.__module__ != "sklearn.base":
         left_out.append("score")
-    if getattr(source_of(model, forest), "own_log_proba", False):
+    if source.own_log_proba:
         left_out.append("predict_log_proba")
-    estimator = hasattr(model, "fit")
     is_file = isinstance(model, (str, os.PathLike))
     return StoredModel(
         forest,
         "model file" if is_file else type(model).__name__,
         kind,
         {**rules, "left_out": left_out},
-        tuple(name for name in offered if name not in left_out),
-        kept_attributes(model) if estimator else {},
+        tuple(n for n in METHODS if hasattr(wrapper, n) and n not in left_out),
+        _kept_attributes(model) if hasattr(model, "fit") else {},
         plain_tags(tags),
     )
 
 
-def _rules(model: Any, forest: Forest) -> tuple[str, dict[str, Any]]:
-    """Return the name of the rules for rows, and what they depend on."""
-    names = class_names(model)
-    if "xgboost.sklearn.XGBModel" in names or "xgboost.core.Booster" in names:
-        wrapped = "xgboost.sklearn.XGBModel" in names
-        booster = model.get_booster() if wrapped else model
-        given = booster.feature_names
-        rules = {
-            "n_features": int(booster.num_features()),
-            "feature_names": None if given is None else list(map(str, given)),
-            "of_no_rows": _of_no_rows(model, forest),
-        }
-        if not wrapped:
-            return "xgboost_booster", rules
-        return "xgboost_dart" if rounds_in_place(booster) else "xgboost", rules
-    if "lightgbm.sklearn.LGBMModel" in names:
-        return "lightgbm", {}
-    if "lightgbm.basic.Booster" in names:
-        return "lightgbm_booster", {"of_no_rows": _of_no_rows(model, forest)}
-    if _HISTOGRAM in names:
-        if getattr(model, "is_categorical_", None) is not None:
-            raise UnsupportedModelError(
-                f"{type(model).__name__} encodes its categories with an encoder of "
-                "its own, which cannot be stored; use joblib.dump, or "
-                "skforge.save(fast.forest_, path)."
-            )
-        return "histogram", {}
-    if "sklearn.ensemble._gb.BaseGradientBoosting" in names:
-        stages, outputs = model.estimators_.shape
-        classifier = hasattr(model, "classes_")
-        return "boosting", {
-            "shape": [int(stages), int(outputs)],
-            "classifier": classifier,
-            "nan": _takes_nan(model.estimators_[0, 0]),
-        }
-    if "sklearn.ensemble._iforest.IsolationForest" in names:
-        return "isolation", {}
-    if "sklearn.ensemble._weight_boosting.AdaBoostClassifier" in names:
-        return "adaboost", {}
-    if names & {
-        "sklearn.ensemble._bagging.BaggingClassifier",
-        "sklearn.ensemble._bagging.BaggingRegressor",
-    }:
-        trees = model.estimators_
-        return "bagging", {"nan": all(get_tags(t).input_tags.allow_nan for t in trees)}
-    if hasattr(model, "_validate_X_predict"):
-        single = hasattr(model, "tree_")
-        tree = model if single else model.estimators_[0]
-        return "trees", {"single": single, "nan": _takes_nan(tree)}
-    if not hasattr(model, "fit"):
-        return "forest", {}
-    raise UnsupportedModelError(
-        f"Nothing is known of the rows {type(model).__name__} takes, so it cannot be "
-        "stored; use joblib.dump, or skforge.save(fast.forest_, path)."
-    )
-
-
-def _takes_nan(tree: Any) -> bool:
-    return bool(tree._support_missing_values(np.zeros((1, 1), np.float32)))
-
-
-def _of_no_rows(model: Any, forest: Forest) -> dict[str, Any]:
-    """Return the dtype and shape of each answer to 0 rows; libraries differ there."""
-    source = source_of(model, forest)
-    answers = {}
-    for method in ("predict", "predict_proba", "predict_raw", "apply"):
+def _kept_attributes(model: Any) -> dict[str, Any]:
+    """Return the fitted attributes that can be kept; raise if the labels cannot be."""
+    kept: dict[str, Any] = {}
+    for name in ATTRIBUTES:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about the lack of rows
-                found = source.call(method, np.empty((0, forest.n_features), "f4"))
-        except Exception:  # noqa: BLE001 - then there is no answer to keep
+                warnings.simplefilter("ignore")
+                value = getattr(model, name)
+        except Exception:  # noqa: BLE001 - properties raise what they like
             continue
-        answers[method] = [found.dtype.str, list(found.shape)]
-    return answers
+        value = _plain_value(value)
+        if value is not None:
+            kept[name] = value
+        elif name == "classes_":
+            raise UnsupportedModelError(
+                f"The classes_ of {type(model).__name__} are no numbers, booleans or "
+                "strings, so they cannot be stored; use joblib.dump."
+            )
+    return kept
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a copy of plain values that shares nothing; None for all others."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, (list, tuple)):
+        parts = [_plain_value(one) for one in value]
+        return None if any(one is None for one in parts) else parts
+    if not isinstance(value, np.ndarray):
+        return None
+    if value.dtype.kind in "biufSU" and value.dtype.isnative and value.dtype.itemsize:
+        return np.array(value) if value.dtype.char != "g" else None
+    plain = (bool, int, float, str)
+    if value.dtype.kind == "O" and value.ndim == 1:
+        return np.array(value) if all(type(v) in plain for v in value) else None
+    return None
+
+
+def check(model: StoredModel) -> None:
+    """Raise ValueError or TypeError unless :func:`store` could have made this model."""
+    adapter, rules, forest = adapter_of(model), model.rules, model.forest
+    if adapter is None or rules.keys() != {"left_out", *adapter.checks}:
+        raise ValueError("the kind or the names of the rules are not known")
+    for name, good in adapter.checks.items():
+        if not good(rules[name], forest):
+            raise ValueError(f"the rule {name} is of the wrong type or size")
+    if not are(str, rules["left_out"]):
+        raise ValueError("left_out is no list of names")
+    if not _labels_fit(model.attributes.get("classes_"), forest):
+        raise ValueError("the labels are not those of the forest")
+    model.sklearn_tags()
+    adapter(model, forest)
+
+
+def _labels_fit(labels: Any, forest: Forest) -> bool:
+    """Tell whether there is a label for every position that is looked up in them."""
+    if forest.source not in ("sklearn", "lightgbm") or labels is None:
+        return True
+    if not forest.classifies:
+        return True
+    if type(labels) is list:
+        sizes = forest.output_sizes
+        arrays = all(isinstance(one, np.ndarray) and one.ndim == 1 for one in labels)
+        return len(sizes) > 1 and arrays and [*map(len, labels)] == [*sizes]
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1:
+        return False
+    if forest.n_outputs > 1:
+        return len(labels) == forest.n_outputs
+    of_two = forest.transform.kind.startswith(("gb_", "hist_"))
+    return len(labels) == 2 or (len(labels) == 1 and not of_two)

@@ -1,13 +1,13 @@
-"""What is kept of a model that is not: its forest, its labels, the rows it takes."""
+"""Models that are kept as plain data: forest, labels, and rules for rows."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import (
     ClassifierTags,
@@ -20,7 +20,9 @@ from sklearn.utils import (
 )
 
 from skforge.compiler.forest.forest import Forest
-from skforge.exceptions import SourceNeededError, UnsupportedModelError
+from skforge.compiler.forest.frames import FrameColumns, is_pandas, is_table
+from skforge.compiler.forest.mistakes import mistake_in
+from skforge.exceptions import InvalidInputError, SourceNeededError
 
 #: Methods of a wrapper that a model may have.
 METHODS = (
@@ -33,24 +35,6 @@ METHODS = (
     "score",
 )
 
-#: Fitted attributes worth keeping, where they hold plain values.
-ATTRIBUTES = (
-    "classes_",
-    "n_classes_",
-    "n_features_in_",
-    "feature_names_in_",
-    "n_outputs_",
-    "feature_importances_",
-    "n_estimators_",
-    "n_iter_",
-    "offset_",
-    "max_samples_",
-    "best_iteration",
-    "best_iteration_",
-    "best_score",
-    "objective_",
-)
-
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
@@ -58,29 +42,14 @@ class StoredModel:
 
     It stands where the source model stood in a ``CompiledForest`` that was loaded
     from a ``.skforge`` file or made by ``drop_estimator``.
-
-    Attributes
-    ----------
-    forest : Forest
-        What the model computes.
-    class_name : str
-        Name of the model's class.
-    kind : str
-        Which rules its rows follow.
-    rules : dict
-        What these rules depend on.
-    methods : tuple of str
-        The methods that are kept.
-    attributes : dict
-        Fitted attributes.
-    tags : dict
-        The model's tags for scikit-learn.
     """
 
     forest: Forest
     class_name: str
+    #: The rules that its rows follow, and their values; see ``Source.describe``.
     kind: str = "forest"
     rules: Mapping[str, Any] = field(default_factory=dict)
+    #: The methods, fitted attributes and tags for scikit-learn that are kept.
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, Any] = field(default_factory=dict)
@@ -118,6 +87,83 @@ class StoredModel:
     def sklearn_tags(self) -> Tags:
         """Return the tags of the model."""
         return tags_from(self.tags)
+
+    def validator(self, class_name: str = "", *, names: bool = True) -> Any:
+        """Return an estimator for ``validate_data``, whose messages name its class."""
+        made: Any = type(class_name or self.class_name, (_Validator,), {})()
+        made.tags = self.sklearn_tags()
+        for name in ("n_features_in_", "feature_names_in_")[: 1 + names]:
+            if name in self.attributes:
+                setattr(made, name, self.attributes[name])
+        return made
+
+    def answer_to_no_rows(self, X: Any, method: str) -> NDArray[Any] | None:
+        """Return the answer to 0 rows, if the model's own is kept."""
+        kept = self.rules.get("of_no_rows", {}).get(method)
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if kept is None or shape != (0, self.forest.n_features):
+            return None
+        return np.empty(kept[1], kept[0])
+
+    def call(self, method: str, X: Any, **params: Any) -> Any:
+        """Answer for 0 rows; raise for all else, as there is no model to ask."""
+        if params:
+            self.refuse(f"{method} with {', '.join(sorted(params))}")
+        answer = self.answer_to_no_rows(X, method)
+        return self.decline(X, method) if answer is None else answer
+
+    def decline(self, X: Any, method: str) -> NoReturn:
+        """Raise the error of rows that only the model could take."""
+        width = self.forest.n_features
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if len(shape) == 2 and shape[1] != width:
+            raise InvalidInputError(
+                f"the model was trained on {width} features, but the rows have "
+                f"{shape[1]} columns."
+            )
+        categories = any(self.forest.category_names)
+        by_name = categories and (is_pandas(X) or is_table(X))
+        why = None if by_name else mistake_in(X, width)
+        if why is not None:
+            raise InvalidInputError(why)
+        names = self.rules.get("feature_names")
+        wanted = f"{width} columns of finite numbers"
+        if self.sklearn_tags().input_tags.allow_nan:
+            wanted += " or NaN"
+        if names:
+            wanted += f", named {', '.join(names)}, in this order"
+        if categories and is_pandas(X):
+            wanted += _categories_wanted(X, self.forest)
+        if hasattr(X, "tocsr"):
+            wanted += (
+                "; of sparse rows, a csr_matrix of floats with no entry twice (see its "
+                "sum_duplicates)"
+            )
+        self.refuse(
+            f"{method} of these rows ({type(X).__name__}"
+            f"{f' of shape {shape}' if shape else ''})",
+            f"what is known of its rows is that it takes {wanted}",
+        )
+
+
+class _Validator:
+    """The part of an estimator that scikit-learn's ``validate_data`` reads."""
+
+    tags: Tags
+
+    def __sklearn_tags__(self) -> Tags:
+        return self.tags
+
+
+def _categories_wanted(X: Any, forest: Forest) -> str:
+    """Return what an error says of the columns with categories."""
+    given = [str(name) for name in X.columns]
+    told = [given[i] for i, names in enumerate(forest.category_names) if names]
+    text = f", with categories in {', '.join(told)} and no other column"
+    new = FrameColumns(forest.category_names).unseen(X)
+    for column, names in new.items():
+        text += f"; {column} has {', '.join(map(repr, names[:5]))}, unknown to it"
+    return text
 
 
 #: The parts of ``Tags`` that are dataclasses, by name.
@@ -161,49 +207,3 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_json, value))
     return value is None or type(value) in (bool, int, str)
-
-
-def kept_attributes(model: Any) -> dict[str, Any]:
-    """Return the fitted attributes that can be kept.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the labels are of a kind that cannot be.
-    """
-    kept: dict[str, Any] = {}
-    for name in ATTRIBUTES:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                value = getattr(model, name)
-        except Exception:  # noqa: BLE001 - properties raise what they like
-            continue
-        value = _plain_value(value)
-        if value is not None:
-            kept[name] = value
-        elif name == "classes_":
-            raise UnsupportedModelError(
-                f"The classes_ of {type(model).__name__} are no numbers, booleans or "
-                "strings, so they cannot be stored; use joblib.dump."
-            )
-    return kept
-
-
-def _plain_value(value: Any) -> Any:
-    """Return a copy of plain values that shares nothing; None for all others."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, (list, tuple)):
-        parts = [_plain_value(one) for one in value]
-        return None if any(one is None for one in parts) else parts
-    if not isinstance(value, np.ndarray):
-        return None
-    if value.dtype.kind in "biufSU" and value.dtype.isnative and value.dtype.itemsize:
-        return np.array(value) if value.dtype.char != "g" else None
-    plain = (bool, int, float, str)
-    if value.dtype.kind == "O" and value.ndim == 1:
-        return np.array(value) if all(type(v) in plain for v in value) else None
-    return None

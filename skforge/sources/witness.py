@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from skforge.compiler.frontends.base import class_names
 from skforge.exceptions import InvalidModelError
-
-#: What ``fit`` of scikit-learn's tree ensembles replaces; ``offset_`` is also set by
-#: hand, to move the threshold of an IsolationForest.
-_FITTED = ("tree_", "estimators_", "_predictors", "estimator_weights_", "offset_")
+from skforge.sources.find import adapter_of
+from skforge.sources.stored_model import StoredModel
 
 
 class Witness:
@@ -31,15 +26,19 @@ class Witness:
         What was compiled; a path, a ModelProto and a Forest have nothing to replace.
     """
 
-    __slots__ = ("_model", "_seen")
+    __slots__ = ("_adapter", "_model", "_seen")
 
     def __init__(self, model: Any) -> None:
-        self._model = model
-        self._seen = _traces(model)
+        stored = isinstance(model, StoredModel)  # plain data, which nobody trains
+        self._model, self._adapter = model, None if stored else adapter_of(model)
+        self._seen = self._traces()
+
+    def _traces(self) -> list[Any]:
+        return [] if self._adapter is None else self._adapter.traces(self._model)
 
     def check(self) -> None:
         """Raise ``InvalidModelError`` if the model has changed."""
-        now = _traces(self._model)
+        now = self._traces()
         same = len(now) == len(self._seen) and all(map(_same, now, self._seen))
         if not same:
             raise InvalidModelError(
@@ -48,31 +47,6 @@ class Witness:
                 "answers no longer fit the compiled predictions; call fit of the "
                 "CompiledForest again."
             )
-
-
-def _traces(model: Any) -> list[Any]:
-    """Return objects that stay the same, and numbers that stay equal, while it does."""
-    names = class_names(model)
-    if "xgboost.sklearn.XGBModel" in names:
-        return [model.missing, *_traces(model.get_booster())]
-    if "xgboost.core.Booster" in names:
-        rounds, best = model.num_boosted_rounds(), model.attr("best_iteration")
-        return [model, rounds, best, model.num_features()]
-    if "lightgbm.sklearn.LGBMModel" in names:
-        return _traces(model.booster_)
-    if "lightgbm.basic.Booster" in names:
-        leaves = model.lower_bound(), model.upper_bound()
-        return [model, model.current_iteration(), model.best_iteration, *leaves]
-    own = getattr(model, "__dict__", {}) if hasattr(model, "fit") else {}
-    traces: list[Any] = []
-    for name in _FITTED:
-        value = own.get(name)
-        traces.append(value)
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            value = value.ravel().tolist()
-        if isinstance(value, list):
-            traces += [getattr(one, "tree_", one) for one in value]
-    return traces
 
 
 def _same(one: Any, other: Any) -> bool:

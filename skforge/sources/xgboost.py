@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import (
@@ -17,34 +16,66 @@ from skforge.compiler.forest.frames import (
     is_plain,
     is_table,
 )
+from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError
+from skforge.sources.base import Array, Source, are, are_answers, register
 from skforge.sources.sparse import most_entries
 
-Array = NDArray[Any]
+
+def _is_width(value: Any, forest: Forest) -> bool:
+    return bool(value == forest.n_features)
 
 
-class _XGBoostRows:
-    """What XGBoost's wrappers and Boosters have in common."""
+def _are_names(names: Any, forest: Forest) -> bool:
+    return names is None or (are(str, names) and len(names) == forest.n_features)
 
+
+class _XGBoostRows(Source):
+    """Rules that XGBoost's wrappers and Boosters have in common."""
+
+    checks = {  # noqa: RUF012
+        "n_features": _is_width,
+        "feature_names": _are_names,
+        "of_no_rows": are_answers,
+    }
     fill, leaf_dtype = float("nan"), np.float32
+    #: Whether ``inplace_predict`` rounds otherwise than ``predict``.
     _rounds_in_place = False
-    _n_trees: int
-    _booster: Any
-    _columns: FrameColumns
+
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self.flat_leaves = forest.n_trees < 2
+        self._columns = FrameColumns(forest.category_names)
+        self._booster = self.model
+
+    @property
+    def _names(self) -> Any:
+        """Names of the features; those of a live Booster may be set any time."""
+        if self.model is None:
+            return self.rules["feature_names"]
+        return self._booster.feature_names
+
+    def describe(self) -> tuple[str, dict[str, Any]]:
+        """Return the kind, the features, and the answers to 0 rows."""
+        names = self._names
+        return self.kinds[self._rounds_in_place], {
+            "n_features": self.forest.n_features,
+            "feature_names": None if names is None else list(map(str, names)),
+            "of_no_rows": self._of_no_rows(),
+        }
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a kind that is known, or None.
 
         ``strict`` follows ``DMatrix``: names must be there, infinities must not.
         """
-        n_features = self._booster.num_features()
-        names = self._booster.feature_names
+        n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
             X = _array_of(X)
         if method == "apply":
             _refuse_wide(X, n_features)
         if type(X) is np.ndarray:
-            if X.ndim != 2 or not is_plain(X.dtype) or (strict and names):
+            if X.ndim != 2 or not is_plain(X.dtype) or (strict and self._names):
                 return None
         elif is_pandas(X) or (is_table(X) and type(X).__name__ != "RecordBatch"):
             X = self._frame(X)
@@ -57,45 +88,126 @@ class _XGBoostRows:
             known = X.format in ("csr", "csc", "coo") and is_plain(X.dtype)
             if X.format == "csc" and X.dtype.kind == "b":
                 known = False  # which XGBoost refuses
-            X = X.tocsr() if known and not (strict and names) else None
+            X = X.tocsr() if known and not (strict and self._names) else None
             if X is not None and most_entries(X) > 1:
                 return None  # XGBoost leaves out those that are missing, and may sort
         else:
             return None
         # XGBoost has its own shapes for 0 rows, and for the leaves of no tree
-        if method == "apply" and not self._n_trees:
+        if method == "apply" and not self.forest.n_trees:
             return None
         if X is None or X.shape[0] == 0 or X.shape[1] != n_features:
             return None
         values = X if isinstance(X, np.ndarray) else X.data
-        if (strict or values is not X) and values.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                if np.isinf(values.astype(np.float32, copy=False)).any():
-                    return None
-        return X
+        narrowed = (strict or values is not X) and values.dtype.kind == "f"
+        return None if narrowed and _has_infinity(values) else X
 
     def _frame(self, X: Any) -> Array | None:
         """Return a frame's numbers, if its columns are the model's."""
-        names = self._booster.feature_names
+        names = self._names
         given = column_names(X)
         if getattr(X.columns, "nlevels", 1) != 1 or len({*given}) < len(given):
             return None
         if names is not None and given != list(names):
             return None
-        if len(given) != self._booster.num_features():
+        if len(given) != self.forest.n_features:
             return None
         with suppress(InvalidInputError):
             return self._columns.numbers(X, np.float32, unseen=None, strict=True)
         return None
 
 
-def rounds_in_place(booster: Any) -> bool:
+@register
+class XGBoostSource(_XGBoostRows):
+    """A wrapper of XGBoost: in-place prediction, ``DMatrix`` for leaves."""
+
+    classes = ("xgboost.sklearn.XGBModel",)
+    kinds = ("xgboost", "xgboost_dart")
+
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        if self.stored is not None:
+            self._rounds_in_place = self.stored.kind == "xgboost_dart"
+        else:
+            self._booster = model.get_booster()
+            self._rounds_in_place = _rounds_in_place(self._booster)
+
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        """Return what stands for missing values, and the traces of its Booster."""
+        return [model.missing, *BoosterSource.traces(model.get_booster())]
+
+    def _rows(self, X: Any, method: str) -> Any:
+        """Take numbers; everything else is the wrapper's business."""
+        return self._dense(X, method, strict=method == "apply")
+
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        if method == "predict_raw":
+            return self.model.predict(X, output_margin=True, **params)
+        return super()._call(method, X, **params)
+
+
+@register
+class BoosterSource(_XGBoostRows):
+    """A bare Booster: ``Booster.predict(DMatrix(X))``, names checked if X has them."""
+
+    classes = ("xgboost.core.Booster",)
+    kinds = ("xgboost_booster",)
+    labels = False
+
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        """Return the Booster, its rounds and its features."""
+        rounds, best = model.num_boosted_rounds(), model.attr("best_iteration")
+        return [model, rounds, best, model.num_features()]
+
+    @property
+    def declines(self) -> Refused | None:
+        """Decline infinities, as ``DMatrix`` does."""
+        return "infinite"
+
+    def plain(self, X: Array) -> bool:
+        """Refuse 0 rows and infinities, as ``DMatrix`` does."""
+        return len(X) > 0 and not _has_infinity(X)
+
+    def _rows(self, X: Any, method: str) -> Any:
+        """Take finite numbers and NaN."""
+        rows = self._dense(X, method, strict=False)
+        if isinstance(rows, np.ndarray) and not self.plain(rows):
+            return None
+        return rows
+
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        """Ask the Booster; labels are made from its scores by the caller."""
+        from xgboost import DMatrix
+
+        if params:
+            name = next(iter(params))
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+        data = DMatrix(X, enable_categorical=True)
+        return self.model.predict(
+            data,
+            output_margin=method == "predict_raw",
+            pred_leaf=method == "apply",
+            validate_features=data.feature_names is not None,
+        )
+
+    def _outputs(self, X: Any) -> dict[str, Any]:
+        return {"transformed": self.call("value", X)}
+
+
+def _rounds_in_place(booster: Any) -> bool:
     """Tell whether ``inplace_predict`` rounds otherwise than ``predict``.
 
     That of DART does, up to XGBoost 3.2, which keeps the trees in a gbtree within.
     """
     own = json.loads(booster.save_config())["learner"]["gradient_booster"]
     return own["name"] == "dart" and "gbtree" in own
+
+
+def _has_infinity(values: Array) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isinf(values.astype(np.float32, copy=False)).any())
 
 
 def _refuse_wide(X: Any, n_features: int) -> None:
@@ -105,99 +217,6 @@ def _refuse_wide(X: Any, n_features: int) -> None:
         raise ValueError(
             f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"
         )
-
-
-class XGBoostSource(_XGBoostRows):
-    """A wrapper of XGBoost: in-place prediction, ``DMatrix`` for leaves."""
-
-    labels = True
-
-    def __init__(
-        self, estimator: Any, forest: Forest, in_place: bool | None = None
-    ) -> None:
-        self.estimator = estimator
-        self._n_trees, self.flat_leaves = forest.n_trees, forest.n_trees == 1
-        self._booster = estimator.get_booster()
-        if in_place is None:
-            in_place = rounds_in_place(self._booster)
-        self._rounds_in_place = in_place
-        self._columns = FrameColumns(forest.category_names)
-
-    def rows(self, X: Any, method: str) -> Any:
-        """Take numbers; everything else is the wrapper's business."""
-        return self._dense(X, method, strict=method == "apply")
-
-    declines = "nothing"
-
-    def plain(self, X: Array) -> bool:
-        """Accept everything but 0 rows, whose results have their own shapes."""
-        return len(X) > 0
-
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the wrapper."""
-        if method == "predict_raw":
-            return self.estimator.predict(X, output_margin=True, **params)
-        return getattr(self.estimator, method)(X, **params)
-
-    def raw(self, rows: Array) -> Array:
-        """Return margins; XGBoost sums each row in tree order on any thread."""
-        return np.asarray(self.estimator.predict(rows, output_margin=True))
-
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return labels or values, and probabilities."""
-        names = ("predict", "predict_proba")
-        methods = {n: getattr(self.estimator, n, None) for n in names}
-        return {n: method(X) for n, method in methods.items() if method is not None}
-
-
-class BoosterSource(_XGBoostRows):
-    """A bare Booster: ``Booster.predict(DMatrix(X))``, names checked if X has them."""
-
-    labels = False
-
-    def __init__(self, booster: Any, forest: Forest) -> None:
-        self._n_trees, self.flat_leaves = forest.n_trees, forest.n_trees == 1
-        self._booster = booster
-        self._columns = FrameColumns(forest.category_names)
-
-    def rows(self, X: Any, method: str) -> Any:
-        """Take finite numbers and NaN."""
-        rows = self._dense(X, method, strict=False)
-        if isinstance(rows, np.ndarray) and not self.plain(rows):
-            return None
-        return rows
-
-    declines = "infinite"
-
-    def plain(self, X: Array) -> bool:
-        """Refuse 0 rows and infinities, as ``DMatrix`` does."""
-        if not len(X):
-            return False
-        with np.errstate(over="ignore"):
-            return not np.isinf(X.astype(np.float32, copy=False)).any()
-
-    def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the Booster; labels are made from its scores by the caller."""
-        from xgboost import DMatrix
-
-        if params:
-            name = next(iter(params))
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
-        data = DMatrix(X, enable_categorical=True)
-        return self._booster.predict(
-            data,
-            output_margin=method == "predict_raw",
-            pred_leaf=method == "apply",
-            validate_features=data.feature_names is not None,
-        )
-
-    def raw(self, rows: Array) -> Array:
-        """Return margins."""
-        return np.asarray(self.call("predict_raw", rows))
-
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the values that a Booster predicts."""
-        return {"transformed": self.call("value", X)}
 
 
 def _array_of(X: Any) -> Any:

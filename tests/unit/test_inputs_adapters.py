@@ -1,0 +1,92 @@
+"""Adapters are found by registration, and are the same for live and stored models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingRegressor,
+    GradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestRegressor,
+)
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils import get_tags
+
+from skforge import load_forest
+from skforge.sources.base import ADAPTERS, Source, register
+from skforge.sources.find import adapter_of, source_of
+from skforge.sources.store import store
+
+X = np.random.default_rng(0).normal(size=(80, 3))
+Y = (X[:, 0] > 0).astype(int)
+
+MODELS = {
+    "single tree": lambda: DecisionTreeClassifier(max_depth=2),
+    "trees": lambda: RandomForestRegressor(2),
+    "boosting": lambda: GradientBoostingClassifier(n_estimators=2),
+    "histogram": lambda: HistGradientBoostingRegressor(max_iter=2),
+    "isolation": lambda: IsolationForest(n_estimators=2),
+    "bagging": lambda: BaggingRegressor(DecisionTreeRegressor(), 2),
+    "adaboost": lambda: AdaBoostClassifier(n_estimators=2),
+    "xgboost": lambda: pytest.importorskip("xgboost").XGBClassifier(n_estimators=2),
+    "lightgbm": lambda: pytest.importorskip("lightgbm").LGBMRegressor(
+        n_estimators=2, verbose=-1
+    ),
+}
+
+
+class Wrapper:
+    """The part of a CompiledForest that ``store`` reads."""
+
+    def __init__(self, forest):
+        self.forest_ = forest
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_live_and_stored_models_have_the_same_adapter(name):
+    model = MODELS[name]().fit(X, Y)
+    forest = load_forest(model)
+    live = source_of(model, forest)
+    kind, rules = live.describe()
+    assert kind in live.kinds
+    assert rules.keys() == live.checks.keys()
+    assert all(good(rules[rule], forest) for rule, good in live.checks.items())
+    kept = store(Wrapper(forest), model, get_tags(model))
+    stored = source_of(kept, forest)
+    assert type(stored) is type(live) is adapter_of(model)
+    assert (live.model, live.stored) == (model, None)
+    assert (stored.model, stored.stored) == (None, kept)
+    for member in ("labels", "leaf_shape", "flat_leaves", "declines", "casts"):
+        assert getattr(stored, member) == getattr(live, member), member
+    np.testing.assert_equal(stored.fill, live.fill)  # NaN, too
+    np.testing.assert_array_equal(stored.rows(X, "predict"), live.rows(X, "predict"))
+
+
+def test_each_kind_has_one_adapter():
+    kinds = [kind for adapter in ADAPTERS for kind in adapter.kinds]
+    assert sorted(kinds) == sorted({*kinds})
+    assert {"forest", "trees", "xgboost_dart", "lightgbm_booster"} < {*kinds}
+
+
+def test_an_adapter_of_somebody_else_is_found_by_its_registration():
+    class Tree(DecisionTreeClassifier):
+        pass
+
+    class TreeSource(Source):
+        classes = (f"{__name__}.{Tree.__qualname__}",)
+        kinds = ("toy",)
+
+        def _rows(self, X, method):
+            return X
+
+    model = Tree().fit(X, Y)
+    assert adapter_of(model) is adapter_of(DecisionTreeClassifier())
+    register(TreeSource)
+    try:
+        assert type(source_of(model, None)) is TreeSource
+        assert adapter_of(DecisionTreeClassifier()) is not TreeSource
+    finally:
+        ADAPTERS.remove(TreeSource)
