@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.arrays import PostTransform
+from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import libm
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
@@ -130,12 +129,16 @@ def test_a_regressor_has_no_classes(function, regressor):
     )
 
 
-def test_an_unknown_transform_is_refused(regressor):
-    unknown = replace(regressor, transform=PostTransform("probit"))
+@pytest.mark.parametrize("kind", ["probit", "onnx", "onnx:one:none", "onnx:a:b:c"])
+def test_an_unknown_transform_is_refused(kind, regressor):
+    """An artifact names it; the forest is not made."""
+    arrays = {}
+    record = forest_out(regressor, arrays)
+    record["transform"]["kind"] = kind
     with pytest.raises(UnsupportedModelError) as error:
-        apply_transform(unknown, np.zeros((1, 1)))
+        forest_in(record, arrays)
     assert str(error.value) == (
-        "The transform 'probit' is not known; this forest was made by a newer release."
+        f"The transform {kind!r} is not known; this forest was made by a newer release."
     )
 
 

@@ -16,6 +16,7 @@ from skforge.compiler.forest.forest import (
     deduplicate_predicates,
     round_thresholds,
 )
+from skforge.compiler.forest.outputs import Task
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
@@ -93,7 +94,7 @@ def _class_counts(model: Any) -> list[int]:
     return [int(n) for n in np.atleast_1d(model.n_classes_)]
 
 
-def _task(sizes: list[int]) -> str:
+def _task(sizes: list[int]) -> Task:
     if len(sizes) > 1:
         return "multilabel"
     return "binary" if sizes[0] == 2 else "multiclass"

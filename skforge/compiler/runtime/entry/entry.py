@@ -35,15 +35,7 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.numpy_power import power_loop
-from skforge.compiler.outputs.steps import (
-    OUTPUTS,
-    REFUSED,
-    EntryKind,
-    Output,
-    Refused,
-    Steps,
-    steps,
-)
+from skforge.compiler.outputs.steps import EntryKind
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.entry.text import (
     ARRAY_DATA,
@@ -53,29 +45,10 @@ from skforge.compiler.runtime.entry.text import (
     ARRAY_STRIDES,
     DTYPE_CODES,
     DTYPE_KIND,
-    MAX_SLOTS,
     OB_TYPE,
     write,
 )
 from skforge.compiler.target import Target
-
-__all__ = [
-    "GIL_WORK",
-    "MAX_SLOTS",
-    "MAX_VALUES",
-    "OUTPUTS",
-    "REFUSED",
-    "EntryKind",
-    "KernelTable",
-    "Output",
-    "Refused",
-    "Steps",
-    "as_method",
-    "build_entry",
-    "retire",
-    "steps",
-    "supports",
-]
 
 #: Work, in rows * hops, from which the GIL is released: about 20 us.
 GIL_WORK = 30_000

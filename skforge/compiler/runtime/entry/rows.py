@@ -7,8 +7,6 @@ compute with arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from skforge.compiler.outputs.steps import RowSteps
@@ -43,13 +41,15 @@ def row_text(steps: RowSteps, dtype: str, scores: list[str]) -> tuple[str, list[
         Values of ``steps.dtype``, one for each column.
     """
     row = _Row(steps, dtype)
-    kind = steps.kind.split(":")
-    if kind[0] == "pair":
-        results = [row.pair(scores)]
-    elif kind[1] in ("label", "binary"):
-        results = [row.label(scores)]
-    else:
-        results = row.onnx(scores, kind[1], kind[2])
+    match steps.kind:
+        case "pair":
+            results = [row.pair(scores)]
+        case "above_bound":
+            results = [row.above_bound(scores)]
+        case "first_greatest":
+            results = [row.first_greatest(scores)]
+        case "onnx":
+            results = row.onnx(scores)
     return "\n".join(row.lines), results
 
 
@@ -107,13 +107,15 @@ class _Row:
             for score, offset in zip(scores, self.steps.offsets, strict=True)
         ]
 
-    def label(self, scores: list[str]) -> str:
-        """Return the place of the predicted class."""
+    def above_bound(self, scores: list[str]) -> str:
+        """Return the place of the predicted class of two."""
+        deciding = self.based(scores)[0 if np.isnan(self.steps.offsets[-1]) else -1]
+        bound = literal(self.steps.parameter, self.dtype)
+        return self._whole(self.op("fcmp ogt", deciding, bound, self.type))
+
+    def first_greatest(self, scores: list[str]) -> str:
+        """Return the place of the predicted class of several."""
         based, known = self.based(scores), ~np.isnan(self.steps.offsets)
-        if self.steps.kind == "onnx:binary":
-            deciding = based[-1 if known[-1] else 0]
-            bound = literal(self.steps.parameter, self.dtype)
-            return self._whole(self.op("fcmp ogt", deciding, bound, self.type))
         first, *others = (int(k) for k in np.flatnonzero(known))
         place, best = str(first), based[first]
         for k in others:
@@ -122,21 +124,35 @@ class _Row:
             place = self.choose(better, str(k), place, "i64")
         return self.add(f"add i64 {place}, 0")
 
-    def onnx(self, scores: list[str], layout: str, post: str) -> list[str]:
+    def onnx(self, scores: list[str]) -> list[str]:
         """Return all scores after the post transform."""
         values, type_ = self.based(scores), self.type
-        if layout == "one":
-            values, type_ = self._both_of_one(values[0], post)
-        else:
-            if layout == "mirrored":
-                values = [*(self.add(f"fneg {type_} {x}") for x in values), *values]
-            if post != "none":
-                values, type_ = _POSTS[post](self, values)
+        match self.steps.layout:
+            case "one":
+                values, type_ = self._both_of_one(values[0])
+            case "mirrored":
+                opposites = [self.add(f"fneg {type_} {x}") for x in values]
+                values, type_ = self._post([*opposites, *values])
+            case "columns" | "target":
+                values, type_ = self._post(values)
         to = LLVM_TYPES[self.steps.dtype]
         return [self.cast(value, type_, to) for value in values]
 
-    def _both_of_one(self, score: str, post: str) -> tuple[list[str], str]:
-        if post == "logistic":
+    def _post(self, values: list[str]) -> tuple[list[str], str]:
+        match self.steps.post:
+            case "none":
+                return values, self.type
+            case "logistic":
+                return [self._logistic(x) for x in self._narrow(values)], "float"
+            case "softmax":
+                return self._softmax(values), "float"
+            case "softmax_zero":
+                return self._softmax_zero(values), self.type
+            case "probit":
+                raise AssertionError("entries do not compute probit")
+
+    def _both_of_one(self, score: str) -> tuple[list[str], str]:
+        if self.steps.post == "logistic":
             narrow = self.cast(score, self.type, "float")
             opposite = self.add(f"fneg float {narrow}")
             return [self._logistic(opposite), self._logistic(narrow)], "float"
@@ -154,9 +170,6 @@ class _Row:
         other = self.op("fsub", "1.0", positive)
         return self.choose(self.op("fcmp olt", x, "0.0"), other, positive)
 
-    def logistic(self, scores: list[str]) -> tuple[list[str], str]:
-        return [self._logistic(x) for x in self._narrow(scores)], "float"
-
     def _powers(self, values: list[str]) -> tuple[list[str], str]:
         """Return exponentials of the distance from the greatest, and that."""
         largest = literal(_LOWEST, "float32")
@@ -171,12 +184,12 @@ class _Row:
             total = self.op("fadd", total, value)
         return total
 
-    def softmax(self, scores: list[str]) -> tuple[list[str], str]:
+    def _softmax(self, scores: list[str]) -> list[str]:
         powers, _ = self._powers(self._narrow(scores))
         total = self._total(powers)
-        return [self.op("fdiv", power, total) for power in powers], "float"
+        return [self.op("fdiv", power, total) for power in powers]
 
-    def softmax_zero(self, scores: list[str]) -> tuple[list[str], str]:
+    def _softmax_zero(self, scores: list[str]) -> list[str]:
         t, values = self.type, self._narrow(scores)
         powers, largest = self._powers(values)
         tiny = float(np.float32(1e-7))
@@ -196,11 +209,4 @@ class _Row:
             rest = self.op("fmul", score, least, t)
             value = self.choose(count, self.cast(power, "float", t), rest, t)
             results.append(self.op("fdiv", value, total, t))
-        return results, t
-
-
-_POSTS: dict[str, Callable[[_Row, list[str]], tuple[list[str], str]]] = {
-    "logistic": _Row.logistic,
-    "softmax": _Row.softmax,
-    "softmax_zero": _Row.softmax_zero,
-}
+        return results
