@@ -49,15 +49,7 @@ _METHODS_CHANGE = RLock()
 
 
 class Predictor:
-    """Everything a fitted ``CompiledForest`` calls; made anew after unpickling.
-
-    Parameters
-    ----------
-    module : CompiledModule or AutoModule
-        The compiled forest.
-    estimator : object
-        The source model, or the path it was read from.
-    """
+    """Everything a fitted ``CompiledForest`` calls; made anew after unpickling."""
 
     __slots__ = (
         "_classes",
@@ -118,20 +110,7 @@ class Predictor:
             self._forget_entries()
 
     def method(self, owner: Any, function: Any) -> Any:
-        """Return a method of the owner as fast as it can be found and called.
-
-        Parameters
-        ----------
-        owner : CompiledForest
-            Whose predictor this is.
-        function : function
-            The method, which finds an entry by its own name.
-
-        Returns
-        -------
-        callable
-            The method's entry, with the function behind it; or the function.
-        """
+        """Return a method's entry with the function behind it, or the function."""
         entry = self.entries.get(function.__name__)
         if entry is None:
             return function
@@ -337,22 +316,8 @@ def build_entry(
 ) -> Entry | None:
     """Return a compiled call for a method, or None where there is none.
 
-    Parameters
-    ----------
-    module : CompiledModule
-        The compiled forest.
-    source : Source
-        Its ``declines`` says which values the source refuses; None: it has something
-        to say about every array.
-    method : str
-        What is called: ``predict``, ``predict_proba``, ``predict_raw``,
-        ``decision_function`` or ``score_samples``.
-    ordinary : callable
-        The method without an entry.
-    n_jobs : int or None
-        Threads the ordinary path may use for more rows than are worth it here.
-    classes : ndarray, list of ndarray or None
-        The labels that ``predict`` returns; None for 0, 1, and so on.
+    It agrees with ``ordinary``, the method without an entry, on drawn rows. Values
+    that the source refuses are its ``declines``; None has a say about every array.
     """
     refused = getattr(source, "declines", None)
     output = _output(module, method)

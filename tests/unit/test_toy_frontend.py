@@ -9,7 +9,6 @@ import pytest
 
 import skforge
 from skforge import CompiledForest, compile_forest, load_forest
-from skforge.compiler.forest.outputs import name_of
 from skforge.compiler.frontends import base
 from skforge.compiler.outputs.transforms import decide, predict_proba
 from tests import toy_frontend
@@ -74,7 +73,7 @@ def test_an_estimator_of_its_file_answers_with_labels(model, tmp_path):
 def test_it_is_saved_without_a_name(model, tmp_path):
     """No artifact knew these outputs before: they are kept whole."""
     forest = load_forest(model)
-    assert not name_of(forest.outputs, forest.task, forest.source, 1)[1]
+    assert not forest.named_outputs()[1]
     skforge.save(forest, tmp_path / "m.skforge")
     for again in (
         skforge.load(tmp_path / "m.skforge"),

@@ -130,7 +130,11 @@ class ForestArrays:
     @property
     def transform(self) -> PostTransform:
         """The name of the outputs in artifacts and messages."""
-        return name_of(self.outputs, self.task, self.source, self.n_outputs)[0]
+        return self.named_outputs()[0]
+
+    def named_outputs(self) -> tuple[PostTransform, bool]:
+        """Return the name of the outputs, and whether it stands for all of them."""
+        return name_of(self.outputs, self.task, self.source, self.n_outputs)
 
     @property
     def classifies(self) -> bool:

@@ -15,7 +15,6 @@ from skforge.compiler.forest.arrays import (
     ForestArrays,
     IntArray,
 )
-from skforge.compiler.forest.outputs import name_of
 from skforge.compiler.forest.validation import node_depths, validate
 
 
@@ -149,7 +148,7 @@ class Forest(ForestArrays):
                 digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
                 digest.update(value.data)
             elif field.name == "outputs":
-                name, whole = name_of(value, self.task, self.source, self.n_outputs)
+                name, whole = self.named_outputs()
                 digest.update(f"transform={name!r};".encode())
                 digest.update(b"" if whole else f"{value!r};".encode())
             else:

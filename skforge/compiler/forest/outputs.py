@@ -156,13 +156,14 @@ class PostTransform:
     cutoff: float = 0.0
 
 
-#: scikit-learn's outputs; the other names are those of functions.
+#: scikit-learn's outputs, of which the first that fits has the name; the other names
+#: are those of functions.
 _SKLEARN = {
-    "gb_logistic": OutputSpec(
-        "expit", probabilities="values", labels="from_zero", decision="scores"
-    ),
     "gb_exponential": OutputSpec(
         "expit", 2.0, probabilities="values", labels="from_zero", decision="scores"
+    ),
+    "gb_logistic": OutputSpec(
+        "expit", probabilities="values", labels="from_zero", decision="scores"
     ),
     "hist_logistic": OutputSpec(
         "expit", probabilities="values", labels="above_zero", decision="scores"
@@ -186,22 +187,7 @@ _NAMED_BY_FUNCTION = frozenset(get_args(Function)) - {
 def outputs_named(
     transform: PostTransform, task: str, source: str, n_outputs: int
 ) -> OutputSpec:
-    """Return the outputs that an artifact names.
-
-    Parameters
-    ----------
-    transform : PostTransform
-        The name and its constants.
-    task, source : str
-        Of the forest.
-    n_outputs : int
-        Of the forest.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the name is not known.
-    """
+    """Return the outputs that an artifact names; raise if the name is not known."""
     spec = _named(transform.kind, task, source, n_outputs)
     return replace(
         spec,

@@ -15,7 +15,6 @@ from skforge.compiler.forest.outputs import (
     CHOICES,
     OutputSpec,
     PostTransform,
-    name_of,
     outputs_named,
 )
 from skforge.exceptions import InconsistentVersionWarning, InvalidModelError, warn
@@ -32,7 +31,7 @@ def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
         if isinstance(value, np.ndarray):
             arrays[f"forest.{field.name}"] = value
         elif field.name == "outputs":
-            name, whole = name_of(value, forest.task, forest.source, forest.n_outputs)
+            name, whole = forest.named_outputs()
             record["transform"] = _fields_out(name)
             if not whole:
                 record["outputs"] = _fields_out(value)

@@ -20,25 +20,10 @@ MOST_ULPS = 8
 
 
 def apply_transform(forest: Forest, raw: Any, xp: Any) -> Any:
-    """Return what the source's ``predict`` returns for raw scores on a device.
+    """Return what ``predict`` of a Booster or a regressor returns, on the device.
 
-    Parameters
-    ----------
-    forest : Forest
-        Its ``outputs`` name the function.
-    raw : device array of shape (n, n_outputs) or (n,)
-        Raw scores.
-    xp : module
-        The array's library, with NumPy's functions.
-
-    Returns
-    -------
-    device array of shape (n,) or (n, n_outputs)
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the transform is only done on the host.
+    ``xp`` is the library of the array, with NumPy's functions. Raise
+    ``UnsupportedModelError`` for a transform that only the host computes.
     """
     spec, on = forest.outputs, Library(xp, xp.exp, partial(xp.sort, axis=1))
     scores = raw.reshape(-1, forest.n_outputs)

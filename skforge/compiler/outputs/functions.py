@@ -58,20 +58,9 @@ def render(
     number: Callable[[float], Text],
     apply: Callable[[OpName, list[Text]], Text],
 ) -> Text:
-    """Return a function of ``x`` in somebody's own terms.
+    """Return a function of ``EXPRESSIONS`` of ``x`` in somebody's own terms.
 
-    Parameters
-    ----------
-    function : str
-        A key of ``EXPRESSIONS``.
-    x : object
-        The value.
-    parameter : float
-        The function's constant.
-    number : callable
-        ``number(value)`` renders a constant.
-    apply : callable
-        ``apply(name, operands)`` renders an operation on what was rendered.
+    ``number`` renders a constant, ``apply`` an operation on operands rendered before.
     """
 
     def of(operand: Operand) -> Text:

@@ -36,19 +36,7 @@ _TINY = np.float32(1e-7)  # what SOFTMAX_ZERO takes for zero
 
 
 def transform(forest: Forest, raw: Array) -> Array:
-    """Return targets, or the scores of all classes, after the post transform.
-
-    Parameters
-    ----------
-    forest : Forest
-        From the ONNX frontend.
-    raw : ndarray of shape (n, n_outputs)
-        Sums, or averages, of leaf weights.
-
-    Returns
-    -------
-    ndarray of shape (n, n_targets) or (n, n_classes)
-    """
+    """Return targets, or the scores of all classes, of sums or averages of weights."""
     spec = forest.outputs
     with np.errstate(all="ignore"):
         scores = _based(forest, raw)
@@ -63,19 +51,7 @@ def transform(forest: Forest, raw: Array) -> Array:
 
 
 def above_bound(forest: Forest, raw: Array) -> Array:
-    """Return the place of one of two labels, as onnxruntime chooses it.
-
-    Parameters
-    ----------
-    forest : Forest
-        From the ONNX frontend, of a classifier.
-    raw : ndarray of shape (n, n_outputs)
-        Sums of leaf weights.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-    """
+    """Return the place of one of two labels, as onnxruntime chooses it."""
     scores = _based(forest, raw)
     # the second class's score decides, the first's if there is no other
     deciding = scores[:, 0 if np.isnan(forest.outputs.offsets[-1]) else -1]
@@ -84,19 +60,7 @@ def above_bound(forest: Forest, raw: Array) -> Array:
 
 
 def first_greatest(forest: Forest, raw: Array) -> Array:
-    """Return the place of one of several labels, as onnxruntime chooses it.
-
-    Parameters
-    ----------
-    forest : Forest
-        From the ONNX frontend, of a classifier.
-    raw : ndarray of shape (n, n_outputs)
-        Sums of leaf weights.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-    """
+    """Return the place of one of several labels, as onnxruntime chooses it."""
     scores = _based(forest, raw)
     offsets = np.array(forest.outputs.offsets)
     label = np.full(len(scores), -1, np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import Function, Layout, Post
+from skforge.compiler.forest.outputs import Function, OutputSpec
 from skforge.compiler.outputs import libm
 from skforge.compiler.outputs.functions import EXPRESSIONS
 from skforge.compiler.outputs.numpy_power import power_loop
@@ -40,16 +40,13 @@ class RowSteps:
     """Arithmetic of whole rows; see :mod:`skforge.compiler.runtime.entry.rows`.
 
     ``kind`` is ``pair`` (the labels of AdaBoost's two classes), a rule of ONNX Runtime
-    for labels, or ``onnx``, its scores; the rest is of the forest's ``outputs``.
+    for labels, or ``onnx``, its scores.
     """
 
     kind: RowKind
-    parameter: float
-    dtype: str
-    columns: int
-    offsets: tuple[float, ...] = ()
-    layout: Layout = "columns"
-    post: Post = "none"
+    outputs: OutputSpec
+    dtype: str = "int64"
+    columns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +92,10 @@ class EntryKind:
 def steps(forest: Forest, output: Output) -> Steps | None:
     """Return how an entry computes an output, or None if it cannot.
 
-    Parameters
-    ----------
-    forest : Forest
-        Its ``outputs`` are carried out.
-    output : {"raw", "transformed", "both_classes", "labels", "scores", "decision"}
-        ``raw`` is ``predict_raw``; the others are ``apply_transform``,
-        ``predict_proba`` for a classifier with one output, ``decide``,
-        ``score_samples`` and ``decision_function`` of
-        :mod:`skforge.compiler.outputs.transforms`, the last two for an isolation
-        forest.
-
-    Returns
-    -------
-    Steps or None
+    ``raw`` is ``predict_raw``; the others are ``apply_transform``, ``predict_proba``
+    for a classifier with one output, ``decide``, ``score_samples`` and
+    ``decision_function`` of :mod:`skforge.compiler.outputs.transforms`, the last two
+    for an isolation forest.
     """
     if forest.aggregate != "sum":
         return None
@@ -156,7 +143,7 @@ def _values(
 def _transformed(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
     match forest.outputs.function:
         case "onnx":
-            return _of_row(_onnx(forest), averages)
+            return _onnx(forest, averages)
         case "path_length":
             cut = inlier_length(forest)
             if cut is None:
@@ -188,7 +175,7 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
             return Steps((*averages, *shares), result="best")
         case "from_zero" | "above_zero":
             if spec.decision == "votes":
-                return _of_row(RowSteps("pair", spec.parameter, "int64", 1), averages)
+                return _of_row(RowSteps("pair", spec), averages)
             comparison = "oge" if spec.labels == "from_zero" else "ogt"
             return Steps(averages, result="above", comparison=comparison, cut=0.0)
         case "best":
@@ -199,12 +186,11 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
             return None
         case "above_bound" | "first_greatest":
             none = not _is_narrow(forest) or np.isnan(spec.offsets).all()
-            row = RowSteps(spec.labels, spec.parameter, "int64", 1, spec.offsets)
-            return None if none else _of_row(row, averages)
+            return None if none else _of_row(RowSteps(spec.labels, spec), averages)
 
 
-def _of_row(row: RowSteps | None, averages: tuple[float, ...]) -> Steps | None:
-    return None if row is None else Steps(averages, result="row", row=row)
+def _of_row(row: RowSteps, averages: tuple[float, ...]) -> Steps:
+    return Steps(averages, result="row", row=row)
 
 
 def _path_score(
@@ -219,21 +205,13 @@ def _path_score(
     return Steps((*averages, spec.parameter), "path_length", less)
 
 
-def _onnx(forest: Forest) -> RowSteps | None:
+def _onnx(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
     """Return ONNX's scores; probit makes NaN of either sign."""
     spec = forest.outputs
     if not _is_narrow(forest) or spec.post == "probit":
         return None
     columns = forest.n_outputs * (2 if spec.layout in ("one", "mirrored") else 1)
-    return RowSteps(
-        "onnx",
-        spec.parameter,
-        spec.dtype,
-        columns,
-        spec.offsets,
-        spec.layout,
-        spec.post,
-    )
+    return _of_row(RowSteps("onnx", spec, spec.dtype, columns), averages)
 
 
 def _is_narrow(forest: Forest) -> bool:

@@ -20,19 +20,10 @@ Array: TypeAlias = NDArray[Any]
 
 
 def apply_transform(forest: Forest, raw: Array) -> Array:
-    """Return what the source model's own ``predict`` returns for raw scores.
+    """Return what ``predict`` of a Booster or a regressor returns for raw scores.
 
-    Parameters
-    ----------
-    forest : Forest
-        Its ``outputs`` name the function.
-    raw : ndarray of shape (n, n_outputs) or (n,)
-        Raw scores, in the accumulator's dtype.
-
-    Returns
-    -------
-    ndarray of shape (n,) or (n, n_outputs)
-        As ``Booster.predict`` gives it; scikit-learn's averages as they are.
+    Raw scores have the shape (n, n_outputs) or (n,), here and below. The probabilities
+    of scikit-learn's classifiers are not cut to labels, and averages stay as they are.
     """
     spec = forest.outputs
     scores = _columns(forest, raw)
@@ -76,17 +67,7 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
 def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
     """Return class probabilities as the source classifier returns them.
 
-    Parameters
-    ----------
-    forest : Forest
-        Of a classifier.
-    raw : ndarray of shape (n, n_outputs) or (n,)
-        Raw scores.
-
-    Returns
-    -------
-    ndarray of shape (n, n_classes), or a list of one for each target
-        A list for scikit-learn classifiers of several targets.
+    That is a list of arrays for a scikit-learn classifier of several targets.
     """
     require_classifier(forest)
     match forest.outputs.probabilities:
@@ -109,19 +90,9 @@ def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
 
 
 def decide(forest: Forest, raw: Array) -> Array:
-    """Return the index of the predicted class, as the source classifier chooses it.
+    """Return the position in ``classes_`` that the source classifier chooses.
 
-    Parameters
-    ----------
-    forest : Forest
-        Of a classifier.
-    raw : ndarray of shape (n, n_outputs) or (n,)
-        Raw scores.
-
-    Returns
-    -------
-    ndarray of shape (n,) or (n, n_targets)
-        Positions in ``classes_``; 0 and 1 for the labels of a multilabel model.
+    For each target, if there are several; 0 or 1 for each label of a multilabel model.
     """
     require_classifier(forest)
     label: Array
@@ -152,19 +123,7 @@ def decide(forest: Forest, raw: Array) -> Array:
 
 
 def decision_function(forest: Forest, raw: Array) -> Array:
-    """Return what the estimator's ``decision_function`` returns.
-
-    Parameters
-    ----------
-    forest : Forest
-        Whose ``outputs`` have a rule for it.
-    raw : ndarray of shape (n, n_outputs) or (n,)
-        Raw scores.
-
-    Returns
-    -------
-    ndarray of shape (n,) or (n, n_classes)
-    """
+    """Return what the estimator's ``decision_function`` returns."""
     match forest.outputs.decision:
         case "scores":
             return raw.reshape(-1) if forest.n_outputs == 1 else raw
@@ -177,38 +136,14 @@ def decision_function(forest: Forest, raw: Array) -> Array:
 
 
 def score_samples(forest: Forest, raw: Array) -> Array:
-    """Return what ``IsolationForest.score_samples`` returns.
-
-    Parameters
-    ----------
-    forest : Forest
-        Of an IsolationForest.
-    raw : ndarray of shape (n, 1) or (n,)
-        Path lengths, summed over the trees.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-    """
+    """Return what ``IsolationForest.score_samples`` returns for summed path lengths."""
     if forest.outputs.function != "path_length":
         raise _unknown(forest)
     return sklearn.path_scores(forest, raw)
 
 
 def has_method(forest: Forest, name: str) -> bool:
-    """Tell whether a forest has a function here, as its source has the method.
-
-    Parameters
-    ----------
-    forest : Forest
-        From any source.
-    name : {"decision_function", "score_samples"}
-        Name of the function.
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether a forest has ``decision_function`` or ``score_samples``."""
     if name == "score_samples":
         return forest.outputs.function == "path_length"
     return forest.outputs.decision != "none"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from skforge.compiler.forest.outputs import Function
 from skforge.compiler.outputs.functions import OpName, render
 from skforge.compiler.outputs.steps import EntryKind, RowSteps
-from skforge.compiler.runtime.entry.rows import LLVM_TYPES, literal, row_text
+from skforge.compiler.runtime.entry.rows import LLVM_TYPES, Lines, literal, row_text
 
 
 class ResultWriter:
@@ -90,40 +90,37 @@ class ResultWriter:
 
     def _function(self, function: Function) -> tuple[list[str], str]:
         """Return the lines of a function of a sum, and the name of its value."""
-        t, lines = self.sum, list[str]()
-
-        def add(text: str) -> str:
-            lines.append(f"  %t.{len(lines)} = {text}")
-            return f"%t.{len(lines) - 1}"
+        t, text = self.sum, Lines()
 
         def apply(name: OpName, operands: list[str]) -> str:
-            of = f"{t} {', '.join(operands)}"
             match name:
                 case "neg":
-                    return add(f"fneg {of}")
+                    return text.neg(operands[0], t)
                 case "add" | "mul" | "div":
-                    return add(f"f{name} {of}")
+                    return text.op(f"f{name}", *operands, t)
                 case "least":  # NaN stays NaN, as it does in NumPy's minimum
-                    return choose(add(f"fcmp ult {of}"), *operands)
+                    less = text.op("fcmp ult", *operands, t)
+                    return text.choose(less, *operands, t)
                 case "exp":
-                    return add(f"call {t} @skf_exp{self.suffix}({of})")
+                    return text.call(f"skf_exp{self.suffix}", operands[0], t)
                 case "log1p":
-                    return add(f"call {t} @skf_log1p({of})")
+                    return text.call("skf_log1p", operands[0], t)
                 case "positive":
-                    return choose(add(f"fcmp ogt {of}, 0.0"), "1.0", "0.0")
+                    above = text.op("fcmp ogt", operands[0], "0.0", t)
+                    return text.choose(above, "1.0", "0.0", t)
                 case "sign":
-                    tests = [add(f"fcmp {test} {of}, 0.0") for test in ("ogt", "olt")]
-                    above, below = (add(f"uitofp i1 {test} to {t}") for test in tests)
-                    return add(f"fsub {t} {above}, {below}")
-
-        def choose(test: str, first: str, second: str) -> str:
-            return add(f"select i1 {test}, {t} {first}, {t} {second}")
+                    above = text.op("fcmp ogt", operands[0], "0.0", t)
+                    below = text.op("fcmp olt", operands[0], "0.0", t)
+                    up = text.add(f"uitofp i1 {above} to {t}")
+                    down = text.add(f"uitofp i1 {below} to {t}")
+                    return text.op("fsub", up, down, t)
 
         def number(value: float) -> str:
             return literal(value, self.k.sum_dtype)
 
-        value = render(function, "%x.transform", self.k.steps.parameter, number, apply)
-        return lines, value
+        parameter = self.k.steps.parameter
+        value = render(function, "%x.transform", parameter, number, apply)
+        return text.lines, value
 
     def _path_score(self) -> str:
         """Powers of 2 by NumPy's own loop, in place: all rows at once."""

@@ -23,22 +23,9 @@ def literal(value: float, dtype: str) -> str:
 
 
 def row_text(steps: RowSteps, dtype: str, scores: list[str]) -> tuple[str, list[str]]:
-    """Return the text that computes a row, and the names of its results.
+    """Return the text that computes a row of sums, and the name of each result.
 
-    Parameters
-    ----------
-    steps : RowSteps
-        What is computed.
-    dtype : {"float32", "float64"}
-        Of the sums.
-    scores : list of str
-        Names of the row's sums.
-
-    Returns
-    -------
-    text : str
-    results : list of str
-        Values of ``steps.dtype``, one for each column.
+    Sums have a dtype and names, ``scores``; results are of ``steps.dtype``.
     """
     row = _Row(steps, dtype)
     match steps.kind:
@@ -53,12 +40,10 @@ def row_text(steps: RowSteps, dtype: str, scores: list[str]) -> tuple[str, list[
     return "\n".join(row.lines), results
 
 
-class _Row:
-    """Values of one row; each method adds lines and returns names."""
+class Lines:
+    """Straight-line text; each method adds a line and returns the name of its value."""
 
-    def __init__(self, steps: RowSteps, dtype: str) -> None:
-        self.steps, self.dtype = steps, dtype
-        self.type = LLVM_TYPES[dtype]
+    def __init__(self) -> None:
         self.lines: list[str] = []
 
     def add(self, text: str) -> str:
@@ -68,28 +53,45 @@ class _Row:
         return name
 
     def op(self, name: str, a: str, b: str, type_: str = "float") -> str:
+        """Write an instruction of two operands."""
         return self.add(f"{name} {type_} {a}, {b}")
 
+    def neg(self, a: str, type_: str = "float") -> str:
+        """Write the opposite number."""
+        return self.add(f"fneg {type_} {a}")
+
     def choose(self, test: str, a: str, b: str, type_: str = "float") -> str:
+        """Write the first value where the test is true, else the second."""
         return self.add(f"select i1 {test}, {type_} {a}, {type_} {b}")
 
-    def call(self, function: str, a: str) -> str:
-        return self.add(f"call float @{function}(float {a})")
+    def call(self, function: str, a: str, type_: str = "float") -> str:
+        """Write the call of a function of one number."""
+        return self.add(f"call {type_} @{function}({type_} {a})")
 
     def cast(self, a: str, from_: str, to: str) -> str:
+        """Write a number in another precision."""
         if from_ == to:
             return a
         return self.add(
             f"{'fpext' if to == 'double' else 'fptrunc'} {from_} {a} to {to}"
         )
 
+
+class _Row(Lines):
+    """Values of one row."""
+
+    def __init__(self, steps: RowSteps, dtype: str) -> None:
+        super().__init__()
+        self.steps, self.spec, self.dtype = steps, steps.outputs, dtype
+        self.type = LLVM_TYPES[dtype]
+
     # ------------------------------------------------------------ scikit-learn
 
     def pair(self, scores: list[str]) -> str:
         """Return 1 where the second of AdaBoost's two sums is the greater."""
-        p = literal(self.steps.parameter, self.dtype)
+        p = literal(self.spec.parameter, self.dtype)
         first, second = (self.op("fdiv", x, p, self.type) for x in scores)
-        opposite = self.add(f"fneg {self.type} {first}")
+        opposite = self.neg(first, self.type)
         difference = self.op("fadd", opposite, second, self.type)
         return self._whole(self.op("fcmp ogt", difference, "0.0", self.type))
 
@@ -104,18 +106,18 @@ class _Row:
             "0.0"
             if np.isnan(offset)
             else self.op("fadd", score, literal(offset, self.dtype), self.type)
-            for score, offset in zip(scores, self.steps.offsets, strict=True)
+            for score, offset in zip(scores, self.spec.offsets, strict=True)
         ]
 
     def above_bound(self, scores: list[str]) -> str:
         """Return the place of the predicted class of two."""
-        deciding = self.based(scores)[0 if np.isnan(self.steps.offsets[-1]) else -1]
-        bound = literal(self.steps.parameter, self.dtype)
+        deciding = self.based(scores)[0 if np.isnan(self.spec.offsets[-1]) else -1]
+        bound = literal(self.spec.parameter, self.dtype)
         return self._whole(self.op("fcmp ogt", deciding, bound, self.type))
 
     def first_greatest(self, scores: list[str]) -> str:
         """Return the place of the predicted class of several."""
-        based, known = self.based(scores), ~np.isnan(self.steps.offsets)
+        based, known = self.based(scores), ~np.isnan(self.spec.offsets)
         first, *others = (int(k) for k in np.flatnonzero(known))
         place, best = str(first), based[first]
         for k in others:
@@ -127,11 +129,11 @@ class _Row:
     def onnx(self, scores: list[str]) -> list[str]:
         """Return all scores after the post transform."""
         values, type_ = self.based(scores), self.type
-        match self.steps.layout:
+        match self.spec.layout:
             case "one":
                 values, type_ = self._both_of_one(values[0])
             case "mirrored":
-                opposites = [self.add(f"fneg {type_} {x}") for x in values]
+                opposites = [self.neg(x, type_) for x in values]
                 values, type_ = self._post([*opposites, *values])
             case "columns" | "target":
                 values, type_ = self._post(values)
@@ -139,7 +141,7 @@ class _Row:
         return [self.cast(value, type_, to) for value in values]
 
     def _post(self, values: list[str]) -> tuple[list[str], str]:
-        match self.steps.post:
+        match self.spec.post:
             case "none":
                 return values, self.type
             case "logistic":
@@ -152,20 +154,20 @@ class _Row:
                 raise AssertionError("entries do not compute probit")
 
     def _both_of_one(self, score: str) -> tuple[list[str], str]:
-        if self.steps.post == "logistic":
+        if self.spec.post == "logistic":
             narrow = self.cast(score, self.type, "float")
-            opposite = self.add(f"fneg float {narrow}")
+            opposite = self.neg(narrow)
             return [self._logistic(opposite), self._logistic(narrow)], "float"
-        if self.steps.parameter > 0:
+        if self.spec.parameter > 0:
             return [self.op("fsub", "1.0", score, self.type), score], self.type
-        return [self.add(f"fneg {self.type} {score}"), score], self.type
+        return [self.neg(score, self.type), score], self.type
 
     def _narrow(self, scores: list[str]) -> list[str]:
         return [self.cast(score, self.type, "float") for score in scores]
 
     def _logistic(self, x: str) -> str:
         size = self.call("llvm.fabs.f32", x)
-        power = self.call("skf_expf", self.add(f"fneg float {size}"))
+        power = self.call("skf_expf", self.neg(size))
         positive = self.op("fdiv", "1.0", self.op("fadd", "1.0", power))
         other = self.op("fsub", "1.0", positive)
         return self.choose(self.op("fcmp olt", x, "0.0"), other, positive)
@@ -202,7 +204,7 @@ class _Row:
             self.choose(c, p, "0.0") for c, p in zip(counts, powers, strict=True)
         ]
         total = self.cast(self._total(counted), "float", t)
-        least = self.call("skf_expf", self.add(f"fneg float {largest}"))
+        least = self.call("skf_expf", self.neg(largest))
         least = self.cast(least, "float", t)
         results = []
         for score, count, power in zip(scores, counts, powers, strict=True):
