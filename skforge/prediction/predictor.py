@@ -78,7 +78,7 @@ class Predictor:
         self._dtype = module.forest.input_dtype
         self._width = module.forest.n_features
         #: The labels that ``predict`` returns; None for 0, 1, and so on.
-        self._classes = class_labels(self.forest)
+        self._classes: Any = class_labels(self.forest)
         if self._classes is None and self.forest.outputs.named:
             self._classes = getattr(estimator, "classes_", None)
         #: Methods known to be there; see ``delegation.offered``.

@@ -93,24 +93,25 @@ class ResultWriter:
         t, text = self.sum, Lines()
 
         def apply(name: OpName, operands: list[str]) -> str:
+            first, second = (*operands, "")[:2]
             match name:
                 case "neg":
-                    return text.neg(operands[0], t)
+                    return text.neg(first, t)
                 case "add" | "mul" | "div":
-                    return text.op(f"f{name}", *operands, t)
+                    return text.op(f"f{name}", first, second, t)
                 case "least":  # NaN stays NaN, as it does in NumPy's minimum
-                    less = text.op("fcmp ult", *operands, t)
-                    return text.choose(less, *operands, t)
+                    less = text.op("fcmp ult", first, second, t)
+                    return text.choose(less, first, second, t)
                 case "exp":
-                    return text.call(f"skf_exp{self.suffix}", operands[0], t)
+                    return text.call(f"skf_exp{self.suffix}", first, t)
                 case "log1p":
-                    return text.call("skf_log1p", operands[0], t)
+                    return text.call("skf_log1p", first, t)
                 case "positive":
-                    above = text.op("fcmp ogt", operands[0], "0.0", t)
+                    above = text.op("fcmp ogt", first, "0.0", t)
                     return text.choose(above, "1.0", "0.0", t)
                 case "sign":
-                    above = text.op("fcmp ogt", operands[0], "0.0", t)
-                    below = text.op("fcmp olt", operands[0], "0.0", t)
+                    above = text.op("fcmp ogt", first, "0.0", t)
+                    below = text.op("fcmp olt", first, "0.0", t)
                     up = text.add(f"uitofp i1 {above} to {t}")
                     down = text.add(f"uitofp i1 {below} to {t}")
                     return text.op("fsub", up, down, t)
