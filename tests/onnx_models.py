@@ -11,8 +11,12 @@ from numpy.testing import assert_array_equal
 
 from skforge import Schedule, compile_forest, load_forest
 from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.outputs.onnx import labels
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.transforms import (
+    apply_transform,
+    class_labels,
+    decide,
+    predict_proba,
+)
 
 onnx = pytest.importorskip("onnx")
 TensorProto, helper = onnx.TensorProto, onnx.helper
@@ -75,7 +79,7 @@ def check(model: Any, rows: np.ndarray, compiled: bool = False) -> Any:
         assert_same_bits(apply_transform(forest, raw), flat)
     else:
         assert_same_bits(predict_proba(forest, raw), scores)
-        assert_array_equal(labels(forest, decide(forest, raw)), outputs[0])
+        assert_array_equal(class_labels(forest)[decide(forest, raw)], outputs[0])
     for schedule in SCHEDULES if compiled else ():
         module = compile_forest(forest, schedule=schedule)
         assert_same_bits(module.predict_raw(rows).reshape(raw.shape), raw)

@@ -44,7 +44,7 @@ def source_pair(
 
 def reference_pair(module: CompiledModule) -> Pair:
     """Return our predictor and skforge's slow, plain walk."""
-    walk = ForestSource(module.forest).raw
+    walk = ForestSource(None, module.forest).raw
     return Pair("predict_raw", module.predict_raw, "reference", walk)
 
 

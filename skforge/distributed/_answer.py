@@ -70,27 +70,17 @@ def described(model: CompiledForest, method: str) -> Answer:
 
 def _scored(model: CompiledForest, method: str) -> Array:
     """Return the answer to a row whose scores are 0: nothing is compiled for it."""
-    if method == "predict_log_proba":
-        method = "predict_proba"  # of the same dtype and shape
-    with np.errstate(all="ignore"):
-        return as_array(getattr(_blank(model), method)(None, 1))
-
-
-def _blank(model: CompiledForest) -> Any:
     from skforge.prediction.predictor import Predictor
     from skforge.sources.delegation import model_of
 
-    class Blank(Predictor):
-        """Every row scores 0."""
-
-        def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array:
-            raw = np.zeros((1, self.forest.n_outputs), self.forest.accumulator_dtype)
-            return raw[:, 0] if self.forest.n_outputs == 1 else raw
-
-        def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
-            return getattr(self, f"_{method}")(X, n_jobs)
-
-    return Blank(SimpleNamespace(forest=model.forest_), model_of(model))  # type: ignore[arg-type]
+    if method == "predict_log_proba":
+        method = "predict_proba"  # of the same dtype and shape
+    forest = model.forest_
+    module: Any = SimpleNamespace(forest=forest)
+    several = (forest.n_outputs,) if forest.n_outputs > 1 else ()
+    raw = np.zeros((1, *several), forest.accumulator_dtype)
+    with np.errstate(all="ignore"):
+        return as_array(Predictor(module, model_of(model)).of_scores(method, raw))
 
 
 def _leaves(model: CompiledForest) -> Array:

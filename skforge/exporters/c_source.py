@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skforge._version import __version__
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.libm import SIGMOID_LIMIT
+from skforge.compiler.outputs.functions import OpName, render
 from skforge.compiler.outputs.steps import Steps
 from skforge.exporters.contents import ERRORS, Library
 from skforge.exporters.header import C_TYPES
@@ -145,7 +145,7 @@ void {name}_close({name}_model *model) {{ (void)model; }}
 
 def can_write(steps: Steps) -> bool:
     """Tell whether an output's arithmetic is written in C here."""
-    return steps.result != "row" and steps.function != "path_score"
+    return steps.result != "row" and steps.function != "path_length"
 
 
 def source_text(library: Library) -> str:
@@ -319,15 +319,6 @@ def _finish(
         f"{each} sums[k] = sums[k] / {_number(make(divisor))};"
         for divisor in steps.divisors
     ]
-    slope, limit = _number(make(-steps.parameter)), _number(make(SIGMOID_LIMIT))
-    values = {
-        "exp": f"exp{f}(x)",
-        "hinge": "x > 0 ? 1 : 0",
-        "sigmoid": f"1 / (exp{f}(-x >= {limit} ? {limit} : -x) + 1)",
-        "logistic": f"1 / (1 + exp{f}({slope} * x))",
-        "signed_square": "(SUM)((x > 0) - (x < 0)) * x * x",
-        "log1p_exp": "log1p(exp(x))",
-    }
     if steps.function == "softmax":
         lines += [
             "SUM most = -INFINITY;",
@@ -338,7 +329,7 @@ def _finish(
         ]
     elif steps.function != "identity":
         lines.append(
-            f"{each} {{ SUM x = sums[k]; sums[k] = {values[steps.function]}; }}"
+            f"{each} {{ SUM x = sums[k]; sums[k] = {_value(steps, make, f)}; }}"
         )
     compare = {"ogt": "{} > {}", "oge": "{} >= {}", "uge": "!({} < {})"}
     place = "place"
@@ -367,3 +358,34 @@ def _finish(
     body = "\n  ".join(lines)
     head = f"static void finish_{function}(SUM *sums, {C_TYPES[result[0]]} *out)"
     return f"{head} {{\n  {body}\n}}\n"
+
+
+def _value(steps: Steps, make: Any, f: str) -> str:
+    """Return the function of ``x``."""
+
+    def apply(name: OpName, operands: list[str]) -> str:
+        first, second = (*operands, "")[:2]
+        match name:
+            case "neg":
+                return f"(-{first})"
+            case "add":
+                return f"({first} + {second})"
+            case "mul":
+                return f"({first} * {second})"
+            case "div":
+                return f"({first} / {second})"
+            case "least":
+                return f"({first} >= {second} ? {second} : {first})"
+            case "exp":
+                return f"exp{f}({first})"
+            case "log1p":
+                return f"log1p({first})"
+            case "positive":
+                return f"({first} > 0 ? 1 : 0)"
+            case "sign":
+                return f"(SUM)(({first} > 0) - ({first} < 0))"
+
+    def number(value: float) -> str:
+        return _number(make(value))
+
+    return render(steps.function, "x", steps.parameter, number, apply)

@@ -20,7 +20,7 @@ from skforge.compiler.defaults.cpu import (
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.steps import Output, Steps, steps
+from skforge.compiler.outputs.steps import Output, Steps, proba_output, steps
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.pipeline import HirCache, build_hir, lower
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
@@ -215,12 +215,12 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
         )
     wanted: dict[str, Output] = {"predict_raw": "raw", "predict": "transformed"}
     if forest.classifies:
-        wanted |= {"predict_proba": _proba(forest), "predict_class": "labels"}
+        wanted |= {"predict_proba": proba_output(forest), "predict_class": "labels"}
     found: dict[str, Steps] = {}
     left_out = {}
     for name, output in wanted.items():
         made = steps(forest, output)
-        if made is None or made.function == "path_score":
+        if made is None or made.function == "path_length":
             left_out[name] = (
                 f"the arithmetic of {forest.transform.kind!r} from margins on is not "
                 "the C library's; its bits are only to be had in Python"
@@ -228,10 +228,3 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
         else:
             found[name] = made
     return found, left_out
-
-
-def _proba(forest: Forest) -> Output:
-    if forest.source in ("xgboost", "lightgbm") or forest.transform.kind != "identity":
-        onnx = forest.transform.kind.startswith("onnx:")
-        return "both_classes" if forest.n_outputs == 1 and not onnx else "transformed"
-    return "raw"

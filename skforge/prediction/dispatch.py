@@ -26,27 +26,13 @@ Table = dict[BatchRange, Schedule]
 
 @dataclass(frozen=True)
 class Choice:
-    """What a forest is compiled for.
+    """The machines that a forest is compiled for, and their schedules."""
 
-    Parameters
-    ----------
-    target : Target
-        The only machine, or the CPU.
-    table : dict of (int, int or None) -> Schedule
-        Its schedules.
-    gpu : Target, optional
-        The GPU that takes large batches.
-    gpu_table : dict of (int, int or None) -> Schedule, optional
-        Its schedules.
-    gpu_min_rows : int, optional
-        Where the ranges of ``gpu_table`` begin, if they were given.
-    """
-
-    target: Target
+    target: Target  # the only machine, or the CPU
     table: Table
-    gpu: Target | None = None
+    gpu: Target | None = None  # takes large batches
     gpu_table: Table | None = None
-    gpu_min_rows: int | None = None
+    gpu_min_rows: int | None = None  # where the ranges given for the GPU begin
 
     @property
     def tables(self) -> tuple[Table, Table] | None:
@@ -57,23 +43,11 @@ class Choice:
 def choose(
     schedule: Any, batch_sizes: Any, forest: Forest, target: Any, reduction: Any
 ) -> Choice:
-    """Return the machines and their dispatch tables.
+    """Return the machines and dispatch tables of a ``CompiledForest``'s parameters.
 
-    Parameters
-    ----------
-    schedule, batch_sizes, target, reduction
-        As ``CompiledForest`` takes them.
-    forest : Forest
-        What is compiled.
-
-    Raises
-    ------
-    InvalidInputError
-        If sizes or ranges are no numbers of rows.
-    ScheduleError
-        If a schedule is for another kind of machine than the target.
-    TargetError
-        If the target is not available.
+    Raise ``InvalidInputError`` for sizes that are no numbers of rows, ``ScheduleError``
+    for a schedule of another kind of machine than the target, and ``TargetError`` if
+    the target is not available.
     """
     if target != "auto":
         resolved = resolve_target(target)
@@ -139,31 +113,10 @@ def dispatch_table(
     target: Target,
     reduction: Any,
 ) -> dict[BatchRange, Schedule]:
-    """Return the schedule of each range of batch sizes.
+    """Return the schedule of each range of batch sizes; defaults where none is given.
 
-    Parameters
-    ----------
-    schedule : "auto", str, Schedule or dict
-        As ``CompiledForest`` takes it.
-    batch_sizes : array-like of int or None
-        Where ranges end; the last is open.
-    forest : Forest
-        What default schedules are for.
-    target : Target
-        Likewise.
-    reduction : {"exact", "reproducible", "fast"}
-        Likewise.
-
-    Returns
-    -------
-    dict of (int, int or None) -> Schedule
-
-    Raises
-    ------
-    InvalidInputError
-        If the sizes are no numbers of rows.
-    ScheduleError
-        If there is no such preset, or the keys of a table are no ranges of rows.
+    Raise ``InvalidInputError`` for sizes that are no numbers of rows, and
+    ``ScheduleError`` for an unknown preset or keys that are no ranges of rows.
     """
     ranges = size_ranges(batch_sizes)
     given = schedule_table(schedule)
@@ -206,27 +159,11 @@ def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
 def searched(
     tuning: Any, choice: Choice, forest: Forest, rows: Any, **options: Any
 ) -> tuple[Choice, TuningResult]:
-    """Search the schedules of every machine that was chosen.
+    """Search the schedules of every machine; two share the budget.
 
-    Parameters
-    ----------
-    tuning : str or Tuner
-        How; anything with a method ``tune`` like :meth:`Tuner.tune`.
-    choice : Choice
-        The machines; two share the budget.
-    forest : Forest
-        What is walked.
-    rows : ndarray of shape (n_rows, n_features) or None
-        Sample rows.
-    **options : dict
-        Further arguments of :meth:`Tuner.tune`.
-
-    Returns
-    -------
-    Choice
-        The same machines with the schedules found.
-    TuningResult
-        Of both machines, the ``machine`` of each trial telling which.
+    ``tuning`` is a strategy's name or anything with a method like :meth:`Tuner.tune`,
+    which takes the options. Return the machines with the schedules found, and the
+    trials of all.
     """
     tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
     if choice.gpu is None:

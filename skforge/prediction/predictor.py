@@ -13,13 +13,18 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
-from skforge.compiler.outputs import onnx as transforms_onnx
-from skforge.compiler.outputs.onnx import is_onnx
-from skforge.compiler.outputs.sklearn import decision_function, score_samples
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.steps import Output, proba_output
+from skforge.compiler.outputs.transforms import (
+    apply_transform,
+    class_labels,
+    decide,
+    decision_function,
+    predict_proba,
+    score_samples,
+)
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.entry.entry import Output, as_method, retire
+from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.on_device import answer_on_device
@@ -43,23 +48,8 @@ METHODS = (
 _METHODS_CHANGE = RLock()
 
 
-def _untried(X: Any) -> None:
-    """Decline: no entry has been sought yet."""
-
-
-_UNTRIED: Entry = _untried
-
-
 class Predictor:
-    """Everything a fitted ``CompiledForest`` calls; made anew after unpickling.
-
-    Parameters
-    ----------
-    module : CompiledModule or AutoModule
-        The compiled forest.
-    estimator : object
-        The source model, or the path it was read from.
-    """
+    """Everything a fitted ``CompiledForest`` calls; made anew after unpickling."""
 
     __slots__ = (
         "_classes",
@@ -68,12 +58,8 @@ class Predictor:
         "_narrow",
         "_retired",
         "_width",
-        "fast_decision_function",
-        "fast_jobs",
-        "fast_predict",
-        "fast_predict_proba",
-        "fast_predict_raw",
-        "fast_score_samples",
+        "entries",
+        "entry_jobs",
         "forest",
         "module",
         "offered",
@@ -91,20 +77,17 @@ class Predictor:
         self.witness = Witness(estimator)
         self._dtype = module.forest.input_dtype
         self._width = module.forest.n_features
-        # XGBoost's wrappers have no labels but 0, 1, and so on.
-        named = self.forest.source in ("sklearn", "lightgbm")
-        self._classes = getattr(estimator, "classes_", None) if named else None
+        #: The labels that ``predict`` returns; None for 0, 1, and so on.
+        self._classes: Any = class_labels(self.forest)
+        if self._classes is None and self.forest.outputs.named:
+            self._classes = getattr(estimator, "classes_", None)
         #: Methods known to be there; see ``delegation.offered``.
         self.offered: dict[Any, Any] = {}
-        #: Compiled calls, each a function of one argument that declines with None
-        #: what it is not for; sought on the first ordinary call.
-        self.fast_predict: Entry | None
-        self.fast_predict_proba: Entry | None
-        self.fast_predict_raw: Entry | None
-        self.fast_decision_function: Entry | None
-        self.fast_score_samples: Entry | None
-        self.fast_jobs: int | None = None
-        self._forget_entries()
+        #: Compiled calls by method, each a function of one argument that declines
+        #: with None what it is not for; a method without one has None, and one that
+        #: was not called yet has none here.
+        self.entries: dict[str, Entry | None] = {}
+        self.entry_jobs: int | None = None
 
     def __del__(self) -> None:
         """Let go of the methods that were compiled."""
@@ -127,22 +110,9 @@ class Predictor:
             self._forget_entries()
 
     def method(self, owner: Any, function: Any) -> Any:
-        """Return a method of the owner as fast as it can be found and called.
-
-        Parameters
-        ----------
-        owner : CompiledForest
-            Whose predictor this is.
-        function : function
-            The method, which finds an entry by its own name.
-
-        Returns
-        -------
-        callable
-            The method's entry, with the function behind it; or the function.
-        """
-        entry = getattr(self, f"fast_{function.__name__}")
-        if entry is None or entry is _UNTRIED:
+        """Return a method's entry with the function behind it, or the function."""
+        entry = self.entries.get(function.__name__)
+        if entry is None:
             return function
         with _METHODS_CHANGE:
             if self._retired:
@@ -161,72 +131,56 @@ class Predictor:
         """Return labels, targets or scores, as the source's ``predict`` does."""
         return self._answer("predict", X, n_jobs)
 
-    def _predict(self, X: Any, n_jobs: int | None) -> Any:
-        raw = self._raw(X, "predict", n_jobs)
-        if raw is None:
-            return self.ask("predict", X)
-        if not self.forest.classifies:
-            return apply_transform(self.forest, raw)
-        return self._labels(decide(self.forest, raw))
-
     def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return class probabilities; a list for several targets of scikit-learn."""
         return self._answer("predict_proba", X, n_jobs)
-
-    def _predict_proba(self, X: Any, n_jobs: int | None) -> Any:
-        raw = self._raw(X, "predict_proba", n_jobs)
-        if raw is None:
-            return self.ask("predict_proba", X)
-        if not self.forest.classifies:  # of an objective of one's own
-            return apply_transform(self.forest, raw)
-        return predict_proba(self.forest, raw)
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return scores of classes, or of how far from an outlier a row is."""
         return self._answer("decision_function", X, n_jobs)
 
-    def _decision_function(self, X: Any, n_jobs: int | None) -> Any:
-        raw = self._raw(X, "decision_function", n_jobs)
-        if raw is None:
-            return self.ask("decision_function", X)
-        if self.forest.source == "lightgbm":
-            return raw
-        return decision_function(self.forest, raw)
-
     def score_samples(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return how usual each row is for an isolation forest."""
         return self._answer("score_samples", X, n_jobs)
-
-    def _score_samples(self, X: Any, n_jobs: int | None) -> Any:
-        raw = self._raw(X, "score_samples", n_jobs)
-        if raw is None:
-            return self.ask("score_samples", X)
-        return score_samples(self.forest, raw)
 
     def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return raw scores."""
         return self._answer("predict_raw", X, n_jobs)
 
-    def _predict_raw(self, X: Any, n_jobs: int | None) -> Any:
-        raw = self._raw(X, "predict_raw", n_jobs)
-        return self.ask("predict_raw", X) if raw is None else raw
-
     def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer by the method's entry, which is compiled now if it has one to be."""
         if type(X) is not np.ndarray and is_device_array(X):
             return answer_on_device(self.module, method, X, self._classes)
-        entry = getattr(self, f"fast_{method}")
-        if entry is not None and n_jobs == self.fast_jobs:
+        entry = self.entries.get(method)
+        if entry is not None and n_jobs == self.entry_jobs:
             found = entry(X)
             if found is not None:
                 return found
         self._seek_entry(method, n_jobs)
-        return getattr(self, f"_{method}")(X, n_jobs)
+        return self._ordinary(method, X, n_jobs)
 
-    def _forget_entries(self) -> None:
-        for method in METHODS:
-            setattr(self, f"fast_{method}", _UNTRIED)
-        self.offered.clear()
+    def _ordinary(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer by the kernels and NumPy, or by the source."""
+        raw = self._raw(X, method, n_jobs)
+        return self.ask(method, X) if raw is None else self.of_scores(method, raw)
+
+    def of_scores(self, method: str, raw: Array) -> Any:
+        """Return what a method makes of raw scores."""
+        forest = self.forest
+        match method:
+            case "predict_raw":
+                return raw
+            case "score_samples":
+                return score_samples(forest, raw)
+            case "decision_function":
+                own = forest.outputs.decision == "none"  # the model's, of raw scores
+                return raw if own else decision_function(forest, raw)
+            case "predict" if forest.classifies:
+                return self._labels(decide(forest, raw))
+            case "predict_proba" if forest.classifies:
+                return predict_proba(forest, raw)
+            case _:  # of a regressor, or of an objective of one's own
+                return apply_transform(forest, raw)
 
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
@@ -234,17 +188,20 @@ class Predictor:
         Entries know how many threads other calls may have: another number makes all
         of them anew, each when its method is next called.
         """
-        if n_jobs != self.fast_jobs:
+        if n_jobs != self.entry_jobs:
             self._forget_entries()
-            self.fast_jobs = n_jobs
-        if getattr(self, f"fast_{method}") is _UNTRIED:
-            setattr(self, f"fast_{method}", None)  # for other threads meanwhile
-            ordinary = partial(getattr(self, f"_{method}"), n_jobs=1)
-            entry = build_entry(
-                self.module, self.source, method, ordinary, n_jobs, self._names()
+            self.entry_jobs = n_jobs
+        if method not in self.entries:
+            self.entries[method] = None  # for other threads meanwhile
+            ordinary = partial(self._ordinary, method, n_jobs=1)
+            self.entries[method] = build_entry(
+                self.module, self.source, method, ordinary, n_jobs, self._classes
             )
-            setattr(self, f"fast_{method}", entry)
             self.offered.clear()  # the methods found so far are slower
+
+    def _forget_entries(self) -> None:
+        self.entries = {}
+        self.offered.clear()
 
     def warm_up(
         self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
@@ -259,13 +216,6 @@ class Predictor:
         if n_jobs not in (None, 1):
             parallel_for_pointer(resolve_n_jobs(n_jobs))
 
-    def _names(self) -> Any:
-        """Return the labels that ``predict`` returns; None for 0, 1, and so on."""
-        if transforms_onnx.is_onnx(self.forest) and self.forest.class_labels:
-            places = np.arange(len(self.forest.class_labels))
-            return transforms_onnx.labels(self.forest, places)
-        return self._classes
-
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""
         if self.source.own_log_proba:
@@ -277,7 +227,7 @@ class Predictor:
 
     def transformed(self, X: Any) -> Any:
         """Return raw scores after the source's transform, as a Booster gives them."""
-        raw = self._predict_raw(X, None)
+        raw = self._ordinary("predict_raw", X, None)
         return apply_transform(self.forest, np.asarray(raw))
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
@@ -335,8 +285,6 @@ class Predictor:
     def _labels(self, index: Array) -> Array:
         """Turn positions in ``classes_`` into labels."""
         classes = self._classes
-        if transforms_onnx.is_onnx(self.forest):
-            return transforms_onnx.labels(self.forest, index)
         if classes is None:
             return index
         if not isinstance(classes, list):
@@ -363,22 +311,8 @@ def build_entry(
 ) -> Entry | None:
     """Return a compiled call for a method, or None where there is none.
 
-    Parameters
-    ----------
-    module : CompiledModule
-        The compiled forest.
-    source : Source
-        Its ``declines`` says which values the source refuses; None: it has something
-        to say about every array.
-    method : str
-        What is called: ``predict``, ``predict_proba``, ``predict_raw``,
-        ``decision_function`` or ``score_samples``.
-    ordinary : callable
-        The method without an entry.
-    n_jobs : int or None
-        Threads the ordinary path may use for more rows than are worth it here.
-    classes : ndarray, list of ndarray or None
-        The labels that ``predict`` returns; None for 0, 1, and so on.
+    It agrees with ``ordinary``, the method without an entry, on drawn rows. Values
+    that the source refuses are its ``declines``; None has a say about every array.
     """
     refused = source.declines
     output = _output(module, method)
@@ -421,17 +355,13 @@ def _output(module: CompiledModule, method: str) -> Output | None:
             return "transformed"
         return "labels"
     if method == "decision_function":
-        boosts = forest.transform.kind.startswith(("gb_", "hist_"))
-        isolates = forest.transform.kind == "path_length"
-        return "raw" if boosts else "decision" if isolates else None
+        match forest.outputs.decision:
+            case "scores":
+                return "raw"
+            case "paths":
+                return "decision"
+            case "votes" | "none":
+                return None
     if method == "score_samples":
         return "scores"
-    if len(forest.output_sizes) > 1:
-        return None
-    if is_onnx(forest):
-        return "transformed"
-    # a forest of scikit-learn votes: its averages are probabilities already
-    votes = forest.source == "sklearn" and forest.transform.kind == "identity"
-    if votes:
-        return "raw" if forest.n_outputs > 1 else None
-    return "both_classes" if forest.n_outputs == 1 else "transformed"
+    return None if len(forest.output_sizes) > 1 else proba_output(forest)

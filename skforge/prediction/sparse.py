@@ -27,28 +27,14 @@ UNREAD = 256
 
 
 class Narrow(NamedTuple):
-    """A module that takes some of the columns.
-
-    Parameters
-    ----------
-    module : CompiledModule
-        Of the forest whose columns are numbered anew.
-    place : ndarray of int64, shape (n_features,)
-        The module's column of each of the forest's, -1 where it has none.
-    """
+    """A module of the columns that a forest reads, numbered anew."""
 
     module: CompiledModule
-    place: NDArray[np.int64]
+    place: NDArray[np.int64]  # its column of each of the forest's, or -1
 
 
 def narrowed(module: Any) -> Narrow | None:
-    """Return a module for the columns that a forest reads; None where most are.
-
-    Parameters
-    ----------
-    module : CompiledModule or AutoModule
-        Its schedules, threads and reduction are the other's, too.
-    """
+    """Return a module for the columns that a forest reads; None where most are."""
     if not isinstance(module, CompiledModule) or module.target.is_gpu:
         return None
     forest = module.forest
@@ -76,22 +62,10 @@ def dense_blocks(
     dtype: np.dtype[Any],
     place: NDArray[np.int64] | None = None,
 ) -> Iterator[Array]:
-    """Yield sparse rows as dense blocks of bounded size.
+    """Yield sparse rows as dense blocks of bounded size, absent entries filled.
 
-    Parameters
-    ----------
-    X : sparse matrix or array of shape (n_rows, n_features)
-        In a form that has ``tocsr``. Of several entries of a place, the last counts.
-    fill : float
-        What absent entries are.
-    dtype : dtype
-        Of the blocks.
-    place : ndarray of int64, shape (n_features,), optional
-        Where each column goes, -1 for those that are left out.
-
-    Yields
-    ------
-    ndarray of shape (n_block, n_features) or (n_block, place.max() + 1)
+    Of several entries of a place, the last counts. ``place`` says where each column
+    goes, -1 for those that are left out.
     """
     X = X.tocsr()
     n_rows, n_features = X.shape

@@ -40,21 +40,10 @@ MOST_VALUES = 1 << 22
 
 
 def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
-    """Compare every kernel with the source, bit by bit in exact mode.
+    """Compare every kernel with the source on sample rows, bit by bit in exact mode.
 
-    Parameters
-    ----------
-    predictor : Predictor
-        The compiled forest and its source.
-    X : array-like
-        Sample rows, as they were given to ``fit``.
-    missing_is_fine : bool
-        Whether the source takes missing values.
-
-    Raises
-    ------
-    VerificationError
-        Naming the first row that differs, what was found and what was expected.
+    Raise ``VerificationError`` with the first row that differs, the value found and
+    the value expected.
     """
     forest = predictor.forest
     rows = draw_rows(forest, DRAWN_ROWS, 0, 0.05 if missing_is_fine else 0.0)
@@ -139,19 +128,7 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
 def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
     """Return some rows of X, evenly spread, as the kernels get them.
 
-    Parameters
-    ----------
-    predictor : Predictor
-        The compiled forest and its source.
-    X : array-like
-        Sample rows, as they were given to ``fit``.
-    most : int
-        How many rows at most.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_features) or None
-        None if there are none, or only the source can read them.
+    None if there are none, or only the source can read them.
     """
     n_rows = _num_samples(X)
     if not n_rows:

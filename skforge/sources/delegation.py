@@ -20,8 +20,8 @@ from sklearn.utils.metadata_routing import _routing_enabled, process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skforge.compiler.forest.arrays import CLASSIFICATION
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends import load_forest, refuse_untrained
 from skforge.compiler.frontends.base import (
     class_names,
@@ -29,8 +29,7 @@ from skforge.compiler.frontends.base import (
     is_search,
     unwrap,
 )
-from skforge.compiler.outputs import onnx as transforms_onnx
-from skforge.compiler.outputs.sklearn import has_method
+from skforge.compiler.outputs.transforms import class_labels, has_method
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 from skforge.sources.stored_model import StoredModel
 
@@ -122,9 +121,8 @@ def classes_of(forest: Forest) -> Any:
     """Return the labels of a classifier that has none: 0, 1, and so on."""
     if forest.task not in ("binary", "multiclass"):
         return None
-    if transforms_onnx.is_onnx(forest):
-        return transforms_onnx.labels(forest, np.arange(len(forest.class_labels)))
-    return np.arange(max(2, forest.n_outputs))
+    labels = class_labels(forest)
+    return np.arange(max(2, forest.n_outputs)) if labels is None else labels
 
 
 def attribute_of(forest: Forest, name: str) -> Any:

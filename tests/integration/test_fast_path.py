@@ -188,12 +188,12 @@ def entries(model: CompiledForest) -> set[str]:
         if hasattr(model, method):
             getattr(model, method)(X[:1])
     predictor = model.__dict__["_predictor"]
-    return {m for m in METHODS if getattr(predictor, f"fast_{m}")(X[:1]) is not None}
+    return {m for m in METHODS if predictor.entries[m](X[:1]) is not None}
 
 
 def entry_calls(model: CompiledForest) -> dict[str, Any]:
     predictor = model.__dict__["_predictor"]
-    return {method: getattr(predictor, f"fast_{method}") for method in METHODS}
+    return {method: predictor.entries.get(method) for method in METHODS}
 
 
 @pytest.fixture
@@ -299,9 +299,9 @@ def test_boosters_files_and_onnx(tmp_path, shared_models):
     many = model.predict_raw(rows)
     for row in range(50):
         assert_same(model.predict_raw(rows[row : row + 1]), many[row : row + 1])
-    assert model.__dict__["_predictor"].fast_predict_raw is not None
+    assert model.__dict__["_predictor"].entries["predict_raw"] is not None
     model.predict(rows[:1])
-    values = model.__dict__["_predictor"]._predict(rows, None)
+    values = model.__dict__["_predictor"]._ordinary("predict", rows, None)
     calls = entry_calls(model)
     for row in range(50):
         assert calls["predict"](rows[row : row + 1]) is not None
@@ -365,7 +365,7 @@ def test_decision_functions_are_entries_where_they_are_raw_scores():
         for row in range(20):
             one = X[row : row + 1]
             assert_same(model.decision_function(one), own.decision_function(one))
-        entry = model.__dict__["_predictor"].fast_decision_function
+        entry = model.__dict__["_predictor"].entries["decision_function"]
         assert (entry is None) == (name == "AdaBoostClassifier")
         assert inspect.isbuiltin(model.decision_function.__func__) == bool(entry)
 
@@ -373,8 +373,8 @@ def test_decision_functions_are_entries_where_they_are_raw_scores():
 def test_scores_of_isolation_forests_are_entries():
     model, own = wrapped("IsolationForest"), source("IsolationForest")
     model.score_samples(X[:1]), model.decision_function(X[:1])
-    scores = model.__dict__["_predictor"].fast_score_samples
-    decide = model.__dict__["_predictor"].fast_decision_function
+    scores = model.__dict__["_predictor"].entries["score_samples"]
+    decide = model.__dict__["_predictor"].entries["decision_function"]
     rows = np.random.default_rng(3).standard_normal((300, X.shape[1])) * 3
     rows = rows.astype(np.float32)
     for part in (rows, *(rows[k : k + 1] for k in range(60)), rows[:7], rows[:8]):
@@ -499,7 +499,7 @@ def test_copies_have_entries_of_their_own():
     expected = model.predict_proba(X[:1])
     assert entries(model) == set(METHODS)
     before = set(map(id, entry_calls(model).values()))
-    assert "fast_predict" not in repr(model.__getstate__())
+    assert "_predictor" not in model.__getstate__()
     for copied in (
         pickle.loads(pickle.dumps(model)),
         copy.deepcopy(model),

@@ -19,17 +19,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.compiler.forest.arrays import Comparison, PostTransform
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import OutputSpec, PostTransform, outputs_named
 from skforge.compiler.outputs.numpy_power import power_loop
-from skforge.compiler.outputs.sklearn import decision_function, score_samples
 from skforge.compiler.outputs.steps import (
     MAX_WRITTEN,
+    OUTPUTS,
     expit_is_libm,
     inlier_length,
     steps,
 )
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.transforms import (
+    apply_transform,
+    decide,
+    decision_function,
+    predict_proba,
+    score_samples,
+)
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.entry.text import MAX_SCRATCH
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
@@ -82,13 +89,13 @@ def forest_of(
         "category_words": np.zeros(0, np.uint32),
         "n_features": n_features,
         "base": random.standard_normal(n_outputs).astype(sum_dtype),
-        "transform": transform
-        if isinstance(transform, PostTransform)
-        else PostTransform(transform),
         "task": task,
         "source": "xgboost",
-    }
-    return Forest(**{**parts, **fields}).validate()
+    } | fields
+    if isinstance(transform, str):
+        transform = PostTransform(transform)
+    outputs = outputs_named(transform, parts["task"], parts["source"], n_outputs)
+    return Forest(**{"outputs": outputs, **parts}).validate()
 
 
 def rows_of(forest: Forest, n: int, seed: int = 1) -> np.ndarray:
@@ -270,7 +277,7 @@ def check_all_outputs(forest: Forest, sizes: tuple[int, ...] = SIZES) -> set[str
     module = compiled(forest)
     other = {"float32": np.float64, "float64": np.float32}[forest.input_dtype.name]
     there = set()
-    for output in entries.OUTPUTS:
+    for output in OUTPUTS:
         entry = module.entry(output)
         assert (entry is not None) == (steps(forest, output) is not None)
         if entry is None:
@@ -441,10 +448,10 @@ def test_cutoffs_that_no_length_decides_have_no_entry():
     forest = replace(forest_of(1, sum_dtype="float64"), source="sklearn")
     forest = replace(forest, task="outlier")
     for scale, cutoff in ((0.0, -0.5), (10.0, 0.5), (10.0, -1e-30)):
-        transform = PostTransform("path_length", parameter=scale, cutoff=cutoff)
-        assert steps(replace(forest, transform=transform), "transformed") is None
-    everyone = PostTransform("path_length", parameter=10.0, cutoff=-1.5)
-    check_all_outputs(replace(forest, transform=everyone), sizes=(1, 65))
+        outputs = OutputSpec("path_length", scale, cutoff=cutoff, decision="paths")
+        assert steps(replace(forest, outputs=outputs), "transformed") is None
+    everyone = OutputSpec("path_length", 10.0, cutoff=-1.5, decision="paths")
+    check_all_outputs(replace(forest, outputs=everyone), sizes=(1, 65))
 
 
 # ---------------------------------------------------------------- batch ranges

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.forest.arrays import Comparison, Missing, PostTransform
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import (
     Forest,
     deduplicate_predicates,
     round_thresholds,
 )
+from skforge.compiler.forest.outputs import OutputSpec
 from skforge.exceptions import InvalidModelError
 
 
@@ -287,13 +288,11 @@ DAMAGED = "; the model is damaged, export it again."
             "feature_names has 1 names for 3 features",
         ),
         (
-            replace(small_forest(), transform=PostTransform("gb_softmax")),
+            replace(small_forest(), outputs=OutputSpec("softmax_by_rows")),
             "the transform 'gb_softmax' is not for 1 outputs",
         ),
         (
-            replace(
-                small_forest(base=np.zeros(2)), transform=PostTransform("path_length")
-            ),
+            replace(small_forest(base=np.zeros(2)), outputs=OutputSpec("path_length")),
             "the transform 'path_length' is not for 2 outputs",
         ),
         (

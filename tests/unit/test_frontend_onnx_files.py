@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from skforge import load_forest
-from skforge.compiler.forest.arrays import PostTransform
+from skforge.compiler.forest.outputs import OutputSpec
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.onnx_models import MODES, RandomTrees, make_model, onnx, tensor
 
@@ -479,11 +479,7 @@ def test_random_damage_ends_in_our_exceptions(op, tmp_path):
     ("changes", "text"),
     [
         (
-            {
-                "transform": PostTransform(
-                    "onnx:target:none:float32", offsets=(0.0, 1.0)
-                )
-            },
+            {"outputs": OutputSpec("onnx", layout="target", offsets=(0.0, 1.0))},
             "transform.offsets has length 2 where 1 was expected; ",
         ),
         (

@@ -18,8 +18,12 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier, ExtraTreeRegressor
 
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs.sklearn import decision_function
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.transforms import (
+    apply_transform,
+    decide,
+    decision_function,
+    predict_proba,
+)
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 

@@ -5,14 +5,26 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestClassifier,
+)
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.arrays import PostTransform
+from skforge.compiler.forest.outputs import (
+    PostTransform,
+    name_of,
+    outputs_named,
+)
+from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import libm
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
@@ -130,15 +142,82 @@ def test_a_regressor_has_no_classes(function, regressor):
     )
 
 
-def test_an_unknown_transform_is_refused(regressor):
-    unknown = replace(regressor, transform=PostTransform("probit"))
+@pytest.mark.parametrize("kind", ["probit", "onnx", "onnx:one:none", "onnx:a:b:c"])
+def test_an_unknown_transform_is_refused(kind, regressor):
+    """An artifact names it; the forest is not made."""
+    arrays = {}
+    record = forest_out(regressor, arrays)
+    record["transform"]["kind"] = kind
     with pytest.raises(UnsupportedModelError) as error:
-        apply_transform(unknown, np.zeros((1, 1)))
+        forest_in(record, arrays)
     assert str(error.value) == (
-        "The transform 'probit' is not known; this forest was made by a newer release."
+        f"The transform {kind!r} is not known; this forest was made by a newer release."
     )
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 1)])
 def test_raw_scores_of_one_output_may_be_flat(shape, regressor):
     assert apply_transform(regressor, np.zeros(shape)).shape == (5,)
+
+
+KINDS = ("identity", "sigmoid", "softmax", "exp", "hinge", "sorted", "argmax")
+KINDS += ("logistic", "signed_square", "log1p_exp", "samme", "path_length")
+KINDS += ("gb_logistic", "gb_exponential", "gb_softmax")
+KINDS += ("hist_logistic", "hist_softmax", "hist_exp")
+KINDS += ("onnx:one:logistic:float32", "onnx:columns:none:float64")
+
+
+@pytest.mark.parametrize("source", ["xgboost", "lightgbm", "sklearn", "onnx", "other"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_name_in_artifacts_is_written_as_it_was_read(kind, source):
+    parameter = 1.0 if kind == "gb_exponential" else 1.5
+    name = PostTransform(kind, parameter, 3, (np.nan, 0.5), -0.25)
+    for task in ("regression", "binary", "multiclass", "multilabel"):
+        for n_outputs in (1, 2, 3):
+            outputs = outputs_named(name, task, source, n_outputs)
+            assert name_of(outputs, task, source, n_outputs) == (name, True)
+
+
+def models():
+    """Yield models of every kind of output, and the names they had in artifacts."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((60, 3))
+    two, three = (X[:, 0] > 0) * 1, np.digitize(X[:, 0], [-0.5, 0.5])
+    yield RandomForestClassifier(2).fit(X, three), "identity"
+    yield AdaBoostClassifier(n_estimators=2).fit(X, two), "samme"
+    yield AdaBoostClassifier(n_estimators=2).fit(X, three), "samme"
+    yield IsolationForest(n_estimators=2).fit(X), "path_length"
+    for loss, y, kind in (
+        ("log_loss", two, "gb_logistic"),
+        ("log_loss", three, "gb_softmax"),
+        ("exponential", two, "gb_exponential"),
+    ):
+        yield GradientBoostingClassifier(loss=loss, n_estimators=2).fit(X, y), kind
+    for y, kind in ((two, "hist_logistic"), (three, "hist_softmax")):
+        yield HistGradientBoostingClassifier(max_iter=2).fit(X, y), kind
+    poisson = HistGradientBoostingRegressor(loss="poisson", max_iter=2)
+    yield poisson.fit(X, three), "hist_exp"
+
+
+def test_what_frontends_fill_is_what_names_stand_for():
+    for model, kind in models():
+        forest = load_forest(model)
+        arrays = {}
+        record = forest_out(forest, arrays)
+        assert forest.transform.kind == kind and "outputs" not in record
+        assert forest_in(record, arrays).outputs == forest.outputs
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_what_frontends_of_libraries_fill_is_what_names_stand_for(library):
+    module = pytest.importorskip(library)
+    prefix = {"xgboost": "XGB", "lightgbm": "LGBM"}[library]
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    labels = [(X[:, 0] > 0) * 1, np.digitize(X[:, 0], [-0.5, 0.5])]
+    if library == "xgboost":
+        labels += [np.stack([labels[0], 1 - labels[0]], axis=1)]
+    made = [(f"{prefix}Classifier", y) for y in labels]
+    for name, y in [*made, (f"{prefix}Regressor", X[:, 1])]:
+        quiet = {"verbose": -1} if library == "lightgbm" else {}
+        forest = load_forest(getattr(module, name)(n_estimators=2, **quiet).fit(X, y))
+        assert forest.named_outputs()[1]

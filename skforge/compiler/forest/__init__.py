@@ -1,7 +1,7 @@
 """Forests as arrays, their validation and their reference evaluation."""
 
-from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import PostTransform
 
 # Files saved by earlier versions name these here.
 __all__ = ["Forest", "PostTransform"]

@@ -9,14 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.outputs import (
+    CLASSIFICATION,
+    SCORES,
+    OutputSpec,
+    PostTransform,
+    Task,
+    name_of,
+    outputs_named,
+)
 from skforge.exceptions import InvalidModelError
 
 IntArray = NDArray[np.int32]
 OffsetArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]
-
-#: Tasks whose answers are labels of classes.
-CLASSIFICATION = ("binary", "multiclass", "multilabel")
 
 #: |x| up to LightGBM's ``kZeroThreshold``, the float 1e-35f, is zero.
 ZERO_THRESHOLD = float(np.float32(1e-35))
@@ -42,26 +48,6 @@ class Missing(IntEnum):
     NAN = 0  # NaN is missing
     NEVER = 1  # nothing is: NaN is compared as 0.0 (LightGBM's missing type none)
     ZERO = 2  # NaN and |x| <= ZERO_THRESHOLD are (LightGBM's zero_as_missing)
-
-
-@dataclass(frozen=True, slots=True)
-class PostTransform:
-    """The function from raw scores to the source's ``predict`` / ``predict_proba``.
-
-    ``kind`` is one of ``identity, sigmoid, softmax, exp, hinge, ...``; ``parameter``
-    is a constant of the function (such as LightGBM's sigmoid slope). Raw scores are
-    divided by ``divisor`` first: LightGBM's averages have sums for raw scores.
-    ``offsets`` are added before the function, one for each output, by sources whose
-    base values come after the sum and the division (ONNX); NaN there marks an output
-    that no leaf gives a score. ``cutoff`` is the score that parts the outliers of an
-    isolation forest from its inliers.
-    """
-
-    kind: str = "identity"
-    parameter: float = 1.0
-    divisor: int = 1
-    offsets: tuple[float, ...] = ()
-    cutoff: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +78,8 @@ class ForestArrays:
     n_features: int
     base: FloatArray
     divisor: int = 1
-    transform: PostTransform = PostTransform()
-    task: str = "regression"
+    outputs: OutputSpec = SCORES
+    task: Task = "regression"
     source: str = "unknown"
     missing_value: float = float("nan")
     feature_names: tuple[str, ...] | None = None
@@ -111,6 +97,10 @@ class ForestArrays:
             object.__setattr__(self, name, array)
         base = _frozen("base", self.base.astype(self.accumulator_dtype), None, 1)
         object.__setattr__(self, "base", base)
+        given: object = self.outputs
+        if isinstance(given, PostTransform):  # of an earlier version's pickle
+            outputs = outputs_named(given, self.task, self.source, len(base))
+            object.__setattr__(self, "outputs", outputs)
 
     @property
     def n_trees(self) -> int:
@@ -136,6 +126,15 @@ class ForestArrays:
     def n_outputs(self) -> int:
         """Number of raw scores per row."""
         return len(self.base)
+
+    @property
+    def transform(self) -> PostTransform:
+        """The name of the outputs in artifacts and messages."""
+        return self.named_outputs()[0]
+
+    def named_outputs(self) -> tuple[PostTransform, bool]:
+        """Return the name of the outputs, and whether it stands for all of them."""
+        return name_of(self.outputs, self.task, self.source, self.n_outputs)
 
     @property
     def classifies(self) -> bool:

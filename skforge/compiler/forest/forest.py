@@ -67,12 +67,12 @@ class Forest(ForestArrays):
         Where sums start, in their dtype.
     divisor : int, default=1
         What sums are divided by: averages have the number of trees.
-    transform : PostTransform
-        From raw scores to what the source's ``predict`` returns.
+    outputs : OutputSpec
+        From raw scores to what the source's methods return.
     task : str, default="regression"
         Or binary, multiclass, multilabel, ranking, outlier.
     source : str
-        The library: xgboost, lightgbm, sklearn, onnx.
+        The library: xgboost, lightgbm, sklearn, onnx, or another frontend's.
     missing_value : float, default=nan
         The rows' own marker of a missing value.
     feature_names : tuple of str or None
@@ -147,6 +147,10 @@ class Forest(ForestArrays):
             if isinstance(value, np.ndarray):
                 digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
                 digest.update(value.data)
+            elif field.name == "outputs":
+                name, whole = self.named_outputs()
+                digest.update(f"transform={name!r};".encode())
+                digest.update(b"" if whole else f"{value!r};".encode())
             else:
                 digest.update(f"{field.name}={value!r};".encode())
         return digest.hexdigest()

@@ -10,8 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._version import __version__
-from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import (
+    CHOICES,
+    OutputSpec,
+    PostTransform,
+    outputs_named,
+)
 from skforge.exceptions import InconsistentVersionWarning, InvalidModelError, warn
 
 Array: TypeAlias = NDArray[Any]
@@ -25,6 +30,11 @@ def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
         value = getattr(forest, field.name)
         if isinstance(value, np.ndarray):
             arrays[f"forest.{field.name}"] = value
+        elif field.name == "outputs":
+            name, whole = forest.named_outputs()
+            record["transform"] = _fields_out(name)
+            if not whole:
+                record["outputs"] = _fields_out(value)
         else:
             record[field.name] = plain_out(value)
     return record
@@ -34,18 +44,21 @@ def forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
     """Return the forest of a record and its arrays; it is still to be validated."""
     values: dict[str, Any] = {}
     for field in fields(Forest):
-        array = arrays.get(f"forest.{field.name}")
         if field.name not in _CHECKS:
-            if array is None:
+            values[field.name] = arrays.get(f"forest.{field.name}")
+            if values[field.name] is None:
                 raise InvalidModelError(f"it lacks the array forest.{field.name}.")
-            values[field.name] = array
-        elif field.name in record:
-            value = plain_in(field.name, record[field.name])
-            if not _CHECKS[field.name](value):
-                raise refusal(field.name)
-            values[field.name] = value
+    for name, check in _CHECKS.items():
+        if name in record:
+            values[name] = plain_in(name, record[name])
+            if not check(values[name]):
+                raise refusal(name)
     if not _CHECKS.keys() - _LATER <= record.keys() <= _CHECKS.keys():
         raise refusal("forest")
+    transform, size = values.pop("transform"), np.size(values["base"])
+    if "outputs" not in values:
+        task, source = values["task"], values["source"]
+        values["outputs"] = outputs_named(transform, task, source, size)
     return Forest(**values)
 
 
@@ -81,8 +94,6 @@ def refusal(name: str) -> InvalidModelError:
 
 def plain_out(value: Any) -> Any:
     """Return JSON for a plain value: floats as hexadecimal text, tuples as lists."""
-    if isinstance(value, PostTransform):
-        return {f.name: plain_out(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, (tuple, list)):
         return [plain_out(one) for one in value]
     if isinstance(value, np.generic):
@@ -97,10 +108,15 @@ def plain_in(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"float"}:
             return float_in(name, value["float"])
-        if value.keys() != {f.name for f in fields(PostTransform)}:
+        kind = _KINDS.get(name)
+        if kind is None or value.keys() != {f.name for f in fields(kind)}:
             raise refusal(name)
-        return PostTransform(**{k: plain_in(name, v) for k, v in value.items()})
+        return kind(**{k: plain_in(name, v) for k, v in value.items()})
     return value
+
+
+def _fields_out(value: PostTransform | OutputSpec) -> dict[str, Any]:
+    return {f.name: plain_out(getattr(value, f.name)) for f in fields(value)}
 
 
 def float_in(name: str, text: Any) -> float:
@@ -125,18 +141,42 @@ def _is_transform(value: Any) -> bool:
     return (
         type(value) is PostTransform
         and type(value.kind) is str
-        and type(value.parameter) in (float, int)
+        and _has_constants(value)
+    )
+
+
+def _is_outputs(value: Any) -> bool:
+    return (
+        type(value) is OutputSpec
+        and all(getattr(value, name) in known for name, known in CHOICES.items())
+        and type(value.named) is bool
+        and _has_constants(value)
+    )
+
+
+def _has_constants(value: PostTransform | OutputSpec) -> bool:
+    """Tell whether an output's constants are numbers."""
+    return (
+        type(value.parameter) in (float, int)
         and type(value.divisor) is int
         and type(value.cutoff) in (float, int)
         and _all(float, int)(value.offsets)
     )
 
 
-#: The fields of a forest that are no arrays, and what their values must be.
+#: What are dictionaries in JSON.
+_KINDS: dict[str, type[PostTransform | OutputSpec]] = {
+    "transform": PostTransform,
+    "outputs": OutputSpec,
+}
+
+#: The fields of a forest that are no arrays, and what their values must be; of its
+#: outputs their name, and the whole of those that have none.
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "n_features": _is(int),
     "divisor": _is(int),
     "transform": _is_transform,
+    "outputs": _is_outputs,
     "task": _is(str),
     "source": _is(str),
     "missing_value": _is(float, int),
@@ -152,5 +192,5 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-#: What the first artifacts did not have; the defaults are theirs.
-_LATER = {"aggregate", "wider_rows"}
+#: What artifacts may be without: the first ones had the defaults.
+_LATER = {"aggregate", "wider_rows", "outputs"}

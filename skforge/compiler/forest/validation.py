@@ -16,8 +16,8 @@ from skforge.compiler.forest.arrays import Comparison, ForestArrays, Missing
 from skforge.exceptions import InvalidModelError
 
 #: Output functions for one raw score only, and for several only.
-_OF_ONE = ("gb_logistic", "gb_exponential", "hist_logistic", "hist_exp", "path_length")
-_OF_SEVERAL = ("gb_softmax", "hist_softmax")
+_OF_ONE = ("expit", "numpy_exp", "path_length")
+_OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns")
 
 #: By ``aggregate``: the value of a leaf that says nothing about an output.
 ABSENT = {"min": np.inf, "max": -np.inf}
@@ -121,9 +121,12 @@ def _check_sizes(forest: ForestArrays) -> None:
             _fail(f"the number of {name}, {size}, does not fit a 32-bit index")
     if len(forest.base) < 1:
         _fail("base is empty, so the forest has no output")
-    kind, n_outputs = forest.transform.kind, len(forest.base)
-    if (kind in _OF_ONE and n_outputs > 1) or (kind in _OF_SEVERAL and n_outputs == 1):
+    function, n_outputs = forest.outputs.function, len(forest.base)
+    if function in (_OF_ONE if n_outputs > 1 else _OF_SEVERAL):
+        kind = forest.transform.kind
         _fail(f"the transform {kind!r} is not for {n_outputs} outputs")
+    if function == "log1p_exp" and forest.accumulator_dtype != np.float64:
+        _fail(f"the transform {function!r} is not for {forest.accumulator_dtype} sums")
     if forest.divisor < 1:
         _fail(f"divisor = {forest.divisor} is not positive")
     if forest.aggregate != "sum":
@@ -152,7 +155,7 @@ def _check_sizes(forest: ForestArrays) -> None:
             f"{len(forest.base)} outputs"
         )
     for name, values, wanted in (
-        ("transform.offsets", forest.transform.offsets, len(forest.base)),
+        ("transform.offsets", forest.outputs.offsets, len(forest.base)),
         ("class_labels", forest.class_labels, max(2, len(forest.base))),
     ):
         if len(values) not in (0, wanted):

@@ -8,10 +8,11 @@ else is refused rather than approximated.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.libm import SIGMOID_LIMIT
+from skforge.compiler.outputs.functions import Library, evaluate, softmax
 from skforge.exceptions import UnsupportedModelError
 
 #: How far float32 results with ``exp`` in them are from the host's, at most.
@@ -19,46 +20,36 @@ MOST_ULPS = 8
 
 
 def apply_transform(forest: Forest, raw: Any, xp: Any) -> Any:
-    """Return what the source's ``predict`` returns for raw scores on a device.
+    """Return what ``predict`` of a Booster or a regressor returns, on the device.
 
-    Parameters
-    ----------
-    forest : Forest
-        Names the transform.
-    raw : device array of shape (n, n_outputs) or (n,)
-        Raw scores.
-    xp : module
-        The array's library, with NumPy's functions.
-
-    Returns
-    -------
-    device array of shape (n,) or (n, n_outputs)
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the transform is only done on the host.
+    ``xp`` is the library of the array, with NumPy's functions. Raise
+    ``UnsupportedModelError`` for a transform that only the host computes.
     """
-    kind = forest.transform.kind
-    if kind not in _FUNCTIONS:
-        raise UnsupportedModelError(
-            f"The transform {kind!r} of {forest.source} models is not computed on "
-            "GPUs: call predict_raw, or pass the rows as a NumPy array."
-        )
+    spec, on = forest.outputs, Library(xp, xp.exp, partial(xp.sort, axis=1))
     scores = raw.reshape(-1, forest.n_outputs)
-    if forest.transform.divisor != 1:
-        scores = scores / scores.dtype.type(forest.transform.divisor)
-    result = _FUNCTIONS[kind](scores, xp)
-    if result.ndim == 2 and result.shape[1] == 1:
-        return result[:, 0]
-    return result
+    if spec.divisor != 1:
+        scores = scores / scores.dtype.type(spec.divisor)
+    match spec.function:
+        case "identity" | "hinge" | "sigmoid" | "exp":
+            result = evaluate(spec.function, scores, spec.parameter, on)
+        case "softmax":
+            result = softmax(scores, on)
+        case "sorted":
+            result = on.sort(scores)
+        case "argmax":
+            return scores.argmax(axis=1).astype(scores.dtype)
+        case _:
+            raise UnsupportedModelError(
+                f"The transform {forest.transform.kind!r} of {forest.source} models is "
+                "not computed on GPUs: call predict_raw, or pass the rows as a NumPy "
+                "array."
+            )
+    return result[:, 0] if result.shape[1] == 1 else result
 
 
 def predict_proba(forest: Forest, raw: Any, xp: Any) -> Any:
     """Return class probabilities for raw scores on a device."""
-    if len(forest.output_sizes) > 1 or (
-        forest.source == "xgboost" and forest.transform.kind == "argmax"
-    ):
+    if len(forest.output_sizes) > 1 or forest.outputs.probabilities == "softmax":
         raise _refused(forest, "probabilities")
     value = apply_transform(forest, raw, xp)
     if value.ndim == 2:
@@ -68,17 +59,19 @@ def predict_proba(forest: Forest, raw: Any, xp: Any) -> Any:
 
 def decide(forest: Forest, raw: Any, xp: Any) -> Any:
     """Return the index of the predicted class for raw scores on a device."""
-    if len(forest.output_sizes) > 1 or forest.source not in ("xgboost", "sklearn"):
+    if len(forest.output_sizes) > 1:
         raise _refused(forest, "labels")
     value = apply_transform(forest, raw, xp)
-    if forest.transform.kind == "argmax":
-        return value.astype("int32")
-    if forest.source == "sklearn":
-        return value.argmax(axis=1)
-    if value.ndim == 2 and forest.task == "multiclass" and forest.n_outputs != 2:
-        return value.argmax(axis=1)
-    half = value.dtype.type(0.5)
-    return (value > half).astype("int64" if value.ndim == 1 else "float64")
+    match forest.outputs.labels:
+        case "index":
+            return value.astype("int32")
+        case "best" | "best_score":
+            return value.argmax(axis=1)
+        case "half":
+            half = value.dtype.type(0.5)
+            return (value > half).astype("int64" if value.ndim == 1 else "float64")
+        case _:
+            raise _refused(forest, "labels")
 
 
 def _refused(forest: Forest, what: str) -> UnsupportedModelError:
@@ -86,47 +79,3 @@ def _refused(forest: Forest, what: str) -> UnsupportedModelError:
         f"The {what} of such {forest.source} models are not computed on GPUs: call "
         "predict_raw, or pass the rows as a NumPy array."
     )
-
-
-def _identity(scores: Any, xp: Any) -> Any:
-    return scores
-
-
-def _argmax(scores: Any, xp: Any) -> Any:
-    return scores.argmax(axis=1).astype(scores.dtype)
-
-
-def _hinge(scores: Any, xp: Any) -> Any:
-    return (scores > 0).astype(scores.dtype)
-
-
-def _sigmoid(scores: Any, xp: Any) -> Any:
-    one, limit = scores.dtype.type(1), scores.dtype.type(SIGMOID_LIMIT)
-    return one / (xp.exp(xp.minimum(-scores, limit)) + one)
-
-
-def _softmax(scores: Any, xp: Any) -> Any:
-    powers = xp.exp(scores - scores.max(axis=1, keepdims=True))
-    total = xp.zeros(len(scores), dtype="float64")
-    for column in range(powers.shape[1]):  # in order, as the source sums
-        total = total + powers[:, column]
-    return powers / total.astype(scores.dtype)[:, None]
-
-
-def _exp(scores: Any, xp: Any) -> Any:
-    return xp.exp(scores)
-
-
-def _sorted(scores: Any, xp: Any) -> Any:
-    return xp.sort(scores, axis=1)
-
-
-_FUNCTIONS = {
-    "identity": _identity,
-    "sorted": _sorted,
-    "argmax": _argmax,
-    "hinge": _hinge,
-    "sigmoid": _sigmoid,
-    "softmax": _softmax,
-    "exp": _exp,
-}

@@ -4,7 +4,7 @@ Operation by operation what onnxruntime's CPU kernel computes: scores have the t
 the thresholds, post transforms are float32 whatever the scores are, and outputs are
 float32 except those of ``TreeEnsemble`` with double input.
 
-The transform of such a forest is named ``onnx:layout:post:dtype``. Layouts:
+Layouts:
 
 ``target``
     One target; of the post transforms onnxruntime knows PROBIT only.
@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import Post
 from skforge.compiler.outputs import libm
-from skforge.exceptions import UnsupportedModelError
 
 Array: TypeAlias = NDArray[Any]
 
@@ -35,59 +35,34 @@ _SQRT2 = np.float32(np.sqrt(2.0))
 _TINY = np.float32(1e-7)  # what SOFTMAX_ZERO takes for zero
 
 
-def is_onnx(forest: Forest) -> bool:
-    """Tell whether the forest's transform is one of this module."""
-    return forest.transform.kind.startswith("onnx:")
-
-
 def transform(forest: Forest, raw: Array) -> Array:
-    """Return targets, or the scores of all classes, after the post transform.
-
-    Parameters
-    ----------
-    forest : Forest
-        From the ONNX frontend.
-    raw : ndarray of shape (n, n_outputs)
-        Sums, or averages, of leaf weights.
-
-    Returns
-    -------
-    ndarray of shape (n, n_targets) or (n, n_classes)
-    """
-    _, layout, post, dtype = forest.transform.kind.split(":")
+    """Return targets, or the scores of all classes, of sums or averages of weights."""
+    spec = forest.outputs
     with np.errstate(all="ignore"):
         scores = _based(forest, raw)
-        if layout == "one":
-            result = _both_of_one(scores, post, forest.transform.parameter)
-        else:
-            if layout == "mirrored":
-                scores = np.concatenate((-scores, scores), axis=1)
-            result = _POSTS[post](scores)
-        return result.astype(dtype)
+        match spec.layout:
+            case "one":
+                result = _both_of_one(scores, spec.post, spec.parameter)
+            case "mirrored":
+                result = _post(spec.post, np.concatenate((-scores, scores), axis=1))
+            case "columns" | "target":
+                result = _post(spec.post, scores)
+        return result.astype(spec.dtype)
 
 
-def decide(forest: Forest, raw: Array) -> Array:
-    """Return the place of the label that onnxruntime returns, among ``class_labels``.
-
-    Parameters
-    ----------
-    forest : Forest
-        From the ONNX frontend, of a classifier.
-    raw : ndarray of shape (n, n_outputs)
-        Sums of leaf weights.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-    """
+def above_bound(forest: Forest, raw: Array) -> Array:
+    """Return the place of one of two labels, as onnxruntime chooses it."""
     scores = _based(forest, raw)
-    offsets = np.array(forest.transform.offsets)
-    label: Array
-    if forest.task == "binary":
-        # the second class's score decides, the first's if there is no other
-        deciding = scores[:, 0 if np.isnan(offsets[-1]) else -1]
-        label = (deciding > forest.transform.parameter).astype(np.int64)
-        return label
+    # the second class's score decides, the first's if there is no other
+    deciding = scores[:, 0 if np.isnan(forest.outputs.offsets[-1]) else -1]
+    label: Array = (deciding > forest.outputs.parameter).astype(np.int64)
+    return label
+
+
+def first_greatest(forest: Forest, raw: Array) -> Array:
+    """Return the place of one of several labels, as onnxruntime chooses it."""
+    scores = _based(forest, raw)
+    offsets = np.array(forest.outputs.offsets)
     label = np.full(len(scores), -1, np.int64)
     best = np.zeros(len(scores), scores.dtype)
     for k in np.flatnonzero(~np.isnan(offsets)):
@@ -99,13 +74,13 @@ def decide(forest: Forest, raw: Array) -> Array:
 
 def _based(forest: Forest, raw: Array) -> Array:
     """Add base values; an output that no leaf scores is 0 with or without one."""
-    offsets = np.array(forest.transform.offsets, dtype=raw.dtype)
+    offsets = np.array(forest.outputs.offsets, dtype=raw.dtype)
     scores: Array = raw + offsets
     scores[:, np.isnan(offsets)] = 0
     return scores
 
 
-def _both_of_one(scores: Array, post: str, bound: float) -> Array:
+def _both_of_one(scores: Array, post: Post, bound: float) -> Array:
     """Return both classes' scores: complements of positive weights, else opposites."""
     score = scores[:, 0]
     if post == "logistic":
@@ -116,8 +91,18 @@ def _both_of_one(scores: Array, post: str, bound: float) -> Array:
     return np.stack((-score, score), axis=1)
 
 
-def _none(scores: Array) -> Array:
-    return scores
+def _post(post: Post, scores: Array) -> Array:
+    match post:
+        case "none":
+            return scores
+        case "logistic":
+            return _logistic(scores)
+        case "softmax":
+            return _softmax(scores)
+        case "softmax_zero":
+            return _softmax_zero(scores)
+        case "probit":
+            return _probit(scores)
 
 
 def _logistic(scores: Array) -> Array:
@@ -171,34 +156,3 @@ def _probit(scores: Array) -> Array:
     inner = np.sqrt(half * half - np.float32(1) / slope * log)
     result: Array = _SQRT2 * (sign * np.sqrt(-half + inner))
     return result
-
-
-_POSTS = {
-    "none": _none,
-    "logistic": _logistic,
-    "softmax": _softmax,
-    "softmax_zero": _softmax_zero,
-    "probit": _probit,
-}
-
-
-def labels(forest: Forest, index: Array) -> Array:
-    """Return the labels at places of ``class_labels``: int64 or text.
-
-    Parameters
-    ----------
-    forest : Forest
-        From the ONNX frontend, of a classifier.
-    index : ndarray of int
-        What :func:`decide` returns.
-
-    Returns
-    -------
-    ndarray
-        int64, or objects that are strings, as onnxruntime returns them.
-    """
-    names = forest.class_labels
-    if not names:
-        raise UnsupportedModelError("The forest holds no class labels.")
-    kind = object if isinstance(names[0], str) else np.int64
-    return np.array(names, dtype=kind)[index]

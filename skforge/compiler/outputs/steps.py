@@ -15,38 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import Function, OutputSpec
 from skforge.compiler.outputs import libm
+from skforge.compiler.outputs.functions import EXPRESSIONS
 from skforge.compiler.outputs.numpy_power import power_loop
-from skforge.compiler.outputs.sklearn import decision_function
+from skforge.compiler.outputs.transforms import decision_function
 
 Output: TypeAlias = Literal[
     "raw", "transformed", "both_classes", "labels", "scores", "decision"
 ]
 OUTPUTS: tuple[Output, ...] = get_args(Output)
-Function: TypeAlias = Literal[
-    "identity",
-    "sigmoid",
-    "exp",
-    "hinge",
-    "softmax",
-    "logistic",
-    "signed_square",
-    "log1p_exp",
-    "path_score",
-]
 Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
 Result: TypeAlias = Literal["values", "both_classes", "above", "best", "row"]
-
-_FUNCTIONS: dict[str, Function] = {name: name for name in get_args(Function)}
-del _FUNCTIONS["path_score"]  # of methods of its own
-#: scikit-learn's boosting with one output: the slope of its logistic function, and the
-#: comparison of raw scores with 0 that its ``predict`` makes.
-_BOOSTING = {
-    "gb_logistic": (1.0, "oge"),
-    "gb_exponential": (2.0, "oge"),
-    "hist_logistic": (1.0, "ogt"),
-}
+RowKind: TypeAlias = Literal["pair", "above_bound", "first_greatest", "onnx"]
 
 
 #: Columns of a row whose arithmetic is written out, one by one.
@@ -55,18 +37,16 @@ MAX_WRITTEN = 64
 
 @dataclass(frozen=True, slots=True)
 class RowSteps:
-    """Arithmetic of whole rows; see :mod:`.entry_rows`.
+    """Arithmetic of whole rows; see :mod:`skforge.compiler.runtime.entry.rows`.
 
-    ``kind`` is ``pair`` (the labels of AdaBoost's two classes), ``onnx:binary`` and
-    ``onnx:label`` (of two classes and of several), or ``onnx:layout:post``; ``offsets``
-    and ``parameter`` are the transform's.
+    ``kind`` is ``pair`` (the labels of AdaBoost's two classes), a rule of ONNX Runtime
+    for labels, or ``onnx``, its scores.
     """
 
-    kind: str
-    parameter: float
-    dtype: str
-    columns: int
-    offsets: tuple[float, ...] = ()
+    kind: RowKind
+    outputs: OutputSpec
+    dtype: str = "int64"
+    columns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +56,9 @@ class Steps:
     ``values`` is all of them; ``both_classes`` is ``1 - p`` and ``p`` of each;
     ``above`` is 1 where ``value <comparison> cut``, an integer for one output and a
     float64 for each of several; ``best`` is the place of the greatest; ``row`` is what
-    ``row`` says. ``path_score`` is ``-(2 ** -x) - parameter``. Places are
-    answered with ``labels``, if there are any.
+    ``row`` says. The function is one of ``EXPRESSIONS``, ``softmax``, or
+    ``path_length``: ``-(2 ** -x) - parameter``. Places are answered with ``labels``,
+    if there are any.
     """
 
     divisors: tuple[float, ...] = ()
@@ -111,96 +92,132 @@ class EntryKind:
 def steps(forest: Forest, output: Output) -> Steps | None:
     """Return how an entry computes an output, or None if it cannot.
 
-    Parameters
-    ----------
-    forest : Forest
-        Its source decides how labels are chosen.
-    output : {"raw", "transformed", "both_classes", "labels", "scores", "decision"}
-        ``raw`` is ``predict_raw``; the others are ``apply_transform``,
-        ``predict_proba`` for a classifier with one output, and ``decide``, of
-        :mod:`skforge.compiler.outputs.transforms`; and ``score_samples`` and
-        ``decision_function`` of an isolation forest.
-
-    Returns
-    -------
-    Steps or None
+    ``raw`` is ``predict_raw``; the others are ``apply_transform``, ``predict_proba``
+    for a classifier with one output, ``decide``, ``score_samples`` and
+    ``decision_function`` of :mod:`skforge.compiler.outputs.transforms`, the last two
+    for an isolation forest.
     """
     if forest.aggregate != "sum":
         return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
-    kind, classifies = forest.transform.kind, forest.classifies
-    if output == "raw":
-        return Steps(averages)
-    if output in ("scores", "decision"):
-        mean = forest.transform.parameter
-        known = kind == "path_length" and forest.n_outputs == 1 and mean > 0
-        known = known and forest.accumulator_dtype == np.float64
-        if not known or power_loop() is None:
-            return None
-        less = forest.transform.cutoff if output == "decision" else 0.0
-        return Steps((*averages, mean), "path_score", less)
-    if output != "transformed" and (len(forest.output_sizes) > 1 or not classifies):
+    answers = forest.classifies and len(forest.output_sizes) < 2
+    match output:
+        case "raw":
+            return Steps(averages)
+        case "transformed":
+            return _transformed(forest, averages)
+        case "both_classes":
+            return _both_classes(forest, averages) if answers else None
+        case "labels":
+            return _labels(forest, averages) if answers else None
+        case "scores":
+            return _path_score(forest, averages, 0.0)
+        case "decision":
+            return _path_score(forest, averages, forest.outputs.cutoff)
+
+
+def proba_output(forest: Forest) -> Output:
+    """Return which output ``predict_proba`` of a classifier with one target is."""
+    match forest.outputs.probabilities:
+        case "scores":
+            return "raw"
+        case "complement" | "softmax":
+            return "both_classes"
+        case "values":
+            both = forest.outputs.function == "expit"  # of one score
+            return "both_classes" if both else "transformed"
+
+
+def _values(
+    forest: Forest, averages: tuple[float, ...], result: Result
+) -> Steps | None:
+    """Return a function of the scores, if it is the C library's, and a result."""
+    spec = forest.outputs
+    if spec.function != "softmax" and spec.function not in EXPRESSIONS:
         return None
-    if kind.startswith("onnx:"):
-        row = _onnx(forest, output)
-        return None if row is None else Steps(averages, result="row", row=row)
-    if kind == "samme" and output == "labels":
-        if forest.n_outputs != 2:
-            return Steps((*averages, forest.transform.parameter), result="best")
-        row = RowSteps("pair", forest.transform.parameter, "int64", 1)
-        return Steps(averages, result="row", row=row)
-    if kind == "path_length" and output == "transformed":
-        cut = inlier_length(forest)
-        if cut is None:
-            return None
-        return Steps(
-            averages, result="above", comparison="uge", cut=cut, labels=(-1, 1)
-        )
-    if kind in _BOOSTING and forest.n_outputs == 1:
-        slope, comparison = _BOOSTING[kind]
-        if output == "labels":
+    if spec.divisor != 1:
+        averages = (*averages, spec.divisor)
+    return Steps(averages, spec.function, spec.parameter, result)
+
+
+def _transformed(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
+    match forest.outputs.function:
+        case "onnx":
+            return _onnx(forest, averages)
+        case "path_length":
+            cut = inlier_length(forest)
+            if cut is None:
+                return None
+            return Steps(
+                averages, result="above", comparison="uge", cut=cut, labels=(-1, 1)
+            )
+        case _:
+            return _values(forest, averages, "values")
+
+
+def _both_classes(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
+    spec = forest.outputs
+    if forest.n_outputs != 1:
+        return None
+    if spec.function == "expit" and expit_is_libm():
+        return Steps(averages, "logistic", spec.parameter, "both_classes")
+    complement = spec.probabilities == "complement"
+    return _values(forest, averages, "both_classes") if complement else None
+
+
+def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
+    spec = forest.outputs
+    match spec.labels:
+        case "best_score":
+            if forest.n_outputs == 1:
+                return None  # no choice
+            shares = (spec.parameter,) if spec.decision == "votes" else ()
+            return Steps((*averages, *shares), result="best")
+        case "from_zero" | "above_zero":
+            if spec.decision == "votes":
+                return _of_row(RowSteps("pair", spec), averages)
+            comparison = "oge" if spec.labels == "from_zero" else "ogt"
             return Steps(averages, result="above", comparison=comparison, cut=0.0)
-        if output == "both_classes" and expit_is_libm():
-            return Steps(averages, "logistic", slope, "both_classes")
-        return None
-    if kind in ("gb_softmax", "hist_softmax") and output == "labels":
-        return Steps(averages, result="best")
-    function = _FUNCTIONS.get(kind)
-    if function is None:
-        return None
-    own = forest.source in ("xgboost", "lightgbm")
-    if output != "transformed" and not own:
-        # A forest of scikit-learn votes with its averages; one column has no choice.
-        labels = output == "labels" and forest.n_outputs > 1
-        return Steps(averages, result="best") if labels else None
-    if forest.transform.divisor != 1:
-        averages = (*averages, forest.transform.divisor)
-    result: Result = "values"
-    if output == "both_classes":
-        if forest.n_outputs != 1:
+        case "best":
+            return _values(forest, averages, "best")
+        case "half":
+            return _values(forest, averages, "above")
+        case "index":
             return None
-        result = "both_classes"
-    elif output == "labels":
-        result = "best" if _chooses_best(forest) else "above"
-    return Steps(averages, function, forest.transform.parameter, result)
+        case "above_bound" | "first_greatest":
+            none = not _is_narrow(forest) or np.isnan(spec.offsets).all()
+            return None if none else _of_row(RowSteps(spec.labels, spec), averages)
 
 
-def _onnx(forest: Forest, output: Output) -> RowSteps | None:
-    """Return what ONNX's post transforms do, for rows that are not too wide."""
-    offsets = forest.transform.offsets
-    _, layout, post, dtype = forest.transform.kind.split(":")
-    if len(offsets) != forest.n_outputs or forest.n_outputs > MAX_WRITTEN:
+def _of_row(row: RowSteps, averages: tuple[float, ...]) -> Steps:
+    return Steps(averages, result="row", row=row)
+
+
+def _path_score(
+    forest: Forest, averages: tuple[float, ...], less: float
+) -> Steps | None:
+    """Return the score of an isolation forest, which NumPy's power makes."""
+    spec = forest.outputs
+    known = spec.function == "path_length" and forest.n_outputs == 1
+    known = known and spec.parameter > 0 and forest.accumulator_dtype == np.float64
+    if not known or power_loop() is None:
         return None
-    bound = forest.transform.parameter
-    if output == "labels":
-        if np.isnan(offsets).all():
-            return None
-        kind = "onnx:binary" if forest.task == "binary" else "onnx:label"
-        return RowSteps(kind, bound, "int64", 1, offsets)
-    columns = forest.n_outputs * (2 if layout in ("one", "mirrored") else 1)
-    if output == "both_classes" or post == "probit":  # whose NaN have either sign
+    return Steps((*averages, spec.parameter), "path_length", less)
+
+
+def _onnx(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
+    """Return ONNX's scores; probit makes NaN of either sign."""
+    spec = forest.outputs
+    if not _is_narrow(forest) or spec.post == "probit":
         return None
-    return RowSteps(f"onnx:{layout}:{post}", bound, dtype, columns, offsets)
+    columns = forest.n_outputs * (2 if spec.layout in ("one", "mirrored") else 1)
+    return _of_row(RowSteps("onnx", spec, spec.dtype, columns), averages)
+
+
+def _is_narrow(forest: Forest) -> bool:
+    """Tell whether a row's arithmetic can be written out."""
+    n_outputs = forest.n_outputs
+    return len(forest.outputs.offsets) == n_outputs <= MAX_WRITTEN
 
 
 def inlier_length(forest: Forest) -> float | None:
@@ -210,7 +227,7 @@ def inlier_length(forest: Forest) -> float | None:
     cutoff. The power is off by some units in the last place: beyond the thousands of
     lengths around the cutoff that are tried here, it is not in doubt.
     """
-    scale = forest.transform.parameter
+    scale = forest.outputs.parameter
     if not scale > 0 or forest.n_outputs != 1:
         return None
 
@@ -236,16 +253,6 @@ def inlier_length(forest: Forest) -> float | None:
     if not (clear and agree and alone == (near < high)[4064:4128].tolist()):
         return None
     return cut
-
-
-def _chooses_best(forest: Forest) -> bool:
-    """Tell a choice among columns from cutting each at one half."""
-    if forest.n_outputs == 1:
-        return False
-    if forest.source == "lightgbm":
-        return True
-    # XGBoost's wrapper reads two columns as two labels
-    return forest.task == "multiclass" and forest.n_outputs != 2
 
 
 @lru_cache(maxsize=1)

@@ -12,129 +12,153 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs import lightgbm
-from skforge.compiler.outputs import onnx as transforms_onnx
-from skforge.compiler.outputs import sklearn as transforms_sklearn
-from skforge.compiler.outputs.libm import SIGMOID_LIMIT
+from skforge.compiler.outputs import onnx, sklearn
+from skforge.compiler.outputs.functions import HOST, evaluate, softmax
 from skforge.exceptions import UnsupportedModelError
 
 Array: TypeAlias = NDArray[Any]
 
 
 def apply_transform(forest: Forest, raw: Array) -> Array:
-    """Return what the source model's own ``predict`` returns for raw scores.
+    """Return what ``predict`` of a Booster or a regressor returns for raw scores.
 
-    Parameters
-    ----------
-    forest : Forest
-        Names the transform.
-    raw : ndarray of shape (n, n_outputs) or (n,)
-        Raw scores, in the accumulator's dtype.
-
-    Returns
-    -------
-    ndarray of shape (n,) or (n, n_outputs)
-        As ``Booster.predict`` gives it; scikit-learn's averages as they are.
+    Raw scores have the shape (n, n_outputs) or (n,), here and below. The probabilities
+    of scikit-learn's classifiers are not cut to labels, and averages stay as they are.
     """
+    spec = forest.outputs
     scores = _columns(forest, raw)
-    kind = forest.transform.kind
-    if transforms_onnx.is_onnx(forest):
-        result: Array = transforms_onnx.transform(forest, scores)
-        return result[:, 0] if result.shape[1] == 1 else result
-    if kind in transforms_sklearn.KINDS:
-        return transforms_sklearn.transform(forest, scores)
-    if forest.transform.divisor != 1:
-        scores = scores / scores.dtype.type(forest.transform.divisor)
-    if kind == "argmax":
-        result = scores.argmax(axis=1).astype(scores.dtype)
-        return result
-    if kind == "identity":
-        result = scores
-    elif kind == "sigmoid":
-        result = _sigmoid(scores)
-    elif kind == "softmax":
-        result = _softmax(scores)
-    elif kind == "exp":
-        result = _exp(scores)
-    elif kind == "hinge":
-        result = (scores > 0).astype(scores.dtype)
-    elif kind == "sorted":
-        result = np.sort(scores, axis=1, kind="stable")
-    elif kind in lightgbm.FUNCTIONS:
-        result = lightgbm.FUNCTIONS[kind](scores, forest.transform.parameter)
-    else:
-        raise UnsupportedModelError(
-            f"The transform {kind!r} is not known; this forest was made by a "
-            "newer release."
-        )
-    return result[:, 0] if result.shape[1] == 1 else result
+    if spec.divisor != 1:
+        scores = scores / scores.dtype.type(spec.divisor)
+    result: Array
+    match spec.function:
+        case "argmax":
+            result = scores.argmax(axis=1).astype(scores.dtype)
+        case "sorted":
+            result = HOST.sort(scores)
+        case "softmax":
+            result = softmax(scores, HOST)
+        case "expit":
+            result = sklearn.both_expit(scores, spec.parameter)
+        case "softmax_by_rows":
+            result = sklearn.softmax(np.array(scores, order="C"))
+        case "softmax_by_columns":
+            result = sklearn.softmax(np.array(scores, order="F"))
+        case "numpy_exp":
+            result = np.exp(scores.reshape(-1))
+        case "samme":
+            result = sklearn.samme_proba(forest, scores)
+        case "path_length":
+            result = sklearn.inliers(forest, scores)
+        case "onnx":
+            result = onnx.transform(forest, scores)
+        case (
+            "identity"
+            | "exp"
+            | "hinge"
+            | "sigmoid"
+            | "logistic"
+            | "signed_square"
+            | "log1p_exp"
+        ):
+            result = evaluate(spec.function, scores, spec.parameter, HOST)
+    return result[:, 0] if result.ndim == 2 and result.shape[1] == 1 else result
 
 
 def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
     """Return class probabilities as the source classifier returns them.
 
-    Parameters
-    ----------
-    forest : Forest
-        Of a classifier.
-    raw : ndarray of shape (n, n_outputs) or (n,)
-        Raw scores.
-
-    Returns
-    -------
-    ndarray of shape (n, n_classes), or a list of one for each target
-        A list for scikit-learn classifiers of several targets.
+    That is a list of arrays for a scikit-learn classifier of several targets.
     """
-    _require_classifier(forest)
-    if forest.source == "xgboost":
-        return _xgboost_proba(forest, raw)
-    if forest.source == "lightgbm":
-        return lightgbm.both_classes(apply_transform(forest, raw))
-    if transforms_onnx.is_onnx(forest):
-        return apply_transform(forest, raw)
-    scores = _columns(forest, raw)
-    if forest.transform.kind in transforms_sklearn.KINDS:
-        return transforms_sklearn.transform(forest, scores)
-    if len(forest.output_sizes) < 2:
-        return scores
-    return np.split(scores, np.cumsum(forest.output_sizes)[:-1], axis=1)
+    require_classifier(forest)
+    match forest.outputs.probabilities:
+        case "scores":
+            targets = _targets(forest, _columns(forest, raw))
+            return targets if len(targets) > 1 else targets[0]
+        case "values":
+            return apply_transform(forest, raw)
+        case "complement":
+            value = apply_transform(forest, raw)
+            both: Array = np.vstack((1.0 - value, value)).transpose()
+            return both
+        case "softmax":
+            from scipy.special import (  # type: ignore[import-untyped, unused-ignore]
+                softmax as of_scipy,
+            )
+
+            probability: Array = of_scipy(_columns(forest, raw), axis=1)
+            return probability
 
 
 def decide(forest: Forest, raw: Array) -> Array:
-    """Return the index of the predicted class, as the source classifier chooses it.
+    """Return the position in ``classes_`` that the source classifier chooses.
 
-    Parameters
-    ----------
-    forest : Forest
-        Of a classifier.
-    raw : ndarray of shape (n, n_outputs) or (n,)
-        Raw scores.
-
-    Returns
-    -------
-    ndarray of shape (n,) or (n, n_targets)
-        Positions in ``classes_``; 0 and 1 for the labels of a multilabel model.
+    For each target, if there are several; 0 or 1 for each label of a multilabel model.
     """
-    _require_classifier(forest)
-    if forest.source == "xgboost":
-        return _xgboost_decide(forest, raw)
+    require_classifier(forest)
     label: Array
-    if forest.source == "lightgbm":
-        label = lightgbm.both_classes(apply_transform(forest, raw)).argmax(axis=1)
-        return label
-    scores = _columns(forest, raw)
-    if transforms_onnx.is_onnx(forest):
-        return transforms_onnx.decide(forest, scores)
-    if forest.transform.kind in transforms_sklearn.KINDS:
-        return transforms_sklearn.decide(forest, scores)
-    if len(forest.output_sizes) < 2:
-        label = scores.argmax(axis=1)
-        return label
-    parts = np.split(scores, np.cumsum(forest.output_sizes)[:-1], axis=1)
-    return np.stack([part.argmax(axis=1) for part in parts], axis=1)
+    match forest.outputs.labels:
+        case "best_score":
+            scores = _columns(forest, raw)
+            if forest.outputs.decision == "votes":
+                scores = sklearn.samme_decision(forest, scores)
+            targets = [part.argmax(axis=1) for part in _targets(forest, scores)]
+            label = targets[0] if len(targets) == 1 else np.stack(targets, axis=1)
+        case "best":
+            label = apply_transform(forest, raw).argmax(axis=1)
+        case "half":
+            value = apply_transform(forest, raw)
+            label = np.zeros(value.shape, np.int64 if value.ndim == 1 else np.float64)
+            label[value > 0.5] = 1
+        case "index":
+            label = apply_transform(forest, raw).astype(np.int32)
+        case "from_zero":
+            label = (decision_function(forest, _columns(forest, raw)) >= 0).astype(int)
+        case "above_zero":
+            label = (decision_function(forest, _columns(forest, raw)) > 0).astype(int)
+        case "above_bound":
+            label = onnx.above_bound(forest, _columns(forest, raw))
+        case "first_greatest":
+            label = onnx.first_greatest(forest, _columns(forest, raw))
+    return label
 
 
-def _require_classifier(forest: Forest) -> None:
+def decision_function(forest: Forest, raw: Array) -> Array:
+    """Return what the estimator's ``decision_function`` returns."""
+    match forest.outputs.decision:
+        case "scores":
+            return raw.reshape(-1) if forest.n_outputs == 1 else raw
+        case "votes":
+            return sklearn.samme_decision(forest, raw)
+        case "paths":
+            return score_samples(forest, raw) - forest.outputs.cutoff
+        case "none":
+            raise _unknown(forest)
+
+
+def score_samples(forest: Forest, raw: Array) -> Array:
+    """Return what ``IsolationForest.score_samples`` returns for summed path lengths."""
+    if forest.outputs.function != "path_length":
+        raise _unknown(forest)
+    return sklearn.path_scores(forest, raw)
+
+
+def has_method(forest: Forest, name: str) -> bool:
+    """Tell whether a forest has ``decision_function`` or ``score_samples``."""
+    if name == "score_samples":
+        return forest.outputs.function == "path_length"
+    return forest.outputs.decision != "none"
+
+
+def class_labels(forest: Forest) -> Array | None:
+    """Return the labels that a classifier's model holds: int64 or text; None: none."""
+    names = forest.class_labels
+    if not names:
+        return None
+    return np.array(names, dtype=object if isinstance(names[0], str) else np.int64)
+
+
+def require_classifier(forest: Forest) -> None:
+    """Raise :class:`UnsupportedModelError` if a forest has no classes."""
     if not forest.classifies:
         raise UnsupportedModelError(
             f"A {forest.task} model has no classes; use its predictions instead."
@@ -146,52 +170,14 @@ def _columns(forest: Forest, raw: Array) -> Array:
     return scores
 
 
-def _xgboost_proba(forest: Forest, raw: Array) -> Array:
-    if forest.transform.kind == "argmax":  # the wrapper asks for margins and SciPy
-        from scipy.special import softmax  # type: ignore[import-untyped, unused-ignore]
-
-        probability: Array = softmax(_columns(forest, raw), axis=1)
-        return probability
-    value = apply_transform(forest, raw)
-    if value.ndim == 2:
-        return value
-    both: Array = np.vstack((1.0 - value, value)).transpose()
-    return both
+def _targets(forest: Forest, scores: Array) -> list[Array]:
+    """Return the columns of each target."""
+    if len(forest.output_sizes) < 2:
+        return [scores]
+    return np.split(scores, np.cumsum(forest.output_sizes)[:-1], axis=1)
 
 
-def _xgboost_decide(forest: Forest, raw: Array) -> Array:
-    value = apply_transform(forest, raw)
-    label: Array
-    if forest.transform.kind == "argmax":
-        label = value.astype(np.int32)
-        return label
-    if value.ndim == 2 and forest.task == "multiclass" and forest.n_outputs != 2:
-        label = value.argmax(axis=1)
-        return label
-    # one label, or the wrapper's reading of two columns: each cut at one half
-    label = np.zeros(value.shape, np.int64 if value.ndim == 1 else np.float64)
-    label[value > 0.5] = 1
-    return label
-
-
-def _exp(scores: Array) -> Array:
-    from skforge.compiler.outputs import libm
-
-    return libm.exp(scores)
-
-
-def _sigmoid(scores: Array) -> Array:
-    """XGBoost's float32 logistic function: clipped so that expf cannot overflow."""
-    one, limit = scores.dtype.type(1), scores.dtype.type(SIGMOID_LIMIT)
-    probability: Array = one / (_exp(np.minimum(-scores, limit)) + one)
-    return probability
-
-
-def _softmax(scores: Array) -> Array:
-    """XGBoost's softmax: float32 exponentials, their sum in float64, in order."""
-    powers = _exp(scores - scores.max(axis=1, keepdims=True))
-    total = np.zeros(len(scores), dtype=np.float64)
-    for column in powers.T:
-        total += column
-    probability: Array = powers / total.astype(scores.dtype)[:, np.newaxis]
-    return probability
+def _unknown(forest: Forest) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"A forest with the transform {forest.transform.kind!r} has no such function."
+    )

@@ -25,12 +25,21 @@ from skforge.compiler.frontends import load_forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as representations
+from skforge.compiler.outputs.steps import (
+    OUTPUTS,
+    REFUSED,
+    EntryKind,
+    Output,
+    Refused,
+    steps,
+)
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
+from skforge.compiler.runtime.entry.text import MAX_SLOTS
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
@@ -352,8 +361,8 @@ class CompiledModule:
 
     def entry(
         self,
-        output: entries.Output = "raw",
-        refused: entries.Refused = "nothing",
+        output: Output = "raw",
+        refused: Refused = "nothing",
         *,
         n_jobs: int | None = None,
         classes: Any = None,
@@ -393,15 +402,15 @@ class CompiledModule:
         InvalidInputError
             If an argument is none of those above.
         """
-        if output not in entries.OUTPUTS or refused not in entries.REFUSED:
+        if output not in OUTPUTS or refused not in REFUSED:
             raise InvalidInputError(
-                f"output must be one of {', '.join(entries.OUTPUTS)} and refused one "
-                f"of {', '.join(entries.REFUSED)}. Got {output!r} and {refused!r}."
+                f"output must be one of {', '.join(OUTPUTS)} and refused one "
+                f"of {', '.join(REFUSED)}. Got {output!r} and {refused!r}."
             )
         _check_n_jobs(n_jobs)
         forest = self.forest
-        steps = entries.steps(forest, output)
-        if steps is None or self.target.is_gpu or not entries.supports(forest):
+        made = steps(forest, output)
+        if made is None or self.target.is_gpu or not entries.supports(forest):
             return None
         work = max(1, int(self._levels))
         widest = max(forest.n_features, forest.n_outputs)
@@ -410,17 +419,17 @@ class CompiledModule:
             most_rows = min(most_rows, self._most_entry_rows)
         if (self.n_jobs if n_jobs is None else n_jobs) not in (None, 1):
             most_rows = min(most_rows, max(1, 2 * WORK_PER_THREAD // work))
-        kind = entries.EntryKind(
+        kind = EntryKind(
             n_features=forest.n_features,
             n_outputs=forest.n_outputs,
             row_dtype=forest.input_dtype.name,
             sum_dtype=forest.accumulator_dtype.name,
-            steps=steps,
+            steps=made,
             refused=refused,
             last_rows=tuple(first - 1 for first in self._first_rows[1:]),
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
-            labels=steps.labels,
+            labels=made.labels,
             method_rows=max(1, 2 * WORK_PER_THREAD // work),
         )
         labels = classes if output == "labels" else None
@@ -434,7 +443,7 @@ class CompiledModule:
 
     def _publish(self, index: int, kernel: Kernel) -> None:
         # An entry runs whole batches: not for kernels that take parts of one.
-        fits = len(kernel.slots) <= 8 * entries.MAX_SLOTS and kernel.most_rows is None
+        fits = len(kernel.slots) <= 8 * MAX_SLOTS and kernel.most_rows is None
         if fits:
             self._table.fill(index, kernel.address, kernel.slots, kernel)
 

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import (
-    ZERO_THRESHOLD,
-    Comparison,
-    Missing,
-    PostTransform,
-)
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.outputs import Function, OutputSpec, Task
 from skforge.compiler.frontends.arrays import forest_arrays
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import (
@@ -46,8 +42,8 @@ _MISSING = np.array([Missing.NEVER, Missing.ZERO, Missing.NAN, Missing.NAN], np.
 
 @dataclass(frozen=True, slots=True)
 class _Objective:
-    transform: str  # from raw score to prediction, a PostTransform kind
-    task: str
+    function: Function  # from raw score to prediction
+    task: Task
     options: tuple[str, ...] = ()  # words that may follow the name in the text
 
 
@@ -119,20 +115,20 @@ def forest_from_text(
     if len(names) != n_features:
         damaged(f"feature_names has {len(names)} names for {n_features} features")
     trees = read_trees(model.trees[begin * n_outputs : end * n_outputs], n_features)
-    transform, task = _transform(header, n_outputs, sigmoid)
+    outputs, task = _outputs(header, n_outputs, sigmoid)
     if "average_output" in header:
         if end == begin:
             raise UnsupportedModelError(
                 "This random forest has no trees, and LightGBM predicts NaN, the mean "
                 "of none; train it for a round at least."
             )
-        transform = PostTransform(transform.kind, transform.parameter, end - begin)
+        outputs = replace(outputs, divisor=end - begin)
     return Forest(
         **_arrays(trees),
         tree_output=(np.arange(len(trees.n_leaves)) % n_outputs).astype(np.int32),
         n_features=n_features,
         base=np.zeros(n_outputs),
-        transform=transform,
+        outputs=outputs,
         task=task,
         source="lightgbm",
         feature_names=tuple(names),
@@ -141,10 +137,10 @@ def forest_from_text(
     )
 
 
-def _transform(
+def _outputs(
     header: dict[str, str], n_outputs: int, sigmoid: float | None
-) -> tuple[PostTransform, str]:
-    """Return the output function and the task of ``objective=name option ...``."""
+) -> tuple[OutputSpec, Task]:
+    """Return the outputs and the task of ``objective=name option ...``."""
     text = header.get("objective", "custom")
     name, *words = _ALIASES.get(text, text).split(" ")
     objective = _OBJECTIVES.get(name)
@@ -163,14 +159,20 @@ def _transform(
     classes = options.get("num_class", "1")
     if name != "custom" and classes != str(n_outputs):
         damaged(f"The objective {name!r} is for {classes} outputs, not {n_outputs}")
-    kind, slope = objective.transform, 1.0
+    function, slope = objective.function, 1.0
     if "sqrt" in options:
-        kind = "signed_square"
+        function = "signed_square"
     if "sigmoid" in objective.options:
         slope = _atof(options.get("sigmoid", "")) if sigmoid is None else sigmoid
         if not 0 < slope < math.inf:
             damaged(f"sigmoid is {options.get('sigmoid')!r}")
-    return PostTransform(kind, slope), objective.task
+    outputs = OutputSpec(
+        function,
+        slope,
+        probabilities="values" if n_outputs > 1 else "complement",
+        labels="best" if n_outputs > 1 else "half",
+    )
+    return outputs, objective.task
 
 
 def _atof(text: str) -> float:
@@ -375,8 +377,6 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
 
 def _as_wrapper(model: Any, forest: Forest) -> Forest:
     """Return the forest with the task of the wrapper's class, not the objective's."""
-    from dataclasses import replace
-
     names = class_names(model)
     if "lightgbm.sklearn.LGBMRanker" in names:
         return replace(forest, task="ranking")

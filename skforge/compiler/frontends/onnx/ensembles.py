@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.outputs import Post
 from skforge.compiler.forest.validation import first_true
 from skforge.compiler.frontends.checks import MAX_OUTPUTS, damaged
 from skforge.compiler.frontends.onnx.attributes import (
@@ -25,6 +27,8 @@ from skforge.compiler.frontends.onnx.attributes import (
 from skforge.compiler.frontends.onnx.trees import Graph, Weights, merge_equal_chains
 from skforge.exceptions import UnsupportedModelError
 
+Name = TypeVar("Name", bound=str)
+
 _MODES = {
     b"BRANCH_LEQ": int(Comparison.LE),
     b"BRANCH_LT": int(Comparison.LT),
@@ -36,7 +40,7 @@ _MODES = {
 }
 # by the number in nodes_modes of TreeEnsemble
 _MODE_NUMBERS = np.array([*list(_MODES.values())[:6], int(Comparison.MEMBER)])
-_POSTS = {
+_POSTS: dict[bytes, Post] = {
     b"NONE": "none",
     b"SOFTMAX": "softmax",
     b"LOGISTIC": "logistic",
@@ -45,7 +49,7 @@ _POSTS = {
 }
 # by the number in post_transform of TreeEnsemble; the operator's text has 1 for
 # softmax and 2 for logistic, onnxruntime (1.31) computes these
-_POST_NUMBERS = ("none", "logistic", "softmax", "softmax_zero", "probit")
+_POST_NUMBERS: tuple[Post, ...] = get_args(Post)
 _AGGREGATE_NUMBERS = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
@@ -58,7 +62,7 @@ class Ensemble:
     unweighted: NDArray[np.floating[Any]]
     n_outputs: int
     base: NDArray[np.floating[Any]]
-    post: str
+    post: Post
     aggregate: str = "SUM"
     labels: tuple[str | int, ...] = ()
 
@@ -319,7 +323,7 @@ def _check_outputs(output: NDArray[Any], n_outputs: int, name: str) -> None:
         damaged(f"{name}[{i}] = {output[i]} is outside 0..{n_outputs - 1}")
 
 
-def _named(known: dict[bytes, str], value: bytes, name: str) -> str:
+def _named(known: Mapping[bytes, Name], value: bytes, name: str) -> Name:
     if value not in known:
         raise UnsupportedModelError(
             f"{name} is the unknown {value[:40].decode(errors='replace')!r}; known are "

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Comparison, PostTransform
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import Labels, Layout, OutputSpec, Post
 from skforge.compiler.forest.validation import ABSENT
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import damaged
@@ -127,11 +128,24 @@ def _n_features(place: Place, graph: Graph) -> int:
 # ------------------------------------------------------------------ outputs
 
 
-def _transform(
-    layout: str, post: str, offsets: Any, bound: float = 0.0, exact: bool = False
-) -> PostTransform:
-    kind = f"onnx:{layout}:{post}:{'float64' if exact else 'float32'}"
-    return PostTransform(kind, bound, offsets=tuple(float(x) for x in offsets))
+def _outputs(
+    layout: Layout,
+    post: Post,
+    offsets: Any,
+    bound: float = 0.0,
+    exact: bool = False,
+    labels: Labels = "first_greatest",
+) -> OutputSpec:
+    return OutputSpec(
+        "onnx",
+        bound,
+        offsets=tuple(float(x) for x in offsets),
+        probabilities="values",
+        labels=labels,
+        layout=layout,
+        post=post,
+        dtype="float64" if exact else "float32",
+    )
 
 
 def _as_regressor(
@@ -144,10 +158,8 @@ def _as_regressor(
     if n_outputs == 1:
         offsets = offsets + 0.0  # here 0 is added where no base value is given
         # onnxruntime knows no other post transform of one target
-        post = ensemble.post if ensemble.post == "probit" else "none"
-        return replace(
-            forest, transform=_transform("target", post, offsets, exact=exact)
-        )
+        post: Post = "probit" if ensemble.post == "probit" else "none"
+        return replace(forest, outputs=_outputs("target", post, offsets, exact=exact))
     sometimes = ~leaves.always & ~leaves.never & (offsets != 0)
     if sometimes.any():
         raise UnsupportedModelError(
@@ -156,7 +168,7 @@ def _as_regressor(
         )
     offsets = np.where(leaves.never, np.nan, offsets)
     return replace(
-        forest, transform=_transform("columns", ensemble.post, offsets, exact=exact)
+        forest, outputs=_outputs("columns", ensemble.post, offsets, exact=exact)
     )
 
 
@@ -173,7 +185,7 @@ def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest
     n_outputs, base = ensemble.n_outputs, ensemble.base
     if len(base):
         offsets = base.astype(np.float64)
-        return replace(forest, transform=_transform("columns", ensemble.post, offsets))
+        return replace(forest, outputs=_outputs("columns", ensemble.post, offsets))
     sometimes = ~leaves.always & ~leaves.never
     positive = bool((ensemble.weights.value > 0).all()) and bool(leaves.always.any())
     if sometimes.any() and not positive:
@@ -183,7 +195,7 @@ def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest
             "from row to row here. Give every leaf a weight for every class."
         )
     offsets = np.where(leaves.never, np.nan, np.full(n_outputs, _NOTHING))
-    return replace(forest, transform=_transform("columns", ensemble.post, offsets))
+    return replace(forest, outputs=_outputs("columns", ensemble.post, offsets))
 
 
 def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
@@ -214,7 +226,8 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
             )
         offset = base if len(base) else np.array([_NOTHING])
         return replace(
-            _first_output(forest), transform=_transform("one", post, offset, bound)
+            _first_output(forest),
+            outputs=_outputs("one", post, offset, bound, labels="above_bound"),
         )
     if len(base) == 2 and second:
         if not first:
@@ -224,11 +237,13 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
             )
         return replace(
             _first_output(forest),
-            transform=_transform("mirrored", post, base[1:], bound),
+            outputs=_outputs("mirrored", post, base[1:], bound, labels="above_bound"),
         )
     offsets = np.array([base[0] if len(base) else _NOTHING, _NOTHING])
     offsets[~leaves.always] = np.nan
-    return replace(forest, transform=_transform("columns", post, offsets, bound))
+    return replace(
+        forest, outputs=_outputs("columns", post, offsets, bound, labels="above_bound")
+    )
 
 
 def _first_output(forest: Forest) -> Forest:

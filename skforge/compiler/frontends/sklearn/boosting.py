@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import SCORES, OutputSpec, Task
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import damaged
 from skforge.compiler.frontends.sklearn.common import (
@@ -45,7 +45,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     n_stages, n_outputs = estimators.shape
     scale = float(model.learning_rate)
     trees = [_view(estimator.tree_, scale) for estimator in estimators.ravel()]
-    task = "regression"
+    task: Task = "regression"
     if classifier:
         task = "binary" if n_outputs == 1 else "multiclass"
     return Forest(
@@ -53,7 +53,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         tree_output=np.tile(np.arange(n_outputs), n_stages),
         n_features=int(model.n_features_in_),
         base=_initial_scores(model, n_outputs),
-        transform=_transform(model, n_outputs) if classifier else PostTransform(),
+        outputs=_outputs(model, n_outputs) if classifier else SCORES,
         task=task,
         source="sklearn",
         feature_names=feature_names(model),
@@ -72,11 +72,16 @@ def _view(tree: Any, scale: float) -> Any:
     return view_tree(tree, value=scale * tree.value[:, :, 0], missing_left=nowhere)
 
 
-def _transform(model: Any, n_outputs: int) -> PostTransform:
-    if model.loss == "exponential":
-        return PostTransform("gb_exponential")
-    if model.loss in ("log_loss", "deviance"):
-        return PostTransform("gb_logistic" if n_outputs == 1 else "gb_softmax")
+def _outputs(model: Any, n_outputs: int) -> OutputSpec:
+    if model.loss in ("log_loss", "deviance", "exponential"):
+        single = n_outputs == 1 or model.loss == "exponential"
+        return OutputSpec(
+            "expit" if single else "softmax_by_rows",
+            parameter=2.0 if model.loss == "exponential" else 1.0,
+            probabilities="values",
+            labels="from_zero" if single else "best_score",
+            decision="scores",
+        )
     raise UnsupportedModelError(
         f"{type(model).__name__} with loss={model.loss!r} has probabilities that are "
         "not known here; 'log_loss' and 'exponential' are."

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import OutputSpec, Task
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import damaged
 from skforge.compiler.frontends.sklearn.common import (
@@ -92,7 +92,7 @@ def _load_bagging(model: Any, classifier: bool) -> Forest:
         trees.append(view_tree(estimator.tree_, features=features, value=value))
     arrays = tree_arrays(trees, None)
     n_outputs = arrays["leaf_value"].shape[1]
-    task = "regression"
+    task: Task = "regression"
     if classifier:
         task = "binary" if n_classes == 2 else "multiclass"
     return Forest(
@@ -157,8 +157,12 @@ def _load_boosting(model: Any) -> Forest:
         tree_output=np.full(len(trees), -1, np.int32),
         n_features=int(model.n_features_in_),
         base=np.zeros(n_classes),
-        transform=PostTransform(
-            "samme", parameter=float(model.estimator_weights_.sum())
+        outputs=OutputSpec(
+            "samme",
+            parameter=float(model.estimator_weights_.sum()),
+            probabilities="values",
+            labels="above_zero" if n_classes == 2 else "best_score",
+            decision="votes",
         ),
         task="binary" if n_classes == 2 else "multiclass",
         source="sklearn",

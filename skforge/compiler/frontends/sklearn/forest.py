@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import Task
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
 from skforge.compiler.frontends.sklearn.common import feature_names, tree_arrays
@@ -84,7 +85,7 @@ def _class_counts(model: Any) -> list[int]:
     return [int(n) for n in np.atleast_1d(model.n_classes_)]
 
 
-def _task(sizes: list[int]) -> str:
+def _task(sizes: list[int]) -> Task:
     if len(sizes) > 1:
         return "multilabel"
     return "binary" if sizes[0] == 2 else "multiclass"

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Comparison, Missing, PostTransform
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.outputs import SCORES, OutputSpec, Task
 from skforge.compiler.forest.validation import first_true
 from skforge.compiler.frontends.arrays import (
     category_words,
@@ -38,9 +39,16 @@ from skforge.exceptions import UnsupportedModelError
 
 _MODULE = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
 
-#: Links by the class that holds them: of classifiers, and of regressors.
-_CLASSIFIER_LINKS = {"LogitLink": "hist_logistic", "MultinomialLogit": "hist_softmax"}
-_REGRESSOR_LINKS = {"IdentityLink": "identity", "LogLink": "hist_exp"}
+#: Outputs by the class that holds the link: of classifiers, and of regressors.
+_CLASSIFIER_LINKS = {
+    "LogitLink": OutputSpec(
+        "expit", probabilities="values", labels="above_zero", decision="scores"
+    ),
+    "MultinomialLogit": OutputSpec(
+        "softmax_by_columns", probabilities="values", decision="scores"
+    ),
+}
+_REGRESSOR_LINKS = {"IdentityLink": SCORES, "LogLink": OutputSpec("numpy_exp")}
 
 #: Categories are bits of a set: larger numbers would make the sets too large.
 _LARGEST_CATEGORY = 65535
@@ -76,7 +84,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         )
     n_outputs = int(model.n_trees_per_iteration_)
     columns = model_columns(model)
-    task = "regression"
+    task: Task = "regression"
     if classifier:
         task = "binary" if n_outputs == 1 else "multiclass"
     trees = [tree for iteration in model._predictors for tree in iteration]
@@ -87,7 +95,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         tree_output=np.tile(np.arange(n_outputs), len(model._predictors)),
         n_features=len(columns),
         base=np.zeros(n_outputs) + baseline.reshape(-1),
-        transform=_transform(model, classifier),
+        outputs=_outputs(model, classifier),
         task=task,
         source="sklearn",
         feature_names=feature_names(model),
@@ -95,7 +103,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     )
 
 
-def _transform(model: Any, classifier: bool) -> PostTransform:
+def _outputs(model: Any, classifier: bool) -> OutputSpec:
     link = type(model._loss.link).__name__
     known = _CLASSIFIER_LINKS if classifier else _REGRESSOR_LINKS
     if link not in known or not _is_sklearn(model._loss):
@@ -104,7 +112,7 @@ def _transform(model: Any, classifier: bool) -> PostTransform:
             f"the link {link}, which cannot be reproduced; links that can are "
             f"{', '.join(known)}."
         )
-    return PostTransform(known[link])
+    return known[link]
 
 
 def _is_sklearn(part: object) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.sklearn.common import (
     check_model,
@@ -61,10 +61,11 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         tree_output=np.zeros(len(trees), np.int32),
         n_features=n_features,
         base=np.zeros(1),
-        transform=PostTransform(
+        outputs=OutputSpec(
             "path_length",
             parameter=_average_path(model) * len(trees),
             cutoff=float(model.offset_),
+            decision="paths",
         ),
         task="outlier",
         source="sklearn",

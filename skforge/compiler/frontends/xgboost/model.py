@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import PostTransform
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import Function, OutputSpec, Task
 from skforge.compiler.forest.validation import first_true
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import (
@@ -41,8 +41,8 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 @dataclass(frozen=True, slots=True)
 class _Objective:
     link: str  # from base_score to margin: identity | logit | log
-    transform: str  # from margin to prediction, a PostTransform kind
-    task: str
+    function: Function  # from margin to prediction
+    task: Task
 
 
 _REGRESSION = _Objective("identity", "identity", "regression")
@@ -185,13 +185,14 @@ def forest_from_document(
         _check_groups(group, n_outputs)
         tree_base = base[group] if in_place and nested else None
         _scale_by_dropout(arrays, weights[keep], tree_base)
+    task = _task(objective, n_outputs)
     return Forest(
         **arrays,
         tree_output=(np.full(len(group), -1) if vector else group).astype(np.int32),
         n_features=n_features,
         base=base,
-        transform=PostTransform(objective.transform),
-        task=_task(objective, n_outputs),
+        outputs=_outputs(objective.function, task, n_outputs),
+        task=task,
         source="xgboost",
         missing_value=missing,
         feature_names=_names(learner, n_features),
@@ -232,10 +233,26 @@ def _scale_by_dropout(
     arrays["leaf_value"] = value * weights[tree][:, np.newaxis]
 
 
-def _task(objective: _Objective, n_outputs: int) -> str:
+def _task(objective: _Objective, n_outputs: int) -> Task:
     if objective.task == "binary" and n_outputs > 1:
         return "multilabel"
     return objective.task
+
+
+def _outputs(function: Function, task: Task, n_outputs: int) -> OutputSpec:
+    """Return what the wrappers make of margins; they have no labels but 0, 1, ..."""
+    if function == "argmax":  # the wrapper asks for margins and SciPy's softmax
+        return OutputSpec(
+            function, probabilities="softmax", labels="index", named=False
+        )
+    # two columns are read as two labels, each cut at one half
+    chooses = task == "multiclass" and n_outputs > 2
+    return OutputSpec(
+        function,
+        probabilities="values" if n_outputs > 1 else "complement",
+        labels="best" if chooses else "half",
+        named=False,
+    )
 
 
 def _objective(learner: dict[str, Any]) -> _Objective:
@@ -465,7 +482,7 @@ def detect(model: object) -> bool:
     )
 
 
-def _task_of_wrapper(model: Any, forest: Forest) -> str:
+def _task_of_wrapper(model: Any, forest: Forest) -> Task:
     """Return what the wrapper's class predicts, whatever its objective is for."""
     names = class_names(model)
     if "xgboost.sklearn.XGBClassifier" in names:
@@ -495,7 +512,9 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
         iteration_range = _best_rounds(_attributes(document))
     missing = math.nan if model.missing is None else float(model.missing)
     forest = forest_from_document(document, iteration_range, missing, in_place=True)
-    return replace(forest, task=_task_of_wrapper(model, forest))
+    task = _task_of_wrapper(model, forest)
+    outputs = _outputs(forest.outputs.function, task, forest.n_outputs)
+    return replace(forest, task=task, outputs=outputs)
 
 
 register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_file, refuse))

@@ -35,15 +35,7 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.numpy_power import power_loop
-from skforge.compiler.outputs.steps import (
-    OUTPUTS,
-    REFUSED,
-    EntryKind,
-    Output,
-    Refused,
-    Steps,
-    steps,
-)
+from skforge.compiler.outputs.steps import EntryKind
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.entry.text import (
     ARRAY_DATA,
@@ -53,29 +45,10 @@ from skforge.compiler.runtime.entry.text import (
     ARRAY_STRIDES,
     DTYPE_CODES,
     DTYPE_KIND,
-    MAX_SLOTS,
     OB_TYPE,
     write,
 )
 from skforge.compiler.target import Target
-
-__all__ = [
-    "GIL_WORK",
-    "MAX_SLOTS",
-    "MAX_VALUES",
-    "OUTPUTS",
-    "REFUSED",
-    "EntryKind",
-    "KernelTable",
-    "Output",
-    "Refused",
-    "Steps",
-    "as_method",
-    "build_entry",
-    "retire",
-    "steps",
-    "supports",
-]
 
 #: Work, in rows * hops, from which the GIL is released: about 20 us.
 GIL_WORK = 30_000
@@ -185,22 +158,9 @@ def supports(forest: Forest) -> bool:
 def build_entry(
     kind: EntryKind, table: KernelTable, target: Target, classes: Any = None
 ) -> Any:
-    """Compile an entry point and return it as a Python function of one argument.
+    """Compile an entry point and return it as a builtin function of one argument.
 
-    Parameters
-    ----------
-    kind : EntryKind
-        What it computes.
-    table : KernelTable
-        The kernels it calls.
-    target : Target
-        What they are compiled for.
-    classes : ndarray or None
-        Labels to answer with instead of their places.
-
-    Returns
-    -------
-    builtin function
+    It answers with ``classes``, if there are any, instead of places in them.
     """
     api = _numpy_api()
     assert api is not None
@@ -232,24 +192,11 @@ def _labels(classes: Any) -> dict[str, Any]:
 def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     """Return an entry as a method of one object, backed by a Python function.
 
-    Bound to the object and called with rows alone, it answers as the entry does.
-    Whatever else it is called with, or bound to, and all that the entry declines, it
-    passes on to the function.
-
-    Parameters
-    ----------
-    entry : builtin function
-        From :func:`build_entry`.
-    owner : object
-        Not kept alive; call :func:`retire` before it is gone, or changes.
-    function : function
-        Takes the object, the rows and whatever else; lends its name, signature and
-        documentation.
-
-    Returns
-    -------
-    builtin function
-        To be bound with ``types.MethodType``. An entry has one method at most.
+    Bound to the owner with ``types.MethodType`` and called with rows alone, it answers
+    as the entry does. Whatever else it is called with, or bound to, and all that the
+    entry declines, it passes on to the function, whose name, signature and
+    documentation it has. The owner is not kept alive: call :func:`retire` before it is
+    gone, or changes. An entry has one method at most.
     """
     holder = entry.__self__
     assert holder.function is None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from skforge.compiler.outputs.libm import SIGMOID_LIMIT
+from collections.abc import Sequence
+
+from skforge.compiler.forest.outputs import Function
+from skforge.compiler.outputs.functions import OpName, render
 from skforge.compiler.outputs.steps import EntryKind, RowSteps
-from skforge.compiler.runtime.entry.rows import LLVM_TYPES, literal, row_text
+from skforge.compiler.runtime.entry.rows import LLVM_TYPES, Lines, literal, row_text
 
 
 class ResultWriter:
@@ -53,101 +56,82 @@ class ResultWriter:
   %i.{name}.more = icmp slt i64 %i.{name}.next, {count}
   br i1 %i.{name}.more, label %{name}.loop, label %{after}"""
 
+    def _each(self, name: str, lines: Sequence[str], value: str, after: str) -> str:
+        """Return the loop that replaces each sum, ``%x.name``, by a value."""
+        body = "\n".join(
+            [
+                f"  %at.{name} = getelementptr {self.sum}, ptr %sums, i64 %i.{name}",
+                f"  %x.{name} = load {self.sum}, ptr %at.{name}",
+                *lines,
+                f"  store {self.sum} {value}, ptr %at.{name}",
+            ]
+        )
+        return f"{name}:\n" + self._loop(name, "%count", body, after)
+
     def _divide(self) -> str:
-        t, parts = self.sum, []
+        parts = []
         for i, divisor in enumerate(self.k.steps.divisors):
-            name = f"divide{i}"
-            body = f"""  %at.{name} = getelementptr {t}, ptr %sums, i64 %i.{name}
-  %x.{name} = load {t}, ptr %at.{name}
-  %y.{name} = fdiv {t} %x.{name}, {literal(divisor, self.k.sum_dtype)}
-  store {t} %y.{name}, ptr %at.{name}"""
-            after = f"divide{i + 1}"
-            parts.append(f"{name}:\n" + self._loop(name, "%count", body, after))
+            by = literal(divisor, self.k.sum_dtype)
+            line = f"  %y.divide{i} = fdiv {self.sum} %x.divide{i}, {by}"
+            name, after = f"divide{i}", f"divide{i + 1}"
+            parts.append(self._each(name, [line], f"%y.{name}", after))
         last = len(self.k.steps.divisors)
         return "\n".join([*parts, f"divide{last}:\n  br label %transform"])
 
     def _transform(self) -> str:
-        kind = self.k.steps.function
-        if kind == "identity":
+        function = self.k.steps.function
+        if function == "identity":
             return "transform:\n  br label %finish"
-        if kind == "softmax":
+        if function == "softmax":
             return self._softmax()
-        if kind == "path_score":
+        if function == "path_length":
             return self._path_score()
-        body = "\n".join(
-            [
-                f"  %t.at = getelementptr {self.sum}, ptr %sums, i64 %i.transform",
-                f"  %t.x = load {self.sum}, ptr %t.at",
-                *(f"  {line}" for line in self._function(kind)),
-                f"  store {self.sum} %t.y, ptr %t.at",
-            ]
-        )
-        return "transform:\n" + self._loop("transform", "%count", body, "finish")
+        return self._each("transform", *self._function(function), "finish")
 
-    def _function(self, kind: str) -> list[str]:
-        """Return the function of one value: from ``%t.x`` to ``%t.y``."""
-        t, exp = self.sum, f"call {self.sum} @skf_exp{self.suffix}({self.sum}"
-        limit = literal(SIGMOID_LIMIT, self.k.sum_dtype)
-        slope = literal(-self.k.steps.parameter, self.k.sum_dtype)
-        lines = {
-            "exp": [f"%t.y = {exp} %t.x)"],
-            "hinge": [
-                f"%t.p = fcmp ogt {t} %t.x, 0.0",
-                f"%t.y = select i1 %t.p, {t} 1.0, {t} 0.0",
-            ],
-            "sigmoid": [  # NaN stays NaN, as it does in NumPy's minimum
-                f"%t.n = fneg {t} %t.x",
-                f"%t.c = fcmp ult {t} %t.n, {limit}",
-                f"%t.m = select i1 %t.c, {t} %t.n, {t} {limit}",
-                f"%t.e = {exp} %t.m)",
-                f"%t.s = fadd {t} %t.e, 1.0",
-                f"%t.y = fdiv {t} 1.0, %t.s",
-            ],
-            "logistic": [
-                f"%t.n = fmul {t} {slope}, %t.x",
-                f"%t.e = {exp} %t.n)",
-                f"%t.s = fadd {t} 1.0, %t.e",
-                f"%t.y = fdiv {t} 1.0, %t.s",
-            ],
-            "signed_square": [
-                f"%t.p = fcmp ogt {t} %t.x, 0.0",
-                f"%t.n = fcmp olt {t} %t.x, 0.0",
-                f"%t.o = uitofp i1 %t.p to {t}",
-                f"%t.m = uitofp i1 %t.n to {t}",
-                f"%t.g = fsub {t} %t.o, %t.m",
-                f"%t.h = fmul {t} %t.g, %t.x",
-                f"%t.y = fmul {t} %t.h, %t.x",
-            ],
-            "log1p_exp": [
-                f"%t.e = {exp} %t.x)",
-                "%t.y = call double @skf_log1p(double %t.e)",
-            ],
-        }
-        return lines[kind]
+    def _function(self, function: Function) -> tuple[list[str], str]:
+        """Return the lines of a function of a sum, and the name of its value."""
+        t, text = self.sum, Lines()
+
+        def apply(name: OpName, operands: list[str]) -> str:
+            first, second = (*operands, "")[:2]
+            match name:
+                case "neg":
+                    return text.neg(first, t)
+                case "add" | "mul" | "div":
+                    return text.op(f"f{name}", first, second, t)
+                case "least":  # NaN stays NaN, as it does in NumPy's minimum
+                    less = text.op("fcmp ult", first, second, t)
+                    return text.choose(less, first, second, t)
+                case "exp":
+                    return text.call(f"skf_exp{self.suffix}", first, t)
+                case "log1p":
+                    return text.call("skf_log1p", first, t)
+                case "positive":
+                    above = text.op("fcmp ogt", first, "0.0", t)
+                    return text.choose(above, "1.0", "0.0", t)
+                case "sign":
+                    above = text.op("fcmp ogt", first, "0.0", t)
+                    below = text.op("fcmp olt", first, "0.0", t)
+                    up = text.add(f"uitofp i1 {above} to {t}")
+                    down = text.add(f"uitofp i1 {below} to {t}")
+                    return text.op("fsub", up, down, t)
+
+        def number(value: float) -> str:
+            return literal(value, self.k.sum_dtype)
+
+        parameter = self.k.steps.parameter
+        value = render(function, "%x.transform", parameter, number, apply)
+        return text.lines, value
 
     def _path_score(self) -> str:
         """Powers of 2 by NumPy's own loop, in place: all rows at once."""
-
-        def each(name: str, *lines: str) -> str:
-            at = f"getelementptr double, ptr %sums, i64 %i.{name}"
-            return "\n".join(
-                [
-                    f"  %{name}.at = {at}",
-                    f"  %{name}.x = load double, ptr %{name}.at",
-                    *(f"  {line}" for line in lines),
-                    f"  store double %{name}.y, ptr %{name}.at",
-                ]
-            )
-
-        minus = each("transform", "%transform.y = fneg double %transform.x")
         cut = literal(self.k.steps.parameter, "float64")
-        score = each(
-            "score",
-            "%score.n = fneg double %score.x",
-            f"%score.y = fsub double %score.n, {cut}",
-        )
-        return f"""transform:
-{self._loop("transform", "%count", minus, "power")}
+        minus = ["  %minus = fneg double %x.transform"]
+        score = [
+            "  %minus.power = fneg double %x.score",
+            f"  %score.y = fsub double %minus.power, {cut}",
+        ]
+        return f"""{self._each("transform", minus, "%minus", "power")}
 power:
   %two = alloca double, align 8
   store double 2.0, ptr %two
@@ -163,13 +147,11 @@ power:
   store [3 x i64] [ i64 0, i64 8, i64 8 ], ptr %steps
   call void @skf_power(ptr %places, ptr %powers, ptr %steps, ptr null)
   br label %score
-score:
-{self._loop("score", "%count", score, "finish")}"""
+{self._each("score", score, "%score.y", "finish")}"""
 
     def _softmax(self) -> str:
         """Float exponentials of x - max, their float64 sum in order, a division."""
         t, k = self.sum, self.k.n_outputs
-        suffix = "f" if t == "float" else ""
         lines = [
             f"  %s.row = mul i64 %i.transform, {k}",
             f"  %s.at = getelementptr {t}, ptr %sums, i64 %s.row",
@@ -208,7 +190,7 @@ score:
             "double",
             "0.0",
             f"  %d.powers = fsub {t} %x.powers, %c.max.n\n"
-            f"  %e.powers = call {t} @skf_exp{suffix}({t} %d.powers)\n"
+            f"  %e.powers = call {t} @skf_exp{self.suffix}({t} %d.powers)\n"
             f"  store {t} %e.powers, ptr %p.powers\n{widen}\n"
             f"  %c.powers.n = fadd double %c.powers, {wide}",
             "total",

@@ -7,8 +7,6 @@ compute with arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from skforge.compiler.outputs.steps import RowSteps
@@ -25,40 +23,27 @@ def literal(value: float, dtype: str) -> str:
 
 
 def row_text(steps: RowSteps, dtype: str, scores: list[str]) -> tuple[str, list[str]]:
-    """Return the text that computes a row, and the names of its results.
+    """Return the text that computes a row of sums, and the name of each result.
 
-    Parameters
-    ----------
-    steps : RowSteps
-        What is computed.
-    dtype : {"float32", "float64"}
-        Of the sums.
-    scores : list of str
-        Names of the row's sums.
-
-    Returns
-    -------
-    text : str
-    results : list of str
-        Values of ``steps.dtype``, one for each column.
+    Sums have a dtype and names, ``scores``; results are of ``steps.dtype``.
     """
     row = _Row(steps, dtype)
-    kind = steps.kind.split(":")
-    if kind[0] == "pair":
-        results = [row.pair(scores)]
-    elif kind[1] in ("label", "binary"):
-        results = [row.label(scores)]
-    else:
-        results = row.onnx(scores, kind[1], kind[2])
+    match steps.kind:
+        case "pair":
+            results = [row.pair(scores)]
+        case "above_bound":
+            results = [row.above_bound(scores)]
+        case "first_greatest":
+            results = [row.first_greatest(scores)]
+        case "onnx":
+            results = row.onnx(scores)
     return "\n".join(row.lines), results
 
 
-class _Row:
-    """Values of one row; each method adds lines and returns names."""
+class Lines:
+    """Straight-line text; each method adds a line and returns the name of its value."""
 
-    def __init__(self, steps: RowSteps, dtype: str) -> None:
-        self.steps, self.dtype = steps, dtype
-        self.type = LLVM_TYPES[dtype]
+    def __init__(self) -> None:
         self.lines: list[str] = []
 
     def add(self, text: str) -> str:
@@ -68,28 +53,45 @@ class _Row:
         return name
 
     def op(self, name: str, a: str, b: str, type_: str = "float") -> str:
+        """Write an instruction of two operands."""
         return self.add(f"{name} {type_} {a}, {b}")
 
+    def neg(self, a: str, type_: str = "float") -> str:
+        """Write the opposite number."""
+        return self.add(f"fneg {type_} {a}")
+
     def choose(self, test: str, a: str, b: str, type_: str = "float") -> str:
+        """Write the first value where the test is true, else the second."""
         return self.add(f"select i1 {test}, {type_} {a}, {type_} {b}")
 
-    def call(self, function: str, a: str) -> str:
-        return self.add(f"call float @{function}(float {a})")
+    def call(self, function: str, a: str, type_: str = "float") -> str:
+        """Write the call of a function of one number."""
+        return self.add(f"call {type_} @{function}({type_} {a})")
 
     def cast(self, a: str, from_: str, to: str) -> str:
+        """Write a number in another precision."""
         if from_ == to:
             return a
         return self.add(
             f"{'fpext' if to == 'double' else 'fptrunc'} {from_} {a} to {to}"
         )
 
+
+class _Row(Lines):
+    """Values of one row."""
+
+    def __init__(self, steps: RowSteps, dtype: str) -> None:
+        super().__init__()
+        self.steps, self.spec, self.dtype = steps, steps.outputs, dtype
+        self.type = LLVM_TYPES[dtype]
+
     # ------------------------------------------------------------ scikit-learn
 
     def pair(self, scores: list[str]) -> str:
         """Return 1 where the second of AdaBoost's two sums is the greater."""
-        p = literal(self.steps.parameter, self.dtype)
+        p = literal(self.spec.parameter, self.dtype)
         first, second = (self.op("fdiv", x, p, self.type) for x in scores)
-        opposite = self.add(f"fneg {self.type} {first}")
+        opposite = self.neg(first, self.type)
         difference = self.op("fadd", opposite, second, self.type)
         return self._whole(self.op("fcmp ogt", difference, "0.0", self.type))
 
@@ -104,16 +106,18 @@ class _Row:
             "0.0"
             if np.isnan(offset)
             else self.op("fadd", score, literal(offset, self.dtype), self.type)
-            for score, offset in zip(scores, self.steps.offsets, strict=True)
+            for score, offset in zip(scores, self.spec.offsets, strict=True)
         ]
 
-    def label(self, scores: list[str]) -> str:
-        """Return the place of the predicted class."""
-        based, known = self.based(scores), ~np.isnan(self.steps.offsets)
-        if self.steps.kind == "onnx:binary":
-            deciding = based[-1 if known[-1] else 0]
-            bound = literal(self.steps.parameter, self.dtype)
-            return self._whole(self.op("fcmp ogt", deciding, bound, self.type))
+    def above_bound(self, scores: list[str]) -> str:
+        """Return the place of the predicted class of two."""
+        deciding = self.based(scores)[0 if np.isnan(self.spec.offsets[-1]) else -1]
+        bound = literal(self.spec.parameter, self.dtype)
+        return self._whole(self.op("fcmp ogt", deciding, bound, self.type))
+
+    def first_greatest(self, scores: list[str]) -> str:
+        """Return the place of the predicted class of several."""
+        based, known = self.based(scores), ~np.isnan(self.spec.offsets)
         first, *others = (int(k) for k in np.flatnonzero(known))
         place, best = str(first), based[first]
         for k in others:
@@ -122,40 +126,51 @@ class _Row:
             place = self.choose(better, str(k), place, "i64")
         return self.add(f"add i64 {place}, 0")
 
-    def onnx(self, scores: list[str], layout: str, post: str) -> list[str]:
+    def onnx(self, scores: list[str]) -> list[str]:
         """Return all scores after the post transform."""
         values, type_ = self.based(scores), self.type
-        if layout == "one":
-            values, type_ = self._both_of_one(values[0], post)
-        else:
-            if layout == "mirrored":
-                values = [*(self.add(f"fneg {type_} {x}") for x in values), *values]
-            if post != "none":
-                values, type_ = _POSTS[post](self, values)
+        match self.spec.layout:
+            case "one":
+                values, type_ = self._both_of_one(values[0])
+            case "mirrored":
+                opposites = [self.neg(x, type_) for x in values]
+                values, type_ = self._post([*opposites, *values])
+            case "columns" | "target":
+                values, type_ = self._post(values)
         to = LLVM_TYPES[self.steps.dtype]
         return [self.cast(value, type_, to) for value in values]
 
-    def _both_of_one(self, score: str, post: str) -> tuple[list[str], str]:
-        if post == "logistic":
+    def _post(self, values: list[str]) -> tuple[list[str], str]:
+        match self.spec.post:
+            case "none":
+                return values, self.type
+            case "logistic":
+                return [self._logistic(x) for x in self._narrow(values)], "float"
+            case "softmax":
+                return self._softmax(values), "float"
+            case "softmax_zero":
+                return self._softmax_zero(values), self.type
+            case "probit":
+                raise AssertionError("entries do not compute probit")
+
+    def _both_of_one(self, score: str) -> tuple[list[str], str]:
+        if self.spec.post == "logistic":
             narrow = self.cast(score, self.type, "float")
-            opposite = self.add(f"fneg float {narrow}")
+            opposite = self.neg(narrow)
             return [self._logistic(opposite), self._logistic(narrow)], "float"
-        if self.steps.parameter > 0:
+        if self.spec.parameter > 0:
             return [self.op("fsub", "1.0", score, self.type), score], self.type
-        return [self.add(f"fneg {self.type} {score}"), score], self.type
+        return [self.neg(score, self.type), score], self.type
 
     def _narrow(self, scores: list[str]) -> list[str]:
         return [self.cast(score, self.type, "float") for score in scores]
 
     def _logistic(self, x: str) -> str:
         size = self.call("llvm.fabs.f32", x)
-        power = self.call("skf_expf", self.add(f"fneg float {size}"))
+        power = self.call("skf_expf", self.neg(size))
         positive = self.op("fdiv", "1.0", self.op("fadd", "1.0", power))
         other = self.op("fsub", "1.0", positive)
         return self.choose(self.op("fcmp olt", x, "0.0"), other, positive)
-
-    def logistic(self, scores: list[str]) -> tuple[list[str], str]:
-        return [self._logistic(x) for x in self._narrow(scores)], "float"
 
     def _powers(self, values: list[str]) -> tuple[list[str], str]:
         """Return exponentials of the distance from the greatest, and that."""
@@ -171,12 +186,12 @@ class _Row:
             total = self.op("fadd", total, value)
         return total
 
-    def softmax(self, scores: list[str]) -> tuple[list[str], str]:
+    def _softmax(self, scores: list[str]) -> list[str]:
         powers, _ = self._powers(self._narrow(scores))
         total = self._total(powers)
-        return [self.op("fdiv", power, total) for power in powers], "float"
+        return [self.op("fdiv", power, total) for power in powers]
 
-    def softmax_zero(self, scores: list[str]) -> tuple[list[str], str]:
+    def _softmax_zero(self, scores: list[str]) -> list[str]:
         t, values = self.type, self._narrow(scores)
         powers, largest = self._powers(values)
         tiny = float(np.float32(1e-7))
@@ -189,18 +204,11 @@ class _Row:
             self.choose(c, p, "0.0") for c, p in zip(counts, powers, strict=True)
         ]
         total = self.cast(self._total(counted), "float", t)
-        least = self.call("skf_expf", self.add(f"fneg float {largest}"))
+        least = self.call("skf_expf", self.neg(largest))
         least = self.cast(least, "float", t)
         results = []
         for score, count, power in zip(scores, counts, powers, strict=True):
             rest = self.op("fmul", score, least, t)
             value = self.choose(count, self.cast(power, "float", t), rest, t)
             results.append(self.op("fdiv", value, total, t))
-        return results, t
-
-
-_POSTS: dict[str, Callable[[_Row, list[str]], tuple[list[str], str]]] = {
-    "logistic": _Row.logistic,
-    "softmax": _Row.softmax,
-    "softmax_zero": _Row.softmax_zero,
-}
+        return results

@@ -25,22 +25,14 @@ DTYPE_CODES = {
 def write(kind: EntryKind) -> str:
     """Return the module of an entry point; no address of this process is in it.
 
-    Parameters
-    ----------
-    kind : EntryKind
-        What it computes.
+    It declares ``skf_*`` functions of CPython, NumPy and the C library, and
 
-    Returns
-    -------
-    str
-        It declares ``skf_*`` functions of CPython, NumPy and the C library, and
-
-        - ``skf_table``, the kernels' table, and ``skf_none``, ``skf_ndarray`` and
-          ``skf_take``, Python's None, NumPy's class of arrays, and a function that
-          makes labels of places;
-        - ``skf_method``'s two words ``skf_owner``: the object whose method it is, and
-          the function behind the method, called where the entry declines; 0 and 0
-          where it is no method.
+    - ``skf_table``, the kernels' table, and ``skf_none``, ``skf_ndarray`` and
+      ``skf_take``, Python's None, NumPy's class of arrays, and a function that makes
+      labels of places;
+    - ``skf_method``'s two words ``skf_owner``: the object whose method it is, and the
+      function behind the method, called where the entry declines; 0 and 0 where it is
+      no method.
     """
     return _Writer(kind).text()
 
