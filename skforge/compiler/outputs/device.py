@@ -59,7 +59,8 @@ def predict_proba(forest: Forest, raw: Any, xp: Any) -> Any:
 
 def decide(forest: Forest, raw: Any, xp: Any) -> Any:
     """Return the index of the predicted class for raw scores on a device."""
-    if len(forest.output_sizes) > 1:
+    # near ties of probabilities may be decided otherwise on a GPU
+    if len(forest.output_sizes) > 1 or forest.source == "lightgbm":
         raise _refused(forest, "labels")
     value = apply_transform(forest, raw, xp)
     match forest.outputs.labels:
