@@ -20,21 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts.base import (
+    AnyLayout,
+    BlockThreads,
+    GpuBlockCode,
     GpuBlockLayout,
-    Layout,
     SharedMemory,
-    TreeLayout,
 )
-from skforge.compiler.lowering.kernel import ArrayView, Kernel
-from skforge.compiler.lowering.lower_blocks_gpu import lower_block
+from skforge.compiler.lowering.kernel import ArrayView, Kernel, LoweredKernel
 from skforge.compiler.lowering.lower_threads import ThreadLowering, is_by_lanes
-from skforge.compiler.lowering.lower_to_lir import LoweredKernel
 from skforge.compiler.lowering.share_rows import share_codes, share_rows
 from skforge.compiler.passes.mir.gpu_nest import (
     block_dims,
@@ -43,7 +43,7 @@ from skforge.compiler.passes.mir.gpu_nest import (
     holds_threads,
 )
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
+from skforge.exceptions import CompilerError, ScheduleError
 
 #: Columns of a row that neighbouring threads copy at once, and a thread one by one.
 MOST_COLUMNS_AT_ONCE, MOST_COLUMNS_A_THREAD = 32, 8
@@ -58,7 +58,7 @@ MOST_ELEMENTS = (1 << 31) - 1
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: TreeLayout | GpuBlockLayout,
+    layout: AnyLayout,
     *,
     target: Target,
     name: str = "predict",
@@ -71,27 +71,17 @@ def run(
         If what a block caches does not fit its shared memory, or an array of the
         model what 32 bits number.
     """
-    if isinstance(layout, Layout):
-        layout.whole_nodes = True
     kernel = Kernel(function, hir, layout, target)
-    lowering = _GridLowering(kernel)
-    lowering.host(function.body)
-    data = kernel.model_data()
-    for item in data:
+    _GridLowering(kernel).host(function.body)
+    lowered = kernel.finish(name)
+    for item in lowered.data:
         if item.data.size > MOST_ELEMENTS:
             raise ScheduleError(
                 f"the forest's array of {item.buffer.name} has {item.data.size:,} "
                 f"elements, and a GPU's kernels index {MOST_ELEMENTS:,}; use "
                 "target='cpu', or compile it in parts."
             )
-    params: tuple[Value | lir.Buffer, ...] = (
-        kernel.rows,
-        kernel.n_rows,
-        kernel.row_stride,
-        kernel.result,
-        *(item.buffer for item in data),
-    )
-    return LoweredKernel(lir.Function(name, params, kernel.b.finish()), data)
+    return lowered
 
 
 class _GridLowering(ThreadLowering):
@@ -99,9 +89,9 @@ class _GridLowering(ThreadLowering):
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
-        self.k = kernel
         self._whole = kernel.layout
         self._block_number: Value | None = None
+        self._gpu_block: GpuBlockCode | None = None  # of the rows of the block
         #: Global scratch of the launch: so much for each block.
         self._allocs: list[tuple[lir.Buffer, mir.Array]] = []
         self._neighbours = "batch"  # what threads next to each other take
@@ -281,7 +271,7 @@ class _GridLowering(ThreadLowering):
                 continue
             self._flush(run)
             if isinstance(k.layout, GpuBlockLayout):
-                lower_block(self, stmt, body, k.layout)
+                self._whole_block(stmt, body, k.layout)
                 continue
             match stmt:
                 case mir.AllocArray():
@@ -293,13 +283,56 @@ class _GridLowering(ThreadLowering):
                 case mir.QuantizeRows():
                     self._share_codes(stmt)
                 case mir.Loop():
-                    self.uniform_loop(stmt)
+                    self._uniform_loop(stmt)
                 case mir.DepthSwitch():
                     self._uniform_switch(stmt)
                 case _:
                     self._by_block(stmt)
         self._flush(run)
         k.row_view, k.layout = outer
+
+    def _whole_block(
+        self, stmt: mir.Stmt, body: mir.Body, layout: GpuBlockLayout
+    ) -> None:
+        """Lower a statement on a whole block of rows: the representation's own code."""
+        k = self._k
+        match stmt:
+            case mir.Fill():
+                (stored,) = (s for s in body if isinstance(s, mir.StoreRows))
+                first, width = k.affine(stored.rows.start), k.hir.forest.n_features
+                rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
+                model, share = k.model_buffer, self._share
+                block = BlockThreads(
+                    k.b, rows, k.result, model, self._with_number, share
+                )
+                self._gpu_block = layout.start(block)
+            case mir.EvaluatePredicates(trees=trees):
+                self._rows_of_block.evaluate(k.affine(trees.start))
+            case mir.Loop() if caches(stmt):
+                self._uniform_loop(stmt)
+            case mir.Loop():
+                self._rows_of_block.add_trees(self._first_tree(stmt))
+            case mir.StoreRows():
+                self._rows_of_block.finish()
+            case _:
+                pass  # the array of sums: the layout has its own
+
+    @property
+    def _rows_of_block(self) -> GpuBlockCode:
+        if self._gpu_block is None:
+            raise CompilerError("a block of rows was not started")
+        return self._gpu_block
+
+    def _first_tree(self, loop: mir.Loop) -> Value:
+        """Return the position of the first tree of all loops that are not open yet."""
+        gets = [
+            stmt.op.index
+            for inner in (loop, *loops_in(loop.body))
+            for stmt in inner.body
+            if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
+        ]
+        outside = tuple(name for name in gets[0].terms if name in self._k.values)
+        return self._k.affine(mir.Affine(outside))
 
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
         if isinstance(self._k.layout, GpuBlockLayout):
@@ -320,7 +353,7 @@ class _GridLowering(ThreadLowering):
                 self.body(tuple(run))
             run.clear()
 
-    def uniform_loop(self, loop: mir.Loop) -> None:
+    def _uniform_loop(self, loop: mir.Loop) -> None:
         """Emit a loop around barriers, which every thread of the block runs alike."""
         k, b = self._k, self._k.b
         if loop.kind != "serial":
@@ -352,11 +385,12 @@ class _GridLowering(ThreadLowering):
         """Deal a statement on whole arrays out to the threads of the block."""
         gpu = self._gpu
         with gpu.spread_by(self._block_each):
-            gpu.team = self._n_threads, self.with_number
+            gpu.team = self._n_threads, self._with_number
             self._statement(stmt)
             gpu.team = None
 
-    def with_number(self, body: Callable[[Value], None]) -> None:
+    def _with_number(self, body: Callable[[Value], None]) -> None:
+        """Emit a region whose threads know their numbers."""
         with self._region():
             body(self._thread_number())
 
@@ -428,7 +462,7 @@ class _GridLowering(ThreadLowering):
                         "the batch with a positive size."
                     )
                 n *= k.n_outputs if dim is None else dim
-            buffer = self.share(array.name, k.sum_type, n, "shared_reduce")
+            buffer = self._share(array.name, k.sum_type, n, "shared_reduce")
             view = ArrayView(buffer, dims)
         else:
             size = self._gpu.elements(ArrayView(k.result, dims))
@@ -442,7 +476,7 @@ class _GridLowering(ThreadLowering):
             with self._gpu.spread_by(self._block_each):
                 self._gpu.zero(view)
 
-    def share(
+    def _share(
         self, name: str, element: lir.Scalar, n: int, what: str, alignment: int = 16
     ) -> lir.Buffer:
         """Allocate shared memory, as far as the target has it."""
@@ -461,14 +495,14 @@ class _GridLowering(ThreadLowering):
     def _share_rows(self, stmt: mir.CacheRows) -> None:
         k = self._k
         by_row = self._neighbours == "batch"
-        k.row_view = share_rows(k, stmt, by_row, self.share, self._block_cells)
+        k.row_view = share_rows(k, stmt, by_row, self._share, self._block_cells)
 
     def _share_codes(self, stmt: mir.QuantizeRows) -> None:
         k, table = self._k, self._k.hir.codes
         assert table is not None
         by_row = self._neighbours == "batch"
         k.codes[stmt.name] = share_codes(
-            k, stmt, table, by_row, self.share, self._block_each
+            k, stmt, table, by_row, self._share, self._block_each
         )
 
     def _share_trees(self, trees: mir.Range) -> None:
@@ -476,7 +510,7 @@ class _GridLowering(ThreadLowering):
         first = k.affine(trees.start)
         count = k.b.binary("max", k.bound(trees.bounds), 0)
         most = min(x.limit for x in trees.bounds if isinstance(x.limit, int))
-        memory = SharedMemory(k.b, self.share, self._block_each)
+        memory = SharedMemory(k.b, self._share, self._block_each)
         k.layout = self._whole  # also where a cache is inside another
         k.layout = k.walker.share_trees(memory, first, count, most)
 

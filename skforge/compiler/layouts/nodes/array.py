@@ -22,8 +22,8 @@ from skforge.compiler.layouts.base import (
     BufferData,
     Cursor,
     Layout,
-    Representation,
     SharedMemory,
+    WalkRepresentation,
     node_scalar,
     register,
 )
@@ -196,7 +196,7 @@ class HeapLayout(RecordLayout):
         return b.binary("add", b.mul(node, most), local)
 
 
-class Heap(Representation):
+class Heap(WalkRepresentation):
     """``represent("array")`` and ``represent("reorg")``."""
 
     def __init__(self, order: Order) -> None:

@@ -32,7 +32,6 @@ class TestFacts:
 
     flags: tuple[str, ...]
     all_nan_is_zero: bool = False  # every test, so that no flag is needed
-    has_categories: bool = False
     exact_members: bool = False  # a fraction is in no set (of those with "member")
 
     @classmethod
@@ -56,7 +55,7 @@ class TestFacts:
             flags.append("equal")
         if bool(member.any()) and bool((category & ~member).any()):
             flags.append("member")
-        return cls(tuple(flags), all_never, bool(category.any()), bool(member.any()))
+        return cls(tuple(flags), all_never, bool(member.any()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

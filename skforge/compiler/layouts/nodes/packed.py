@@ -17,15 +17,17 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.bins import CodeTable, plan_codes
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import (
     BufferData,
-    Representation,
     SharedMemory,
     TreeLayout,
     WalkLayout,
+    WalkRepresentation,
     node_scalar,
     register,
 )
@@ -196,12 +198,16 @@ def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
     return None
 
 
-class Packed(Representation):
+class Packed(WalkRepresentation):
     """``represent("packed")``."""
 
     name = "packed"
-    by_complete_tiles = True
-    narrow_codes = True
+    has_complete_tiles = True
+
+    @staticmethod
+    def plan_codes(forest: Forest) -> CodeTable:
+        """Return codes of one byte, however many columns that makes."""
+        return plan_codes(forest, np.uint8)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of tiles and leaves."""

@@ -74,6 +74,7 @@ class RecordLayout(Layout):
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
         self._data: tuple[BufferData, ...] = ()
         self._wide_offsets = False
+        self._on_gpu = hir.nest.on_gpu
         #: The first record of those in shared memory, where some are.
         self._shared_from: Value | None = None
 
@@ -150,9 +151,12 @@ class RecordLayout(Layout):
 
     @property
     def _pairs(self) -> bool:
-        """Whether a node is a pair of words read at once: threshold, feature word."""
+        """Whether a node is a pair of words, threshold and test, that are read at once.
+
+        A GPU does so in one transaction.
+        """
         words = self.shape.threshold_words, self.shape.feature_at, self.shape.words
-        return self.whole_nodes and words == (1, 1, 2)
+        return self._on_gpu and words == (1, 1, 2)
 
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return where a record is in ``nodes``."""

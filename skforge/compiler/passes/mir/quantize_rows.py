@@ -35,7 +35,7 @@ from skforge.compiler.ir.mir.nodes import (
     WalkDecisionTree,
 )
 from skforge.compiler.ir.mir.walk import map_statements
-from skforge.compiler.layouts import base as representations
+from skforge.compiler.layouts.base import BlockRepresentation, Representation
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
 from skforge.compiler.passes.mir.insert_caches import working_set
 from skforge.compiler.schedule.directives import Quantize
@@ -47,7 +47,7 @@ def run(function: Function, hir: PredictEnsemble) -> Function:
     """Rewrite every loop that quantises its rows."""
     if hir.codes is None:
         return function
-    by_blocks = representations.get(hir.nest.representation).by_blocks
+    by_blocks = isinstance(Representation.of(hir), BlockRepresentation)
     rewrite = _Rewrite(by_blocks, function.n_trees)
     return replace(function, body=rewrite.body(function.body, ()))
 
