@@ -236,6 +236,11 @@ class Kernel:
         assert total is not None
         return total
 
+    def extent(self, rows: mir.Range) -> tuple[Value, Value]:
+        """Return the first of some rows, or trees, and how many they are."""
+        first = self.affine(rows.start)
+        return first, self.b.binary("max", self.bound(rows.bounds), 0)
+
     def index(self, index: mir.Index) -> Value:
         """Return any index but ``Outputs`` as i64."""
         b = self.b

@@ -139,7 +139,7 @@ class _GridLowering(ThreadLowering):
         """Allocate global scratch for the launches that follow."""
         k, b = self._k, self._k.b
         dims = self._sizes(stmt.array)
-        total = self._gpu.elements(ArrayView(k.result, dims))
+        total = self._gpu.elements(dims)
         buffer = b.alloc(stmt.array.name, k.sum_type, total, alignment=64)
         view = k.arrays[stmt.array.name] = ArrayView(buffer, dims)
         if stmt.zero:
@@ -204,7 +204,7 @@ class _GridLowering(ThreadLowering):
 
     def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
         """Emit one grid."""
-        k, b = self._k, self._k.b
+        b = self._k.b
         self._dims = block_dims(body)
         self._neighbours = next(
             (i.root for i in loops_in(body) if i.kind == "block.x"), "batch"
@@ -223,7 +223,7 @@ class _GridLowering(ThreadLowering):
             self._grid_loops(loops, numbers, body)
             self._place = "host"
         for buffer, array in self._allocs:
-            size = self._gpu.elements(ArrayView(k.result, self._sizes(array)))
+            size = self._gpu.elements(self._sizes(array))
             b.emit(lir.Alloc(buffer, b.binary("mul", total, size)))
         if not counts:
             counts = {"grid.x": b.const(1)}
@@ -454,18 +454,16 @@ class _GridLowering(ThreadLowering):
         array = stmt.array
         dims = self._sizes(array)
         if array.shared:
-            n = 1
-            for dim in array.dims:
-                if dim is not None and not isinstance(dim, int):
-                    raise ScheduleError(
-                        "shared_reduce needs a fixed number of rows in a block; tile "
-                        "the batch with a positive size."
-                    )
-                n *= k.n_outputs if dim is None else dim
+            n = self._fixed_size(array.dims)
+            if n is None:
+                raise ScheduleError(
+                    "shared_reduce needs a fixed number of rows in a block; tile the "
+                    "batch with a positive size."
+                )
             buffer = self._share(array.name, k.sum_type, n, "shared_reduce")
             view = ArrayView(buffer, dims)
         else:
-            size = self._gpu.elements(ArrayView(k.result, dims))
+            size = self._gpu.elements(dims)
             buffer = lir.Buffer(b.name(array.name), k.sum_type, alignment=64)
             self._allocs.append((buffer, array))
             assert self._block_number is not None
@@ -507,8 +505,7 @@ class _GridLowering(ThreadLowering):
 
     def _share_trees(self, trees: mir.Range) -> None:
         k = self._k
-        first = k.affine(trees.start)
-        count = k.b.binary("max", k.bound(trees.bounds), 0)
+        first, count = k.extent(trees)
         most = min(x.limit for x in trees.bounds if isinstance(x.limit, int))
         memory = SharedMemory(k.b, self._share, self._block_each)
         k.layout = self._whole  # also where a cache is inside another

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value, Vec
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
 
@@ -42,16 +42,26 @@ class ReductionLowering:
             b.const(k.n_outputs) if dim is None else k.size(dim)
             for dim in stmt.array.dims
         )
-        total = dims[0]
-        for dim in dims[1:]:
-            total = b.binary("mul", total, dim)
+        total = self.elements(dims)
         space: lir.Space = "shared" if stmt.array.shared else "global"
         name = stmt.array.name
         buffer = b.alloc(name, k.sum_type, total, space=space, alignment=64)
         k.arrays[name] = ArrayView(buffer, dims)
         if stmt.zero:
-            zero = b.const(_zero(k.sum_type), k.sum_type)
+            zero = self._zero()
             self._each(total, lambda i: b.store(buffer, i, zero))
+
+    def elements(self, dims: tuple[Value, ...]) -> Value:
+        """Return how many elements so many of each dimension are."""
+        total = dims[0]
+        for dim in dims[1:]:
+            total = self._k.b.binary("mul", total, dim)
+        return total
+
+    def _zero(self, type_: lir.Type | None = None) -> Value:
+        """Return a sum of nothing, or a vector of them."""
+        k = self._k
+        return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
 
     def _each(self, count: Value, body: Callable[[Value], None]) -> None:
         b = self._k.b
@@ -268,9 +278,7 @@ class ReductionLowering:
         target, source = k.arrays[stmt.target], k.arrays[stmt.source]
         first = self._offset(target, (stmt.rows.start,))
         from_ = k.affine(stmt.source_rows)
-        slot = source.dims[1]  # elements from one slot to the next
-        for dim in source.dims[2:]:
-            slot = b.binary("mul", slot, dim)
+        slot = self.elements(source.dims[1:])  # from one slot to the next
         extent, length = k.size(stmt.extent), self._length(stmt.rows)
         if stmt.by_output:
             self._reduce_by_output(target, source, first, from_, slot, extent, length)
@@ -341,7 +349,7 @@ class ReductionLowering:
 
         def chunk(i: Value, type_: lir.Type) -> None:
             here = b.binary("add", first, i)
-            zero = b.const(_zero(k.sum_type), type_)
+            zero = self._zero(type_)
 
             def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
                 place = b.binary("add", b.binary("mul", n, slot), here)
@@ -378,7 +386,3 @@ class ReductionLowering:
             self._each(b.const(k.n_outputs), output)
 
         self._each(self._length(stmt.rows), row)
-
-
-def _zero(scalar: Scalar) -> int | float:
-    return 0.0 if scalar.is_float else 0

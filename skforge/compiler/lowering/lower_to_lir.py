@@ -126,9 +126,7 @@ class Lowering:
             case mir.Finish():
                 self._sums.finish(stmt)
             case mir.CacheTrees(trees=trees):
-                first = self._k.affine(trees.start)
-                count = self._k.b.binary("max", self._k.bound(trees.bounds), 0)
-                self._k.walker.cache_trees(self._k.b, first, count)
+                self._k.walker.cache_trees(self._k.b, *self._k.extent(trees))
             case mir.CacheRows(rows=rows, share=None):
                 if self._takes_values():
                     self._evaluate(rows)
@@ -141,8 +139,7 @@ class Lowering:
             case mir.QuantizeRows():
                 self._quantize_rows(stmt)
             case mir.StoreRows(source=source, rows=rows):
-                first = self._k.affine(rows.start)
-                count = self._k.b.binary("max", self._k.bound(rows.bounds), 0)
+                first, count = self._k.extent(rows)
                 if self._block_rows is not None:
                     count = self._k.b.binary("min", count, self._block_rows)
                 sums = self._k.arrays[source].buffer
@@ -224,8 +221,7 @@ class Lowering:
     def _cache_rows(self, rows: mir.Range) -> None:
         """Prefetch every cache line of a range of rows."""
         k, b = self._k, self._k.b
-        first = k.affine(rows.start)
-        count = b.binary("max", k.bound(rows.bounds), 0)
+        first, count = k.extent(rows)
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
         features = b.const(k.hir.forest.n_features)
 
@@ -414,8 +410,8 @@ class Lowering:
             return
         table = k.hir.codes
         assert table is not None
-        first, width = k.affine(stmt.rows.start), k.hir.forest.n_features
-        count = b.binary("max", k.bound(stmt.rows.bounds), 0)
+        first, count = k.extent(stmt.rows)
+        width = k.hir.forest.n_features
         rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
         codes = quantize_block(
             b, k.hir, table, k.target, stmt.size, rows, count, k.model_buffer

@@ -24,6 +24,21 @@ Cells: TypeAlias = Callable[[Value, int, Callable[[Value, Value], None]], None]
 #: Banks of shared memory, one word wide.
 BANKS = 32
 
+#: Codes take at most this part of shared memory as whole words.
+WORDS_SHARE = 4
+
+
+def _layout(rows: int, by_row: bool) -> str:
+    return "feature" if by_row and rows % BANKS == 0 else "padded"
+
+
+def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
+    """Return the elements from row to row, from column to column, and of all."""
+    if layout == "feature":
+        return 1, rows, rows * columns
+    stride = columns | 1 if layout == "padded" else columns
+    return stride, 1, rows * stride
+
 
 def share_rows(
     k: Kernel,
@@ -44,18 +59,10 @@ def share_rows(
             "cache brings a block's rows to shared memory, which needs a fixed number "
             "of them; tile the batch with a positive size."
         )
-    most, what = min(limits), "cache of rows"
-    first = k.affine(rows.start)
-    count = b.binary("max", k.bound(rows.bounds), 0)
-    layout = stmt.layout
-    if layout is None:
-        layout = "feature" if by_row and most % BANKS == 0 else "padded"
-    if layout == "feature":
-        stride, step = 1, most
-        cached = share("cached_rows", k.rows.element, most * n_features, what)
-    else:
-        stride, step = n_features | 1 if layout == "padded" else n_features, 1
-        cached = share("cached_rows", k.rows.element, most * stride, what)
+    first, count = k.extent(rows)
+    layout = stmt.layout or _layout(min(limits), by_row)
+    stride, step, size = _strides(layout, min(limits), n_features)
+    cached = share("cached_rows", k.rows.element, size, "cache of rows")
     start = b.binary("mul", first, k.row_stride)
 
     def copy(row: Value, feature: Value) -> None:
@@ -66,10 +73,6 @@ def share_rows(
 
     cells(count, n_features, copy)
     return RowView(cached, stride, first, step)
-
-
-#: Codes take at most this part of shared memory as whole words.
-WORDS_SHARE = 4
 
 
 def share_codes(
@@ -86,12 +89,8 @@ def share_codes(
     memory and ``each`` deals work out to the block's threads.
     """
     b, n_columns = k.b, max(1, table.n_columns)
-    first = k.affine(stmt.rows.start)
-    count = b.binary("max", k.bound(stmt.rows.bounds), 0)
-    if by_row and stmt.size % BANKS == 0:
-        stride, step, size = 1, stmt.size, stmt.size * n_columns
-    else:
-        stride, step, size = n_columns | 1, 1, stmt.size * (n_columns | 1)
+    first, count = k.extent(stmt.rows)
+    stride, step, size = _strides(_layout(stmt.size, by_row), stmt.size, n_columns)
     fits = size * U32.bytes * WORDS_SHARE <= k.target.shared_bytes
     element = U32 if fits else scalar_of(table.dtype)
     codes = share("codes", element, size, "quantize")

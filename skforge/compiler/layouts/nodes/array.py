@@ -31,6 +31,7 @@ from skforge.compiler.layouts.nodes.encoding import TestEncoding
 from skforge.compiler.layouts.nodes.records import (
     RecordLayout,
     RecordShape,
+    heap_numbers,
     prefetch_lines,
 )
 from skforge.exceptions import ScheduleError
@@ -50,21 +51,6 @@ def _heap_size(tiles: TiledForest) -> int:
     return size
 
 
-def _heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
-    """Each item's place in its tree's heap, level by level."""
-    fan = tiles.tile_size + 1
-    place = np.zeros(tiles.n_items, np.int64)
-    level = np.asarray(tiles.item_offset[:-1])
-    while len(level):
-        parents = level[tiles.leaf[level] < 0]
-        children = tiles.child[parents]
-        present = children >= 0
-        numbers = place[parents][:, None] * fan + 1 + np.arange(fan)
-        place[children[present]] = numbers[present]
-        level = children[present].astype(np.int64)
-    return place
-
-
 class HeapLayout(RecordLayout):
     """Records at computed places; a node is its place in the heap."""
 
@@ -78,7 +64,7 @@ class HeapLayout(RecordLayout):
         self._n_trees = tiles.n_trees
         self._leaf_flag = 1 << self.encoding.free_bit
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
-        place = _heap_numbers(tiles)
+        place = heap_numbers(tiles)
         if order == "array":
             self._record = tree * self._heap + place
         else:

@@ -12,6 +12,7 @@ pointers; shallower leaves are followed to the right, as dummy tests are::
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -32,6 +33,7 @@ from skforge.compiler.layouts.base import (
     register,
 )
 from skforge.compiler.layouts.nodes.encoding import Tests
+from skforge.compiler.layouts.nodes.records import heap_numbers
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import (
     PeelWalk,
@@ -60,21 +62,6 @@ def _tiles_a_tree(hops: int) -> int:
     return int((FAN**hops - 1) // (FAN - 1))
 
 
-def _positions(tiles: TiledForest) -> NDArray[np.int64]:
-    """Each item's place among the nodes of its depth, in a complete tree."""
-    place = np.zeros(tiles.n_items, np.int64)
-    level = np.asarray(tiles.item_offset[:-1])
-    while len(level):
-        parents = level[tiles.leaf[level] < 0]
-        for exit_ in (0, 1):
-            children = tiles.child[parents, exit_]
-            present = children >= 0
-            place[children[present]] = 2 * place[parents[present]] + exit_
-        children = tiles.child[parents]
-        level = children[children >= 0].astype(np.int64)
-    return place
-
-
 class PackedLayout(WalkLayout):
     """Tiles of three levels; a node is its place among the tiles of its level."""
 
@@ -86,7 +73,8 @@ class PackedLayout(WalkLayout):
         self._first: Value | None = None  # of the trees in shared memory
         self.nodes = Buffer("tiles", U32, alignment=64)
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
-        place, depth = _positions(tiles), tiles.depth.astype(np.int64)
+        depth = tiles.depth.astype(np.int64)
+        place = heap_numbers(tiles) + 1 - (1 << depth)  # among the nodes of a depth
         hop, level = depth // LEVELS, depth % LEVELS
         inner = tiles.leaf < 0
         # Dummies compare column 0 with code 0, which sends every row right.
@@ -178,8 +166,7 @@ class PackedLayout(WalkLayout):
     ) -> TreeLayout:
         """Bring the tiles of consecutive trees to shared memory."""
         b, words = memory.b, self._size * WORDS
-        shared = PackedLayout.__new__(PackedLayout)
-        shared.__dict__.update(self.__dict__)
+        shared = copy.copy(self)
         lo, n = b.mul(first, words), b.mul(count, words)
         shared.nodes = memory.copy("cached_tiles", self.nodes, lo, n, most * words)
         shared._first = first

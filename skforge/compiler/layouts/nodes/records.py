@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
@@ -216,6 +216,21 @@ class RecordLayout(Layout):
         return b.bitcast(word, I32) if scalar == I32 else b.convert(word, scalar)
 
 
+def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
+    """Return each item's place in its tree's heap, level by level."""
+    fan = tiles.tile_size + 1
+    place = np.zeros(tiles.n_items, np.int64)
+    level = np.asarray(tiles.item_offset[:-1])
+    while len(level):
+        parents = level[tiles.leaf[level] < 0]
+        children = tiles.child[parents]
+        present = children >= 0
+        numbers = place[parents][:, None] * fan + 1 + np.arange(fan)
+        place[children[present]] = numbers[present]
+        level = children[present].astype(np.int64)
+    return place
+
+
 def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None:
     """Prefetch elements ``first .. end`` of a buffer, one hint a cache line."""
     per_line = CACHE_LINE // buffer.element.bytes
@@ -228,4 +243,10 @@ def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None
     )
 
 
-__all__ = ["CACHE_LINE", "RecordLayout", "RecordShape", "prefetch_lines"]
+__all__ = [
+    "CACHE_LINE",
+    "RecordLayout",
+    "RecordShape",
+    "heap_numbers",
+    "prefetch_lines",
+]

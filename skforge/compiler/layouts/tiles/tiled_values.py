@@ -32,8 +32,8 @@ from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, CompareOp, Valu
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     TOP_LEVELS,
-    NodeTests,
     TiledTrees,
+    TileTests,
 )
 from skforge.compiler.layouts.tiles.tiled_trees import TileLowering
 
@@ -56,7 +56,7 @@ def refusal(forest: Forest) -> str | None:
     return None
 
 
-def value_tests(forest: Forest) -> NodeTests:
+def value_tests(forest: Forest) -> TileTests:
     """Return what the nodes of a normalised forest compare."""
     right = ~forest.missing_left
     some = bool(right.any()) and not bool((forest.missing == Missing.NEVER).any())
@@ -64,7 +64,7 @@ def value_tests(forest: Forest) -> NodeTests:
     top = TOP_LEVELS
     if forest.threshold.itemsize > 4 or len(np.unique(forest.feature)) > TOP_FEATURES:
         top = 0  # of float64, a register holds half the rows
-    return NodeTests(
+    return TileTests(
         place, forest.threshold, float("nan"), top, right if some else None
     )
 

@@ -32,8 +32,8 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     MAX_LEAVES,
     TOP_LEVELS,
-    NodeTests,
     TiledTrees,
+    TileTests,
     most_leaves,
     needs_wide,
     row_bits,
@@ -72,7 +72,7 @@ def tiles_of(hir: PredictEnsemble) -> tuple[CodePlaces, TiledTrees, LeafTable]:
     if key not in hir.shared:
         assert hir.codes is not None
         codes = CodePlaces.of(hir.forest, hir.codes, LANES)
-        trees = tile_trees(hir.tiles, NodeTests.of_codes(codes), levels)
+        trees = tile_trees(hir.tiles, TileTests.of_codes(codes), levels)
         leaves = leaf_table(hir.forest, trees.leaf_row)
         hir.shared[key] = (codes, trees, leaves)
     made: tuple[CodePlaces, TiledTrees, LeafTable] = hir.shared[key]
