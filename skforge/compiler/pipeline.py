@@ -257,8 +257,8 @@ def lower(
         stages[step.name] = function = made
     _dump("mir", lambda: print_mir(function))
     layout = _lay_out(hir, function.body, target)
-    lowering = lower_grids if target.is_gpu else lower_to_lir
-    kernel = lowering.run(function, hir, layout, target=target, name=name)
+    run = lower_grids.run if target.is_gpu else lower_to_lir.run
+    kernel = run(function, hir, layout, target=target, name=name)
     passes = GPU_LIR_PASSES if target.is_gpu else LIR_PASSES
     return Lowered(hir, stages, _finished(kernel, passes))
 

@@ -12,7 +12,7 @@ from skforge.compiler.ir.hir.fixed_point import scale_exponent, scaled_leaves
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Scalar, Value
+from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import AnyLayout, BufferData, Layout, TreeLayout
@@ -106,7 +106,7 @@ class Kernel:
     def finish(self, name: str) -> LoweredKernel:
         """Return the function written."""
         data = self.model_data()
-        params = (
+        params: tuple[Value | Buffer, ...] = (
             self.rows,
             self.n_rows,
             self.row_stride,
@@ -267,6 +267,3 @@ class Kernel:
         if self.target.is_gpu:
             return 1
         return max(1, self.target.vector_bits // (8 * scalar.bytes))
-
-
-__all__ = ["F32", "F64", "I32", "U8", "ArrayView", "Kernel"]

@@ -112,32 +112,28 @@ class ReductionLowering:
         at = self._offset(view, stmt.indices)
         if isinstance(stmt.indices[-1], mir.Outputs):
             self._add_vector_leaf(view, at, value, stmt.atomic)
-        elif stmt.atomic:
-            b.emit(lir.AtomicAdd(view.buffer, at, value))
         else:
-            old = self._load(view.buffer, at)
-            self._store(view.buffer, at, b.binary("add", old, value))
+            self._increase(view.buffer, at, value, stmt.atomic)
+
+    def _increase(
+        self, buffer: Buffer, at: Value, value: Value, atomic: bool = False
+    ) -> None:
+        """Add a value to an element of a buffer."""
+        b = self._k.b
+        if atomic:
+            b.emit(lir.AtomicAdd(buffer, at, value))
+        else:
+            b.store(buffer, at, b.binary("add", b.load(buffer, at), value))
 
     def row_of(self, stmt: mir.Reduce) -> tuple[ArrayView, Value]:
         """Return the array a reduce adds to, and the first output of its row."""
         view = self._k.arrays[stmt.target]
         return view, self._offset(view, stmt.indices[:1])
 
-    def load_element(self, stmt: mir.Reduce) -> Value:
-        """Return the element a reduce adds to, to carry it through a loop."""
+    def element(self, stmt: mir.Reduce) -> tuple[Buffer, Value]:
+        """Return where the element is that a reduce adds to."""
         view = self._k.arrays[stmt.target]
-        return self._load(view.buffer, self._offset(view, stmt.indices))
-
-    def store_element(self, stmt: mir.Reduce, value: Value) -> None:
-        """Write a carried element back."""
-        view = self._k.arrays[stmt.target]
-        self._store(view.buffer, self._offset(view, stmt.indices), value)
-
-    def _load(self, buffer: Buffer, at: Value) -> Value:
-        return self._k.b.load(buffer, at)
-
-    def _store(self, buffer: Buffer, at: Value, value: Value) -> None:
-        self._k.b.store(buffer, at, value)
+        return view.buffer, self._offset(view, stmt.indices)
 
     def _add_vector_leaf(
         self, view: ArrayView, at: Value, leaf: Value, atomic: bool
@@ -148,11 +144,7 @@ class ReductionLowering:
 
             def one(j: Value) -> None:
                 here, there = (b.binary("add", *b.same_lanes(x, j)) for x in (at, leaf))
-                value = b.load(values, there)
-                if atomic:
-                    b.emit(lir.AtomicAdd(target, here, value))
-                else:
-                    b.store(target, here, b.binary("add", b.load(target, here), value))
+                self._increase(target, here, b.load(values, there), atomic)
 
             self._each(b.const(self._k.n_outputs), one)
             return
@@ -219,7 +211,7 @@ class ReductionLowering:
         value = k.values[stmt.value]
         at = self._offset(view, stmt.indices)
         if not isinstance(stmt.indices[-1], mir.Outputs):
-            self._store(view.buffer, at, value)
+            b.store(view.buffer, at, value)
             return
         values = k.leaf_values()
         if at.type.lanes:
@@ -325,8 +317,7 @@ class ReductionLowering:
                 value = b.load(
                     source.buffer, b.binary("add", b.binary("mul", n, slot), at)
                 )
-                old = b.load(target.buffer, place)
-                b.store(target.buffer, place, b.binary("add", old, value))
+                self._increase(target.buffer, place, value)
 
             self._each(extent, tree)
 

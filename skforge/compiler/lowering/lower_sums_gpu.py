@@ -234,37 +234,46 @@ class GpuSums(ReductionLowering):
         for j in range(k.n_outputs):
             own = b.load(source.buffer, self.at(source, b.const(j)))
             totals.append(b.let(lir.WarpReduce(own, width), k.sum_type, "warp"))
-        inside = b.compare("lt", row, self._length(stmt.rows))
+
+        def write(at: Value) -> None:
+            for j, total in enumerate(totals):
+                self._increase(target.buffer, b.add(at, j), total, stmt.atomic)
+
+        indices = (*stmt.prefix, stmt.rows.start)
+        self._by_first_lane(stmt.rows, target, indices, row, lane, write)
+
+    def _by_first_lane(
+        self,
+        rows: mir.Range,
+        view: ArrayView,
+        indices: tuple[mir.Index, ...],
+        row: Value,
+        lane: Value,
+        write: Callable[[Value], None],
+    ) -> None:
+        """Let the first lane of a row that there is write from its first sum on."""
+        b, n_outputs = self._k.b, self._k.n_outputs
+        inside = b.compare("lt", row, self._length(rows))
         leads = b.binary("and", inside, b.compare("eq", lane, 0))
 
-        def write() -> None:
-            first = self._offset(target, (*stmt.prefix, stmt.rows.start))
-            at = b.binary("add", first, b.mul(row, k.n_outputs))
-            for j, total in enumerate(totals):
-                here = b.add(at, j)
-                if stmt.atomic:
-                    b.emit(lir.AtomicAdd(target.buffer, here, total))
-                else:
-                    old = b.load(target.buffer, here)
-                    b.store(target.buffer, here, b.binary("add", old, total))
+        def once() -> None:
+            first = self._offset(view, indices)
+            write(b.binary("add", first, b.mul(row, n_outputs)))
 
-        b.if_(leads, write)
+        b.if_(leads, once)
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
         """Start the sums of this thread's row, if it is the one that adds to them."""
         k, b = self._k, self._k.b
-        inside = b.compare("lt", row, self._length(stmt.rows))
-        leads = b.binary("and", inside, b.compare("eq", lane, 0))
+        view = k.arrays[stmt.target]
 
-        def write() -> None:
-            view = k.arrays[stmt.target]
-            first = self._offset(view, (stmt.rows.start,))
-            at = b.binary("add", first, b.mul(row, k.n_outputs))
+        def write(at: Value) -> None:
             for j in range(k.n_outputs):
                 base = b.const(float(k.hir.forest.base[j]), k.float_type)
                 b.store(view.buffer, b.add(at, j), base)
 
-        b.if_(leads, write)
+        rows = stmt.rows
+        self._by_first_lane(rows, view, (rows.start,), row, lane, write)
 
     # ------------------------------------------------------------ one leaf a tree
 

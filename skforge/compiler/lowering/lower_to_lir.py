@@ -476,10 +476,11 @@ class Lowering:
         if reduce is None:
             yield
             return
-        element = element_of(reduce)
-        self._k.carried[element] = self._sums.load_element(reduce)
+        k, sums, element = self._k, self._sums, element_of(reduce)
+        k.carried[element] = k.b.load(*sums.element(reduce))
         yield
-        self._sums.store_element(reduce, self._k.carried.pop(element))
+        value = k.carried.pop(element)
+        k.b.store(*sums.element(reduce), value)
 
     def _only_element(self, loop: mir.Loop) -> mir.Reduce | None:
         """Return the reduce of a serial loop of trees that adds to one element.

@@ -144,14 +144,14 @@ class LanesLayout(RowLayout):
         self.masks = self.top = self.categories = None
         self.rest: Rest | None = None
         coded = [np.zeros(0, np.int32)] * len(classes)
-        if masks_are_cheaper(forest, shape):
+        cost, levels = cheapest_levels(forest, shape)
+        if masks_cost(forest, shape) < cost:
             excluded = Exclusions.of(forest)
             self.masks = lay_leaf_masks(
                 forest, excluded, tests, ~sets, shape.lanes, shape.dtype
             )
             heads = [set_masks(self.masks, excluded, own) for own in classes]
         else:
-            _, levels = cheapest_levels(forest, shape)
             top = lay_top_levels(forest, tests, levels, shape.lanes, shape.dtype)
             self.top = top
             heads = [set_bits(top, own) for own in classes]
@@ -382,14 +382,6 @@ def _chunks(done: int, n: int) -> list[tuple[int, int]]:
     return made
 
 
-def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
-    """Whether evaluating every node costs less than the top levels and a walk."""
-    leaves = leaf_counts(forest)
-    if leaves.max(initial=1) > MOST_LEAVES:
-        return False
-    return masks_cost(forest, shape) < cheapest_levels(forest, shape)[0]
-
-
 def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
     """Return about how many instructions trees take, and how many levels in lanes."""
     groups = -(-forest.n_trees // shape.lanes)
@@ -419,10 +411,12 @@ def _deepest_sets(forest: Forest, sets: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def masks_cost(forest: Forest, shape: LaneShape) -> float:
-    """Return about how many instructions all nodes take."""
+    """Return about how many instructions all nodes take; infinite for big trees."""
     groups = -(-forest.n_trees // shape.lanes)
     sets = set_groups(forest)
     slots = int(leaf_counts(forest).max(initial=1)) - 1
+    if slots >= MOST_LEAVES:
+        return float("inf")
     if sets:
         inner = np.flatnonzero(forest.predicate >= 0)
         inner = inner[~in_groups(forest, sets)[forest.predicate[inner]]]
@@ -462,9 +456,7 @@ def lanes_cost(forest: Forest, target: Target) -> float:
     # A block of thresholds is so many registers, and more masks to put together.
     registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
     search = compares * (5 + 5 * registers) + ENTRY * len(set_groups(forest))
-    trees = cheapest_levels(forest, shape)[0]
-    if leaf_counts(forest).max(initial=1) <= MOST_LEAVES:
-        trees = min(trees, masks_cost(forest, shape))
+    trees = min(cheapest_levels(forest, shape)[0], masks_cost(forest, shape))
     return search + trees + LEAF * forest.n_trees
 
 

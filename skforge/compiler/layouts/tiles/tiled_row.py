@@ -23,11 +23,15 @@ from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value,
 from skforge.compiler.layouts.base import RowCode, RowLayout
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
 from skforge.compiler.layouts.tiles.tile_leaves import LeafTable, add_vector
-from skforge.compiler.layouts.tiles.tiled_trees import GROUP, UNROLL, TileLowering
+from skforge.compiler.layouts.tiles.tiled_trees import (
+    GROUP,
+    UNROLL,
+    FetchingLowering,
+)
 from skforge.compiler.target import Target
 
 
-class TreeLowering(TileLowering):
+class TreeLowering(FetchingLowering):
     """Writes the walks of one row; ``block`` trees, a multiple of 16, are its rows."""
 
     def __init__(
@@ -92,15 +96,6 @@ class TreeLowering(TileLowering):
         b = self.b
         own = b.load(self.tile_offset, row)
         return b.binary("add", b.mul(number, self.t.stride), own)
-
-    def _compare_tiles(
-        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
-    ) -> list[Value]:
-        self.fetch_tiles(live, first)
-        return super()._compare_tiles(live, first, codes, ahead)
-
-    def _ahead(self, tree: Value) -> list[Value]:
-        return []
 
 
 class RowTiles(RowLayout):

@@ -35,7 +35,7 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TiledTrees,
     TileTests,
 )
-from skforge.compiler.layouts.tiles.tiled_trees import TileLowering
+from skforge.compiler.layouts.tiles.tiled_trees import FetchingLowering
 
 #: Features above which turning rows to columns costs more than it saves.
 TOP_FEATURES = 1024
@@ -69,7 +69,7 @@ def value_tests(forest: Forest) -> TileTests:
     )
 
 
-class ValueLowering(TileLowering):
+class ValueLowering(FetchingLowering):
     """Writes the walks of one block of rows by their values."""
 
     def __init__(
@@ -183,15 +183,6 @@ class ValueLowering(TileLowering):
             return b.select(passed, right, left)
 
         return lambda r, row: behind(r, 1)
-
-    def _compare_tiles(
-        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
-    ) -> list[Value]:
-        self.fetch_tiles(live, first)
-        return super()._compare_tiles(live, first, codes, ahead)
-
-    def _ahead(self, tree: Value) -> list[Value]:
-        return []  # tiles are fetched as they are met
 
     def _passed(self, tile: Value, row: Value, codes: Buffer) -> Value:
         b, t, rows, slots = self.b, self.t, self._rows, 1 << self.t.levels
