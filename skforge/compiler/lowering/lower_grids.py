@@ -94,7 +94,7 @@ class _GridLowering(ThreadLowering):
         self._gpu_block: GpuBlockCode | None = None  # of the rows of the block
         #: Global scratch of the launch: so much for each block.
         self._allocs: list[tuple[lir.Buffer, mir.Array]] = []
-        self._neighbours = "batch"  # what threads next to each other take
+        self._by_row = True  # whether threads next to each other take rows
 
     # ------------------------------------------------------------ the host
 
@@ -126,14 +126,17 @@ class _GridLowering(ThreadLowering):
                     pass
 
     def _host_loop(self, loop: mir.Loop, shared: mir.Body) -> None:
-        k, b = self._k, self._k.b
+        self._serial(loop, lambda: self.host(loop.body, shared))
+
+    def _serial(self, loop: mir.Loop, body: Callable[[], None]) -> None:
+        k = self._k
         lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
 
         def inner(var: Value, _: tuple[Value, ...]) -> None:
             with self._bound(loop.var, var):
-                self.host(loop.body, shared)
+                body()
 
-        b.for_(lo, hi, step, inner, hint=loop.var)
+        k.b.for_(lo, hi, step, inner, hint=loop.var)
 
     def _host_array(self, stmt: mir.AllocArray) -> None:
         """Allocate global scratch for the launches that follow."""
@@ -206,9 +209,8 @@ class _GridLowering(ThreadLowering):
         """Emit one grid."""
         b = self._k.b
         self._dims = block_dims(body)
-        self._neighbours = next(
-            (i.root for i in loops_in(body) if i.kind == "block.x"), "batch"
-        )
+        roots = (i.root for i in loops_in(body) if i.kind == "block.x")
+        self._by_row = next(roots, "batch") == "batch"
         self._allocs, self._shared_bytes = [], 0
         counts: dict[str, Value] = {loop.kind: self._n_blocks(loop) for loop in loops}
         numbers: dict[str, Value] = {
@@ -277,11 +279,13 @@ class _GridLowering(ThreadLowering):
                 case mir.AllocArray():
                     self._block_array(stmt)
                 case mir.CacheRows():
-                    self._share_rows(stmt)
+                    memory, cells = self._memory(), self._block_cells
+                    k.row_view = share_rows(k, stmt, self._by_row, memory, cells)
                 case mir.CacheTrees(trees=trees):
                     self._share_trees(trees)
                 case mir.QuantizeRows():
-                    self._share_codes(stmt)
+                    view = share_codes(k, stmt, self._by_row, self._memory())
+                    k.codes[stmt.name] = view
                 case mir.Loop():
                     self._uniform_loop(stmt)
                 case mir.DepthSwitch():
@@ -355,20 +359,13 @@ class _GridLowering(ThreadLowering):
 
     def _uniform_loop(self, loop: mir.Loop) -> None:
         """Emit a loop around barriers, which every thread of the block runs alike."""
-        k, b = self._k, self._k.b
         if loop.kind != "serial":
             raise ScheduleError(
                 f'"{loop.var}" is a loop over the threads of a block with a cache '
                 "inside; all threads of a block fill shared memory together, so put "
                 "cache on a loop outside the threads."
             )
-        lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
-
-        def inner(var: Value, _: tuple[Value, ...]) -> None:
-            with self._bound(loop.var, var):
-                self._together(loop.body)
-
-        b.for_(lo, hi, step, inner, hint=loop.var)
+        self._serial(loop, lambda: self._together(loop.body))
 
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
         """Emit a choice by depth around barriers, the same for the whole block."""
@@ -490,26 +487,15 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Alloc(buffer, b.const(n)))
         return buffer
 
-    def _share_rows(self, stmt: mir.CacheRows) -> None:
-        k = self._k
-        by_row = self._neighbours == "batch"
-        k.row_view = share_rows(k, stmt, by_row, self._share, self._block_cells)
-
-    def _share_codes(self, stmt: mir.QuantizeRows) -> None:
-        k, table = self._k, self._k.hir.codes
-        assert table is not None
-        by_row = self._neighbours == "batch"
-        k.codes[stmt.name] = share_codes(
-            k, stmt, table, by_row, self._share, self._block_each
-        )
+    def _memory(self) -> SharedMemory:
+        return SharedMemory(self._k.b, self._share, self._block_each)
 
     def _share_trees(self, trees: mir.Range) -> None:
         k = self._k
         first, count = k.extent(trees)
         most = min(x.limit for x in trees.bounds if isinstance(x.limit, int))
-        memory = SharedMemory(k.b, self._share, self._block_each)
         k.layout = self._whole  # also where a cache is inside another
-        k.layout = k.walker.share_trees(memory, first, count, most)
+        k.layout = k.walker.share_trees(self._memory(), first, count, most)
 
 
 def _is_cache(stmt: mir.Stmt) -> bool:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from skforge.compiler.binning.row_gather import RowCodes
-from skforge.compiler.forest.bins import CodeTable
-from skforge.compiler.ir.lir.nodes import U32, Buffer, Scalar, Value
+from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.layouts.base import SharedMemory
 from skforge.compiler.lowering.kernel import Kernel, RowView
 from skforge.exceptions import ScheduleError
 
@@ -44,13 +44,13 @@ def share_rows(
     k: Kernel,
     stmt: mir.CacheRows,
     by_row: bool,
-    share: Callable[[str, Scalar, int, str], Buffer],
+    memory: SharedMemory,
     cells: Cells,
 ) -> RowView:
     """Copy rows and return where walks read them.
 
-    ``by_row`` says that neighbouring threads take rows; ``share`` allocates shared
-    memory and ``cells`` deals rows and columns out to the block's threads.
+    ``by_row`` says that neighbouring threads take rows; ``cells`` deals rows and
+    columns out to the block's threads.
     """
     b, n_features, rows = k.b, k.hir.forest.n_features, stmt.rows
     limits = [bound.limit for bound in rows.bounds if isinstance(bound.limit, int)]
@@ -62,7 +62,7 @@ def share_rows(
     first, count = k.extent(rows)
     layout = stmt.layout or _layout(min(limits), by_row)
     stride, step, size = _strides(layout, min(limits), n_features)
-    cached = share("cached_rows", k.rows.element, size, "cache of rows")
+    cached = memory.allocate("cached_rows", k.rows.element, size, "cache of rows")
     start = b.binary("mul", first, k.row_stride)
 
     def copy(row: Value, feature: Value) -> None:
@@ -76,24 +76,17 @@ def share_rows(
 
 
 def share_codes(
-    k: Kernel,
-    stmt: mir.QuantizeRows,
-    table: CodeTable,
-    by_row: bool,
-    share: Callable[[str, Scalar, int, str], Buffer],
-    each: Callable[[Value, Callable[[Value], None]], None],
+    k: Kernel, stmt: mir.QuantizeRows, by_row: bool, memory: SharedMemory
 ) -> RowView:
-    """Search rows and return where walks read their codes.
-
-    ``by_row`` says that neighbouring threads take rows; ``share`` allocates shared
-    memory and ``each`` deals work out to the block's threads.
-    """
-    b, n_columns = k.b, max(1, table.n_columns)
+    """Search rows and return where walks read their codes."""
+    b, table = k.b, k.hir.codes
+    assert table is not None
+    n_columns = max(1, table.n_columns)
     first, count = k.extent(stmt.rows)
     stride, step, size = _strides(_layout(stmt.size, by_row), stmt.size, n_columns)
     fits = size * U32.bytes * WORDS_SHARE <= k.target.shared_bytes
     element = U32 if fits else scalar_of(table.dtype)
-    codes = share("codes", element, size, "quantize")
+    codes = memory.allocate("codes", element, size, "quantize")
     forest = k.hir.forest
     search = RowCodes(
         b, table, forest, k.hir.comparison, 0, k.model_buffer, step, element
@@ -105,12 +98,12 @@ def share_codes(
         search.write_column(k.rows, start, b.mul(row, stride), number, codes)
 
     if search.has_order:
-        each(b.mul(count, n_columns), column)
+        memory.each(b.mul(count, n_columns), column)
 
     def tests(row: Value) -> None:
         start = b.binary("mul", b.binary("add", first, row), k.row_stride)
         search.write_tests(k.rows, start, b.mul(row, stride), codes)
 
     if search.has_tests:
-        each(count, tests)
+        memory.each(count, tests)
     return RowView(codes, stride, first, step)

@@ -62,6 +62,8 @@ class HeapLayout(RecordLayout):
         self._order = order
         self._heap = _heap_size(tiles)
         self._n_trees = tiles.n_trees
+        #: First of the interleaved trees in shared memory, and how many there may be.
+        self._shared_trees: tuple[Value, int] | None = None
         self._leaf_flag = 1 << self.encoding.free_bit
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
         place = heap_numbers(tiles)
@@ -169,9 +171,6 @@ class HeapLayout(RecordLayout):
         memory.each(b.const(n_words), one)
         shared.nodes, shared._shared_trees = nodes, (first, most)
         return shared
-
-    #: First of the interleaved trees in shared memory, and how many there may be.
-    _shared_trees: tuple[Value, int] | None = None
 
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
         if self._shared_trees is None:
