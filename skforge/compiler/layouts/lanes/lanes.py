@@ -144,14 +144,14 @@ class LanesLayout(RowLayout):
         self.masks = self.top = self.categories = None
         self.rest: Rest | None = None
         coded = [np.zeros(0, np.int32)] * len(classes)
-        cost, levels = cheapest_levels(forest, shape)
-        if masks_cost(forest, shape) < cost:
+        if masks_are_cheaper(forest, shape):
             excluded = Exclusions.of(forest)
             self.masks = lay_leaf_masks(
                 forest, excluded, tests, ~sets, shape.lanes, shape.dtype
             )
             heads = [set_masks(self.masks, excluded, own) for own in classes]
         else:
+            _, levels = cheapest_levels(forest, shape)
             top = lay_top_levels(forest, tests, levels, shape.lanes, shape.dtype)
             self.top = top
             heads = [set_bits(top, own) for own in classes]
@@ -380,6 +380,11 @@ def _chunks(done: int, n: int) -> list[tuple[int, int]]:
         made.append((done, lanes))
         done += lanes
     return made
+
+
+def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
+    """Whether evaluating every node costs less than the top levels and a walk."""
+    return masks_cost(forest, shape) < cheapest_levels(forest, shape)[0]
 
 
 def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
