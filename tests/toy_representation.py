@@ -18,9 +18,9 @@ from skforge.compiler.layouts.base import (
     Cursor,
     Layout,
     PredictEnsemble,
-    Representation,
     Value,
     Vec,
+    WalkRepresentation,
     node_scalar,
     node_tests,
     register,
@@ -113,7 +113,7 @@ class ToyLayout(Layout):
         b.for_(lo, hi, b.const(4), step)
 
 
-class Toy(Representation):
+class Toy(WalkRepresentation):
     name = "toy"
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:

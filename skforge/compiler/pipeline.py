@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
-from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
+from skforge.compiler.forest.bins import CodeTable
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction, TiledForest
 from skforge.compiler.ir.hir.printer import print_hir
@@ -26,14 +24,15 @@ from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.layouts.base import (
-    BlockLayout,
-    GpuBlockLayout,
+    AnyLayout,
+    BlockRepresentation,
+    GpuBlockRepresentation,
     Representation,
-    RowLayout,
-    TreeLayout,
+    RowRepresentation,
+    WalkRepresentation,
 )
 from skforge.compiler.lowering import lower_grids, lower_to_lir, lower_to_mir
-from skforge.compiler.lowering.lower_to_lir import LoweredKernel
+from skforge.compiler.lowering.kernel import LoweredKernel
 from skforge.compiler.passes.hir import (
     normalize_predicates,
     pad_trees,
@@ -59,7 +58,7 @@ from skforge.compiler.passes.mir import gpu_nest as warp_sums
 from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
-from skforge.compiler.schedule.directives import CachePredicates, Kind, Quantize
+from skforge.compiler.schedule.directives import Kind, Quantize
 from skforge.compiler.schedule.nest import TileKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -159,32 +158,30 @@ def build_hir(
     representation = representations.get(nest.representation)
     codes = None
     if marked(nest.loops, Quantize):
-        merges, narrow = representation.merges_missing, representation.narrow_codes
-        codes = cache.codes(normal, merges, narrow)
+        codes = cache.codes(normal, representation.plan_codes)
     hir = PredictEnsemble(
         normal, tiles, nest, reduction, comparison, codes, cache.shared
     )
-    by_block = representation.by_values
-    by_block = by_block or (codes is not None and representation.by_blocks)
-    by_block = by_block or marked(nest.loops, CachePredicates)
-    if representation.by_blocks and not by_block:
-        representation.lay_out(hir)  # says what is missing
-    if nest.tile_kind == "complete" and not representation.by_complete_tiles:
-        raise ScheduleError(
-            f'represent("{representation.name}") has no complete tiles; use '
-            'represent("tiles"), or tile_nodes of another kind.'
-        )
+    representation.check_tiles(nest)
     in_lanes = vectorizes_trees(nest.loops)
-    representation.check_lanes(in_lanes)
+    in_blocks = not in_lanes and representation.takes_blocks(nest)
+    if in_lanes:
+        RowRepresentation.of(hir)
+    elif not in_blocks:
+        WalkRepresentation.of(hir)
     representation.check(hir)
-    if by_block and not in_lanes:
-        _check_blocks(hir, representation)
-    elif in_lanes:
+    if in_lanes:
         _run_until("vectorize-trees", hir)
+    elif in_blocks:
+        _check_blocks(hir)
     if verify_every_pass():
         _verified("hir", lambda: verify_hir(hir))
     _dump("hir", lambda: print_hir(hir))
     return hir
+
+
+#: The columns of codes of a normalised forest: ``Representation.plan_codes``.
+PlanCodes: TypeAlias = Callable[[Forest], CodeTable]
 
 
 class HirCache:
@@ -193,7 +190,7 @@ class HirCache:
     def __init__(self) -> None:
         self._normal: dict[int, tuple[Forest, Literal["lt", "le"]]] = {}
         self._tiles: dict[tuple[int, int, str], TiledForest] = {}
-        self._codes: dict[tuple[int, bool, bool], CodeTable] = {}
+        self._codes: dict[tuple[int, PlanCodes], CodeTable] = {}
         #: See ``PredictEnsemble.shared``.
         self.shared: dict[tuple[object, ...], Any] = {}
 
@@ -205,14 +202,12 @@ class HirCache:
         return self._normal[key]
 
     def codes(
-        self, forest: Forest, merge_missing: bool = False, narrow: bool = False
+        self, forest: Forest, plan: PlanCodes = Representation.plan_codes
     ) -> CodeTable:
         """Return the columns of codes of a normalised forest."""
-        key = id(forest), merge_missing, narrow
+        key = id(forest), plan
         if key not in self._codes:
-            dtype = np.uint16 if merge_missing else code_dtype(forest)
-            dtype = np.uint8 if narrow else dtype
-            self._codes[key] = plan_codes(forest, dtype, merge_missing)
+            self._codes[key] = plan(forest)
         return self._codes[key]
 
     def tile(self, forest: Forest, size: int, kind: TileKind) -> TiledForest:
@@ -238,7 +233,6 @@ def lower(
         If a pass produced IR that its verifier refuses.
     """
     _check_dump_levels()
-    representation = representations.get(hir.nest.representation)
     row_bits = 8 * hir.forest.threshold.dtype.itemsize
     stage = Stage(hir, max(2, target.vector_bits // row_bits))
     function = lower_to_mir.run(hir, element)
@@ -262,29 +256,28 @@ def lower(
         _dump(step.name, lambda made=made: print_mir(made), unchanged)  # type: ignore[misc]
         stages[step.name] = function = made
     _dump("mir", lambda: print_mir(function))
-    layout: TreeLayout | BlockLayout | GpuBlockLayout | RowLayout
-    if target.is_gpu:
-        shape = block_shape(function.body)
-        if shape is None:
-            layout = representation.lay_out(hir)
-        else:
-            layout = representation.lay_out_gpu_blocks(hir, target, shape)
-        kernel = lower_grids.run(function, hir, layout, target=target, name=name)
-        return Lowered(hir, stages, _finished(kernel, GPU_LIR_PASSES))
-    block = _block_rows(function.body)
-    if _trees_in_lanes(function.body):
-        layout = representation.lay_out_rows(hir, target)
-    elif block is None:
-        layout = representation.lay_out(hir)
-    else:
-        layout = representation.lay_out_blocks(hir, target, block)
-    kernel = lower_to_lir.run(function, hir, layout, target=target, name=name)
-    return Lowered(hir, stages, _finished(kernel))
+    layout = _lay_out(hir, function.body, target)
+    run = lower_grids.run if target.is_gpu else lower_to_lir.run
+    kernel = run(function, hir, layout, target=target, name=name)
+    passes = GPU_LIR_PASSES if target.is_gpu else LIR_PASSES
+    return Lowered(hir, stages, _finished(kernel, passes))
 
 
-def _finished(
-    kernel: LoweredKernel, passes: tuple[LirPass, ...] = LIR_PASSES
-) -> LoweredKernel:
+def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
+    """Lay the trees out as the loops take rows through them."""
+    shape = block_shape(body) if target.is_gpu else None
+    if shape is not None:
+        gpu = GpuBlockRepresentation.of(hir)
+        return gpu.lay_out_gpu_blocks(hir, target, shape)
+    if any(loop.in_order for loop in loops_in(body)):
+        return RowRepresentation.of(hir).lay_out_rows(hir, target)
+    block = _block_rows(body)
+    if block is not None:
+        return BlockRepresentation.of(hir).lay_out_blocks(hir, target, block)
+    return WalkRepresentation.of(hir).lay_out(hir)
+
+
+def _finished(kernel: LoweredKernel, passes: tuple[LirPass, ...]) -> LoweredKernel:
     """Run the passes on LIR."""
     if verify_every_pass():
         _verified("lower-to-lir", lambda: verify_lir(kernel.function))
@@ -297,20 +290,25 @@ def _finished(
     return kernel
 
 
-def _check_blocks(hir: PredictEnsemble, representation: Representation) -> None:
+def _check_blocks(hir: PredictEnsemble) -> None:
     """Refuse a nest around blocks of rows that the passes below would refuse."""
     body = _run_until("quantize-rows", hir).body
     shape = block_shape(body)
     if shape is not None:
-        representation.check_gpu_block(hir, shape)
+        GpuBlockRepresentation.of(hir).check_gpu_block(hir, shape)
         return
     block = _block_rows(body)
     if block is None:
         raise ScheduleError(
-            f'represent("{representation.name}") takes blocks of rows; tile the batch, '
-            "put the trees outside the rows of a block, and vectorize these."
+            f'represent("{hir.nest.representation}") takes blocks of rows; tile the '
+            "batch, put the trees outside the rows of a block, and vectorize these."
         )
-    representation.check_block(hir, block)
+    if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
+        raise ScheduleError(
+            "cache prefetches the nodes of walks, of which blocks of rows have none; "
+            "leave the cache of trees out."
+        )
+    BlockRepresentation.of(hir).check_block(hir, block)
 
 
 def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
@@ -341,10 +339,6 @@ def _block_rows(body: mir.Body) -> int | None:
         assert isinstance(size, int)
         return size
     return None
-
-
-def _trees_in_lanes(body: mir.Body) -> bool:
-    return any(loop.in_order for loop in loops_in(body))
 
 
 def _verified(name: str, check: Callable[[], None]) -> None:

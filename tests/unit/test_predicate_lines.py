@@ -88,11 +88,11 @@ def lines_of(
         return data[name][0]
 
     where = BlockRows(source, n_rows, stride, b.const(first), made.n_features)
-    layout.evaluate(b, where, model)
+    code = layout.evaluate(b, where, model)
     n_bytes = layout.table.n_lines * block // 8
 
     def copy(i: Value, _: tuple[Value, ...]) -> None:
-        b.store(out, i, b.load(layout._lines, i))
+        b.store(out, i, b.load(code.lines, i))
 
     b.for_(b.const(0), b.const(n_bytes), b.const(1), copy)
     buffers = [buffer for buffer, _ in data.values()]

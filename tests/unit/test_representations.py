@@ -8,6 +8,7 @@ import pytest
 from skforge.compiler import pipeline
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.layouts.nodes import encoding as encodings
@@ -17,11 +18,48 @@ from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from tests import toy_representation
+from tests import toy_blocks, toy_representation
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import drawn, forest
 
 assert toy_representation.Toy.name in representations.names()
+assert {toy_blocks.ToyBlocks.name, toy_blocks.ToyRows.name} < {*representations.names()}
+
+BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
+LANES = Schedule().quantize("batch").vectorize("tree")
+COMPLETE = BLOCKS.vectorize("b1").tile_nodes(7, "complete")
+
+#: A schedule of each interface, from outside and of ours.
+TOYS = {
+    "toy blocks": BLOCKS.vectorize("b1").represent("toy_blocks"),
+    "toy blocks in parallel": (
+        BLOCKS.vectorize("b1").parallel("b0").represent("toy_blocks")
+    ),
+    "toy rows": LANES.represent("toy_rows"),
+}
+OURS = {
+    "sparse": Schedule().represent("sparse"),
+    "array": BLOCKS.vectorize("b1").represent("array"),
+    "packed": BLOCKS.quantize("b0").tile_nodes(7, "complete").represent("packed"),
+    "lanes": LANES.represent("lanes"),
+    "tiles of codes": COMPLETE.quantize("b0").represent("tiles"),
+    "tiles of values": COMPLETE.represent("tiles"),
+    "tiles of a row": LANES.tile_nodes(7, "complete").represent("tiles"),
+    "bitsliced": (
+        Schedule()
+        .tile("batch", "b0", "b1", 64)
+        .reorder("b0", "tree", "b1")
+        .cache_predicates("b0")
+        .vectorize("b1")
+        .represent("bitsliced")
+    ),
+}
+ON_GPU = {
+    "rapids on a GPU": Schedule.preset("rapids", threads=8),
+    "a shared forest": Schedule.preset("tahoe-shared-forest", rows=8),
+    "packed on a GPU": Schedule.preset("packed-tiles"),
+    "bitsliced on a GPU": Schedule.preset("shared-predicates"),
+}
 
 
 @pytest.mark.parametrize("name", ["array", "reorg"])
@@ -55,6 +93,100 @@ def test_what_a_representation_cannot_hold_is_refused_when_it_is_bound() -> None
         with pytest.raises(ScheduleError) as error:
             compile_forest(forest("scalar"), schedule)
         assert str(error.value) == message
+
+
+# ---------------------------------------------------------------------- interfaces
+
+
+@pytest.mark.parametrize("schedule", TOYS)
+@pytest.mark.parametrize("kind", ["scalar", "multiclass", "averaged", "mixed trees"])
+def test_toys_of_other_interfaces_give_the_bits(kind: str, schedule: str) -> None:
+    """A whole plugin for blocks of rows, and one for trees at once, from outside."""
+    rows, raw, _ = expected(kind)
+    module = compile_forest(forest(kind), TOYS[schedule])
+    for n in (0, 1, 5, 16, 17, len(rows)):
+        assert_same_bits(raw_of(module, rows[:n]), raw[:n], f"{kind}, {n}")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (
+            BLOCKS.represent("toy_blocks"),
+            'represent("toy_blocks") takes blocks of rows; tile the batch, put the '
+            "trees outside the rows of a block, and vectorize these.",
+        ),
+        (
+            LANES.represent("toy_blocks"),
+            'represent("toy_blocks") does not put trees in lanes; use '
+            'represent("lanes") where a loop over trees is vectorised.',
+        ),
+        (
+            BLOCKS.represent("toy_rows"),
+            'represent("toy_rows") takes one row through all trees at once; quantize '
+            "the loop over rows and vectorize the loop over trees in it.",
+        ),
+        (
+            BLOCKS.represent("bitsliced"),
+            'represent("bitsliced") evaluates blocks of rows; mark their loop with '
+            "cache_predicates.",
+        ),
+        (
+            BLOCKS.vectorize("b1").cache_predicates("b0").represent("toy"),
+            'represent("toy") walks single rows, which cache_predicates does not; use '
+            'represent("bitsliced").',
+        ),
+        (
+            COMPLETE.represent("toy_blocks"),
+            'represent("toy_blocks") has no complete tiles; use represent("tiles"), '
+            "or tile_nodes of another kind.",
+        ),
+        (
+            COMPLETE.cache("tree").represent("tiles"),
+            "cache prefetches the nodes of walks, of which blocks of rows have none; "
+            "leave the cache of trees out.",
+        ),
+    ],
+)
+def test_loops_of_another_interface_are_refused(
+    schedule: Schedule, message: str
+) -> None:
+    with pytest.raises(ScheduleError) as error:
+        pipeline.build_hir(forest("scalar"), schedule, "exact")
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("name", [*OURS, *TOYS, *ON_GPU])
+def test_lowering_leaves_a_layout_as_it_was(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One layout may serve several kernels, so that nothing is noted in it."""
+    target, lowering = Target.x86_64("v4"), pipeline.lower_to_lir
+    if name in ON_GPU:
+        target = Target.cuda("sm_90", kind="emulated")
+        lowering = pipeline.lower_grids
+    schedule = {**OURS, **TOYS, **ON_GPU}[name]
+    kind = "gpu" if target.is_gpu else "cpu"
+    hir = pipeline.build_hir(forest("full"), schedule, "exact", kind=kind)
+    laid: list[object] = []
+    run = lowering.run
+
+    def twice(function, hir, layout, **kind):
+        before = dict(vars(layout))
+        texts = []
+        for _ in range(2):
+            made = run(function, hir, layout, **kind)
+            texts.append(print_lir(made.function))
+            after = vars(layout)
+            assert before.keys() == after.keys()
+            assert all(after[key] is value for key, value in before.items())
+        assert texts[0] == texts[1]
+        laid.append(layout)
+        return made
+
+    monkeypatch.setattr(lowering, "run", twice)
+    pipeline.lower(hir, target)
+    assert len(laid) == 1
 
 
 # ------------------------------------------------------------------------- buffers

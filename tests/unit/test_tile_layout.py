@@ -18,8 +18,8 @@ from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     NEVER,
-    NodeTests,
     TiledTrees,
+    TileTests,
     tile_trees,
 )
 from skforge.compiler.layouts.tiles.tile_leaves import leaf_table
@@ -40,7 +40,7 @@ def laid_out(made: Forest, levels: int) -> tuple[Forest, CodePlaces, TiledTrees]
     table = plan_codes(normal, np.uint16, merge_missing=True)
     codes = CodePlaces.of(normal, table, LANES)
     nodes = tile_nodes.run(normal, 2**levels - 1, "complete")
-    return normal, codes, tile_trees(nodes, NodeTests.of_codes(codes), levels)
+    return normal, codes, tile_trees(nodes, TileTests.of_codes(codes), levels)
 
 
 def exit_of(row: np.ndarray, column: np.ndarray, rank: np.ndarray, levels: int) -> int:

@@ -2,11 +2,17 @@
 
 A representation is a plugin (SilvanForge §6, Treebeard): the code generator only ever
 calls the methods below, so a third party can register one without touching the core.
-:class:`Representation` lays a forest out once; the :class:`Layout` it returns holds the
-filled buffers and writes the LIR that reads them. All its code works on one row or on
-a vector of rows alike: ``node`` and ``tree`` are scalars or vectors of the same lanes.
+It lays a forest out once, and the layout it returns writes the LIR that reads it. How
+rows go through the trees is an interface of its own:
 
-What a plugin needs can be imported from here: the two classes, :func:`node_tests` for
+* :class:`WalkRepresentation`: rows walk one by one, hop by hop (:class:`Layout`), or
+  by code that is written whole (:class:`WalkLayout`). That code works on one row or on
+  a vector of rows alike: ``node`` and ``tree`` are scalars or vectors of as many lanes.
+* :class:`BlockRepresentation`: a block of rows passes tree after tree; on a GPU this is
+  :class:`GpuBlockRepresentation`.
+* :class:`RowRepresentation`: one row passes all trees at once.
+
+What a plugin needs can be imported from here: these classes, :func:`node_tests` for
 what the buffers must hold, the types of LIR and the :class:`Builder` that writes it.
 """
 
@@ -15,11 +21,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import AnyArray, BlockRows, Model, RowAt
+from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -37,6 +46,8 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.nodes.encoding import NodeTests, node_tests
+from skforge.compiler.schedule.bound import BoundNest, marked
+from skforge.compiler.schedule.directives import CachePredicates, Quantize
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -137,8 +148,6 @@ class Layout(TreeLayout):
 
     #: Whether a hop from a leaf stays on it, so that checked walks need no select.
     leaves_stay: bool = False
-    #: Whether to read all of a node at once, which a GPU does in one transaction.
-    whole_nodes: bool = False
 
     @abstractmethod
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
@@ -180,38 +189,31 @@ class WalkLayout(TreeLayout):
         """
 
 
-class BlockLayout(ABC):
-    """A forest laid out for whole blocks of rows instead of single walks.
+class BlockCode(ABC):
+    """Writes the code of one block of rows, for one forest.
 
-    The methods are called in this order for each block; :meth:`add_tree` once a tree.
+    :meth:`start` is called, then :meth:`add_tree` once a tree, then :meth:`finish`.
     """
 
-    #: Blocks may have fewer rows than scheduled, any multiple of this; 0: never fewer.
-    row_group: int = 0
-    #: Whether it compares the rows' values: it is given them, with no predicates.
-    takes_rows: bool = False
-
-    def buffers(self) -> tuple[BufferData, ...]:
-        """Return nothing: buffers are declared through ``model``."""
-        return ()
-
     @abstractmethod
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
-        """Evaluate every distinct predicate on the rows of a block."""
-
-    @abstractmethod
-    def start(self, b: Builder, sums: Buffer) -> None:
+    def start(self, sums: Buffer) -> None:
         """Set the sums of the block, (rows, outputs) in any order, to the base."""
 
     @abstractmethod
-    def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
+    def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add the leaves the rows reach in the tree at a position."""
 
     @abstractmethod
-    def finish(
-        self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
-    ) -> None:
+    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
         """Write the sums of the block's first ``count`` rows to the result."""
+
+
+class BlockLayout(ABC):
+    """A forest laid out for whole blocks of rows instead of single walks."""
+
+    @abstractmethod
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
+        """Evaluate what all trees ask of a block of rows; return the block's code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,21 +242,13 @@ class BlockThreads:
     share: Callable[[str, Scalar, int, str], Buffer]
 
 
-class GpuBlockLayout(ABC):
-    """A forest laid out for blocks of rows that all threads of a GPU block take.
+class GpuBlockCode(ABC):
+    """Writes the code of one block of rows that all threads of a GPU block take.
 
-    For each block, :meth:`start` is called, then for each tile of trees that has a
-    table of its own :meth:`evaluate` and :meth:`add_trees`, then :meth:`finish`.
-    ``first`` is the position of a tile's first tree.
+    For each tile of trees that has a table of its own, :meth:`evaluate` is called and
+    then :meth:`add_trees`; :meth:`finish` comes last. ``first`` is the position of a
+    tile's first tree.
     """
-
-    def buffers(self) -> tuple[BufferData, ...]:
-        """Return nothing: buffers are declared through ``model``."""
-        return ()
-
-    @abstractmethod
-    def start(self, block: BlockThreads) -> None:
-        """Set the sums of the block's rows to the base."""
 
     @abstractmethod
     def evaluate(self, first: Value) -> None:
@@ -269,105 +263,99 @@ class GpuBlockLayout(ABC):
         """Write the sums of those rows that the batch has to the result."""
 
 
-class RowLayout(ABC):
-    """A forest laid out for one row at a time, its trees in the lanes of vectors.
-
-    For each row, :meth:`quantize` and then :meth:`add_trees` are called.
-    """
-
-    def buffers(self) -> tuple[BufferData, ...]:
-        """Return nothing: buffers are declared through ``model``."""
-        return ()
+class GpuBlockLayout(ABC):
+    """A forest laid out for blocks of rows that all threads of a GPU block take."""
 
     @abstractmethod
-    def quantize(self, b: Builder, row: RowAt, model: Model) -> None:
-        """Find the row's codes."""
+    def start(self, block: BlockThreads) -> GpuBlockCode:
+        """Set the sums of the block's rows to the base; return the block's code."""
+
+
+class RowCode(ABC):
+    """Writes the code of one row that passes all trees at once."""
 
     @abstractmethod
-    def add_trees(self, b: Builder, sums: Buffer, at: Value, model: Model) -> None:
+    def add_trees(self, sums: Buffer, at: Value) -> None:
         """Add the leaf of every tree, in model order, to the sums from ``at`` on."""
 
 
+class RowLayout(ABC):
+    """A forest laid out for one row at a time, its trees in the lanes of vectors."""
+
+    @abstractmethod
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
+        """Find the codes of a row; return the row's code."""
+
+
+AnyLayout: TypeAlias = TreeLayout | BlockLayout | GpuBlockLayout | RowLayout
+
+_Interface = TypeVar("_Interface", bound="Representation")
+
+
 class Representation(ABC):
-    """A way to lay trees out, named in ``Schedule.represent``."""
+    """A way to lay trees out, named in ``Schedule.represent``.
+
+    It is one or more of the interfaces below, by how rows go through the trees. What
+    is laid out is not changed afterwards: one layout may serve several kernels.
+    """
 
     name: str
-    #: Whether it lowers whole blocks (``lay_out_blocks``) or walks (``lay_out``).
-    by_blocks: bool = False
-    #: Whether its codes' columns hold tests of either rule for missing values.
-    merges_missing: bool = False
-    #: Whether it groups single nodes into ``tile_nodes(size, "complete")`` itself.
-    by_complete_tiles: bool = False
-    #: Whether it takes one row through all trees at once (``lay_out_rows``).
-    by_rows: bool = False
-    #: Whether blocks of rows are taken by their values where they are not quantised.
-    by_values: bool = False
-    #: Its blocks' ``BlockLayout.row_group``.
-    row_group: int = 0
     #: Bytes of buffers above which :meth:`check` refuses a forest.
     byte_limit: int = 1 << 32
+    #: Whether it groups single nodes into ``tile_nodes(size, "complete")`` itself.
+    has_complete_tiles: bool = False
+
+    @classmethod
+    def of(cls: type[_Interface], hir: PredictEnsemble) -> _Interface:
+        """Return the representation of a forest as this interface.
+
+        Raises
+        ------
+        ScheduleError
+            If the representation does not have the interface.
+        """
+        found = get(hir.nest.representation)
+        if isinstance(found, cls):
+            return found
+        if issubclass(cls, RowRepresentation):
+            why = (
+                'does not put trees in lanes; use represent("lanes") where a loop over '
+                "trees is vectorised."
+            )
+        elif isinstance(found, BlockRepresentation):
+            why = "evaluates blocks of rows; mark their loop with cache_predicates."
+        elif isinstance(found, RowRepresentation):
+            why = (
+                "takes one row through all trees at once; quantize the loop over rows "
+                "and vectorize the loop over trees in it."
+            )
+        else:
+            why = (
+                "walks single rows, which cache_predicates does not; use "
+                'represent("bitsliced").'
+            )
+        raise ScheduleError(f'represent("{found.name}") {why}')
 
     @abstractmethod
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return what the layout would take, without building it."""
 
-    #: Whether a code takes one byte, however many columns that makes.
-    narrow_codes: bool = False
+    @staticmethod
+    def plan_codes(forest: Forest) -> CodeTable:
+        """Return the columns of codes for the rows of a normalised forest."""
+        return plan_codes(forest, code_dtype(forest))
 
-    def lay_out(self, hir: PredictEnsemble) -> TreeLayout:
-        """Build the layout for single walks."""
-        raise ScheduleError(
-            f'represent("{self.name}") evaluates blocks of rows; mark their loop with '
-            "cache_predicates."
-        )
+    def takes_blocks(self, nest: BoundNest) -> bool:
+        """Whether the loops of a nest give whole blocks of rows."""
+        return marked(nest.loops, CachePredicates)
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> BlockLayout:
-        """Build the layout for blocks of ``block`` rows."""
-        raise self._walks_rows()
-
-    def lay_out_gpu_blocks(
-        self, hir: PredictEnsemble, target: Target, shape: BlockShape
-    ) -> GpuBlockLayout:
-        """Build the layout for blocks of rows on a GPU."""
-        raise self._walks_rows()
-
-    def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
-        """Build the layout for one row at a time."""
-        raise self._walks_trees()
-
-    def check_lanes(self, in_lanes: bool) -> None:
-        """Refuse trees in lanes that are not laid out so, and the other way round."""
-        if in_lanes and not self.by_rows:
-            raise self._walks_trees()
-        if self.by_rows and not in_lanes:
+    def check_tiles(self, nest: BoundNest) -> None:
+        """Refuse tiles of nodes that it does not have."""
+        if nest.tile_kind == "complete" and not self.has_complete_tiles:
             raise ScheduleError(
-                f'represent("{self.name}") takes one row through all trees at once; '
-                "quantize the loop over rows and vectorize the loop over trees in it."
+                f'represent("{self.name}") has no complete tiles; use '
+                'represent("tiles"), or tile_nodes of another kind.'
             )
-
-    def _walks_trees(self) -> ScheduleError:
-        return ScheduleError(
-            f'represent("{self.name}") does not put trees in lanes; use '
-            'represent("lanes") where a loop over trees is vectorised.'
-        )
-
-    def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Refuse blocks of rows that cannot be laid out, before building anything."""
-        if not self.by_blocks:
-            raise self._walks_rows()
-
-    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
-        """Refuse blocks of a GPU that cannot be laid out, before building anything."""
-        if not self.by_blocks:
-            raise self._walks_rows()
-
-    def _walks_rows(self) -> ScheduleError:
-        return ScheduleError(
-            f'represent("{self.name}") walks single rows, which cache_predicates does '
-            'not; use represent("bitsliced").'
-        )
 
     def check(self, hir: PredictEnsemble) -> None:
         """Refuse a forest this representation cannot hold, before building it."""
@@ -378,6 +366,60 @@ class Representation(ABC):
                 f"forest, over its limit of {_mebibytes(self.byte_limit)}; "
                 'use represent("sparse").'
             )
+
+
+class WalkRepresentation(Representation):
+    """Walks of single rows, tree by tree, on CPUs and GPUs."""
+
+    @abstractmethod
+    def lay_out(self, hir: PredictEnsemble) -> TreeLayout:
+        """Build the layout for single walks."""
+
+
+class BlockRepresentation(Representation):
+    """Blocks of rows that pass a tree together, on CPUs."""
+
+    #: Blocks may have fewer rows than scheduled, any multiple of this; 0: never fewer.
+    row_group: int = 0
+    #: Whether it compares the values of rows that are not quantised.
+    takes_values: bool = False
+
+    def takes_blocks(self, nest: BoundNest) -> bool:
+        """Whether rows are quantised, or their predicates evaluated, or compared."""
+        quantized = marked(nest.loops, Quantize)
+        return self.takes_values or quantized or super().takes_blocks(nest)
+
+    @abstractmethod
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Refuse blocks of rows that cannot be laid out, before building anything."""
+
+    @abstractmethod
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> BlockLayout:
+        """Build the layout for blocks of ``block`` rows."""
+
+
+class GpuBlockRepresentation(Representation):
+    """Blocks of rows that all threads of a GPU block take together."""
+
+    @abstractmethod
+    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
+        """Refuse blocks of a GPU that cannot be laid out, before building anything."""
+
+    @abstractmethod
+    def lay_out_gpu_blocks(
+        self, hir: PredictEnsemble, target: Target, shape: BlockShape
+    ) -> GpuBlockLayout:
+        """Build the layout for blocks of rows on a GPU."""
+
+
+class RowRepresentation(Representation):
+    """One row through all trees at once, on CPUs."""
+
+    @abstractmethod
+    def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
+        """Build the layout for one row at a time."""
 
 
 def _mebibytes(size: int) -> str:
@@ -412,14 +454,9 @@ def get(name: str) -> Representation:
     return _REGISTRY[name]
 
 
-def node_type(walk_lanes: int) -> Scalar:
-    """Nodes are i64 in scalar walks (free on x86) and i32 in vector lanes."""
-    return I32 if walk_lanes else I64
-
-
 def node_scalar(tree: Value) -> Scalar:
-    """Return the node type for walks over ``tree`` (scalar or vector)."""
-    return node_type(tree.type.lanes)
+    """Return the type of nodes: i64 in scalar walks (free on x86), i32 in lanes."""
+    return I32 if tree.type.lanes else I64
 
 
 __all__ = [
@@ -431,23 +468,41 @@ __all__ = [
     "U16",
     "U32",
     "AnyArray",
+    "AnyLayout",
+    "BlockCode",
+    "BlockLayout",
+    "BlockRepresentation",
+    "BlockRows",
     "Buffer",
     "BufferData",
     "Builder",
+    "CodeTable",
     "Cursor",
+    "Forest",
+    "GpuBlockCode",
+    "GpuBlockLayout",
+    "GpuBlockRepresentation",
     "Layout",
+    "Model",
     "NodeTests",
     "PredictEnsemble",
     "Representation",
+    "RowAt",
+    "RowCode",
+    "RowLayout",
+    "RowRepresentation",
     "Scalar",
+    "Target",
     "TiledForest",
+    "TreeLayout",
     "Value",
     "Vec",
+    "WalkLayout",
+    "WalkRepresentation",
     "get",
     "names",
     "node_scalar",
     "node_tests",
-    "node_type",
     "register",
     "scalar_of",
 ]

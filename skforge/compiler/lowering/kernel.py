@@ -10,18 +10,12 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.fixed_point import scale_exponent, scaled_leaves
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Scalar, Value
+from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.layouts.base import (
-    BlockLayout,
-    BufferData,
-    GpuBlockLayout,
-    Layout,
-    RowLayout,
-    TreeLayout,
-)
+from skforge.compiler.layouts.base import AnyLayout, BufferData, Layout, TreeLayout
 from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
@@ -48,6 +42,17 @@ class RowView:
     step: int = 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredKernel:
+    """A LIR function and the model buffers it reads, in parameter order.
+
+    Parameters before them: rows, n_rows, row_stride, result.
+    """
+
+    function: lir.Function
+    data: tuple[BufferData, ...]
+
+
 class Kernel:
     """The state of one lowering, MIR function to LIR function."""
 
@@ -55,7 +60,7 @@ class Kernel:
         self,
         function: mir.Function,
         hir: PredictEnsemble,
-        layout: TreeLayout | BlockLayout | GpuBlockLayout | RowLayout,
+        layout: AnyLayout,
         target: Target,
     ) -> None:
         forest = hir.forest
@@ -98,6 +103,18 @@ class Kernel:
             raise CompilerError("this layout has no hops")
         return self.layout
 
+    def finish(self, name: str) -> LoweredKernel:
+        """Return the function written."""
+        data = self.model_data()
+        params: tuple[Value | Buffer, ...] = (
+            self.rows,
+            self.n_rows,
+            self.row_stride,
+            self.result,
+            *(item.buffer for item in data),
+        )
+        return LoweredKernel(lir.Function(name, params, self.b.finish()), data)
+
     # ------------------------------------------------------------ model buffers
 
     def model_buffer(self, name: str, data: NDArray[Any]) -> Buffer:
@@ -110,7 +127,8 @@ class Kernel:
 
     def model_data(self) -> tuple[BufferData, ...]:
         """Return every model buffer: the layout's, then those declared."""
-        return (*self.layout.buffers(), *self._data.values())
+        own = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
+        return (*own, *self._data.values())
 
     def leaf_values(self) -> Buffer:
         """Return the values of leaves: by item (scalars), or rows of outputs."""
@@ -218,6 +236,11 @@ class Kernel:
         assert total is not None
         return total
 
+    def extent(self, rows: mir.Range) -> tuple[Value, Value]:
+        """Return the first of some rows, or trees, and how many they are."""
+        first = self.affine(rows.start)
+        return first, self.b.binary("max", self.bound(rows.bounds), 0)
+
     def index(self, index: mir.Index) -> Value:
         """Return any index but ``Outputs`` as i64."""
         b = self.b
@@ -244,6 +267,3 @@ class Kernel:
         if self.target.is_gpu:
             return 1
         return max(1, self.target.vector_bits // (8 * scalar.bytes))
-
-
-__all__ = ["F32", "F64", "I32", "U8", "ArrayView", "Kernel"]

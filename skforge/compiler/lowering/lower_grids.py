@@ -20,21 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts.base import (
+    AnyLayout,
+    BlockThreads,
+    GpuBlockCode,
     GpuBlockLayout,
-    Layout,
     SharedMemory,
-    TreeLayout,
 )
-from skforge.compiler.lowering.kernel import ArrayView, Kernel
-from skforge.compiler.lowering.lower_blocks_gpu import lower_block
+from skforge.compiler.lowering.kernel import ArrayView, Kernel, LoweredKernel
 from skforge.compiler.lowering.lower_threads import ThreadLowering, is_by_lanes
-from skforge.compiler.lowering.lower_to_lir import LoweredKernel
 from skforge.compiler.lowering.share_rows import share_codes, share_rows
 from skforge.compiler.passes.mir.gpu_nest import (
     block_dims,
@@ -43,7 +43,7 @@ from skforge.compiler.passes.mir.gpu_nest import (
     holds_threads,
 )
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
+from skforge.exceptions import CompilerError, ScheduleError
 
 #: Columns of a row that neighbouring threads copy at once, and a thread one by one.
 MOST_COLUMNS_AT_ONCE, MOST_COLUMNS_A_THREAD = 32, 8
@@ -58,7 +58,7 @@ MOST_ELEMENTS = (1 << 31) - 1
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: TreeLayout | GpuBlockLayout,
+    layout: AnyLayout,
     *,
     target: Target,
     name: str = "predict",
@@ -71,27 +71,17 @@ def run(
         If what a block caches does not fit its shared memory, or an array of the
         model what 32 bits number.
     """
-    if isinstance(layout, Layout):
-        layout.whole_nodes = True
     kernel = Kernel(function, hir, layout, target)
-    lowering = _GridLowering(kernel)
-    lowering.host(function.body)
-    data = kernel.model_data()
-    for item in data:
+    _GridLowering(kernel).host(function.body)
+    lowered = kernel.finish(name)
+    for item in lowered.data:
         if item.data.size > MOST_ELEMENTS:
             raise ScheduleError(
                 f"the forest's array of {item.buffer.name} has {item.data.size:,} "
                 f"elements, and a GPU's kernels index {MOST_ELEMENTS:,}; use "
                 "target='cpu', or compile it in parts."
             )
-    params: tuple[Value | lir.Buffer, ...] = (
-        kernel.rows,
-        kernel.n_rows,
-        kernel.row_stride,
-        kernel.result,
-        *(item.buffer for item in data),
-    )
-    return LoweredKernel(lir.Function(name, params, kernel.b.finish()), data)
+    return lowered
 
 
 class _GridLowering(ThreadLowering):
@@ -99,12 +89,12 @@ class _GridLowering(ThreadLowering):
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
-        self.k = kernel
         self._whole = kernel.layout
         self._block_number: Value | None = None
+        self._gpu_block: GpuBlockCode | None = None  # of the rows of the block
         #: Global scratch of the launch: so much for each block.
         self._allocs: list[tuple[lir.Buffer, mir.Array]] = []
-        self._neighbours = "batch"  # what threads next to each other take
+        self._by_row = True  # whether threads next to each other take rows
 
     # ------------------------------------------------------------ the host
 
@@ -136,20 +126,23 @@ class _GridLowering(ThreadLowering):
                     pass
 
     def _host_loop(self, loop: mir.Loop, shared: mir.Body) -> None:
-        k, b = self._k, self._k.b
+        self._serial(loop, lambda: self.host(loop.body, shared))
+
+    def _serial(self, loop: mir.Loop, body: Callable[[], None]) -> None:
+        k = self._k
         lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
 
         def inner(var: Value, _: tuple[Value, ...]) -> None:
             with self._bound(loop.var, var):
-                self.host(loop.body, shared)
+                body()
 
-        b.for_(lo, hi, step, inner, hint=loop.var)
+        k.b.for_(lo, hi, step, inner, hint=loop.var)
 
     def _host_array(self, stmt: mir.AllocArray) -> None:
         """Allocate global scratch for the launches that follow."""
         k, b = self._k, self._k.b
         dims = self._sizes(stmt.array)
-        total = self._gpu.elements(ArrayView(k.result, dims))
+        total = self._gpu.elements(dims)
         buffer = b.alloc(stmt.array.name, k.sum_type, total, alignment=64)
         view = k.arrays[stmt.array.name] = ArrayView(buffer, dims)
         if stmt.zero:
@@ -214,11 +207,10 @@ class _GridLowering(ThreadLowering):
 
     def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
         """Emit one grid."""
-        k, b = self._k, self._k.b
+        b = self._k.b
         self._dims = block_dims(body)
-        self._neighbours = next(
-            (i.root for i in loops_in(body) if i.kind == "block.x"), "batch"
-        )
+        roots = (i.root for i in loops_in(body) if i.kind == "block.x")
+        self._by_row = next(roots, "batch") == "batch"
         self._allocs, self._shared_bytes = [], 0
         counts: dict[str, Value] = {loop.kind: self._n_blocks(loop) for loop in loops}
         numbers: dict[str, Value] = {
@@ -233,7 +225,7 @@ class _GridLowering(ThreadLowering):
             self._grid_loops(loops, numbers, body)
             self._place = "host"
         for buffer, array in self._allocs:
-            size = self._gpu.elements(ArrayView(k.result, self._sizes(array)))
+            size = self._gpu.elements(self._sizes(array))
             b.emit(lir.Alloc(buffer, b.binary("mul", total, size)))
         if not counts:
             counts = {"grid.x": b.const(1)}
@@ -281,25 +273,70 @@ class _GridLowering(ThreadLowering):
                 continue
             self._flush(run)
             if isinstance(k.layout, GpuBlockLayout):
-                lower_block(self, stmt, body, k.layout)
+                self._whole_block(stmt, body, k.layout)
                 continue
             match stmt:
                 case mir.AllocArray():
                     self._block_array(stmt)
                 case mir.CacheRows():
-                    self._share_rows(stmt)
+                    memory, cells = self._memory(), self._block_cells
+                    k.row_view = share_rows(k, stmt, self._by_row, memory, cells)
                 case mir.CacheTrees(trees=trees):
                     self._share_trees(trees)
                 case mir.QuantizeRows():
-                    self._share_codes(stmt)
+                    view = share_codes(k, stmt, self._by_row, self._memory())
+                    k.codes[stmt.name] = view
                 case mir.Loop():
-                    self.uniform_loop(stmt)
+                    self._uniform_loop(stmt)
                 case mir.DepthSwitch():
                     self._uniform_switch(stmt)
                 case _:
                     self._by_block(stmt)
         self._flush(run)
         k.row_view, k.layout = outer
+
+    def _whole_block(
+        self, stmt: mir.Stmt, body: mir.Body, layout: GpuBlockLayout
+    ) -> None:
+        """Lower a statement on a whole block of rows: the representation's own code."""
+        k = self._k
+        match stmt:
+            case mir.Fill():
+                (stored,) = (s for s in body if isinstance(s, mir.StoreRows))
+                first, width = k.affine(stored.rows.start), k.hir.forest.n_features
+                rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
+                model, share = k.model_buffer, self._share
+                block = BlockThreads(
+                    k.b, rows, k.result, model, self._with_number, share
+                )
+                self._gpu_block = layout.start(block)
+            case mir.EvaluatePredicates(trees=trees):
+                self._rows_of_block.evaluate(k.affine(trees.start))
+            case mir.Loop() if caches(stmt):
+                self._uniform_loop(stmt)
+            case mir.Loop():
+                self._rows_of_block.add_trees(self._first_tree(stmt))
+            case mir.StoreRows():
+                self._rows_of_block.finish()
+            case _:
+                pass  # the array of sums: the layout has its own
+
+    @property
+    def _rows_of_block(self) -> GpuBlockCode:
+        if self._gpu_block is None:
+            raise CompilerError("a block of rows was not started")
+        return self._gpu_block
+
+    def _first_tree(self, loop: mir.Loop) -> Value:
+        """Return the position of the first tree of all loops that are not open yet."""
+        gets = [
+            stmt.op.index
+            for inner in (loop, *loops_in(loop.body))
+            for stmt in inner.body
+            if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
+        ]
+        outside = tuple(name for name in gets[0].terms if name in self._k.values)
+        return self._k.affine(mir.Affine(outside))
 
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
         if isinstance(self._k.layout, GpuBlockLayout):
@@ -320,22 +357,15 @@ class _GridLowering(ThreadLowering):
                 self.body(tuple(run))
             run.clear()
 
-    def uniform_loop(self, loop: mir.Loop) -> None:
+    def _uniform_loop(self, loop: mir.Loop) -> None:
         """Emit a loop around barriers, which every thread of the block runs alike."""
-        k, b = self._k, self._k.b
         if loop.kind != "serial":
             raise ScheduleError(
                 f'"{loop.var}" is a loop over the threads of a block with a cache '
                 "inside; all threads of a block fill shared memory together, so put "
                 "cache on a loop outside the threads."
             )
-        lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
-
-        def inner(var: Value, _: tuple[Value, ...]) -> None:
-            with self._bound(loop.var, var):
-                self._together(loop.body)
-
-        b.for_(lo, hi, step, inner, hint=loop.var)
+        self._serial(loop, lambda: self._together(loop.body))
 
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
         """Emit a choice by depth around barriers, the same for the whole block."""
@@ -352,11 +382,12 @@ class _GridLowering(ThreadLowering):
         """Deal a statement on whole arrays out to the threads of the block."""
         gpu = self._gpu
         with gpu.spread_by(self._block_each):
-            gpu.team = self._n_threads, self.with_number
+            gpu.team = self._n_threads, self._with_number
             self._statement(stmt)
             gpu.team = None
 
-    def with_number(self, body: Callable[[Value], None]) -> None:
+    def _with_number(self, body: Callable[[Value], None]) -> None:
+        """Emit a region whose threads know their numbers."""
         with self._region():
             body(self._thread_number())
 
@@ -420,18 +451,16 @@ class _GridLowering(ThreadLowering):
         array = stmt.array
         dims = self._sizes(array)
         if array.shared:
-            n = 1
-            for dim in array.dims:
-                if dim is not None and not isinstance(dim, int):
-                    raise ScheduleError(
-                        "shared_reduce needs a fixed number of rows in a block; tile "
-                        "the batch with a positive size."
-                    )
-                n *= k.n_outputs if dim is None else dim
-            buffer = self.share(array.name, k.sum_type, n, "shared_reduce")
+            n = self._fixed_size(array.dims)
+            if n is None:
+                raise ScheduleError(
+                    "shared_reduce needs a fixed number of rows in a block; tile the "
+                    "batch with a positive size."
+                )
+            buffer = self._share(array.name, k.sum_type, n, "shared_reduce")
             view = ArrayView(buffer, dims)
         else:
-            size = self._gpu.elements(ArrayView(k.result, dims))
+            size = self._gpu.elements(dims)
             buffer = lir.Buffer(b.name(array.name), k.sum_type, alignment=64)
             self._allocs.append((buffer, array))
             assert self._block_number is not None
@@ -442,7 +471,7 @@ class _GridLowering(ThreadLowering):
             with self._gpu.spread_by(self._block_each):
                 self._gpu.zero(view)
 
-    def share(
+    def _share(
         self, name: str, element: lir.Scalar, n: int, what: str, alignment: int = 16
     ) -> lir.Buffer:
         """Allocate shared memory, as far as the target has it."""
@@ -458,27 +487,15 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Alloc(buffer, b.const(n)))
         return buffer
 
-    def _share_rows(self, stmt: mir.CacheRows) -> None:
-        k = self._k
-        by_row = self._neighbours == "batch"
-        k.row_view = share_rows(k, stmt, by_row, self.share, self._block_cells)
-
-    def _share_codes(self, stmt: mir.QuantizeRows) -> None:
-        k, table = self._k, self._k.hir.codes
-        assert table is not None
-        by_row = self._neighbours == "batch"
-        k.codes[stmt.name] = share_codes(
-            k, stmt, table, by_row, self.share, self._block_each
-        )
+    def _memory(self) -> SharedMemory:
+        return SharedMemory(self._k.b, self._share, self._block_each)
 
     def _share_trees(self, trees: mir.Range) -> None:
         k = self._k
-        first = k.affine(trees.start)
-        count = k.b.binary("max", k.bound(trees.bounds), 0)
+        first, count = k.extent(trees)
         most = min(x.limit for x in trees.bounds if isinstance(x.limit, int))
-        memory = SharedMemory(k.b, self.share, self._block_each)
         k.layout = self._whole  # also where a cache is inside another
-        k.layout = k.walker.share_trees(memory, first, count, most)
+        k.layout = k.walker.share_trees(self._memory(), first, count, most)
 
 
 def _is_cache(stmt: mir.Stmt) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value, Vec
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
 
@@ -42,16 +42,26 @@ class ReductionLowering:
             b.const(k.n_outputs) if dim is None else k.size(dim)
             for dim in stmt.array.dims
         )
-        total = dims[0]
-        for dim in dims[1:]:
-            total = b.binary("mul", total, dim)
+        total = self.elements(dims)
         space: lir.Space = "shared" if stmt.array.shared else "global"
         name = stmt.array.name
         buffer = b.alloc(name, k.sum_type, total, space=space, alignment=64)
         k.arrays[name] = ArrayView(buffer, dims)
         if stmt.zero:
-            zero = b.const(_zero(k.sum_type), k.sum_type)
+            zero = self._zero()
             self._each(total, lambda i: b.store(buffer, i, zero))
+
+    def elements(self, dims: tuple[Value, ...]) -> Value:
+        """Return how many elements so many of each dimension are."""
+        total = dims[0]
+        for dim in dims[1:]:
+            total = self._k.b.binary("mul", total, dim)
+        return total
+
+    def _zero(self, type_: lir.Type | None = None) -> Value:
+        """Return a sum of nothing, or a vector of them."""
+        k = self._k
+        return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
 
     def _each(self, count: Value, body: Callable[[Value], None]) -> None:
         b = self._k.b
@@ -102,32 +112,28 @@ class ReductionLowering:
         at = self._offset(view, stmt.indices)
         if isinstance(stmt.indices[-1], mir.Outputs):
             self._add_vector_leaf(view, at, value, stmt.atomic)
-        elif stmt.atomic:
-            b.emit(lir.AtomicAdd(view.buffer, at, value))
         else:
-            old = self._load(view.buffer, at)
-            self._store(view.buffer, at, b.binary("add", old, value))
+            self._increase(view.buffer, at, value, stmt.atomic)
+
+    def _increase(
+        self, buffer: Buffer, at: Value, value: Value, atomic: bool = False
+    ) -> None:
+        """Add a value to an element of a buffer."""
+        b = self._k.b
+        if atomic:
+            b.emit(lir.AtomicAdd(buffer, at, value))
+        else:
+            b.store(buffer, at, b.binary("add", b.load(buffer, at), value))
 
     def row_of(self, stmt: mir.Reduce) -> tuple[ArrayView, Value]:
         """Return the array a reduce adds to, and the first output of its row."""
         view = self._k.arrays[stmt.target]
         return view, self._offset(view, stmt.indices[:1])
 
-    def load_element(self, stmt: mir.Reduce) -> Value:
-        """Return the element a reduce adds to, to carry it through a loop."""
+    def element(self, stmt: mir.Reduce) -> tuple[Buffer, Value]:
+        """Return where the element is that a reduce adds to."""
         view = self._k.arrays[stmt.target]
-        return self._load(view.buffer, self._offset(view, stmt.indices))
-
-    def store_element(self, stmt: mir.Reduce, value: Value) -> None:
-        """Write a carried element back."""
-        view = self._k.arrays[stmt.target]
-        self._store(view.buffer, self._offset(view, stmt.indices), value)
-
-    def _load(self, buffer: Buffer, at: Value) -> Value:
-        return self._k.b.load(buffer, at)
-
-    def _store(self, buffer: Buffer, at: Value, value: Value) -> None:
-        self._k.b.store(buffer, at, value)
+        return view.buffer, self._offset(view, stmt.indices)
 
     def _add_vector_leaf(
         self, view: ArrayView, at: Value, leaf: Value, atomic: bool
@@ -138,11 +144,7 @@ class ReductionLowering:
 
             def one(j: Value) -> None:
                 here, there = (b.binary("add", *b.same_lanes(x, j)) for x in (at, leaf))
-                value = b.load(values, there)
-                if atomic:
-                    b.emit(lir.AtomicAdd(target, here, value))
-                else:
-                    b.store(target, here, b.binary("add", b.load(target, here), value))
+                self._increase(target, here, b.load(values, there), atomic)
 
             self._each(b.const(self._k.n_outputs), one)
             return
@@ -209,7 +211,7 @@ class ReductionLowering:
         value = k.values[stmt.value]
         at = self._offset(view, stmt.indices)
         if not isinstance(stmt.indices[-1], mir.Outputs):
-            self._store(view.buffer, at, value)
+            b.store(view.buffer, at, value)
             return
         values = k.leaf_values()
         if at.type.lanes:
@@ -268,9 +270,7 @@ class ReductionLowering:
         target, source = k.arrays[stmt.target], k.arrays[stmt.source]
         first = self._offset(target, (stmt.rows.start,))
         from_ = k.affine(stmt.source_rows)
-        slot = source.dims[1]  # elements from one slot to the next
-        for dim in source.dims[2:]:
-            slot = b.binary("mul", slot, dim)
+        slot = self.elements(source.dims[1:])  # from one slot to the next
         extent, length = k.size(stmt.extent), self._length(stmt.rows)
         if stmt.by_output:
             self._reduce_by_output(target, source, first, from_, slot, extent, length)
@@ -317,8 +317,7 @@ class ReductionLowering:
                 value = b.load(
                     source.buffer, b.binary("add", b.binary("mul", n, slot), at)
                 )
-                old = b.load(target.buffer, place)
-                b.store(target.buffer, place, b.binary("add", old, value))
+                self._increase(target.buffer, place, value)
 
             self._each(extent, tree)
 
@@ -341,7 +340,7 @@ class ReductionLowering:
 
         def chunk(i: Value, type_: lir.Type) -> None:
             here = b.binary("add", first, i)
-            zero = b.const(_zero(k.sum_type), type_)
+            zero = self._zero(type_)
 
             def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
                 place = b.binary("add", b.binary("mul", n, slot), here)
@@ -378,7 +377,3 @@ class ReductionLowering:
             self._each(b.const(k.n_outputs), output)
 
         self._each(self._length(stmt.rows), row)
-
-
-def _zero(scalar: Scalar) -> int | float:
-    return 0.0 if scalar.is_float else 0

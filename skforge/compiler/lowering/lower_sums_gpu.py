@@ -52,17 +52,9 @@ class GpuSums(ReductionLowering):
 
     def zero(self, view: ArrayView) -> None:
         """Clear an array."""
-        k, b = self._k, self._k.b
-        total = self.elements(view)
-        zero = b.const(0.0 if k.sum_type.is_float else 0, k.sum_type)
+        b = self._k.b
+        total, zero = self.elements(view.dims), self._zero()
         self.spread(total, lambda i: b.store(view.buffer, self.at(view, i), zero))
-
-    def elements(self, view: ArrayView) -> Value:
-        """Return how many elements an array has."""
-        total = view.dims[0]
-        for dim in view.dims[1:]:
-            total = self._k.b.binary("mul", total, dim)
-        return total
 
     def fill(self, stmt: mir.Fill) -> None:
         """Start the sums of a range of rows at the forest's base."""
@@ -115,9 +107,7 @@ class GpuSums(ReductionLowering):
         k, b = self._k, self._k.b
         target, source = k.arrays[stmt.target], k.arrays[stmt.source]
         first = self._offset(target, (*stmt.prefix, stmt.rows.start))
-        slot = source.dims[1]  # elements from one slot to the next
-        for dim in source.dims[2:]:
-            slot = b.binary("mul", slot, dim)
+        slot = self.elements(source.dims[1:])  # from one slot to the next
         extent, length = k.size(stmt.extent), self._length(stmt.rows)
         if stmt.by_output:
             from_ = k.affine(stmt.source_rows)
@@ -144,11 +134,10 @@ class GpuSums(ReductionLowering):
         if width > 1:
             self._by_warps(elements, extent, width, value, write)
             return
-        zero = 0.0 if k.sum_type.is_float else 0
 
         def one(i: Value) -> None:
             if stmt.atomic:
-                old = b.const(zero, k.sum_type)
+                old = self._zero()
             else:
                 old = b.load(target.buffer, b.binary("add", first, i))
 
@@ -214,7 +203,6 @@ class GpuSums(ReductionLowering):
         """Sum each element by ``width`` threads: a stride each, then shuffles."""
         k, b = self._k, self._k.b
         assert self.team is not None
-        zero = 0.0 if k.sum_type.is_float else 0
 
         def thread(number: Value) -> None:
             i = b.binary("div", number, width)
@@ -225,8 +213,7 @@ class GpuSums(ReductionLowering):
             def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
                 return [b.binary("add", sums[0], value(i, n))]
 
-            start = [b.const(zero, k.sum_type)]
-            (own,) = b.for_(part, end, b.const(width), add, start)
+            (own,) = b.for_(part, end, b.const(width), add, [self._zero()])
             total = b.let(lir.WarpReduce(own, width), k.sum_type, "warp")
             leads = b.binary("and", inside, b.compare("eq", part, 0))
             b.if_(leads, lambda: write(i, total, False))
@@ -247,37 +234,46 @@ class GpuSums(ReductionLowering):
         for j in range(k.n_outputs):
             own = b.load(source.buffer, self.at(source, b.const(j)))
             totals.append(b.let(lir.WarpReduce(own, width), k.sum_type, "warp"))
-        inside = b.compare("lt", row, self._length(stmt.rows))
+
+        def write(at: Value) -> None:
+            for j, total in enumerate(totals):
+                self._increase(target.buffer, b.add(at, j), total, stmt.atomic)
+
+        indices = (*stmt.prefix, stmt.rows.start)
+        self._by_first_lane(stmt.rows, target, indices, row, lane, write)
+
+    def _by_first_lane(
+        self,
+        rows: mir.Range,
+        view: ArrayView,
+        indices: tuple[mir.Index, ...],
+        row: Value,
+        lane: Value,
+        write: Callable[[Value], None],
+    ) -> None:
+        """Let the first lane of a row that there is write from its first sum on."""
+        b, n_outputs = self._k.b, self._k.n_outputs
+        inside = b.compare("lt", row, self._length(rows))
         leads = b.binary("and", inside, b.compare("eq", lane, 0))
 
-        def write() -> None:
-            first = self._offset(target, (*stmt.prefix, stmt.rows.start))
-            at = b.binary("add", first, b.mul(row, k.n_outputs))
-            for j, total in enumerate(totals):
-                here = b.add(at, j)
-                if stmt.atomic:
-                    b.emit(lir.AtomicAdd(target.buffer, here, total))
-                else:
-                    old = b.load(target.buffer, here)
-                    b.store(target.buffer, here, b.binary("add", old, total))
+        def once() -> None:
+            first = self._offset(view, indices)
+            write(b.binary("add", first, b.mul(row, n_outputs)))
 
-        b.if_(leads, write)
+        b.if_(leads, once)
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
         """Start the sums of this thread's row, if it is the one that adds to them."""
         k, b = self._k, self._k.b
-        inside = b.compare("lt", row, self._length(stmt.rows))
-        leads = b.binary("and", inside, b.compare("eq", lane, 0))
+        view = k.arrays[stmt.target]
 
-        def write() -> None:
-            view = k.arrays[stmt.target]
-            first = self._offset(view, (stmt.rows.start,))
-            at = b.binary("add", first, b.mul(row, k.n_outputs))
+        def write(at: Value) -> None:
             for j in range(k.n_outputs):
                 base = b.const(float(k.hir.forest.base[j]), k.float_type)
                 b.store(view.buffer, b.add(at, j), base)
 
-        b.if_(leads, write)
+        rows = stmt.rows
+        self._by_first_lane(rows, view, (rows.start,), row, lane, write)
 
     # ------------------------------------------------------------ one leaf a tree
 
@@ -327,7 +323,7 @@ class GpuSums(ReductionLowering):
         for dim in view.dims[len(stmt.prefix) + 1 :]:
             slot = b.binary("mul", slot, dim)
         extent = k.size(stmt.extent)
-        zero = b.const(0.0 if k.sum_type.is_float else 0, k.sum_type)
+        zero = self._zero()
 
         def one(i: Value) -> None:
             here = b.binary("add", first, i)

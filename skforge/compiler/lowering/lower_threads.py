@@ -25,6 +25,7 @@ from skforge.compiler.lowering.lower_reductions import MAX_UNROLLED_CHUNKS
 from skforge.compiler.lowering.lower_sums_gpu import GpuSums
 from skforge.compiler.lowering.lower_to_lir import Lowering
 from skforge.compiler.passes.mir.gpu_nest import WARP, holds_threads
+from skforge.compiler.schedule.nest import Size
 from skforge.exceptions import CompilerError
 
 
@@ -86,6 +87,15 @@ class ThreadLowering(Lowering):
         return tuple(
             k.b.const(k.n_outputs) if dim is None else k.size(dim) for dim in array.dims
         )
+
+    def _fixed_size(self, dims: tuple[Size | None, ...]) -> int | None:
+        """Return how many elements an array has, if that does not depend on rows."""
+        n = 1
+        for dim in dims:
+            if dim is not None and not isinstance(dim, int):
+                return None
+            n *= self._k.n_outputs if dim is None else dim
+        return n
 
     # ------------------------------------------------------------ statements
 
@@ -179,7 +189,7 @@ class ThreadLowering(Lowering):
         dims = (b.const(k.n_outputs),) if array.lanes else self._sizes(array)
         buffer, first = self._own_shared(array), None
         if buffer is None:
-            total = self._gpu.elements(ArrayView(k.result, dims))
+            total = self._gpu.elements(dims)
             buffer, step = b.alloc(array.name, k.sum_type, total, space="private"), 1
         else:
             first, step = self._thread_number(), self._n_threads
@@ -195,13 +205,9 @@ class ThreadLowering(Lowering):
         where registers will do, or where there is no room.
         """
         k = self._k
-        n = 1
-        for dim in (None,) if array.lanes else array.dims:
-            if dim is not None and not isinstance(dim, int):
-                return None
-            n *= k.n_outputs if dim is None else dim
+        n = self._fixed_size((None,) if array.lanes else array.dims)
         few = k.vector_leaves and k.n_outputs <= MAX_UNROLLED_CHUNKS
-        if n == 1 or (few and n == k.n_outputs):
+        if n is None or n == 1 or (few and n == k.n_outputs):
             return None
         size = n * self._n_threads
         n_bytes = -(-size * k.sum_type.bytes // 16) * 16

@@ -17,8 +17,8 @@ Model arrays are parameters: the code does not grow with the number of trees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from skforge.compiler.binning.quantize import quantize_block
 from skforge.compiler.binning.rows import BlockRows, RowAt
@@ -29,13 +29,15 @@ from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts.base import (
+    AnyLayout,
+    BlockCode,
     BlockLayout,
-    BufferData,
+    BlockRepresentation,
+    RowCode,
     RowLayout,
-    TreeLayout,
     WalkLayout,
 )
-from skforge.compiler.lowering.kernel import Kernel, RowView
+from skforge.compiler.lowering.kernel import Kernel, LoweredKernel, RowView
 from skforge.compiler.lowering.lower_reductions import ReductionLowering
 from skforge.compiler.lowering.lower_walks import WalkLowering
 from skforge.compiler.passes.mir.reduces import (
@@ -55,38 +57,18 @@ LEAST_HOPS_IN_A_LOOP = 3
 PREFETCH_STEP_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoweredKernel:
-    """A LIR function and the model buffers it reads, in parameter order.
-
-    Parameters before them: rows, n_rows, row_stride, result.
-    """
-
-    function: lir.Function
-    data: tuple[BufferData, ...]
-
-
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: TreeLayout | BlockLayout | RowLayout,
+    layout: AnyLayout,
     *,
     target: Target,
     name: str = "predict",
 ) -> LoweredKernel:
     """Lower a legalised function whose walks are expanded."""
     kernel = Kernel(function, hir, layout, target)
-    lowering = Lowering(kernel, ReductionLowering(kernel))
-    lowering.body(function.body)
-    data = kernel.model_data()
-    params: tuple[Value | lir.Buffer, ...] = (
-        kernel.rows,
-        kernel.n_rows,
-        kernel.row_stride,
-        kernel.result,
-        *(item.buffer for item in data),
-    )
-    return LoweredKernel(lir.Function(name, params, kernel.b.finish()), data)
+    Lowering(kernel, ReductionLowering(kernel)).body(function.body)
+    return kernel.finish(name)
 
 
 class Lowering:
@@ -96,6 +78,10 @@ class Lowering:
         self._k = kernel
         self._walks = WalkLowering(kernel)
         self._sums = sums
+        self._lanes = 0  # of the vector loop around what is lowered
+        self._block_rows: Value | None = None  # of a block that may have fewer
+        self._block_code: BlockCode | None = None  # of the block of rows around
+        self._row_code: RowCode | None = None  # of the row around
         kernel.arrays[mir.RESULT] = self._sums.result_view()
 
     # ------------------------------------------------------------ statements
@@ -134,33 +120,30 @@ class Lowering:
                 self._sums.alloc(stmt)
             case mir.Fill(target=target):
                 if isinstance(self._k.layout, BlockLayout):
-                    self._blocks.start(self._k.b, self._k.arrays[target].buffer)
+                    self._block.start(self._k.arrays[target].buffer)
                 else:
                     self._sums.fill(stmt)
             case mir.Finish():
                 self._sums.finish(stmt)
             case mir.CacheTrees(trees=trees):
-                first = self._k.affine(trees.start)
-                count = self._k.b.binary("max", self._k.bound(trees.bounds), 0)
-                self._k.walker.cache_trees(self._k.b, first, count)
+                self._k.walker.cache_trees(self._k.b, *self._k.extent(trees))
             case mir.CacheRows(rows=rows, share=None):
-                if isinstance(self._k.layout, BlockLayout) and self._blocks.takes_rows:
-                    self._evaluate_predicates(rows)
+                if self._takes_values():
+                    self._evaluate(rows)
                 else:
                     self._cache_rows(rows)
             case mir.CacheRows():
                 self._cache_share(stmt)
             case mir.EvaluatePredicates(rows=rows):
-                self._evaluate_predicates(rows)
+                self._evaluate(rows)
             case mir.QuantizeRows():
                 self._quantize_rows(stmt)
             case mir.StoreRows(source=source, rows=rows):
-                first = self._k.affine(rows.start)
-                count = self._k.b.binary("max", self._k.bound(rows.bounds), 0)
+                first, count = self._k.extent(rows)
                 if self._block_rows is not None:
                     count = self._k.b.binary("min", count, self._block_rows)
                 sums = self._k.arrays[source].buffer
-                self._blocks.finish(self._k.b, sums, self._k.result, first, count)
+                self._block.finish(sums, self._k.result, first, count)
 
     def _let(self, stmt: mir.Let) -> None:
         k, b = self._k, self._k.b
@@ -188,8 +171,6 @@ class Lowering:
             return root
         b = self._k.b
         return b.splat(b.convert(root, lir.I32), self._lanes)
-
-    _lanes = 0  # of the vector loop being lowered
 
     def _repeat(self, hops: Sequence[mir.Let]) -> None:
         """Emit a run of unchecked hops as one hop in a counted loop."""
@@ -240,8 +221,7 @@ class Lowering:
     def _cache_rows(self, rows: mir.Range) -> None:
         """Prefetch every cache line of a range of rows."""
         k, b = self._k, self._k.b
-        first = k.affine(rows.start)
-        count = b.binary("max", k.bound(rows.bounds), 0)
+        first, count = k.extent(rows)
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
         features = b.const(k.hir.forest.n_features)
 
@@ -287,15 +267,14 @@ class Lowering:
             case "block" if loop.root == "tree":
                 self._all_trees(loop)
             case "block":
-                self._block(loop)
+                self._tree_of_block(loop)
             case _:
                 raise CompilerError(f"{loop.kind} loops need the GPU lowering")
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
         """Whole groups first, then the iterations left over, one by one."""
         b = self._k.b
-        carry = self._carry(loop)
-        with carry:
+        with self._carry(loop):
             if loop.group == 1:
                 self._run(loop, lo, hi, step, loop.body)
                 return
@@ -360,8 +339,10 @@ class Lowering:
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
         """Run iterations (or whole groups) in parallel, those left over serially."""
         k, b = self._k, self._k.b
-        if _is_block(loop) and self._blocks.row_group:
-            step = self._block_rows = self._even_blocks(lo, hi, step)
+        if any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
+            group = BlockRepresentation.of(k.hir).row_group
+            if group:
+                step = self._block_rows = self._even_blocks(lo, hi, step, group)
         trips = self._trips(loop, lo, hi, step)
         count = trips if loop.group == 1 else b.binary("div", trips, loop.group)
         stride = b.mul(step, loop.group)
@@ -381,11 +362,9 @@ class Lowering:
 
     # ------------------------------------------------------------ blocks of rows
 
-    _block_rows: Value | None = None  # of this call, where it may be fewer
-
-    def _even_blocks(self, lo: Value, hi: Value, most: Value) -> Value:
+    def _even_blocks(self, lo: Value, hi: Value, most: Value, group: int) -> Value:
         """Return rows of a block such that every thread gets as many blocks."""
-        b, group = self._k.b, self._blocks.row_group
+        b = self._k.b
         rows = b.binary("max", b.sub(hi, lo), 1)
         least = b.binary("div", b.sub(b.binary("add", rows, most), 1), most)
         threads = b.threads()
@@ -396,41 +375,50 @@ class Lowering:
         return b.binary("min", b.mul(groups, group), most)
 
     @property
-    def _blocks(self) -> BlockLayout:
-        layout = self._k.layout
+    def _block(self) -> BlockCode:
+        if self._block_code is None:
+            raise CompilerError("a block of rows was not evaluated")
+        return self._block_code
+
+    def _takes_values(self) -> bool:
+        """Whether blocks of rows are taken as they are, by their values."""
+        if not isinstance(self._k.layout, BlockLayout) or self._k.hir.codes is not None:
+            return False
+        return BlockRepresentation.of(self._k.hir).takes_values
+
+    def _evaluate(self, rows: mir.Range) -> None:
+        """Begin a block of rows: all that trees ask of them."""
+        k, layout = self._k, self._k.layout
         if not isinstance(layout, BlockLayout):
             raise CompilerError("a walk using predicates needs a block layout")
-        return layout
-
-    def _evaluate_predicates(self, rows: mir.Range) -> None:
-        k = self._k
         first, width = k.affine(rows.start), k.hir.forest.n_features
         end = k.n_rows
         if self._block_rows is not None:
             end = k.b.binary("min", end, k.b.binary("add", first, self._block_rows))
         block = BlockRows(k.rows, end, k.row_stride, first, width)
-        self._blocks.evaluate(k.b, block, k.model_buffer)
+        self._block_code = layout.evaluate(k.b, block, k.model_buffer)
 
     def _quantize_rows(self, stmt: mir.QuantizeRows) -> None:
         k, b = self._k, self._k.b
         if isinstance(k.layout, BlockLayout):
-            self._evaluate_predicates(stmt.rows)
+            self._evaluate(stmt.rows)
             return
         if isinstance(k.layout, RowLayout):
             start = b.binary("mul", k.affine(stmt.rows.start), k.row_stride)
-            k.layout.quantize(b, RowAt(k.rows, start), k.model_buffer)
+            row = RowAt(k.rows, start)
+            self._row_code = k.layout.quantize(b, row, k.model_buffer)
             return
         table = k.hir.codes
         assert table is not None
-        first, width = k.affine(stmt.rows.start), k.hir.forest.n_features
-        count = b.binary("max", k.bound(stmt.rows.bounds), 0)
+        first, count = k.extent(stmt.rows)
+        width = k.hir.forest.n_features
         rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
         codes = quantize_block(
             b, k.hir, table, k.target, stmt.size, rows, count, k.model_buffer
         )
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 
-    def _block(self, loop: mir.Loop) -> None:
+    def _tree_of_block(self, loop: mir.Loop) -> None:
         """One tree for all rows of the block: the representation's own code."""
         k = self._k
         trees = [
@@ -440,16 +428,15 @@ class Lowering:
         ]
         (reduce,) = reduces_in(loop.body)
         sums = k.arrays[reduce.target].buffer
-        self._blocks.add_tree(k.b, k.affine(trees[0]), sums)
+        self._block.add_tree(k.affine(trees[0]), sums)
 
     def _all_trees(self, loop: mir.Loop) -> None:
         """All trees for one row: the representation's own code."""
-        k, layout = self._k, self._k.layout
-        if not isinstance(layout, RowLayout):
-            raise CompilerError("trees in lanes need a layout for single rows")
+        if self._row_code is None:
+            raise CompilerError("trees in lanes need the codes of a row")
         (reduce,) = reduces_in(loop.body)
         view, at = self._sums.row_of(reduce)
-        layout.add_trees(k.b, view.buffer, at, k.model_buffer)
+        self._row_code.add_trees(view.buffer, at)
 
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
         k, b = self._k, self._k.b
@@ -475,17 +462,34 @@ class Lowering:
 
     # ------------------------------------------------------------ registers
 
-    def _bound(self, var: str, value: Value) -> _Bound:
-        return _Bound(self._k, var, value)
+    @contextmanager
+    def _bound(self, var: str, value: Value) -> Iterator[None]:
+        """Bind a loop variable for the length of its body."""
+        self._k.values[var] = value
+        yield
+        del self._k.values[var]
 
-    def _carry(self, loop: mir.Loop) -> _Carry:
-        """Carry the sum of a serial tree loop in a register where it is one element.
+    @contextmanager
+    def _carry(self, loop: mir.Loop) -> Iterator[None]:
+        """Load the element that a loop of trees adds to before it, store it after."""
+        reduce = self._only_element(loop)
+        if reduce is None:
+            yield
+            return
+        k, sums, element = self._k, self._sums, element_of(reduce)
+        k.carried[element] = k.b.load(*sums.element(reduce))
+        yield
+        value = k.carried.pop(element)
+        k.b.store(*sums.element(reduce), value)
+
+    def _only_element(self, loop: mir.Loop) -> mir.Reduce | None:
+        """Return the reduce of a serial loop of trees that adds to one element.
 
         That is: every reduce below adds to the same single element, which no loop
         below changes.
         """
         if loop.root != "tree" or self._k.carried:
-            return _Carry(self, None)
+            return None
         reduces = list(reduces_in(loop.body))
         inside = [loop, *loops_in(loop.body), *loops_in(loop.remainder)]
         first = reduces[0] if reduces else None
@@ -500,39 +504,8 @@ class Lowering:
             or any(isinstance(i, mir.Class | mir.Outputs) for i in first.indices)
             or variables(first) & {i.var for i in inside}
         ):
-            return _Carry(self, None)
-        return _Carry(self, first)
-
-
-class _Bound:
-    """Binds a loop variable for the length of its body."""
-
-    def __init__(self, kernel: Kernel, var: str, value: Value) -> None:
-        self._kernel, self._var, self._value = kernel, var, value
-
-    def __enter__(self) -> None:
-        self._kernel.values[self._var] = self._value
-
-    def __exit__(self, *_: object) -> None:
-        del self._kernel.values[self._var]
-
-
-class _Carry:
-    """Loads an element before a loop and stores it after."""
-
-    def __init__(self, lowering: Lowering, reduce: mir.Reduce | None) -> None:
-        self._lowering, self._reduce = lowering, reduce
-
-    def __enter__(self) -> None:
-        if self._reduce is not None:
-            kernel, sums = self._lowering._k, self._lowering._sums
-            kernel.carried[element_of(self._reduce)] = sums.load_element(self._reduce)
-
-    def __exit__(self, *_: object) -> None:
-        if self._reduce is not None:
-            kernel, sums = self._lowering._k, self._lowering._sums
-            value = kernel.carried.pop(element_of(self._reduce))
-            sums.store_element(self._reduce, value)
+            return None
+        return first
 
 
 def _hops(body: mir.Body, at: int) -> list[mir.Let]:
@@ -547,8 +520,3 @@ def _hops(body: mir.Body, at: int) -> list[mir.Let]:
             case _:
                 break
     return run
-
-
-def _is_block(loop: mir.Loop) -> bool:
-    """Whether an iteration is one block of rows that a representation takes whole."""
-    return any(isinstance(stmt, mir.StoreRows) for stmt in loop.body)

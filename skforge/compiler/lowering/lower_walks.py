@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge.compiler.binning.category_tests import category_tables
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison
-from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.nodes import BOOL, F32, I64, U32, Value
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD
+from skforge.compiler.ir.lir.nodes import F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
 from skforge.compiler.layouts.nodes.encoding import TestFacts, Tests
@@ -235,6 +234,3 @@ class WalkLowering:
         bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
         is_set = b.compare("ne", bit, b.const(0, bit.type))
         return b.binary("and", inside, is_set)
-
-
-__all__ = ["BOOL", "Comparison", "WalkLowering", "with_lanes"]

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from skforge.compiler.binning.row_gather import RowCodes
-from skforge.compiler.forest.bins import CodeTable
-from skforge.compiler.ir.lir.nodes import U32, Buffer, Scalar, Value
+from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.layouts.base import SharedMemory
 from skforge.compiler.lowering.kernel import Kernel, RowView
 from skforge.exceptions import ScheduleError
 
@@ -24,18 +24,33 @@ Cells: TypeAlias = Callable[[Value, int, Callable[[Value, Value], None]], None]
 #: Banks of shared memory, one word wide.
 BANKS = 32
 
+#: Codes take at most this part of shared memory as whole words.
+WORDS_SHARE = 4
+
+
+def _layout(rows: int, by_row: bool) -> str:
+    return "feature" if by_row and rows % BANKS == 0 else "padded"
+
+
+def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
+    """Return the elements from row to row, from column to column, and of all."""
+    if layout == "feature":
+        return 1, rows, rows * columns
+    stride = columns | 1 if layout == "padded" else columns
+    return stride, 1, rows * stride
+
 
 def share_rows(
     k: Kernel,
     stmt: mir.CacheRows,
     by_row: bool,
-    share: Callable[[str, Scalar, int, str], Buffer],
+    memory: SharedMemory,
     cells: Cells,
 ) -> RowView:
     """Copy rows and return where walks read them.
 
-    ``by_row`` says that neighbouring threads take rows; ``share`` allocates shared
-    memory and ``cells`` deals rows and columns out to the block's threads.
+    ``by_row`` says that neighbouring threads take rows; ``cells`` deals rows and
+    columns out to the block's threads.
     """
     b, n_features, rows = k.b, k.hir.forest.n_features, stmt.rows
     limits = [bound.limit for bound in rows.bounds if isinstance(bound.limit, int)]
@@ -44,18 +59,10 @@ def share_rows(
             "cache brings a block's rows to shared memory, which needs a fixed number "
             "of them; tile the batch with a positive size."
         )
-    most, what = min(limits), "cache of rows"
-    first = k.affine(rows.start)
-    count = b.binary("max", k.bound(rows.bounds), 0)
-    layout = stmt.layout
-    if layout is None:
-        layout = "feature" if by_row and most % BANKS == 0 else "padded"
-    if layout == "feature":
-        stride, step = 1, most
-        cached = share("cached_rows", k.rows.element, most * n_features, what)
-    else:
-        stride, step = n_features | 1 if layout == "padded" else n_features, 1
-        cached = share("cached_rows", k.rows.element, most * stride, what)
+    first, count = k.extent(rows)
+    layout = stmt.layout or _layout(min(limits), by_row)
+    stride, step, size = _strides(layout, min(limits), n_features)
+    cached = memory.allocate("cached_rows", k.rows.element, size, "cache of rows")
     start = b.binary("mul", first, k.row_stride)
 
     def copy(row: Value, feature: Value) -> None:
@@ -68,33 +75,18 @@ def share_rows(
     return RowView(cached, stride, first, step)
 
 
-#: Codes take at most this part of shared memory as whole words.
-WORDS_SHARE = 4
-
-
 def share_codes(
-    k: Kernel,
-    stmt: mir.QuantizeRows,
-    table: CodeTable,
-    by_row: bool,
-    share: Callable[[str, Scalar, int, str], Buffer],
-    each: Callable[[Value, Callable[[Value], None]], None],
+    k: Kernel, stmt: mir.QuantizeRows, by_row: bool, memory: SharedMemory
 ) -> RowView:
-    """Search rows and return where walks read their codes.
-
-    ``by_row`` says that neighbouring threads take rows; ``share`` allocates shared
-    memory and ``each`` deals work out to the block's threads.
-    """
-    b, n_columns = k.b, max(1, table.n_columns)
-    first = k.affine(stmt.rows.start)
-    count = b.binary("max", k.bound(stmt.rows.bounds), 0)
-    if by_row and stmt.size % BANKS == 0:
-        stride, step, size = 1, stmt.size, stmt.size * n_columns
-    else:
-        stride, step, size = n_columns | 1, 1, stmt.size * (n_columns | 1)
+    """Search rows and return where walks read their codes."""
+    b, table = k.b, k.hir.codes
+    assert table is not None
+    n_columns = max(1, table.n_columns)
+    first, count = k.extent(stmt.rows)
+    stride, step, size = _strides(_layout(stmt.size, by_row), stmt.size, n_columns)
     fits = size * U32.bytes * WORDS_SHARE <= k.target.shared_bytes
     element = U32 if fits else scalar_of(table.dtype)
-    codes = share("codes", element, size, "quantize")
+    codes = memory.allocate("codes", element, size, "quantize")
     forest = k.hir.forest
     search = RowCodes(
         b, table, forest, k.hir.comparison, 0, k.model_buffer, step, element
@@ -106,12 +98,12 @@ def share_codes(
         search.write_column(k.rows, start, b.mul(row, stride), number, codes)
 
     if search.has_order:
-        each(b.mul(count, n_columns), column)
+        memory.each(b.mul(count, n_columns), column)
 
     def tests(row: Value) -> None:
         start = b.binary("mul", b.binary("add", first, row), k.row_stride)
         search.write_tests(k.rows, start, b.mul(row, stride), codes)
 
     if search.has_tests:
-        each(count, tests)
+        memory.each(count, tests)
     return RowView(codes, stride, first, step)

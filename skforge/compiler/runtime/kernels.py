@@ -152,7 +152,7 @@ def _gives_numbers(schedule: Schedule) -> bool:
     for directive in schedule.directives:
         if isinstance(directive, Represent):
             chosen = representations.get(directive.representation)
-            return not (chosen.by_blocks or chosen.by_rows)
+            return isinstance(chosen, representations.WalkRepresentation)
     return True
 
 

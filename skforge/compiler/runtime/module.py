@@ -346,9 +346,11 @@ class CompiledModule:
             step = 1
             if blocks is not None and blocks.root == "batch" and blocks.has(Parallel):
                 step = blocks.step if isinstance(blocks.step, int) else 1
-            # Where blocks may have fewer rows, threads share them evenly.
-            group = representations.get(nest.representation).row_group
-            self._steps[number] = min(step, group or step)
+            chosen = representations.get(nest.representation)
+            if isinstance(chosen, representations.BlockRepresentation):
+                # Where blocks may have fewer rows, threads share them evenly.
+                step = min(step, chosen.row_group or step)
+            self._steps[number] = step
         return -(-n_rows // self._steps[number])
 
     # ------------------------------------------------------------ fast calls

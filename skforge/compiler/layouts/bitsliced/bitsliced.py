@@ -8,19 +8,24 @@ trees are ``sliced_trees.py``, what both read is laid out in ``predicate_table.p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.transpose import WIDE, lockstep, permuted, search_levels
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import (
+    BlockCode,
     BlockLayout,
+    BlockRepresentation,
     BlockShape,
     GpuBlockLayout,
-    Representation,
+    GpuBlockRepresentation,
     register,
 )
 from skforge.compiler.layouts.bitsliced.gpu import check_shape, lay_out
@@ -76,10 +81,10 @@ class BitslicedLayout(BlockLayout):
         self._trees: SlicedTrees
         self.table, self._trees = hir.shared[key]
 
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
         """Fill the table of lines for one block of rows."""
         forest = self._hir.forest
-        self._input = PredicateLowering(
+        table = PredicateLowering(
             b,
             self.table,
             forest,
@@ -91,7 +96,7 @@ class BitslicedLayout(BlockLayout):
             self._held,
             model,
         )
-        self._sliced = BitslicedLowering(
+        sliced = BitslicedLowering(
             b,
             self._trees,
             forest,
@@ -101,49 +106,60 @@ class BitslicedLayout(BlockLayout):
             self._bytes,
             model,
         )
-        self._model = model
-        self._input.scratch()
-        self._sliced.scratch()
+        table.scratch()
+        sliced.scratch()
         size = b.const(self._trees.n_lines * self._block // 8)
-        self._lines = b.alloc("lines", U8, size, alignment=64)
+        lines = b.alloc("lines", U8, size, alignment=64)
         if any(kind == "list" for kind, _ in self._trees.shapes):
-            self._sliced.constants(self._lines)
+            sliced.constants(lines)
         left = b.binary("sub", rows.n_rows, rows.first)
-        self._sliced.rows_left(b.binary("min", left, self._block))
-        self._input.evaluate(rows, self._lines)
+        sliced.rows_left(b.binary("min", left, self._block))
+        table.evaluate(rows, lines)
+        return _BitslicedCode(b, model, forest, self._block, sliced, lines)
 
-    def start(self, b: Builder, sums: Buffer) -> None:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BitslicedCode(BlockCode):
+    """Writes the sums of one block of rows."""
+
+    b: Builder
+    model: Model
+    forest: Forest
+    block: int
+    sliced: BitslicedLowering
+    lines: Buffer
+
+    def start(self, sums: Buffer) -> None:
         """Set the sums of every row to the base, one output after another."""
-        base = self._model("base", self._hir.forest.base)
-        vec = Vec(scalar_of(self._hir.forest.base.dtype), LANES)
+        b, forest = self.b, self.forest
+        base = self.model("base", forest.base)
+        vec = Vec(scalar_of(forest.base.dtype), LANES)
 
         def output(k: Value, _: tuple[Value, ...]) -> None:
             value = b.splat(b.load(base, k), LANES)
-            first = b.mul(k, self._block)
+            first = b.mul(k, self.block)
 
             def some(i: Value, _: tuple[Value, ...]) -> None:
                 b.store(sums, b.binary("add", first, i), value)
 
             step = b.const(vec.lanes)
-            b.for_(b.const(0), b.const(self._block), step, some, hint="row")
+            b.for_(b.const(0), b.const(self.block), step, some, hint="row")
 
-        b.for_(b.const(0), b.const(self._hir.forest.n_outputs), b.const(1), output)
+        b.for_(b.const(0), b.const(forest.n_outputs), b.const(1), output)
 
-    def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
+    def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add the leaves that the block's rows reach in one tree."""
-        self._sliced.add_tree(tree, self._lines, sums)
+        self.sliced.add_tree(tree, self.lines, sums)
 
-    def finish(
-        self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
-    ) -> None:
+    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
         """Write the sums of ``count`` rows, undoing the order of the look-up."""
-        outputs = self._hir.forest.n_outputs
-        places = self._sliced.row_order().tolist()
-        order = self._model("row_order", np.asarray(places, np.int32))
+        b, outputs = self.b, self.forest.n_outputs
+        places = self.sliced.row_order().tolist()
+        order = self.model("row_order", np.asarray(places, np.int32))
         whole = b.mul(b.binary("div", count, GROUP), GROUP)
 
         def output(k: Value, _: tuple[Value, ...]) -> None:
-            own = b.mul(k, self._block)
+            own = b.mul(k, self.block)
 
             def at(row: Value) -> Value:
                 return b.binary("add", b.mul(b.binary("add", first, row), outputs), k)
@@ -167,11 +183,10 @@ class BitslicedLayout(BlockLayout):
         b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
 
 
-class Bitsliced(Representation):
+class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
     """``represent("bitsliced")``."""
 
     name = "bitsliced"
-    by_blocks = True
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of node numbers and leaf tables, about."""

@@ -9,13 +9,21 @@ and ``bit_walks.py``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U32, Value
-from skforge.compiler.layouts.base import BlockShape, BlockThreads, GpuBlockLayout
+from skforge.compiler.layouts.base import (
+    BlockShape,
+    BlockThreads,
+    GpuBlockCode,
+    GpuBlockLayout,
+)
 from skforge.compiler.layouts.bitsliced.gpu_predicates import TestPlan, plan_tests
 from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, BitRows, Geometry
 from skforge.compiler.layouts.bitsliced.gpu_trees import BitTrees, Slots, lay_out_trees
@@ -132,30 +140,38 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
     # ------------------------------------------------------------ code
 
-    def start(self, block: BlockThreads) -> None:
+    def start(self, block: BlockThreads) -> GpuBlockCode:
         """Allocate the table and set the sums to the base."""
-        self._block, forest, g = block, self._forest, self.geometry
+        forest, g = self._forest, self.geometry
         slots = block.share("slots", U32, max(4, self.n_words), WHAT)
-        self._rows = BitRows(block, self.tests, forest, self._hir.comparison, g, slots)
-        self._walks = BitWalks(
+        rows = BitRows(block, self.tests, forest, self._hir.comparison, g, slots)
+        walks = BitWalks(
             block, self.trees, forest, g, slots, self.stages_leaves, self.slots.zero
         )
-        self._walks.start()
+        walks.start()
+        return _GpuBitslicedCode(block.b, rows, walks, self._trees)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _GpuBitslicedCode(GpuBlockCode):
+    """Writes the tables and sums of one block of rows."""
+
+    b: Builder
+    rows: BitRows
+    walks: BitWalks
+    trees: int  # of a tile
 
     def evaluate(self, first: Value) -> None:
         """Fill the slots of a tile's predicates."""
-        self._rows.evaluate(self._tile(first))
+        self.rows.evaluate(self.b.binary("div", first, self.trees))
 
     def add_trees(self, first: Value) -> None:
         """Fold a tile's trees and add their leaves."""
-        self._walks.add_groups(self._tile(first))
+        self.walks.add_groups(self.b.binary("div", first, self.trees))
 
     def finish(self) -> None:
         """Write the sums."""
-        self._walks.finish()
-
-    def _tile(self, first: Value) -> Value:
-        return self._block.b.binary("div", first, self._trees)
+        self.walks.finish()
 
 
 def _tables(

@@ -30,7 +30,12 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
-from skforge.compiler.layouts.base import Representation, RowLayout, register
+from skforge.compiler.layouts.base import (
+    RowCode,
+    RowLayout,
+    RowRepresentation,
+    register,
+)
 from skforge.compiler.layouts.lanes.lane_levels import (
     NEVER_RIGHT,
     RowTests,
@@ -125,13 +130,13 @@ class LanesLayout(RowLayout):
     """One forest for one target."""
 
     def __init__(self, hir: PredictEnsemble, target: Target) -> None:
-        forest = hir.forest
-        self._hir = hir
+        self.forest = forest = hir.forest
+        self._comparison = hir.comparison
         groups = set_groups(forest)
         classes = [SetClasses.of(forest, group) for group in groups]
-        self._sets = sets = in_groups(forest, groups)
+        self.sets = sets = in_groups(forest, groups)
         table = plan_codes(forest, np.uint8, chosen=~sets)
-        self._shape = shape = lane_shape(target, table.n_columns)
+        self.shape = shape = lane_shape(target, table.n_columns)
         self._plan = plan_row_codes(table, forest)
         place = np.append(self._plan.place, np.int32(0))[table.column_of]
         rank = np.where(sets, np.int32(NEVER_RIGHT), table.rank_of)
@@ -165,9 +170,9 @@ class LanesLayout(RowLayout):
         if self.top is not None:
             self.rest = plan_rest(forest, RowTests(place, rank), self.top)
 
-    def quantize(self, b: Builder, row: RowAt, model: Model) -> None:
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
         """Find the row's codes and load them into registers."""
-        shape, forest = self._shape, self._hir.forest
+        shape, forest = self.shape, self.forest
         size = shape.tables * shape.lanes
         if self.categories is not None:
             size += int(self.categories.size.sum())
@@ -175,29 +180,40 @@ class LanesLayout(RowLayout):
         vec = Vec(shape.element, shape.lanes)
         for k in range(shape.tables):
             b.store(codes, b.const(k * shape.lanes), b.const(0, vec))
-        RowCodes(b, self._plan, forest, self._hir.comparison, model).evaluate(
-            row, codes
-        )
-        self._categories = None
+        RowCodes(b, self._plan, forest, self._comparison, model).evaluate(row, codes)
+        categories = None
         if self.categories is not None:
-            self._categories = CategoryRows(b, self.categories, forest, model)
-            self._categories.find(row, codes)
+            categories = CategoryRows(b, self.categories, forest, model)
+            categories.find(row, codes)
         part = Vec(shape.element, shape.narrow) if shape.narrow else vec
-        self._vectors = [
+        vectors = [
             b.load(codes, b.const(k * shape.lanes), part) for k in range(shape.tables)
         ]
-        self._codes = codes
+        return _LanesCode(self, b, model, codes, vectors, categories)
 
-    def add_trees(self, b: Builder, sums: Buffer, at: Value, model: Model) -> None:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LanesCode(RowCode):
+    """Writes what follows the codes of one row."""
+
+    layout: LanesLayout
+    b: Builder
+    model: Model
+    codes: Buffer
+    vectors: list[Value]  # the codes, in registers
+    categories: CategoryRows | None
+
+    def add_trees(self, sums: Buffer, at: Value) -> None:
         """Evaluate all trees, then add their leaves, some trees in flight at a time.
 
         Adding a group's leaves before the next group is evaluated gains nothing: it
         waits for the numbers just stored (airline: 0.17 us a row, not 0.15).
         """
-        shape, n_trees = self._shape, self._hir.forest.n_trees
-        groups = -(-n_trees // shape.lanes)
-        ways = self._masks_way if self.masks is not None else self._levels_way
-        evaluate, items, leaf_of_item = ways(b, groups * shape.lanes, model)
+        b, layout = self.b, self.layout
+        lanes, n_trees = layout.shape.lanes, layout.forest.n_trees
+        groups = -(-n_trees // lanes)
+        ways = self._masks_way if layout.masks is not None else self._levels_way
+        evaluate, items, leaf_of_item = ways(groups * lanes)
 
         def group(g: Value, _: tuple[Value, ...]) -> None:
             evaluate(g)
@@ -207,12 +223,12 @@ class LanesLayout(RowLayout):
             evaluate(zero)
         else:
             b.for_(zero, b.const(groups), one, group, hint="group")
-        adds = _Sums(b, self._hir.forest, leaf_of_item, sums, at, model)
+        adds = _Sums(b, layout.forest, leaf_of_item, sums, at, self.model)
 
         def some(first: Value, carried: tuple[Value, ...]) -> list[Value]:
             return adds.add(first, items(first, in_flight), list(carried))
 
-        in_flight = IN_FLIGHT if self.rest is None else self.rest.in_flight
+        in_flight = IN_FLIGHT if layout.rest is None else layout.rest.in_flight
         in_flight = max(1, in_flight // adds.turn) * adds.turn
         carried = adds.start()
         whole = n_trees // in_flight * in_flight
@@ -224,31 +240,32 @@ class LanesLayout(RowLayout):
             carried = adds.add(first, items(first, n_trees - whole), carried)
         adds.finish(carried)
 
-    def _masks_way(self, b: Builder, places: int, model: Model) -> _Way:
-        assert self.masks is not None
-        size = b.const(places * self.masks.planes)
-        found = b.alloc("reachable", self._shape.element, size, alignment=64)
-        masks = LeafMasksLowering(b, self.masks, model, self._categories)
+    def _masks_way(self, places: int) -> _Way:
+        b, layout = self.b, self.layout
+        assert layout.masks is not None
+        size = b.const(places * layout.masks.planes)
+        found = b.alloc("reachable", layout.shape.element, size, alignment=64)
+        masks = LeafMasksLowering(b, layout.masks, self.model, self.categories)
         return (
-            lambda group: masks.evaluate(group, self._vectors, found),
+            lambda group: masks.evaluate(group, self.vectors, found),
             lambda first, count: masks.items(first, count, found),
-            self.masks.leaf_of_item,
+            layout.masks.leaf_of_item,
         )
 
-    def _levels_way(self, b: Builder, places: int, model: Model) -> _Way:
-        assert self.top is not None and self.rest is not None
-        found = b.alloc("index", self._shape.element, b.const(places), alignment=64)
-        categories, rest = self._categories, self.rest
-        top = TopLevelsLowering(b, self.top, model, categories, self._sets)
+    def _levels_way(self, places: int) -> _Way:
+        b, layout, rest = self.b, self.layout, self.layout.rest
+        assert layout.top is not None and rest is not None
+        found = b.alloc("index", layout.shape.element, b.const(places), alignment=64)
+        top = TopLevelsLowering(b, layout.top, self.model, self.categories, layout.sets)
 
         def items(first: Value, count: int) -> list[Value]:
             index = [
                 b.convert(b.load(found, b.add(first, k)), I64) for k in range(count)
             ]
-            return rest.items(b, first, index, self._codes, model)
+            return rest.items(b, first, index, self.codes, self.model)
 
         return (
-            lambda group: top.evaluate(group, self._vectors, found),
+            lambda group: top.evaluate(group, self.vectors, found),
             items,
             rest.leaf_of_item,
         )
@@ -367,9 +384,6 @@ def _chunks(done: int, n: int) -> list[tuple[int, int]]:
 
 def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
     """Whether evaluating every node costs less than the top levels and a walk."""
-    leaves = leaf_counts(forest)
-    if leaves.max(initial=1) > MOST_LEAVES:
-        return False
     return masks_cost(forest, shape) < cheapest_levels(forest, shape)[0]
 
 
@@ -402,10 +416,12 @@ def _deepest_sets(forest: Forest, sets: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def masks_cost(forest: Forest, shape: LaneShape) -> float:
-    """Return about how many instructions all nodes take."""
+    """Return about how many instructions all nodes take; infinite for big trees."""
     groups = -(-forest.n_trees // shape.lanes)
     sets = set_groups(forest)
     slots = int(leaf_counts(forest).max(initial=1)) - 1
+    if slots >= MOST_LEAVES:
+        return float("inf")
     if sets:
         inner = np.flatnonzero(forest.predicate >= 0)
         inner = inner[~in_groups(forest, sets)[forest.predicate[inner]]]
@@ -445,17 +461,14 @@ def lanes_cost(forest: Forest, target: Target) -> float:
     # A block of thresholds is so many registers, and more masks to put together.
     registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
     search = compares * (5 + 5 * registers) + ENTRY * len(set_groups(forest))
-    trees = cheapest_levels(forest, shape)[0]
-    if leaf_counts(forest).max(initial=1) <= MOST_LEAVES:
-        trees = min(trees, masks_cost(forest, shape))
+    trees = min(cheapest_levels(forest, shape)[0], masks_cost(forest, shape))
     return search + trees + LEAF * forest.n_trees
 
 
-class Lanes(Representation):
+class Lanes(RowRepresentation):
     """``represent("lanes")``."""
 
     name = "lanes"
-    by_rows = True
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of positions, leaves and numbers, about."""

@@ -22,8 +22,8 @@ from skforge.compiler.layouts.base import (
     BufferData,
     Cursor,
     Layout,
-    Representation,
     SharedMemory,
+    WalkRepresentation,
     node_scalar,
     register,
 )
@@ -31,6 +31,7 @@ from skforge.compiler.layouts.nodes.encoding import TestEncoding
 from skforge.compiler.layouts.nodes.records import (
     RecordLayout,
     RecordShape,
+    heap_numbers,
     prefetch_lines,
 )
 from skforge.exceptions import ScheduleError
@@ -50,21 +51,6 @@ def _heap_size(tiles: TiledForest) -> int:
     return size
 
 
-def _heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
-    """Each item's place in its tree's heap, level by level."""
-    fan = tiles.tile_size + 1
-    place = np.zeros(tiles.n_items, np.int64)
-    level = np.asarray(tiles.item_offset[:-1])
-    while len(level):
-        parents = level[tiles.leaf[level] < 0]
-        children = tiles.child[parents]
-        present = children >= 0
-        numbers = place[parents][:, None] * fan + 1 + np.arange(fan)
-        place[children[present]] = numbers[present]
-        level = children[present].astype(np.int64)
-    return place
-
-
 class HeapLayout(RecordLayout):
     """Records at computed places; a node is its place in the heap."""
 
@@ -76,9 +62,11 @@ class HeapLayout(RecordLayout):
         self._order = order
         self._heap = _heap_size(tiles)
         self._n_trees = tiles.n_trees
+        #: First of the interleaved trees in shared memory, and how many there may be.
+        self._shared_trees: tuple[Value, int] | None = None
         self._leaf_flag = 1 << self.encoding.free_bit
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
-        place = _heap_numbers(tiles)
+        place = heap_numbers(tiles)
         if order == "array":
             self._record = tree * self._heap + place
         else:
@@ -184,9 +172,6 @@ class HeapLayout(RecordLayout):
         shared.nodes, shared._shared_trees = nodes, (first, most)
         return shared
 
-    #: First of the interleaved trees in shared memory, and how many there may be.
-    _shared_trees: tuple[Value, int] | None = None
-
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
         if self._shared_trees is None:
             return super()._stored_at(b, tree, node)
@@ -196,7 +181,7 @@ class HeapLayout(RecordLayout):
         return b.binary("add", b.mul(node, most), local)
 
 
-class Heap(Representation):
+class Heap(WalkRepresentation):
     """``represent("array")`` and ``represent("reorg")``."""
 
     def __init__(self, order: Order) -> None:

@@ -19,12 +19,6 @@ from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import BOOL, U32, Value
 from skforge.exceptions import UnsupportedModelError
 
-#: Flags of a test, in bit order above the feature number.
-FLAGS = (
-    *("default_left", "category", "nan_is_zero", "zero_is_missing"),
-    *("equal", "member"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class TestFacts:
@@ -32,31 +26,21 @@ class TestFacts:
 
     flags: tuple[str, ...]
     all_nan_is_zero: bool = False  # every test, so that no flag is needed
-    has_categories: bool = False
     exact_members: bool = False  # a fraction is in no set (of those with "member")
 
     @classmethod
     def of(cls, forest: Forest) -> TestFacts:
         """Look at every predicate of a forest."""
-        missing = forest.missing
-        category = forest.comparison >= Comparison.IN
-        member = forest.comparison == Comparison.MEMBER
-        flags = []
-        never = bool((missing == Missing.NEVER).any())
-        all_never = never and bool((missing == Missing.NEVER).all())
-        if bool((forest.missing_left & (missing != Missing.NEVER)).any()):
-            flags.append("default_left")
-        if bool(category.any()):
-            flags.append("category")
-        if never and not all_never:
-            flags.append("nan_is_zero")
-        if bool((missing == Missing.ZERO).any()):
-            flags.append("zero_is_missing")
-        if bool((forest.comparison == Comparison.EQ).any()):
-            flags.append("equal")
-        if bool(member.any()) and bool((category & ~member).any()):
-            flags.append("member")
-        return cls(tuple(flags), all_never, bool(category.any()), bool(member.any()))
+        values = flag_values(forest)
+        held = {flag for flag, own in values.items() if bool(own.any())}
+        exact = "member" in held
+        all_never = bool(values["nan_is_zero"].all()) and "nan_is_zero" in held
+        if all_never:
+            held.remove("nan_is_zero")
+        if not bool((values["category"] & ~values["member"]).any()):
+            held.discard("member")
+        flags = tuple(flag for flag in values if flag in held)
+        return cls(flags, all_never, exact)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +168,7 @@ class TestEncoding:
 
 
 def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
-    """Return the value of every flag for each predicate."""
+    """Return the value of every flag for each predicate, in order of their bits."""
     return {
         "default_left": forest.missing_left & (forest.missing != Missing.NEVER),
         "category": forest.comparison >= Comparison.IN,
@@ -250,7 +234,6 @@ def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArra
 
 __all__ = [
     "BOOL",
-    "FLAGS",
     "NodeTests",
     "TestEncoding",
     "TestFacts",

@@ -12,24 +12,28 @@ pointers; shallower leaves are followed to the right, as dummy tests are::
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.bins import CodeTable, plan_codes
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import (
     BufferData,
-    Representation,
     SharedMemory,
     TreeLayout,
     WalkLayout,
+    WalkRepresentation,
     node_scalar,
     register,
 )
 from skforge.compiler.layouts.nodes.encoding import Tests
+from skforge.compiler.layouts.nodes.records import heap_numbers
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import (
     PeelWalk,
@@ -58,21 +62,6 @@ def _tiles_a_tree(hops: int) -> int:
     return int((FAN**hops - 1) // (FAN - 1))
 
 
-def _positions(tiles: TiledForest) -> NDArray[np.int64]:
-    """Each item's place among the nodes of its depth, in a complete tree."""
-    place = np.zeros(tiles.n_items, np.int64)
-    level = np.asarray(tiles.item_offset[:-1])
-    while len(level):
-        parents = level[tiles.leaf[level] < 0]
-        for exit_ in (0, 1):
-            children = tiles.child[parents, exit_]
-            present = children >= 0
-            place[children[present]] = 2 * place[parents[present]] + exit_
-        children = tiles.child[parents]
-        level = children[children >= 0].astype(np.int64)
-    return place
-
-
 class PackedLayout(WalkLayout):
     """Tiles of three levels; a node is its place among the tiles of its level."""
 
@@ -84,7 +73,8 @@ class PackedLayout(WalkLayout):
         self._first: Value | None = None  # of the trees in shared memory
         self.nodes = Buffer("tiles", U32, alignment=64)
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
-        place, depth = _positions(tiles), tiles.depth.astype(np.int64)
+        depth = tiles.depth.astype(np.int64)
+        place = heap_numbers(tiles) + 1 - (1 << depth)  # among the nodes of a depth
         hop, level = depth // LEVELS, depth % LEVELS
         inner = tiles.leaf < 0
         # Dummies compare column 0 with code 0, which sends every row right.
@@ -176,8 +166,7 @@ class PackedLayout(WalkLayout):
     ) -> TreeLayout:
         """Bring the tiles of consecutive trees to shared memory."""
         b, words = memory.b, self._size * WORDS
-        shared = PackedLayout.__new__(PackedLayout)
-        shared.__dict__.update(self.__dict__)
+        shared = copy.copy(self)
         lo, n = b.mul(first, words), b.mul(count, words)
         shared.nodes = memory.copy("cached_tiles", self.nodes, lo, n, most * words)
         shared._first = first
@@ -196,12 +185,16 @@ def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
     return None
 
 
-class Packed(Representation):
+class Packed(WalkRepresentation):
     """``represent("packed")``."""
 
     name = "packed"
-    by_complete_tiles = True
-    narrow_codes = True
+    has_complete_tiles = True
+
+    @staticmethod
+    def plan_codes(forest: Forest) -> CodeTable:
+        """Return codes of one byte, however many columns that makes."""
+        return plan_codes(forest, np.uint8)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of tiles and leaves."""

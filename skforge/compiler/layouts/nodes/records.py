@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
@@ -74,6 +74,7 @@ class RecordLayout(Layout):
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
         self._data: tuple[BufferData, ...] = ()
         self._wide_offsets = False
+        self._on_gpu = hir.nest.on_gpu
         #: The first record of those in shared memory, where some are.
         self._shared_from: Value | None = None
 
@@ -150,9 +151,12 @@ class RecordLayout(Layout):
 
     @property
     def _pairs(self) -> bool:
-        """Whether a node is a pair of words read at once: threshold, feature word."""
+        """Whether a node is a pair of words, threshold and test, that are read at once.
+
+        A GPU does so in one transaction.
+        """
         words = self.shape.threshold_words, self.shape.feature_at, self.shape.words
-        return self.whole_nodes and words == (1, 1, 2)
+        return self._on_gpu and words == (1, 1, 2)
 
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return where a record is in ``nodes``."""
@@ -212,6 +216,21 @@ class RecordLayout(Layout):
         return b.bitcast(word, I32) if scalar == I32 else b.convert(word, scalar)
 
 
+def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
+    """Return each item's place in its tree's heap, level by level."""
+    fan = tiles.tile_size + 1
+    place = np.zeros(tiles.n_items, np.int64)
+    level = np.asarray(tiles.item_offset[:-1])
+    while len(level):
+        parents = level[tiles.leaf[level] < 0]
+        children = tiles.child[parents]
+        present = children >= 0
+        numbers = place[parents][:, None] * fan + 1 + np.arange(fan)
+        place[children[present]] = numbers[present]
+        level = children[present].astype(np.int64)
+    return place
+
+
 def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None:
     """Prefetch elements ``first .. end`` of a buffer, one hint a cache line."""
     per_line = CACHE_LINE // buffer.element.bytes
@@ -224,4 +243,10 @@ def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None
     )
 
 
-__all__ = ["CACHE_LINE", "RecordLayout", "RecordShape", "prefetch_lines"]
+__all__ = [
+    "CACHE_LINE",
+    "RecordLayout",
+    "RecordShape",
+    "heap_numbers",
+    "prefetch_lines",
+]

@@ -18,8 +18,8 @@ from skforge.compiler.layouts.base import (
     BufferData,
     Cursor,
     Layout,
-    Representation,
     SharedMemory,
+    WalkRepresentation,
     node_scalar,
     register,
 )
@@ -139,7 +139,7 @@ def _shape(hir: PredictEnsemble) -> RecordShape:
     return RecordShape(tiles.tile_size, encoding.threshold_words, True, packed)
 
 
-class Sparse(Representation):
+class Sparse(WalkRepresentation):
     """``represent("sparse")``."""
 
     name = "sparse"

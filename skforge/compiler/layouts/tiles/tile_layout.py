@@ -52,7 +52,7 @@ NEVER = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeTests:
+class TileTests:
     """What a node compares, for each predicate, in the dtypes that tiles store."""
 
     place: NDArray[np.unsignedinteger[Any]]  # of what is compared, in a row
@@ -62,7 +62,7 @@ class NodeTests:
     gone_right: NDArray[np.bool_] | None = None  # whether missing values go right
 
     @classmethod
-    def of_codes(cls, codes: CodePlaces) -> NodeTests:
+    def of_codes(cls, codes: CodePlaces) -> TileTests:
         """Compare codes in registers."""
         place, rank = codes.place_of.astype(np.uint8), codes.rank_of.astype(np.uint16)
         return cls(place, rank, NEVER)
@@ -139,14 +139,14 @@ def needs_wide(nodes: TiledForest) -> bool:
     return most_leaves(nodes) + 1 > 0xFFFF
 
 
-def tile_trees(nodes: TiledForest, tests: NodeTests, levels: int) -> TiledTrees:
+def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
     """Encode every tree.
 
     Parameters
     ----------
     nodes : TiledForest
         Tiles of one node, in level order.
-    tests : NodeTests
+    tests : TileTests
         What each predicate compares.
     levels : int
         Levels of a tile.
@@ -203,7 +203,7 @@ class _Top:
     """The first levels of every tree."""
 
     def __init__(
-        self, nodes: TiledForest, tests: NodeTests, tile_number: _Ints
+        self, nodes: TiledForest, tests: TileTests, tile_number: _Ints
     ) -> None:
         n, levels = nodes.n_trees, tests.top_levels
         self._row_bits, self._levels = row_bits(nodes), levels
@@ -259,7 +259,7 @@ class _Body:
     def __init__(
         self,
         nodes: TiledForest,
-        tests: NodeTests,
+        tests: TileTests,
         roots: _Ints,
         levels: int,
         wide: bool,

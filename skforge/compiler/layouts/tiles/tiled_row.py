@@ -11,6 +11,7 @@ model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,14 +20,18 @@ from skforge.compiler.binning.rows import BlockRows, Model, RowAt
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.base import RowLayout
+from skforge.compiler.layouts.base import RowCode, RowLayout
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
 from skforge.compiler.layouts.tiles.tile_leaves import LeafTable, add_vector
-from skforge.compiler.layouts.tiles.tiled_trees import GROUP, UNROLL, TileLowering
+from skforge.compiler.layouts.tiles.tiled_trees import (
+    GROUP,
+    UNROLL,
+    FetchingLowering,
+)
 from skforge.compiler.target import Target
 
 
-class TreeLowering(TileLowering):
+class TreeLowering(FetchingLowering):
     """Writes the walks of one row; ``block`` trees, a multiple of 16, are its rows."""
 
     def __init__(
@@ -92,15 +97,6 @@ class TreeLowering(TileLowering):
         own = b.load(self.tile_offset, row)
         return b.binary("add", b.mul(number, self.t.stride), own)
 
-    def _compare_tiles(
-        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
-    ) -> list[Value]:
-        self.fetch_tiles(live, first)
-        return super()._compare_tiles(live, first, codes, ahead)
-
-    def _ahead(self, tree: Value) -> list[Value]:
-        return []
-
 
 class RowTiles(RowLayout):
     """One forest for one target, one row at a time."""
@@ -113,41 +109,55 @@ class RowTiles(RowLayout):
         trees: TiledTrees,
         leaves: LeafTable,
     ) -> None:
-        self._hir, self._codes, self._trees, self._leaves = hir, codes, trees, leaves
+        self.hir, self.codes, self.trees, self.leaves = hir, codes, trees, leaves
         row_bits = 8 * hir.forest.input_dtype.itemsize
         self._lanes = max(2, target.vector_bits // row_bits)
-        self._entry_lanes = target.vector_bits // 32
+        self.entry_lanes = target.vector_bits // 32
 
-    def quantize(self, b: Builder, row: RowAt, model: Model) -> None:
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
         """Find the row's codes."""
-        codes, forest = self._codes, self._hir.forest
-        size = b.const(codes.width * codes.copies)
-        self._row = b.alloc("codes", U16, size, alignment=64)
+        places, forest = self.codes, self.hir.forest
+        size = b.const(places.width * places.copies)
+        codes = b.alloc("codes", U16, size, alignment=64)
         one = b.const(1)
         rows = BlockRows(row.rows, one, one, row.start, forest.n_features)
         search = BucketLowering(
-            b, codes, forest, self._hir.comparison, self._lanes, model
+            b, places, forest, self.hir.comparison, self._lanes, model
         )
-        self._missing = search.encode(rows, one, self._row, 1)
+        missing = search.encode(rows, one, codes, 1)
+        return _RowCode(self, b, model, codes, missing)
 
-    def add_trees(self, b: Builder, sums: Buffer, at: Value, model: Model) -> None:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RowCode(RowCode):
+    """Writes what follows the codes of one row."""
+
+    layout: RowTiles
+    b: Builder
+    model: Model
+    codes: Buffer
+    missing: Value  # whether a value of the row is
+
+    def add_trees(self, sums: Buffer, at: Value) -> None:
         """Walk all trees, then add their leaves."""
-        width = self._codes.width
-        trees = TreeLowering(b, self._trees, width, self._entry_lanes, model)
+        b, layout = self.b, self.layout
+        trees = TreeLowering(
+            b, layout.trees, layout.codes.width, layout.entry_lanes, self.model
+        )
         trees.scratch()
-        if self._codes.copies == 1:
-            trees.walk_row(self._row, 1)
+        if layout.codes.copies == 1:
+            trees.walk_row(self.codes, 1)
         else:
             b.if_(
-                self._missing,
-                lambda: trees.walk_row(self._row, 2),
-                lambda: trees.walk_row(self._row, 1),
+                self.missing,
+                lambda: trees.walk_row(self.codes, 2),
+                lambda: trees.walk_row(self.codes, 1),
             )
-        table = self._leaves
-        values = model("leaf_values", table.values.reshape(-1))
+        table = layout.leaves
+        values = self.model("leaf_values", table.values.reshape(-1))
         read = values
         if table.index is not None:
-            read = model("leaf_index", table.index)
+            read = self.model("leaf_index", table.index)
         reached = b.alloc("reached", I64, b.const(trees.block), alignment=64)
 
         def note(tree: Value, leaf: Value) -> None:
@@ -160,19 +170,13 @@ class RowTiles(RowLayout):
                 note(*trees.parts(b.load(trees.done, b.add(j, u))))
 
         b.for_(b.const(0), b.const(trees.block), b.const(UNROLL), noted, hint="done")
-        self._add_leaves(b, reached, read, values, sums, at, model)
+        self._add_leaves(reached, read, values, sums, at)
 
     def _add_leaves(
-        self,
-        b: Builder,
-        reached: Buffer,
-        read: Buffer,
-        values: Buffer,
-        sums: Buffer,
-        at: Value,
-        model: Model,
+        self, reached: Buffer, read: Buffer, values: Buffer, sums: Buffer, at: Value
     ) -> None:
-        forest, kind = self._hir.forest, self._leaves.kind
+        b, leaves = self.b, self.layout.leaves
+        forest, kind = self.layout.hir.forest, leaves.kind
         zero, one, end = b.const(0), b.const(1), b.const(forest.n_trees)
 
         def increase(place: Value, value: Value) -> None:
@@ -187,8 +191,8 @@ class RowTiles(RowLayout):
             (sum_,) = b.for_(zero, end, one, next_, [b.load(sums, at)], hint="tree")
             b.store(sums, at, sum_)
             return
-        outputs = model("tree_outputs", forest.tree_output)
-        height = b.const(float(self._leaves.values.flat[0]), sums.element)
+        outputs = self.model("tree_outputs", forest.tree_output)
+        height = b.const(float(leaves.values.flat[0]), sums.element)
 
         def add(tree: Value, _: tuple[Value, ...]) -> None:
             found = b.load(read, b.load(reached, tree))
@@ -199,7 +203,7 @@ class RowTiles(RowLayout):
                 case "class":
                     increase(b.binary("add", at, b.convert(found, I64)), height)
                 case "vector":
-                    width = self._leaves.width
+                    width = leaves.width
                     own = b.mul(b.convert(found, I64), width)
                     add_vector(b, sums, at, values, own, width)
 

@@ -226,17 +226,6 @@ class TileLowering:
         following = b.binary("min", b.add(tree, 1), len(self.t.tile_offset) - 1)
         return [b.load(self.tile_offset, following)]
 
-    def fetch_tiles(self, live: Value, first: Value) -> None:
-        """Ask for the tiles of all live rows, so that their cache misses overlap."""
-        b = self.b
-
-        def fetch(j: Value, _: tuple[Value, ...]) -> None:
-            for u in range(UNROLL):
-                row, number = self.parts(b.load(self.live, b.add(j, u)))
-                b.prefetch(self.tiles, self._tile(row, number, first))
-
-        b.for_(b.const(0), live, b.const(UNROLL), fetch, hint="live")
-
     def _passed(self, tile: Value, row: Value, codes: Buffer) -> Value:
         """Return the bits of a tile's nodes that a row goes right at."""
         b, t, slots = self.b, self.t, 1 << self.t.levels
@@ -352,3 +341,26 @@ class TileLowering:
                 add(*self.parts(b.load(self.done, b.add(j, u))))
 
         b.for_(b.const(0), n, b.const(UNROLL), rows, hint="done")
+
+
+class FetchingLowering(TileLowering):
+    """Asks for the tiles of all live rows before the first of them is compared.
+
+    Their cache misses then overlap, and nothing is fetched ahead of a tree.
+    """
+
+    def _ahead(self, tree: Value) -> list[Value]:
+        return []
+
+    def _compare_tiles(
+        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
+    ) -> list[Value]:
+        b = self.b
+
+        def fetch(j: Value, _: tuple[Value, ...]) -> None:
+            for u in range(UNROLL):
+                row, number = self.parts(b.load(self.live, b.add(j, u)))
+                b.prefetch(self.tiles, self._tile(row, number, first))
+
+        b.for_(b.const(0), live, b.const(UNROLL), fetch, hint="live")
+        return super()._compare_tiles(live, first, codes, ahead)

@@ -32,10 +32,10 @@ from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, CompareOp, Valu
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     TOP_LEVELS,
-    NodeTests,
     TiledTrees,
+    TileTests,
 )
-from skforge.compiler.layouts.tiles.tiled_trees import TileLowering
+from skforge.compiler.layouts.tiles.tiled_trees import FetchingLowering
 
 #: Features above which turning rows to columns costs more than it saves.
 TOP_FEATURES = 1024
@@ -56,7 +56,7 @@ def refusal(forest: Forest) -> str | None:
     return None
 
 
-def value_tests(forest: Forest) -> NodeTests:
+def value_tests(forest: Forest) -> TileTests:
     """Return what the nodes of a normalised forest compare."""
     right = ~forest.missing_left
     some = bool(right.any()) and not bool((forest.missing == Missing.NEVER).any())
@@ -64,12 +64,12 @@ def value_tests(forest: Forest) -> NodeTests:
     top = TOP_LEVELS
     if forest.threshold.itemsize > 4 or len(np.unique(forest.feature)) > TOP_FEATURES:
         top = 0  # of float64, a register holds half the rows
-    return NodeTests(
+    return TileTests(
         place, forest.threshold, float("nan"), top, right if some else None
     )
 
 
-class ValueLowering(TileLowering):
+class ValueLowering(FetchingLowering):
     """Writes the walks of one block of rows by their values."""
 
     def __init__(
@@ -183,15 +183,6 @@ class ValueLowering(TileLowering):
             return b.select(passed, right, left)
 
         return lambda r, row: behind(r, 1)
-
-    def _compare_tiles(
-        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
-    ) -> list[Value]:
-        self.fetch_tiles(live, first)
-        return super()._compare_tiles(live, first, codes, ahead)
-
-    def _ahead(self, tree: Value) -> list[Value]:
-        return []  # tiles are fetched as they are met
 
     def _passed(self, tile: Value, row: Value, codes: Buffer) -> Value:
         b, t, rows, slots = self.b, self.t, self._rows, 1 << self.t.levels

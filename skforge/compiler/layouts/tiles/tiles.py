@@ -7,15 +7,24 @@ Under a vectorised loop over trees, one row passes all of them (``tiled_row.py``
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
 from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
 from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.forest.bins import CodeTable, plan_codes
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.base import (
+    BlockCode,
     BlockLayout,
-    Representation,
+    BlockRepresentation,
     RowLayout,
+    RowRepresentation,
     register,
 )
 from skforge.compiler.layouts.tiles.tile_layout import (
@@ -23,8 +32,8 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     MAX_LEAVES,
     TOP_LEVELS,
-    NodeTests,
     TiledTrees,
+    TileTests,
     most_leaves,
     needs_wide,
     row_bits,
@@ -63,7 +72,7 @@ def tiles_of(hir: PredictEnsemble) -> tuple[CodePlaces, TiledTrees, LeafTable]:
     if key not in hir.shared:
         assert hir.codes is not None
         codes = CodePlaces.of(hir.forest, hir.codes, LANES)
-        trees = tile_trees(hir.tiles, NodeTests.of_codes(codes), levels)
+        trees = tile_trees(hir.tiles, TileTests.of_codes(codes), levels)
         leaves = leaf_table(hir.forest, trees.leaf_row)
         hir.shared[key] = (codes, trees, leaves)
     made: tuple[CodePlaces, TiledTrees, LeafTable] = hir.shared[key]
@@ -84,51 +93,100 @@ def value_tiles_of(hir: PredictEnsemble) -> tuple[TiledTrees, LeafTable]:
 class TileLayout(BlockLayout):
     """One forest for one target and block size."""
 
-    row_group = GROUP
-
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         self._hir, self._block = hir, block
         row_bits = 8 * hir.forest.input_dtype.itemsize
         self._lanes = max(2, target.vector_bits // row_bits)
         self._entry_lanes = target.vector_bits // 32
-        self.codes, self.trees, self.leaves = tiles_of(hir)
+        self._codes, self._trees, self._leaves = tiles_of(hir)
 
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
         """Quantise the rows of a block to codes."""
-        self._model, width = model, self.codes.width
-        self._walks = TileLowering(
-            b, self.trees, width, self._block, self._entry_lanes, model
+        hir, block, places = self._hir, self._block, self._codes
+        width = places.width
+        walks = TileLowering(b, self._trees, width, block, self._entry_lanes, model)
+        walks.scratch()
+        size = b.const(block * width * places.copies)
+        codes = b.alloc("codes", U16, size, alignment=64)
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), block)
+        n = _whole_groups(b, left)
+        search = BucketLowering(
+            b, places, hir.forest, hir.comparison, self._lanes, model
         )
-        self._walks.scratch()
-        size = b.const(self._block * width * self.codes.copies)
-        self._codes = b.alloc("codes", U16, size, alignment=64)
-        left = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
-        # Whole groups: what the codes of rows past the end are, nobody asks.
-        groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
-        self._n = b.mul(groups, GROUP)
-        forest, comparison = self._hir.forest, self._hir.comparison
-        search = BucketLowering(b, self.codes, forest, comparison, self._lanes, model)
-        self._missing = search.encode(rows, left, self._codes, self._block)
+        missing = search.encode(rows, left, codes, block)
 
-    def _walk(self, b: Builder, tree: Value) -> None:
-        def walk(copies: int) -> None:
-            self._walks.walk(tree, self._codes, copies, self._n)
+        def walk(tree: Value) -> None:
+            if places.copies == 1:
+                walks.walk(tree, codes, 1, n)
+                return
+            b.if_(
+                missing,
+                lambda: walks.walk(tree, codes, 2, n),
+                lambda: walks.walk(tree, codes, 1, n),
+            )
 
-        if self.codes.copies == 1:
-            walk(1)
-        else:
-            b.if_(self._missing, lambda: walk(2), lambda: walk(1))
+        return _TileCode(b, model, hir, block, self._leaves, walks, walk, n)
+
+
+class ValueTileLayout(BlockLayout):
+    """The same by the values of rows, without codes."""
+
+    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
+        self._hir, self._block = hir, block
+        self._entry_lanes = target.vector_bits // 32
+        self._trees, self._leaves = value_tiles_of(hir)
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
+        """Take the rows of a block as they are."""
+        hir, block = self._hir, self._block
+        walks = ValueLowering(
+            b,
+            self._trees,
+            hir.forest,
+            hir.comparison,
+            block,
+            self._entry_lanes,
+            model,
+        )
+        walks.scratch()
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), block)
+        walks.take(rows, left)
+        n = _whole_groups(b, left)
+
+        def walk(tree: Value) -> None:
+            walks.walk_block(tree, rows.rows, n)
+
+        return _TileCode(b, model, hir, block, self._leaves, walks, walk, n)
+
+
+def _whole_groups(b: Builder, left: Value) -> Value:
+    """Round a number of rows up: what those past the end are, nobody asks."""
+    return b.mul(b.binary("div", b.add(left, GROUP - 1), GROUP), GROUP)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TileCode(BlockCode):
+    """Writes the sums of one block of rows."""
+
+    b: Builder
+    model: Model
+    hir: PredictEnsemble
+    block: int
+    leaves: LeafTable
+    walks: TileLowering
+    walk: Callable[[Value], None]  # writes the walks of all rows in a tree
+    n: Value  # rows of the block, as whole groups
 
     @property
     def _by_row(self) -> bool:
         """Whether a row's sums lie together: leaves add to several of them."""
-        return self._hir.forest.vector_leaves
+        return self.hir.forest.vector_leaves
 
-    def start(self, b: Builder, sums: Buffer) -> None:
+    def start(self, sums: Buffer) -> None:
         """Set the sums of every row to the base."""
-        outputs = self._hir.forest.n_outputs
-        base = self._model("base", self._hir.forest.base)
-        per_row, per_output = (outputs, 1) if self._by_row else (1, self._block)
+        b, outputs = self.b, self.hir.forest.n_outputs
+        base = self.model("base", self.hir.forest.base)
+        per_row, per_output = (outputs, 1) if self._by_row else (1, self.block)
 
         def output(k: Value, _: tuple[Value, ...]) -> None:
             value = b.load(base, k)
@@ -137,44 +195,44 @@ class TileLayout(BlockLayout):
             def row(r: Value, _: tuple[Value, ...]) -> None:
                 b.store(sums, b.binary("add", own, b.mul(r, per_row)), value)
 
-            b.for_(b.const(0), self._n, b.const(1), row, hint="row")
+            b.for_(b.const(0), self.n, b.const(1), row, hint="row")
 
         b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
 
-    def add_tree(self, b: Builder, tree: Value, sums: Buffer) -> None:
+    def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add the leaves that the block's rows reach in one tree."""
-        self._walk(b, tree)
-        first = b.load(self._walks.leaf_offset, tree)
+        self.walk(tree)
+        first = self.b.load(self.walks.leaf_offset, tree)
         match self.leaves.kind:
             case "number":
-                self._add_numbers(b, tree, first, sums)
+                self._add_numbers(tree, first, sums)
             case "class":
-                self._add_classes(b, tree, first, sums)
+                self._add_classes(tree, first, sums)
             case "vector":
-                self._add_vectors(b, tree, first, sums)
+                self._add_vectors(tree, first, sums)
 
-    def _add_numbers(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
-        forest = self._hir.forest
-        values = self._model("leaf_values", self.leaves.values)
+    def _add_numbers(self, tree: Value, first: Value, sums: Buffer) -> None:
+        b, forest = self.b, self.hir.forest
+        values = self.model("leaf_values", self.leaves.values)
         own: Value = b.const(0)
         if forest.n_outputs > 1:
-            of_tree = forest.tree_output[self._hir.tiles.tree_order]
-            output = b.load(self._model("tree_outputs", of_tree), tree)
-            own = b.mul(b.convert(output, I64), self._block)
+            of_tree = forest.tree_output[self.hir.tiles.tree_order]
+            output = b.load(self.model("tree_outputs", of_tree), tree)
+            own = b.mul(b.convert(output, I64), self.block)
 
         def add(row: Value, leaf: Value) -> None:
             at = b.binary("add", own, row) if forest.n_outputs > 1 else row
             value = b.load(values, b.binary("add", first, leaf))
             b.store(sums, at, b.binary("add", b.load(sums, at), value))
 
-        self._walks.each_done(tree, self._n, values, add)
+        self.walks.each_done(tree, self.n, values, add)
 
     def _index(self) -> Buffer:
         assert self.leaves.index is not None
-        return self._model("leaf_index", self.leaves.index)
+        return self.model("leaf_index", self.leaves.index)
 
-    def _add_classes(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
-        outputs = self._hir.forest.n_outputs
+    def _add_classes(self, tree: Value, first: Value, sums: Buffer) -> None:
+        b, outputs = self.b, self.hir.forest.n_outputs
         index = self._index()
         height = b.const(float(self.leaves.values[0]), sums.element)
 
@@ -183,11 +241,11 @@ class TileLayout(BlockLayout):
             at = b.binary("add", b.mul(row, outputs), own)
             b.store(sums, at, b.binary("add", b.load(sums, at), height))
 
-        self._walks.each_done(tree, self._n, index, add)
+        self.walks.each_done(tree, self.n, index, add)
 
-    def _add_vectors(self, b: Builder, tree: Value, first: Value, sums: Buffer) -> None:
-        width = self.leaves.width
-        values = self._model("leaf_values", self.leaves.values.reshape(-1))
+    def _add_vectors(self, tree: Value, first: Value, sums: Buffer) -> None:
+        b, width = self.b, self.leaves.width
+        values = self.model("leaf_values", self.leaves.values.reshape(-1))
         index = self._index()
 
         def add(row: Value, leaf: Value) -> None:
@@ -195,13 +253,11 @@ class TileLayout(BlockLayout):
             own = b.mul(b.convert(number, I64), width)
             add_vector(b, sums, b.mul(row, width), values, own, width)
 
-        self._walks.each_done(tree, self._n, index, add)
+        self.walks.each_done(tree, self.n, index, add)
 
-    def finish(
-        self, b: Builder, sums: Buffer, result: Buffer, first: Value, count: Value
-    ) -> None:
+    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
         """Write the sums of the block's first ``count`` rows to the result."""
-        outputs = self._hir.forest.n_outputs
+        b, outputs = self.b, self.hir.forest.n_outputs
         to = b.mul(first, outputs)
         if self._by_row or outputs == 1:
             n = b.mul(count, outputs)
@@ -220,7 +276,7 @@ class TileLayout(BlockLayout):
             return
 
         def output(k: Value, _: tuple[Value, ...]) -> None:
-            own, target = b.mul(k, self._block), b.binary("add", to, k)
+            own, target = b.mul(k, self.block), b.binary("add", to, k)
 
             def row(r: Value, _: tuple[Value, ...]) -> None:
                 value = b.load(sums, b.binary("add", own, r))
@@ -232,50 +288,19 @@ class TileLayout(BlockLayout):
         b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
 
 
-class ValueTileLayout(TileLayout):
-    """The same by the values of rows, without codes."""
-
-    takes_rows = True
-
-    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
-        self._hir, self._block = hir, block
-        self._entry_lanes = target.vector_bits // 32
-        self.trees, self.leaves = value_tiles_of(hir)
-
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> None:
-        """Remember the rows of a block."""
-        self._model, hir = model, self._hir
-        walks = ValueLowering(
-            b,
-            self.trees,
-            hir.forest,
-            hir.comparison,
-            self._block,
-            self._entry_lanes,
-            model,
-        )
-        walks.scratch()
-        self._walks = self._by_values = walks
-        left = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
-        walks.take(rows, left)
-        self._codes = rows.rows
-        groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
-        self._n = b.mul(groups, GROUP)
-
-    def _walk(self, b: Builder, tree: Value) -> None:
-        self._by_values.walk_block(tree, self._codes, self._n)
-
-
-class Tiles(Representation):
+class Tiles(BlockRepresentation, RowRepresentation):
     """``represent("tiles")``."""
 
     name = "tiles"
-    by_blocks = True
-    by_values = True
-    by_complete_tiles = True
-    merges_missing = True
+    has_complete_tiles = True
+    takes_values = True
     row_group = GROUP
     byte_limit = 1 << 36
+
+    @staticmethod
+    def plan_codes(forest: Forest) -> CodeTable:
+        """Return codes whose columns hold tests of either rule for missing values."""
+        return plan_codes(forest, np.uint16, merge_missing=True)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of tiles, tops and leaves, about."""
@@ -341,9 +366,6 @@ class Tiles(Representation):
         if hir.codes is None:
             return ValueTileLayout(hir, target, block)
         return TileLayout(hir, target, block)
-
-    def check_lanes(self, in_lanes: bool) -> None:
-        """Take blocks of rows tree by tree, or one row through all trees."""
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
         """Lay codes, tiles and leaves out for one row at a time."""

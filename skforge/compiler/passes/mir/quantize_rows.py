@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import map_statements
-from skforge.compiler.layouts import base as representations
+from skforge.compiler.layouts.base import BlockRepresentation, Representation
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
 from skforge.compiler.passes.mir.insert_caches import working_set
 from skforge.compiler.passes.mir.vectorize_trees import CODES
@@ -37,7 +37,7 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     """Rewrite every loop that quantises its rows."""
     if hir.codes is None:
         return function
-    by_blocks = representations.get(hir.nest.representation).by_blocks
+    by_blocks = isinstance(Representation.of(hir), BlockRepresentation)
     rewrite = _Rewrite(by_blocks, function.n_trees)
     return replace(function, body=rewrite.body(function.body, ()))
 

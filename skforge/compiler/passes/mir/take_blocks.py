@@ -31,17 +31,18 @@ from dataclasses import replace
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir.nodes import CacheRows, Function, Loop
 from skforge.compiler.ir.mir.walk import loops_in, map_loops
-from skforge.compiler.layouts import base as representations
+from skforge.compiler.layouts.base import BlockRepresentation, Representation
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
 from skforge.compiler.schedule.directives import Vectorize
 
 
 def run(function: Function, hir: PredictEnsemble) -> Function:
     """Rewrite every loop over blocks whose rows are vectorised."""
-    representation = representations.get(hir.nest.representation)
-    if hir.codes is not None or not representation.by_values:
+    chosen = Representation.of(hir)
+    takes_values = isinstance(chosen, BlockRepresentation) and chosen.takes_values
+    if hir.codes is not None or not takes_values:
         return function
-    name = f'represent("{representation.name}")'
+    name = f'represent("{chosen.name}")'
 
     def change(loop: Loop) -> Loop:
         inside = [i for i in loops_in(loop.body) if i.root == "batch"]
