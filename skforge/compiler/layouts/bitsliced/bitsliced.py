@@ -25,7 +25,10 @@ from skforge.compiler.layouts.base import (
 )
 from skforge.compiler.layouts.bitsliced.gpu import check_shape, lay_out
 from skforge.compiler.layouts.bitsliced.narrow_rows import narrowed, narrows
-from skforge.compiler.layouts.bitsliced.predicate_lines import PredicateLowering
+from skforge.compiler.layouts.bitsliced.predicate_lines import (
+    MAX_PART,
+    PredicateLowering,
+)
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateTable,
     plan_predicates,
@@ -55,7 +58,9 @@ class BitslicedLayout(BlockLayout):
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         forest = hir.forest
-        narrow = forest.n_features <= WIDE and narrows(forest, hir.comparison)
+        # Ties are settled part by part, and a block in parts writes its lines later.
+        one_part = forest.n_features <= WIDE and block <= MAX_PART
+        narrow = one_part and narrows(forest, hir.comparison)
         tests = narrowed(forest) if narrow else forest
         item = tests.threshold.dtype.itemsize
         self._hir, self._block = hir, block
