@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.binning.row_blocks import RowCodes, plan_row_codes
+from skforge.compiler.binning.row_blocks import BlockedBins, plan_row_codes
 from skforge.compiler.binning.rows import RowAt
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.defaults.cpu import lanes_schedule
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import encode_rows, plan_codes
@@ -45,7 +46,7 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
     b = Builder()
     rows = lir.Buffer("rows", scalar_of(row.dtype))
     out = lir.Buffer("out", lir.U8)
-    search = RowCodes(b, plan, normal, comparison, model)
+    search = BlockedBins(Rules(b, normal, comparison, model), plan)
     search.evaluate(RowAt(rows, b.const(0)), out)
     params = [rows, out, *(lir.Buffer(n, scalar_of(a.dtype)) for n, a in data.items())]
     found = np.zeros(table.n_columns, np.uint8)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, Scalar, Value, Vec
-from skforge.compiler.target import Target
 
 #: Features from which rows are wide, and how many rows of a block are then one part:
 #: a tile of columns is a cache line a row, a page apart.
@@ -168,65 +167,6 @@ def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) ->
             more = b.binary("shl", more, k * lanes)
             bits = b.binary("or", bits, more)
         b.store(lines, b.add(at, v * lanes // 8), bits)
-
-
-def lockstep(target: Target) -> int:
-    """Return how many vectors of rows are searched together.
-
-    On 90 columns 1, 2, 4 and 8 took 75, 75, 70 and 84 ns a row with 32 registers, and
-    163, 157, 175 and 192 with 16: one waits for its look-ups, many spill.
-    """
-    return 4 if target.vector_registers >= 32 else 2
-
-
-def permuted(target: Target) -> int:
-    """Return the registers that one permute of the target looks up in."""
-    return 2 if target.has_mask_registers else 1
-
-
-def pivot_of(
-    b: Builder,
-    table: Sequence[Value],
-    index: Value,
-    answers: Sequence[Value],
-    held: int,
-) -> Value:
-    """Look up the pivots of a level of a search, one in each lane.
-
-    Parameters
-    ----------
-    b : Builder
-        Receives the code.
-    table : sequence of Value
-        Registers, a power of two.
-    index : Value
-        Places in the table, answer k of the search being bit k.
-    answers : sequence of Value
-        Masks of the levels before. More registers than one permute takes are chosen
-        among by these: testing the index again costs a fifth of the search.
-    held : int
-        Registers that one permute takes.
-    """
-    if not answers:
-        return table[0]
-    if len(table) <= held:
-        return b.permute(table, index)
-    half = len(table) // 2
-    bit = (half * index.type.lanes).bit_length() - 1
-    low = pivot_of(b, table[:half], index, answers, held)
-    high = pivot_of(b, table[half:], index, answers, held)
-    return b.select(answers[bit], high, low)
-
-
-def search_levels(target: Target, lanes: int, item: int) -> int:
-    """Return how many levels an in-register search may have; 0: compare instead.
-
-    512-bit registers hold the 255 pivots of eight levels of float32; a table that
-    needs more registers than there are is no better than comparing.
-    """
-    if target.has_mask_registers:
-        return 8 if item == 4 else 6
-    return 5 if target.has("avx2") and item == 4 and lanes == 8 else 0
 
 
 def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:

@@ -21,10 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import Model
-from skforge.compiler.forest.forest import Forest
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
     I64,
     U8,
@@ -39,8 +37,10 @@ from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
     MAX_CODE_BITS,
+    BlockOfBits,
     SlicedTrees,
     byte_planes,
+    fold,
 )
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
@@ -63,21 +63,18 @@ PARTS_TOGETHER = 2
 
 
 class BitslicedLowering:
-    """Writes the trees of one block of ``block`` rows."""
+    """Writes the trees of one block, which ``order`` has in walking order."""
 
     def __init__(
         self,
-        b: Builder,
+        rules: Rules,
         trees: SlicedTrees,
-        forest: Forest,
         order: NDArray[np.int32],
-        block: int,
-        plane_rows: int,
-        byte_lookup: bool,
-        model: Model,
+        shape: BlockOfBits,
     ) -> None:
-        self.b, self.t, self.forest, self.block = b, trees, forest, block
-        self.plane_rows, self.byte_lookup = plane_rows, byte_lookup
+        forest, model = rules.forest, rules.model
+        self.b, self.t, self.forest, self.block = rules.b, trees, forest, shape.rows
+        self.plane_rows, self.byte_lookup = shape.plane_rows, shape.byte_lookup
         self.sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self.width = forest.leaf_value.shape[1]
         self.shape_of = model("tree_shape", trees.shape_of)
@@ -90,7 +87,6 @@ class BitslicedLowering:
         self.leaf_offset = model("leaf_offset", self._value_offsets())
         self.values = model("leaf_tables", self._value_tables())
         self.output = model("tree_outputs", forest.tree_output[order])
-        self.model = model
 
     # ------------------------------------------------------------ stored layout
 
@@ -267,22 +263,14 @@ class BitslicedLowering:
                 for k in range(together)
             ]
 
+        def mux(select: list[Value], one: list[Value], two: list[Value]) -> list[Value]:
+            return [
+                b.let(lir.PlaneMux(*values), plane, "plane")
+                for values in zip(select, one, two, strict=True)
+            ]
+
         def sub_block(first: Value, _: tuple[Value, ...]) -> None:
-            found: list[list[Value]] = []
-
-            def reach(node: int, level: int, below: int) -> list[Value]:
-                """Return the lines rows reach ``below`` levels under a node."""
-                if below == 0:
-                    return line(node, first)
-                left = reach(2 * node + 1, level + 1, below - 1)
-                right = reach(2 * node + 2, level + 1, below - 1)
-                return [
-                    b.let(lir.PlaneMux(select, one, two), plane, "plane")
-                    for select, one, two in zip(found[level], right, left, strict=True)
-                ]
-
-            for level in range(depth):
-                found.append(reach(0, 0, level))
+            found = fold(depth, lambda node: line(node, first), mux)
             for level, values in enumerate(found):
                 index = b.const(level * parts)
                 if parts > 1:

@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
+from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rows import BlockRows, Model, RowAt
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
@@ -125,9 +126,8 @@ class RowTiles(RowLayout):
         self._row = b.alloc("codes", U16, size, alignment=64)
         one = b.const(1)
         rows = BlockRows(row.rows, one, one, row.start, forest.n_features)
-        search = BucketLowering(
-            b, codes, forest, self._hir.comparison, self._lanes, model
-        )
+        rules = Rules(b, forest, self._hir.comparison, model)
+        search = BucketBins(rules, codes, self._lanes)
         self._missing = search.encode(rows, one, self._row, 1)
 
     def add_trees(self, b: Builder, sums: Buffer, at: Value, model: Model) -> None:

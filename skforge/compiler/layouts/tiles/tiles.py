@@ -7,8 +7,9 @@ Under a vectorised loop over trees, one row passes all of them (``tiled_row.py``
 
 from __future__ import annotations
 
-from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
+from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
@@ -107,7 +108,8 @@ class TileLayout(BlockLayout):
         groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
         self._n = b.mul(groups, GROUP)
         forest, comparison = self._hir.forest, self._hir.comparison
-        search = BucketLowering(b, self.codes, forest, comparison, self._lanes, model)
+        rules = Rules(b, forest, comparison, model)
+        search = BucketBins(rules, self.codes, self._lanes)
         self._missing = search.encode(rows, left, self._codes, self._block)
 
     def _walk(self, b: Builder, tree: Value) -> None:
