@@ -150,20 +150,11 @@ def lay_category_table(
     first: int,
     lanes: int,
 ) -> CategoryTable:
-    """Lay rows out one after another.
+    """Lay the rows of all groups out one after another.
 
-    Parameters
-    ----------
-    classes : sequence of SetClasses
-        Of each group.
-    heads : sequence of ndarray of shape (n_classes, head)
-        Of each group, in the dtype of codes.
-    coded : sequence of ndarray
-        Of each group, the numbers of the sets that get a code.
-    first : int
-        Place of the first code.
-    lanes : int
-        Codes of a register.
+    ``heads`` has the head of each class of a group, in the dtype of codes, and
+    ``coded`` the numbers of its sets that get a code. The first code goes to place
+    ``first``; a register has ``lanes`` codes.
     """
     parts: list[NDArray[Any]] = []
     entries, start, place, size = [], [0], [first], []
@@ -289,15 +280,3 @@ def by_classes(
         make(classes.right[k : k + step]) for k in range(0, len(classes.right), step)
     ]
     return np.concatenate(parts)
-
-
-__all__ = [
-    "CategoryRows",
-    "CategoryTable",
-    "SetClasses",
-    "SetGroup",
-    "by_classes",
-    "in_groups",
-    "lay_category_table",
-    "set_groups",
-]

@@ -188,66 +188,36 @@ def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
     First squares within 128-bit lanes by unpacking, then the lanes.
     """
     n, e = len(rows), 16 // item
-    lanes = n // e
 
     def unpack(x: Value, y: Value, unit: int, high: bool) -> Value:
         """Interleave the low or high units of each 128-bit lane of two vectors."""
         chosen: list[int] = []
-        for lane in range(lanes):
-            half = lane * e + (e // 2 if high else 0)
-            for k in range(0, e // 2, unit):
-                chosen += [half + k + i for i in range(unit)]
-                chosen += [n + half + k + i for i in range(unit)]
+        for lane in range(0, n, e):
+            half = lane + (e // 2 if high else 0)
+            for k in range(half, half + e // 2, unit):
+                chosen += [*range(k, k + unit), *range(n + k, n + k + unit)]
         return b.shuffle(x, y, chosen)
 
-    columns: list[list[Value]] = [[] for _ in range(e)]  # by place within a lane
-    for g in range(lanes):
-        square = list(rows[g * e : (g + 1) * e])
-        if e == 2:
-            low = unpack(square[0], square[1], 1, False)
-            high = unpack(square[0], square[1], 1, True)
-            done = [low, high]
-        else:
-            a = unpack(square[0], square[1], 1, False)
-            bb = unpack(square[0], square[1], 1, True)
-            c = unpack(square[2], square[3], 1, False)
-            d = unpack(square[2], square[3], 1, True)
-            done = [
-                unpack(a, c, 2, False),
-                unpack(a, c, 2, True),
-                unpack(bb, d, 2, False),
-                unpack(bb, d, 2, True),
-            ]
-        for place, vector in enumerate(done):
-            columns[place].append(vector)
-    out: list[Value] = [rows[0]] * n
-    for place, vectors in enumerate(columns):
-        for lane, vector in enumerate(_transpose_lanes(b, vectors, e)):
-            out[lane * e + place] = vector
-    return out
+    def within(square: Sequence[Value], unit: int = 1) -> list[Value]:
+        pairs = zip(square[::2], square[1::2], strict=True)
+        made = [unpack(x, y, unit, high) for x, y in pairs for high in (False, True)]
+        if len(made) == 2:
+            return made
+        return [*within(made[::2], 2 * unit), *within(made[1::2], 2 * unit)]
 
+    def pick(x: Value, y: Value, odd: int) -> Value:
+        """Join every other 128-bit lane of two vectors."""
+        lanes = range(odd * e, n, 2 * e)
+        chosen = [lane + i for lane in lanes for i in range(e)]
+        return b.shuffle(x, y, [*chosen, *(n + i for i in chosen)])
 
-def _transpose_lanes(b: Builder, vectors: list[Value], e: int) -> list[Value]:
-    """Transpose a square of 128-bit lanes of ``e`` numbers."""
-    lanes = len(vectors)
-    n = lanes * e
+    def across(vectors: Sequence[Value]) -> list[Value]:
+        if len(vectors) == 1:
+            return list(vectors)
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+        even, odd = (across([pick(x, y, k) for x, y in pairs]) for k in (0, 1))
+        return [v for both in zip(even, odd, strict=True) for v in both]
 
-    def pick(x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
-        chosen = [lane * e + i for lane in of_x for i in range(e)]
-        chosen += [n + lane * e + i for lane in of_y for i in range(e)]
-        return b.shuffle(x, y, chosen)
-
-    if lanes == 1:
-        return vectors
-    if lanes == 2:
-        x, y = vectors
-        return [pick(x, y, [0], [0]), pick(x, y, [1], [1])]
-    p, q, r, s = vectors
-    even0, odd0 = pick(p, q, [0, 2], [0, 2]), pick(p, q, [1, 3], [1, 3])
-    even1, odd1 = pick(r, s, [0, 2], [0, 2]), pick(r, s, [1, 3], [1, 3])
-    return [
-        pick(even0, even1, [0, 2], [0, 2]),
-        pick(odd0, odd1, [0, 2], [0, 2]),
-        pick(even0, even1, [1, 3], [1, 3]),
-        pick(odd0, odd1, [1, 3], [1, 3]),
-    ]
+    squares = [within(rows[g : g + e]) for g in range(0, n, e)]
+    columns = [across(column) for column in zip(*squares, strict=True)]
+    return [columns[i % e][i // e] for i in range(n)]

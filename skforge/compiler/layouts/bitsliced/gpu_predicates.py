@@ -93,16 +93,9 @@ class _Records:
 def plan_tests(
     forest: Forest, tiles: Sequence[NDArray[np.int64]], stride: int
 ) -> TestPlan:
-    """Lay out the predicates of each tile of trees.
+    """Lay out the predicates that each tile of trees tests, of a normalised forest.
 
-    Parameters
-    ----------
-    forest : Forest
-        Normalised: every order the same, no opposites.
-    tiles : sequence of ndarray
-        The predicates that each tile of trees tests.
-    stride : int
-        Elements from one line to the next.
+    ``stride`` is the number of elements from one line to the next.
     """
     builder = _Builder(forest, stride)
     for predicates in tiles:

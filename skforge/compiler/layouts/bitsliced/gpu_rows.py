@@ -322,38 +322,31 @@ class BitRows:
             bottom = b.binary("add", start, lane)
             last = b.sub(count, 1)
             top = b.binary("add", bottom, b.mul(last, g.stride))
-            one = b.const(1, I32)
 
-            def plain() -> None:
-                def line(_: Value, carried: tuple[Value, ...]) -> list[Value]:
-                    at, above = carried
-                    word = b.binary("or", b.load(self._lines, at), above)
-                    b.store(self._lines, at, word)
-                    return [b.sub(at, g.stride), word]
-
-                inits = [top, b.const(0, U32)]
-                b.for_(b.const(0, I32), count, one, line, inits, hint="slot")
-
-            def masked() -> None:
-                gone = b.load(self._lines, b.add(top, g.stride))
-                masks = self._block.model("missing_masks", plan.masks)
-                end = b.binary("add", mask, last)
+            def run(masked: bool) -> None:
+                gone = masks = end = None
+                if masked:
+                    gone = b.load(self._lines, b.add(top, g.stride))
+                    masks = self._block.model("missing_masks", plan.masks)
+                    end = b.binary("add", mask, last)
 
                 def line(i: Value, carried: tuple[Value, ...]) -> list[Value]:
                     at, above = carried
-                    word = b.binary("or", b.load(self._lines, at), above)
-                    right = b.load(masks, b.binary("sub", end, i))
-                    set_ = b.binary("and", gone, b.convert(right, U32))
-                    b.store(self._lines, at, b.binary("or", word, set_))
+                    word = made = b.binary("or", b.load(self._lines, at), above)
+                    if gone is not None and masks is not None and end is not None:
+                        right = b.load(masks, b.binary("sub", end, i))
+                        set_ = b.binary("and", gone, b.convert(right, U32))
+                        made = b.binary("or", word, set_)
+                    b.store(self._lines, at, made)
                     return [b.sub(at, g.stride), word]
 
-                inits = [top, b.const(0, U32)]
+                inits, one = [top, b.const(0, U32)], b.const(1, I32)
                 b.for_(b.const(0, I32), count, one, line, inits, hint="slot")
 
             if has_masks:
-                b.if_(b.compare("ne", mixed, 0), masked, plain)
+                b.if_(b.compare("ne", mixed, 0), lambda: run(True), lambda: run(False))
             else:
-                plain()
+                run(masked=False)
 
         first = b.binary("add", low, row)
         b.for_(first, high, b.const(g.threads // g.lanes, I32), job, hint="job")

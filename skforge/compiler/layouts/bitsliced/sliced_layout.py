@@ -386,18 +386,9 @@ def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
-    """Return tables of values as planes of bytes, lowest byte first.
+    """Return tables of values, one a row, as planes of bytes, lowest byte first.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, size)
-        One table a row.
-    entries : int
-        Entries of a plane; more than ``size`` are zero.
-
-    Returns
-    -------
-    ndarray of uint8, shape (n, itemsize, entries)
+    The planes have shape (n, itemsize, entries); entries past a table are zero.
     """
     n, size = values.shape
     item = values.dtype.itemsize

@@ -431,19 +431,8 @@ def _numbered(
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """Give numbers to the leaves that each tree's codes stand for.
 
-    Parameters
-    ----------
-    rows : ndarray of int32, shape (n_trees, n_codes)
-        The leaf of each code.
-    entries : int
-        Leaves a tree has at most.
-
-    Returns
-    -------
-    leaves : ndarray of int32, shape (n_trees, entries)
-        The leaf of each number; those that are too many repeat another.
-    numbers : ndarray of uint8, shape (n_trees, n_codes)
-        The number of each code.
+    ``rows`` has the leaf of each code, a tree a row. Returns the leaf of each number,
+    at most ``entries`` a tree, and the number of each code.
     """
     leaves = np.zeros((len(rows), entries), np.int32)
     numbers = np.zeros(rows.shape, np.uint8)
