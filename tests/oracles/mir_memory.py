@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.bins import encode_rows
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.exceptions import CompilerError
+from tests.oracles.codes import encode_rows
 
 Cell: TypeAlias = int | slice
 _Context: TypeAlias = tuple[tuple[int, int], ...]

@@ -14,7 +14,7 @@ from skforge.compiler.binning.rows import RowAt
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.defaults.cpu import lanes_schedule
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import encode_rows, plan_codes
+from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -28,6 +28,7 @@ from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.llvm_kernels import targets
+from tests.oracles.codes import encode_rows
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_forest import edge_rows
 

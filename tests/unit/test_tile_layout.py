@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.binning.buckets import GONE_RIGHT, Buckets, CodePlaces, bucket_of
 from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.bins import column_count, encode_rows, plan_codes
+from skforge.compiler.forest.bins import column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.layouts.tiles.tile_layout import (
@@ -29,6 +29,7 @@ from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest, forest_of, rows_for, tree
+from tests.oracles.codes import encode_rows
 from tests.strategies_forest import random_forest
 
 NAMES = ("scalar", "deep", "chains", "mixed trees", "multiclass", "full")

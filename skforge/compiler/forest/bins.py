@@ -17,11 +17,10 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import evaluate_predicates
 
 IntArray = NDArray[np.int32]
 
@@ -167,45 +166,3 @@ def code_stride(table: CodeTable) -> int:
     """Return the codes from one row in memory to the next: whole cache lines."""
     per_line = 64 // table.dtype.itemsize
     return -(-max(1, table.n_columns) // per_line) * per_line
-
-
-def encode_rows(
-    table: CodeTable, forest: Forest, comparison: str, X: ArrayLike
-) -> NDArray[Any]:
-    """Return the codes of rows: the oracle for the compiled search.
-
-    Parameters
-    ----------
-    table : CodeTable
-        Of ``forest``.
-    forest : Forest
-        Normalised.
-    comparison : {"lt", "le"}
-        How its thresholds compare.
-    X : array of shape (n, n_features)
-        Rows in ``forest.input_dtype``.
-
-    Returns
-    -------
-    ndarray of ``table.dtype``, shape (n, n_columns)
-    """
-    rows = np.asarray(X, forest.input_dtype)
-    codes = np.zeros((len(rows), table.n_columns), table.dtype)
-    side: Any = "right" if comparison == "lt" else "left"
-    for c in range(table.n_columns):
-        x = rows[:, table.feature[c]]
-        part = slice(table.offset[c], table.offset[c + 1])
-        if table.kind[c] == ColumnKind.TEST:
-            test = np.full(len(x), table.predicates[part][0])
-            codes[:, c] = ~evaluate_predicates(forest, test, x)
-            continue
-        missing = np.isnan(x)
-        if table.missing[c] == Missing.NEVER:
-            x, missing = np.where(missing, 0, x), np.zeros_like(missing)
-        elif table.missing[c] == Missing.ZERO:
-            missing = missing | (np.abs(x) <= ZERO_THRESHOLD)
-        count = int(table.counts[c])
-        passed = np.searchsorted(table.thresholds[part], x, side)
-        gone = 0 if table.missing_left[c] else count
-        codes[:, c] = np.where(missing, gone, passed)
-    return codes

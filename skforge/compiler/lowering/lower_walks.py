@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge.compiler.binning.rules import Rules
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.ir.lir.nodes import BOOL, F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
@@ -153,32 +153,27 @@ class WalkLowering:
         k, b, layout, facts = self._k, self._k.b, self._k.hopper, self._facts
         if k.hir.codes is not None:
             return b.compare("ge", x, b.convert(threshold, U32))
+        rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
         raw = x
         if facts.all_nan_is_zero:
-            x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
+            x = rules.zero_for_nan(x)
         elif "nan_is_zero" in facts.flags:
             as_zero = b.binary(
                 "and", b.is_nan(x), layout.load_flag(b, at, "nan_is_zero")
             )
             x = b.select(as_zero, b.const(0.0, x.type), x)
-        opposite = "ge" if k.hir.comparison == "lt" else "gt"
-        right = b.compare(opposite, x, threshold, unordered=True)  # type: ignore[arg-type]
+        right = b.compare(rules.passes, x, threshold, unordered=True)
         if "equal" in facts.flags:
             other = b.compare("ne", x, threshold, unordered=True)
             right = b.select(layout.load_flag(b, at, "equal"), other, right)
         if "category" in facts.flags:
-            inside = self._in_category_set(at, threshold, x)
+            inside = self._in_category_set(rules, at, threshold, x)
             right = b.select(
                 layout.load_flag(b, at, "category"), b.invert(inside), right
             )
         missing: Value | None = b.is_nan(x) if "default_left" in facts.flags else None
         if "zero_is_missing" in facts.flags:
-            near = b.const(ZERO_THRESHOLD, raw.type)
-            far = b.const(-ZERO_THRESHOLD, raw.type)
-            zero = b.binary(
-                "and", b.compare("le", raw, near), b.compare("ge", raw, far)
-            )
-            either = b.binary("or", zero, b.is_nan(raw))
+            either = rules.is_missing(raw, Missing.ZERO)
             gone = b.binary("and", either, layout.load_flag(b, at, "zero_is_missing"))
             # A missing value goes right unless the node says left.
             right = b.binary("or", right, gone)
@@ -189,7 +184,9 @@ class WalkLowering:
             right = b.binary("and", right, b.invert(left))
         return right
 
-    def _in_category_set(self, at: Cursor, threshold: Value, x: Value) -> Value:
+    def _in_category_set(
+        self, rules: Rules, at: Cursor, threshold: Value, x: Value
+    ) -> Value:
         """Return whether x is a category of the set that ``threshold`` numbers."""
         k, b, facts = self._k, self._k.b, self._facts
         if k.rows.element == F32:
@@ -203,7 +200,6 @@ class WalkLowering:
         exact: Value | bool = facts.exact_members
         if exact and "member" in facts.flags:
             exact = k.hopper.load_flag(b, at, "member")
-        rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
         return rules.in_set(number, x, exact)
 
 
