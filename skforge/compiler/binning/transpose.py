@@ -182,6 +182,19 @@ def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
     return starts
 
 
+def unpacked(n: int, e: int, unit: int, high: bool) -> list[int]:
+    """Return the shuffle that interleaves the low or high units of two vectors.
+
+    The vectors have ``n`` elements, ``e`` in each 128-bit lane, from which units come.
+    """
+    chosen: list[int] = []
+    for lane in range(0, n, e):
+        half = lane + (e // 2 if high else 0)
+        for k in range(half, half + e // 2, unit):
+            chosen += [*range(k, k + unit), *range(n + k, n + k + unit)]
+    return chosen
+
+
 def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
     """Transpose a square of numbers held in vectors, by shuffles of one register each.
 
@@ -189,18 +202,10 @@ def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
     """
     n, e = len(rows), 16 // item
 
-    def unpack(x: Value, y: Value, unit: int, high: bool) -> Value:
-        """Interleave the low or high units of each 128-bit lane of two vectors."""
-        chosen: list[int] = []
-        for lane in range(0, n, e):
-            half = lane + (e // 2 if high else 0)
-            for k in range(half, half + e // 2, unit):
-                chosen += [*range(k, k + unit), *range(n + k, n + k + unit)]
-        return b.shuffle(x, y, chosen)
-
     def within(square: Sequence[Value], unit: int = 1) -> list[Value]:
         pairs = zip(square[::2], square[1::2], strict=True)
-        made = [unpack(x, y, unit, high) for x, y in pairs for high in (False, True)]
+        halves = [unpacked(n, e, unit, high) for high in (False, True)]
+        made = [b.shuffle(x, y, half) for x, y in pairs for half in halves]
         if len(made) == 2:
             return made
         return [*within(made[::2], 2 * unit), *within(made[1::2], 2 * unit)]
@@ -214,9 +219,10 @@ def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
     def across(vectors: Sequence[Value]) -> list[Value]:
         if len(vectors) == 1:
             return list(vectors)
-        pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-        even, odd = (across([pick(x, y, k) for x, y in pairs]) for k in (0, 1))
-        return [v for both in zip(even, odd, strict=True) for v in both]
+        half = len(vectors) // 2
+        low, high = across(vectors[:half]), across(vectors[half:])
+        pairs = list(zip(low, high, strict=True))
+        return [pick(x, y, odd) for odd in (0, 1) for x, y in pairs]
 
     squares = [within(rows[g : g + e]) for g in range(0, n, e)]
     columns = [across(column) for column in zip(*squares, strict=True)]

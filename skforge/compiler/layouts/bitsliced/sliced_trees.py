@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import (
     I64,
@@ -144,7 +145,8 @@ class BitslicedLowering:
         rows = np.arange(GROUP)
         pieces = [rows]  # each piece: the row of each lane
         while len(pieces) < self.sum.bytes:
-            pieces = [half for piece in pieces for half in _unpacked(piece)]
+            halves = _halves(len(pieces[0]))
+            pieces = [piece[half[::2]] for piece in pieces for half in halves]
         where = np.empty(GROUP, np.int64)
         where[np.concatenate(pieces)] = np.arange(GROUP)
         return where
@@ -390,11 +392,11 @@ class BitslicedLowering:
             wider = Vec(_WIDER[unit], lanes // 2)
             parts = [
                 [
-                    b.reinterpret(b.shuffle(x, y, _unpack_lanes(lanes, high)), wider)
+                    b.reinterpret(b.shuffle(x, y, half), wider)
                     for x, y in zip(pieces[0::2], pieces[1::2], strict=True)
                 ]
                 for pieces in parts
-                for high in (False, True)
+                for half in _halves(lanes)
             ]
             unit = wider.element
         vec = Vec(self.sum, GROUP // self.sum.bytes)
@@ -443,28 +445,6 @@ def _numbered(
     return leaves, numbers
 
 
-def _unpack_lanes(lanes: int, high: bool) -> list[int]:
-    """Lanes that interleave the low or high halves of each 128-bit part."""
-    parts = 4
-    per = lanes // parts
-    chosen: list[int] = []
-    for part in range(parts):
-        half = part * per + (per // 2 if high else 0)
-        for k in range(per // 2):
-            chosen += [half + k, lanes + half + k]
-    return chosen
-
-
-def _unpacked(piece: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the rows of the two vectors that unpacking a piece with another gives."""
-    lanes = len(piece)
-    per = lanes // 4
-    return [
-        np.concatenate(
-            [
-                piece[p * per + s * (per // 2) : p * per + (s + 1) * (per // 2)]
-                for p in range(4)
-            ]
-        )
-        for s in (0, 1)
-    ]
+def _halves(lanes: int) -> list[list[int]]:
+    """Return the shuffles that interleave two 512-bit registers of so many lanes."""
+    return [unpacked(lanes, lanes // 4, 1, high) for high in (False, True)]
