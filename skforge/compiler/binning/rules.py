@@ -6,6 +6,7 @@ Everything here takes scalars and vectors alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,7 +152,7 @@ def set_numbers(forest: Forest) -> NDArray[np.int64]:
 
 
 def set_members(
-    forest: Forest, predicates: NDArray[np.integer], words: int | None = None
+    forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
 ) -> NDArray[np.bool_]:
     """Return which categories the sets of some predicates hold, one set a row."""
     offset = forest.category_offset

@@ -16,7 +16,7 @@ compares from ten thresholds, eight vectors in lockstep beat one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -141,7 +141,7 @@ class PredicateLowering:
         if not len(self.searches):
             return
         jobs = self._model("searches", self.searches)
-        kinds = [kind for kind in self.t.kinds if searched(np.int32(kind))]
+        kinds = [kind for kind in self.t.kinds if searched(kind)]
 
         def search(i: Value, _: tuple[Value, ...]) -> None:
             kind, job = self._job(b.load(jobs, i), b.const(0))
@@ -193,7 +193,7 @@ class PredicateLowering:
         place = b.binary("add", place, shift)
         return kind, Job(j, column, line, place, count, offset, shift)
 
-    def _by_kind(self, kind: Value, cases: dict[int, Callable[[], None]]) -> None:
+    def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
         """Run the code for the kind of a job."""
         b = self.b
         if len(cases) == 1:
@@ -216,7 +216,7 @@ class PredicateLowering:
             planes = b.binary("add", b.mul(own, PLANES * self.line_bytes), job.shift)
 
         def run(kind: int) -> None:
-            if searched(np.int32(kind)):
+            if searched(kind):
                 self._search(kind, job, planes)
                 if not self.kept:
                     self._thermometer(kind, job, planes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.binning.rules import set_members, set_numbers
 from skforge.compiler.binning.search import Registers
@@ -47,9 +47,10 @@ DIRECT_LIMIT = 9
 SPARE_LINES = 16
 
 
-def searched(kind: IntArray) -> NDArray[np.bool_]:
+def searched(kind: ArrayLike) -> NDArray[np.bool_]:
     """Return which kinds of job search among thresholds."""
-    return ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
+    found: NDArray[np.bool_] = ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
