@@ -75,6 +75,15 @@ def test_ties(missing: Missing, level: str, extremes: bool) -> None:
             np.testing.assert_array_equal(got, raw[:n])
 
 
+@pytest.mark.parametrize("block", [1024, 2048, 4096])
+def test_ties_in_blocks_that_are_taken_in_parts(block: int) -> None:
+    """Ties of the second part of a block were settled in the lines of the first."""
+    made = doubles(Missing.NAN)
+    rows = rows_near(made, block + 37, 6)
+    got = compile_forest(made, schedule=sliced(block)).predict_raw(rows)
+    np.testing.assert_array_equal(got.reshape(len(rows), -1), reference_raw(made, rows))
+
+
 def test_rows_of_float32_need_nothing_more() -> None:
     made = doubles(Missing.NAN)
     with np.errstate(over="ignore"):

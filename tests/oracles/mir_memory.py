@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.exceptions import CompilerError
-from tests.oracles.row_codes import encode_rows
+from tests.oracles.codes import encode_rows
 
 Cell: TypeAlias = int | slice
 _Context: TypeAlias = tuple[tuple[int, int], ...]

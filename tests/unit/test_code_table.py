@@ -13,7 +13,7 @@ from skforge.compiler.forest.bins import code_dtype, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, evaluate_predicates
 from skforge.compiler.passes.hir import normalize_predicates
-from tests.oracles.row_codes import encode_rows
+from tests.oracles.codes import encode_rows
 from tests.strategies_forest import edge_rows, random_forest
 
 

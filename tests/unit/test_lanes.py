@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.binning.row_blocks import RowCodes, plan_row_codes
+from skforge.compiler.binning.row_blocks import BlockedBins, plan_row_codes
 from skforge.compiler.binning.rows import RowAt
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
@@ -27,8 +28,8 @@ from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.llvm_kernels import targets
+from tests.oracles.codes import encode_rows
 from tests.oracles.lir_interpreter import interpret_lir
-from tests.oracles.row_codes import encode_rows
 from tests.strategies_forest import edge_rows
 
 
@@ -46,7 +47,7 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
     b = Builder()
     rows = lir.Buffer("rows", scalar_of(row.dtype))
     out = lir.Buffer("out", lir.U8)
-    search = RowCodes(b, plan, normal, comparison, model)
+    search = BlockedBins(Rules(b, normal, comparison, model), plan)
     search.evaluate(RowAt(rows, b.const(0)), out)
     params = [rows, out, *(lir.Buffer(n, scalar_of(a.dtype)) for n, a in data.items())]
     found = np.zeros(table.n_columns, np.uint8)

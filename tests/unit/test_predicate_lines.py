@@ -7,7 +7,8 @@ import pytest
 
 from skforge.compiler import pipeline
 from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.transpose import search_levels, transpose
+from skforge.compiler.binning.search import Registers
+from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -162,8 +163,8 @@ def test_every_line_is_its_predicate(level: str, name: str) -> None:
     ],
 )
 def test_levels_a_target_searches(level: str, item: int, levels: int) -> None:
-    target = Target.x86_64(level)
-    assert search_levels(target, target.vector_bits // (8 * item), item) == levels
+    dtype = np.dtype(f"f{item}")
+    assert Registers.of(Target.x86_64(level), dtype).levels == levels
 
 
 def test_code_does_not_grow_with_the_block() -> None:

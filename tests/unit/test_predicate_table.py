@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skforge.compiler.binning.search import Registers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -31,6 +32,7 @@ from tests.strategies_forest import edge_rows, random_forest
 
 #: lanes and levels as targets have them: AVX-512, AVX2, SSE; float32 and float64
 MACHINES = ((16, 8), (8, 6), (8, 5), (4, 0), (2, 0))
+AVX512 = Registers(16, 8, 4, 2)
 
 
 def evaluate(
@@ -60,7 +62,7 @@ def evaluate(
                 entries = SETS[int(jobs.kind[j])]
                 entry = _entry(forest, x, entries)
                 for i in range(count):
-                    byte = table.sets[at + i // 8 * entries + entry]
+                    byte = table.set_tables[at + i // 8 * entries + entry]
                     lines[first + i] = byte >> (7 - i % 8) & 1
             else:
                 levels = int(jobs.kind[j])
@@ -82,9 +84,9 @@ def _entry(forest: Forest, x: np.ndarray, entries: int) -> np.ndarray:
 
 
 def _clean(table: PredicateTable, x: np.ndarray) -> np.ndarray:
-    if table.nan_is_zero:
+    if table.missing == Missing.NEVER:
         x[np.isnan(x)] = 0
-    if table.zero_is_missing:
+    if table.missing == Missing.ZERO:
         x[np.abs(x) <= np.float32(1e-35)] = np.nan
     return x
 
@@ -121,7 +123,7 @@ def _inside(forest: Forest, predicate: int, x: np.ndarray) -> np.ndarray:
 
 def check(forest: Forest, lanes: int, levels: int, n: int = 200) -> PredicateTable:
     normal, comparison = normalize_predicates.run(forest)
-    table = plan_predicates(normal, comparison, lanes, levels)
+    table = plan_predicates(normal, Registers(lanes, levels, 1, 1))
     rows = edge_rows(normal, n, seed=5)
     with np.errstate(invalid="ignore"):
         got = evaluate(table, normal, comparison, lanes, rows)
@@ -173,7 +175,7 @@ def test_the_same_threshold_for_both_sides_of_missing(lanes: int, levels: int) -
 
 
 def kinds(counts: tuple[int, ...], lanes: int, levels: int) -> list[int]:
-    table = plan_predicates(counted(counts), "lt", lanes, levels)
+    table = plan_predicates(counted(counts), Registers(lanes, levels, 1, 1))
     return table.jobs.kind.tolist()
 
 
@@ -205,7 +207,7 @@ def test_tiles_cover_used_features_and_stay_within_rows(n_features: int) -> None
     for used in ((0,), (n_features - 1,), (0, n_features // 2, n_features - 1)):
         used = tuple(sorted(set(used)))
         made = counted([3] * len(used), used=used, n_features=n_features)
-        table = plan_predicates(made, "lt", 16, 8)
+        table = plan_predicates(made, AVX512)
         for tile, start in enumerate(table.tile_start.tolist()):
             assert 0 <= start <= max(0, n_features - 16)
             jobs = slice(table.tile_jobs[tile], table.tile_jobs[tile + 1])
@@ -216,19 +218,19 @@ def test_tiles_cover_used_features_and_stay_within_rows(n_features: int) -> None
 
 def test_unused_features_are_in_no_tile() -> None:
     made = counted((3, 3), used=(2, 900), n_features=1000)
-    assert plan_predicates(made, "lt", 16, 8).tile_start.tolist() == [0, 896]
+    assert plan_predicates(made, AVX512).tile_start.tolist() == [0, 896]
 
 
 def test_missing_values_cost_nothing_where_they_go_one_way() -> None:
-    right = plan_predicates(counted((3, 20), sides="right"), "lt", 16, 8)
+    right = plan_predicates(counted((3, 20), sides="right"), AVX512)
     assert right.unordered
-    left = plan_predicates(counted((3, 20), sides="left"), "lt", 16, 8)
+    left = plan_predicates(counted((3, 20), sides="left"), AVX512)
     assert not left.unordered
     assert left.right_offset.tolist() == [0, 0, 0]
-    never = plan_predicates(counted((3, 20), missing=Missing.NEVER), "lt", 16, 8)
-    assert never.nan_is_zero and not never.zero_is_missing
-    zero = plan_predicates(counted((3, 20), missing=Missing.ZERO), "lt", 16, 8)
-    assert zero.zero_is_missing and not zero.nan_is_zero
+    never = plan_predicates(counted((3, 20), missing=Missing.NEVER), AVX512)
+    assert never.missing == Missing.NEVER
+    zero = plan_predicates(counted((3, 20), missing=Missing.ZERO), AVX512)
+    assert zero.missing == Missing.ZERO
 
 
 def test_refused() -> None:
@@ -251,7 +253,7 @@ def test_refused() -> None:
     for what, forest in refused.items():
         assert refusal(forest) == texts[what]
         with pytest.raises(ScheduleError) as error:
-            plan_predicates(forest, "lt", 16, 8)
+            plan_predicates(forest, AVX512)
         assert str(error.value) == texts[what]
 
 

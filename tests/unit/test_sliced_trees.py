@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.binning.transpose import WIDE_PART, lockstep
+from skforge.compiler.binning.search import Registers
+from skforge.compiler.binning.transpose import WIDE_PART
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
@@ -160,7 +161,7 @@ def test_many_thresholds_are_searched(count: int, levels: int) -> None:
     """As many compares a row as the number of thresholds has bits, not thresholds."""
     function = lowered(counted((count,)))
     (loop,) = loops(function, "rows")
-    together = lockstep(V4)
+    together = Registers.of(V4, np.dtype("f4")).lockstep
     assert float_compares(loop.body) == together * levels
     # The first level has one pivot; a permute takes two registers of 16 of them.
     permutes = sum(max(1, (1 << level) // 32) for level in range(1, levels))
@@ -173,7 +174,7 @@ def test_many_thresholds_are_searched(count: int, levels: int) -> None:
 
 def test_a_search_permutes_registers_on_avx512() -> None:
     text, _ = emitted(counted((200,)), sliced(), V4)
-    together = lockstep(V4)
+    together = Registers.of(V4, np.dtype("f4")).lockstep
     # levels 1 to 4 fit one register, 5 two, 6 four, 7 eight
     assert len(re.findall(r"\tvperm(?:d|ps)\s", text)) == 4 * together
     assert len(re.findall(r"\tvperm[it]2ps\s", text)) == (1 + 2 + 4) * together

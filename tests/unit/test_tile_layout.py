@@ -29,7 +29,7 @@ from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest, forest_of, rows_for, tree
-from tests.oracles.row_codes import encode_rows
+from tests.oracles.codes import encode_rows
 from tests.strategies_forest import random_forest
 
 NAMES = ("scalar", "deep", "chains", "mixed trees", "multiclass", "full")

@@ -26,23 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.row_gather import RowCodes
-from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
+from skforge.compiler.binning.row_gather import GatheredBins
+from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.rules import Rules
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    I32,
-    I64,
-    U16,
-    U32,
-    Buffer,
-    CompareOp,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import I32, I64, U16, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
 #: Most buckets of a column, and how many it has for each threshold.
@@ -168,22 +159,13 @@ def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.
     return whole
 
 
-class BucketLowering:
-    """Writes the search of a block of rows; ``model`` declares its buffers."""
+class BucketBins:
+    """Writes the search of a block of rows, ``lanes`` columns at once."""
 
-    def __init__(
-        self,
-        b: Builder,
-        codes: CodePlaces,
-        forest: Forest,
-        comparison: str,
-        lanes: int,
-        model: Model,
-    ) -> None:
-        self.b, self.codes, self.forest, self.lanes = b, codes, forest, lanes
-        self._model, self._table = model, codes.table
-        table = codes.table
-        self._op: CompareOp = "ge" if comparison == "lt" else "gt"
+    def __init__(self, rules: Rules, codes: CodePlaces, lanes: int) -> None:
+        self.b, self.codes, self.lanes, self._rules = rules.b, codes, lanes, rules
+        table = self._table = codes.table
+        model = rules.model
         self._vectors = range(0, -(-max(1, table.n_columns) // lanes) * lanes, lanes)
         buckets = Buckets.of(table)
         self._levels = int(buckets.levels.max(initial=0))
@@ -217,8 +199,7 @@ class BucketLowering:
         b, n = self.b, self.lanes
         tests = None
         if self._some_tests:
-            tests = RowCodes(b, self._table, self.forest, "", self.lanes, self._model)
-
+            tests = GatheredBins(self._rules, self._table, self.lanes)
         count_ = len(self._vectors)
         together = min(max(1, LOCKSTEP // count_), block)
         at_once = next(k for k in (LOCKSTEP, 2, 1) if count_ % k == 0)
@@ -279,7 +260,7 @@ class BucketLowering:
         count = 1 << (registers - 1).bit_length()
         vec = Vec(rows.rows.element, n)
         if rows.n_features < n or count > ROW_REGISTERS:
-            places = self._model("bucket_feature", features)
+            places = self._rules.model("bucket_feature", features)
 
             def gathered(at: Value) -> Value:
                 index = b.load(places, at, Vec(I64, n))
@@ -296,7 +277,7 @@ class BucketLowering:
             lane = features
         kind = U32 if rows.rows.element.bytes == 4 else I64
         dtype = np.uint32 if kind == U32 else np.int64
-        index = self._model("bucket_lane", lane.astype(dtype))
+        index = self._rules.model("bucket_lane", lane.astype(dtype))
 
         def picked(at: Value) -> Value:
             return b.permute(loaded, b.load(index, at, Vec(kind, n)))
@@ -321,7 +302,7 @@ class BucketLowering:
                 none = b.const(float("nan"), x.type)
                 op = lir.Gather(self._thresholds, at, inside, none)
                 threshold = b.let(op, x.type, "gather")
-                passed = b.compare(self._op, x, threshold)
+                passed = b.compare(self._rules.passes, x, threshold)
                 found[k] = b.select(passed, more, found[k])
         return [
             (b.binary("add", before, own), gone)
@@ -344,9 +325,7 @@ class BucketLowering:
             x = b.select(nan, b.const(0.0, raw.type), raw)
         gone = b.is_nan(x)
         if self._zero:
-            near = b.compare("le", raw, b.const(ZERO_THRESHOLD, raw.type))
-            far = b.compare("ge", raw, b.const(-ZERO_THRESHOLD, raw.type))
-            tiny = b.binary("and", near, far)
+            tiny = self._rules.is_tiny(raw)
             tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, place))
             gone = b.binary("or", gone, tiny)
         y = b.binary("mul", x, b.load(self._scale, place, float_))
@@ -369,7 +348,7 @@ class BucketLowering:
         if own.all():
             return b.splat(b.const(True, lir.BOOL), n)
         flags = self._columns(own).astype(np.int32)
-        table = self._model(f"bucket_{kind.name.lower()}", flags)
+        table = self._rules.model(f"bucket_{kind.name.lower()}", flags)
         return b.compare("ne", b.load(table, at, Vec(I32, n)), 0)
 
     def _gone(self, at: Value, copy: int) -> Value:
@@ -378,8 +357,8 @@ class BucketLowering:
         if self.codes.copies == 2:
             return b.const(GONE_RIGHT if copy else 0, ints)
         right = np.zeros(self._table.n_columns, np.bool_)
-        right[self._table.column_of[~_goes_left(self.forest)]] = True
+        right[self._table.column_of[~_goes_left(self._rules.forest)]] = True
         if right.all() or not right.any():
             return b.const(GONE_RIGHT if right.any() else 0, ints)
         gone = self._columns(np.where(right, GONE_RIGHT, 0).astype(np.int32))
-        return b.load(self._model("bucket_gone", gone), at, ints)
+        return b.load(self._rules.model("bucket_gone", gone), at, ints)

@@ -22,11 +22,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.category_tests import category_entry
-from skforge.compiler.binning.rows import Model, RowAt
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.binning.rows import RowAt
+from skforge.compiler.binning.rules import Rules, set_members
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
@@ -108,15 +107,10 @@ class SetClasses:
     def of(cls, forest: Forest, group: SetGroup) -> SetClasses:
         """Put categories together that are in the same sets."""
         own = group.predicates
-        begin, end = forest.category_offset[own], forest.category_offset[own + 1]
-        at = begin[:, None] + np.arange(group.words)
-        spare = len(forest.category_words)
-        words = np.append(forest.category_words, np.uint32(0))
-        held = words[np.where(at < end[:, None], at, spare)].astype("<u4")
-        inside = np.unpackbits(held.view(np.uint8), axis=1, bitorder="little")
+        inside = set_members(forest, own, group.words)
         missing = ~forest.missing_left[own]
         others = np.ones(len(own), np.bool_)
-        right = np.vstack([inside.T == 0, missing, others])
+        right = np.vstack([~inside.T, missing, others])
         packed = np.packbits(right, axis=1)
         _, first, classes = np.unique(
             packed, axis=0, return_index=True, return_inverse=True
@@ -156,20 +150,11 @@ def lay_category_table(
     first: int,
     lanes: int,
 ) -> CategoryTable:
-    """Lay rows out one after another.
+    """Lay the rows of all groups out one after another.
 
-    Parameters
-    ----------
-    classes : sequence of SetClasses
-        Of each group.
-    heads : sequence of ndarray of shape (n_classes, head)
-        Of each group, in the dtype of codes.
-    coded : sequence of ndarray
-        Of each group, the numbers of the sets that get a code.
-    first : int
-        Place of the first code.
-    lanes : int
-        Codes of a register.
+    ``heads`` has the head of each class of a group, in the dtype of codes, and
+    ``coded`` the numbers of its sets that get a code. The first code goes to place
+    ``first``; a register has ``lanes`` codes.
     """
     parts: list[NDArray[Any]] = []
     entries, start, place, size = [], [0], [first], []
@@ -199,11 +184,9 @@ def lay_category_table(
 class CategoryRows:
     """Writes how the rows of a table are found and combined."""
 
-    def __init__(
-        self, b: Builder, table: CategoryTable, forest: Forest, model: Model
-    ) -> None:
-        self.b, self.t, self.forest, self._model = b, table, forest, model
-        self._rows = model("category_rows", table.rows)
+    def __init__(self, rules: Rules, table: CategoryTable) -> None:
+        self.b, self.t, self._rules, self._model = rules.b, table, rules, rules.model
+        self._rows = rules.model("category_rows", table.rows)
         self._vec = Vec(scalar_of(table.rows.dtype), table.lanes)
         self._at: list[Value] = []
         self._many: Buffer | None = None
@@ -262,15 +245,8 @@ class CategoryRows:
 
     def _entry(self, group: SetGroup, x: Value) -> Value:
         """Return the entry of a value, by the group's rule for missing values."""
-        b = self.b
-        if group.missing == Missing.NEVER:
-            x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
-        elif group.missing == Missing.ZERO:
-            near = b.compare("le", x, b.const(ZERO_THRESHOLD, x.type))
-            far = b.compare("ge", x, b.const(-ZERO_THRESHOLD, x.type))
-            nan = b.const(float("nan"), x.type)
-            x = b.select(b.binary("and", near, far), nan, x)
-        return category_entry(b, self.forest, x, group.entries, group.exact)
+        x = self._rules.nan_if_missing(x, group.missing)
+        return self._rules.category_entry(x, group.entries, group.exact)
 
     def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
         """Return a register at ``offset`` of the heads, those of all features."""
@@ -304,15 +280,3 @@ def by_classes(
         make(classes.right[k : k + step]) for k in range(0, len(classes.right), step)
     ]
     return np.concatenate(parts)
-
-
-__all__ = [
-    "CategoryRows",
-    "CategoryTable",
-    "SetClasses",
-    "SetGroup",
-    "by_classes",
-    "in_groups",
-    "lay_category_table",
-    "set_groups",
-]

@@ -22,13 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.category_tests import outside_set
-from skforge.compiler.binning.rows import Model, RowAt
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.binning.rows import RowAt
+from skforge.compiler.binning.rules import Rules, set_numbers
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import BOOL, I64, U32, Buffer, CompareOp, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
 #: Thresholds compared at once; 16 blocks of them are the most that a byte counts.
@@ -66,46 +65,45 @@ class RowCodePlan:
 
 def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
     """Sort the columns of a table of uint8 codes by what their search is."""
-    kinds: list[tuple[int, int, bool, bool]] = []
-    for c in range(table.n_columns):
-        test = -1
-        if table.kind[c] == ColumnKind.TEST:
-            test = int(forest.comparison[table.predicates[table.offset[c]]])
-        long = test < 0 and bool(table.counts[c] > BLOCK)
-        left = bool(table.missing_left[c])
-        kinds.append((test, int(table.missing[c]), left, long))
-    order = sorted(range(table.n_columns), key=lambda c: (kinds[c], c))
+    tests = np.full(table.n_columns, -1)
+    single = table.kind == ColumnKind.TEST
+    first = table.predicates[table.offset[:-1]]
+    tests[single] = forest.comparison[first[single]]
+    long = (tests < 0) & (table.counts > BLOCK)
+    keys = np.stack([tests, table.missing, table.missing_left, long])
+    order = np.lexsort(keys[::-1])
     place = np.empty(table.n_columns, np.int32)
     place[order] = np.arange(table.n_columns)
+    offset, size = np.where(tests >= Comparison.IN, set_numbers(forest)[first], 0), 0
     numbers: list[NDArray[Any]] = []
-    offset, size = np.zeros(table.n_columns, np.int32), 0
-    sets = np.cumsum(forest.comparison >= Comparison.IN) - 1
-    for at, c in enumerate(order):
-        test, missing, left, long = kinds[c]
-        thresholds = table.thresholds[table.offset[c] : table.offset[c + 1]]
-        if test >= Comparison.IN:
-            offset[at] = sets[table.predicates[table.offset[c]]]
-            continue
-        fill = np.inf if _goes_right(Missing(missing), left) else np.nan
-        filled = thresholds if test >= 0 else _blocks(thresholds, fill)
-        offset[at] = size
-        numbers.append(filled)
-        size += len(filled)
+    for c in order[tests[order] < Comparison.IN].tolist():
+        own = table.thresholds[table.offset[c] : table.offset[c + 1]]
+        if tests[c] < 0:
+            right = _goes_right(Missing(table.missing[c]), bool(table.missing_left[c]))
+            own = _blocks(own, np.inf if right else np.nan)
+        offset[c] = size
+        numbers.append(own)
+        size += len(own)
     # A value that passes its filling as well reads one block past the last.
     numbers.append(np.full((BLOCK + 2) * BLOCK, np.inf))
-    classes: list[ColumnClass] = []
-    for at, c in enumerate(order):
-        if at and kinds[order[at - 1]] == kinds[c]:
-            continue
-        test, missing, left, long = kinds[c]
-        last = at + sum(kind == kinds[c] for kind in kinds)
-        comparison = None if test < 0 else Comparison(test)
-        classes.append(ColumnClass(at, last, Missing(missing), left, comparison, long))
+    cuts = np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1
+    classes = [
+        ColumnClass(
+            first=int(place[part[0]]),
+            last=int(place[part[-1]]) + 1,
+            missing=Missing(table.missing[part[0]]),
+            missing_left=bool(table.missing_left[part[0]]),
+            comparison=None if tests[part[0]] < 0 else Comparison(tests[part[0]]),
+            pivots=bool(long[part[0]]),
+        )
+        for part in np.split(order, cuts)
+        if len(part)
+    ]
     return RowCodePlan(
         place=place,
         classes=tuple(classes),
         feature=table.feature[order],
-        offset=offset,
+        offset=offset[order].astype(np.int32),
         numbers=np.concatenate(numbers).astype(table.thresholds.dtype),
     )
 
@@ -126,21 +124,12 @@ def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
     return np.concatenate([pivots, blocks])
 
 
-class RowCodes:
-    """Writes the search; ``model`` declares its buffers."""
+class BlockedBins:
+    """Writes the search of one row."""
 
-    def __init__(
-        self,
-        b: Builder,
-        plan: RowCodePlan,
-        forest: Forest,
-        comparison: str,
-        model: Model,
-    ) -> None:
-        self.b, self.plan, self.forest = b, plan, forest
-        self._passes: CompareOp = "ge" if comparison == "lt" else "gt"
-        self._model = model
-        self._numbers = model("code_numbers", plan.numbers)
+    def __init__(self, rules: Rules, plan: RowCodePlan) -> None:
+        self.b, self.plan, self._rules = rules.b, plan, rules
+        self._numbers = rules.model("code_numbers", plan.numbers)
         self._vec = Vec(scalar_of(plan.numbers.dtype), BLOCK)
 
     def evaluate(self, row: RowAt, codes: Buffer) -> None:
@@ -153,8 +142,8 @@ class RowCodes:
                     offset = b.const(int(plan.offset[c]))
                     self._column(part, x, offset, codes, b.const(c))
             return
-        features = self._model("code_feature", plan.feature)
-        offsets = self._model("code_offset", plan.offset)
+        features = self._rules.model("code_feature", plan.feature)
+        offsets = self._rules.model("code_offset", plan.offset)
         for part in plan.classes:
 
             def column(
@@ -181,16 +170,11 @@ class RowCodes:
 
     def _search(self, part: ColumnClass, x: Value, offset: Value) -> Value:
         b, right = self.b, _goes_right(part.missing, part.missing_left)
-        if part.missing == Missing.NEVER:
-            x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
-        elif part.missing == Missing.ZERO:
-            nan = b.const(float("nan"), x.type)
-            x = b.select(self._is_tiny(x), nan, x)
-        x = b.splat(x, BLOCK)
+        x = b.splat(self._rules.nan_if_missing(x, part.missing), BLOCK)
 
         def passed(at: Value) -> Value:
             block = b.load(self._numbers, at, self._vec)
-            mask = b.compare(self._passes, x, block, unordered=right)
+            mask = b.compare(self._rules.passes, x, block, unordered=right)
             return b.convert(b.popcount(b.mask_bits(mask, U32)), I64)
 
         if not part.pivots:
@@ -200,33 +184,21 @@ class RowCodes:
         code = b.binary("add", full, passed(at))
         return b.binary("min", code, 255) if right else code
 
-    def _is_tiny(self, x: Value) -> Value:
-        b = self.b
-        near = b.compare("le", x, b.const(ZERO_THRESHOLD, x.type))
-        far = b.compare("ge", x, b.const(-ZERO_THRESHOLD, x.type))
-        return b.binary("and", near, far)
-
     # ------------------------------------------------------------ single tests
 
     def _test(
         self, part: ColumnClass, comparison: Comparison, x: Value, offset: Value
     ) -> Value:
         """Return 1 where the one test of a column sends the row right."""
-        b = self.b
-        is_nan = b.is_nan(x)
-        gone = b.binary("or", is_nan, self._is_tiny(x))
-        missing = gone if part.missing == Missing.ZERO else is_nan
-        x = b.select(is_nan, b.const(0.0, x.type), x)
+        b, raw = self.b, x
+        x = self._rules.zero_for_nan(x)
         if comparison == Comparison.EQ:
             right = b.compare("ne", x, b.load(self._numbers, offset))
         else:
-            member = comparison == Comparison.MEMBER
-            exact = b.const(True, BOOL) if member else None
-            right = outside_set(b, self.forest, offset, x, exact, self._model)
+            exact = comparison == Comparison.MEMBER
+            right = b.invert(self._rules.in_set(offset, x, exact))
         if part.missing != Missing.NEVER:
             goes = b.const(not part.missing_left, right.type)
+            missing = self._rules.is_missing(raw, part.missing)
             right = b.select(missing, goes, right)
         return b.convert(right, I64)
-
-
-__all__ = ["BLOCK", "RowCodePlan", "RowCodes", "plan_row_codes"]

@@ -18,29 +18,21 @@ With no lanes a column is searched by itself, which is what a GPU's thread does.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
-from skforge.compiler.binning.category_tests import outside_set
-from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.rules import Rules, set_numbers
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    I64,
-    U8,
-    U16,
-    Buffer,
-    CompareOp,
-    Scalar,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import I64, Buffer, Scalar, Type, Value, Vec
+from skforge.compiler.ir.lir.numpy_types import scalar_of
 
 
-class RowCodes:
-    """Writes the search; ``model`` declares its buffers.
+class GatheredBins:
+    """Writes the search of a row.
 
     ``lanes`` columns are searched at once, 0 for one in scalars; column c of a row's
     codes is ``c * step`` elements from its first.
@@ -48,30 +40,24 @@ class RowCodes:
 
     def __init__(
         self,
-        b: Builder,
+        rules: Rules,
         table: CodeTable,
-        forest: Forest,
-        comparison: str,
         lanes: int,
-        model: Model,
         step: int = 1,
         element: Scalar | None = None,
     ) -> None:
-        self.b, self.t, self.forest, self.lanes = b, table, forest, lanes
-        self._model, self._step = model, step
+        self.b, self.t, self.lanes = rules.b, table, lanes
+        self._rules, self._step, model = rules, step, rules.model
         #: A GPU counts in 32 bits.
         self._number = np.int64 if lanes else np.int32
         self._type: Type = Vec(I64, lanes) if lanes else I64
-        self._op: CompareOp = "ge" if comparison == "lt" else "gt"
         self._stride = code_stride(table)
-        narrow = U8 if table.dtype == np.uint8 else U16
-        self._element = narrow if element is None else element
+        self._element = scalar_of(table.dtype) if element is None else element
         ordered = table.kind == ColumnKind.ORDER
         counts = np.where(ordered, table.counts, 0)
         self._levels = int(counts.max(initial=0)).bit_length()
-        self._ordered = bool(ordered.any())
         self._tests = np.flatnonzero(~ordered)
-        self.has_order, self.has_tests = self._ordered, len(self._tests) > 0
+        self.has_order, self.has_tests = bool(ordered.any()), len(self._tests) > 0
         # A test's column is searched as one without thresholds, then written over.
         self._features = model("code_feature", self._columns(table.feature))
         self._counts = model("code_count", self._columns(counts))
@@ -85,14 +71,14 @@ class RowCodes:
         gone = np.where(left, 0, counts)
         self._gone = model("code_missing", self._columns(gone)) if gone.any() else None
 
-    def _columns(self, values: np.ndarray) -> np.ndarray:
+    def _columns(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return one number a column, those past the last being 0."""
         padded = np.zeros(self._stride, self._number)
         padded[: len(values)] = values
         return padded
 
     @staticmethod
-    def _share(is_so: np.ndarray) -> str:
+    def _share(is_so: NDArray[np.bool_]) -> str:
         if not is_so.any():
             return "none"
         return "all" if is_so.all() else "some"
@@ -111,7 +97,7 @@ class RowCodes:
                 narrow = b.convert(value, self._element)
                 b.store(codes, b.binary("add", to, c), narrow)
 
-            if self._ordered:
+            if self.has_order:
                 end, step = b.const(self.t.n_columns), b.const(self.lanes)
                 b.for_(b.const(0), end, step, columns, hint="column")
             self.write_tests(rows.rows, start, to, codes)
@@ -136,15 +122,13 @@ class RowCodes:
             within = b.compare("le", ahead, count)
             at = b.binary("sub", b.binary("add", offset, ahead), 1)
             at = b.select(within, at, b.const(0, vec))
-            passed = b.compare(self._op, x, b.load(self._thresholds, at))
+            passed = b.compare(self._rules.passes, x, b.load(self._thresholds, at))
             more = b.binary("and", passed, within)
             position = b.select(more, ahead, position)
         if self._gone is not None or self._zero != "none":
             missing = b.is_nan(x)
             if self._zero != "none":
-                near = b.compare("le", raw, b.const(ZERO_THRESHOLD, raw.type))
-                far = b.compare("ge", raw, b.const(-ZERO_THRESHOLD, raw.type))
-                tiny = b.binary("and", near, far)
+                tiny = self._rules.is_tiny(raw)
                 if self._zero == "some":
                     tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, column))
                 missing = b.binary("or", missing, tiny)
@@ -157,7 +141,7 @@ class RowCodes:
     def _kind_is(self, kind: Missing, column: Value) -> Value:
         """Return a mask of the columns that treat missing values in one way."""
         b = self.b
-        kinds = self._model("code_missing_kind", self._columns(self.t.missing))
+        kinds = self._rules.model("code_missing_kind", self._columns(self.t.missing))
         found = self._of(kinds, column)
         return b.compare("eq", found, b.const(int(kind), self._type))
 
@@ -177,64 +161,59 @@ class RowCodes:
 
     def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
         """Write the columns of tests for equality or for sets, one after another."""
-        if not len(self._tests):
-            return
-        b, t, forest = self.b, self.t, self.forest
+        t = self.t
         predicate = t.predicates[t.offset[:-1][self._tests]]
-        comparison = forest.comparison[predicate]
-        for is_set in (False, True):
-            chosen = np.flatnonzero((comparison != Comparison.EQ) == is_set)
-            if not len(chosen):
-                continue
-            own = predicate[chosen]
-            name = "set" if is_set else "equal"
-            columns = self._model(f"{name}_column", self._tests[chosen])
-            category = np.cumsum(forest.comparison >= Comparison.IN) - 1
-            what = category[own] if is_set else forest.threshold[own]
-            whats = self._model(f"{name}_number", what)
-            features = self._model(f"{name}_feature", forest.feature[own])
-            members = (forest.comparison[own] == Comparison.MEMBER).astype(np.uint8)
-            member = self._model("set_member", members) if members.any() else None
-            left = forest.missing_left[own].astype(np.uint8)
-            lefts = self._model(f"{name}_missing_left", left)
-            kinds = self._model(f"{name}_missing_kind", forest.missing[own])
+        is_set = self._rules.forest.comparison[predicate] != Comparison.EQ
+        for chosen in (~is_set, is_set):
+            if chosen.any():
+                columns = self._tests[chosen]
+                self._write_some(rows, start, to, codes, columns, predicate[chosen])
 
-            def test(
-                i: Value,
-                _: tuple[Value, ...],
-                is_set: bool = is_set,
-                member: Buffer | None = member,
-                features: Buffer = features,
-                whats: Buffer = whats,
-                columns: Buffer = columns,
-                lefts: Buffer = lefts,
-                kinds: Buffer = kinds,
-            ) -> None:
-                feature = b.convert(b.load(features, i), I64)
-                raw = b.load(rows, b.binary("add", start, feature))
-                nan = b.is_nan(raw)
-                x = b.select(nan, b.const(0.0, raw.type), raw)
-                if is_set:
-                    exact = None
-                    if member is not None:
-                        exact = b.compare("ne", b.load(member, i), 0)
-                    number = b.load(whats, i)
-                    right = outside_set(b, forest, number, x, exact, self._model)
-                else:
-                    right = b.compare("ne", x, b.load(whats, i), unordered=True)
-                kind = b.load(kinds, i)
-                gone = b.binary("and", nan, b.compare("ne", kind, int(Missing.NEVER)))
-                near = b.compare("le", raw, b.const(ZERO_THRESHOLD, raw.type))
-                far = b.compare("ge", raw, b.const(-ZERO_THRESHOLD, raw.type))
-                tiny = b.binary("and", near, far)
-                is_zero = b.compare("eq", kind, int(Missing.ZERO))
-                gone = b.binary("or", gone, b.binary("and", tiny, is_zero))
-                to_right = b.compare("eq", b.load(lefts, i), 0)
-                right = b.select(gone, to_right, right)
-                column = b.convert(b.load(columns, i), I64)
-                one, zero = b.const(1, self._element), b.const(0, self._element)
-                code = b.select(right, one, zero)
-                there = b.binary("add", to, b.mul(column, self._step))
-                b.store(codes, there, code)
+    def _write_some(
+        self,
+        rows: Buffer,
+        start: Value,
+        to: Value,
+        codes: Buffer,
+        columns: NDArray[np.int64],
+        own: NDArray[np.int32],
+    ) -> None:
+        """Write the columns of some tests for equality, or of some for sets."""
+        b, rules, forest = self.b, self._rules, self._rules.forest
+        is_set = forest.comparison[own[0]] != Comparison.EQ
+        name = "set" if is_set else "equal"
 
-            b.for_(b.const(0), b.const(len(chosen)), b.const(1), test, hint="test")
+        def of_test(field: str, values: NDArray[Any]) -> Buffer:
+            return rules.model(f"{name}_{field}", values)
+
+        columns_of = of_test("column", columns)
+        what = set_numbers(forest)[own] if is_set else forest.threshold[own]
+        whats = of_test("number", what)
+        features = of_test("feature", forest.feature[own])
+        members = (forest.comparison[own] == Comparison.MEMBER).astype(np.uint8)
+        member = of_test("member", members) if members.any() else None
+        lefts = of_test("missing_left", forest.missing_left[own].astype(np.uint8))
+        kinds = of_test("missing_kind", forest.missing[own])
+
+        def test(i: Value, _: tuple[Value, ...]) -> None:
+            feature = b.convert(b.load(features, i), I64)
+            raw = b.load(rows, b.binary("add", start, feature))
+            x = rules.zero_for_nan(raw)
+            if is_set:
+                exact = member is not None and b.compare("ne", b.load(member, i), 0)
+                right = b.invert(rules.in_set(b.load(whats, i), x, exact))
+            else:
+                right = b.compare("ne", x, b.load(whats, i), unordered=True)
+            kind = b.load(kinds, i)
+            known = b.compare("ne", kind, int(Missing.NEVER))
+            gone = b.binary("and", b.is_nan(raw), known)
+            is_zero = b.compare("eq", kind, int(Missing.ZERO))
+            gone = b.binary("or", gone, b.binary("and", rules.is_tiny(raw), is_zero))
+            to_right = b.compare("eq", b.load(lefts, i), 0)
+            right = b.select(gone, to_right, right)
+            column = b.convert(b.load(columns_of, i), I64)
+            one, zero = b.const(1, self._element), b.const(0, self._element)
+            there = b.binary("add", to, b.mul(column, self._step))
+            b.store(codes, there, b.select(right, one, zero))
+
+        b.for_(b.const(0), b.const(len(own)), b.const(1), test, hint="test")

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, Scalar, Value, Vec
-from skforge.compiler.target import Target
 
 #: Features from which rows are wide, and how many rows of a block are then one part:
 #: a tile of columns is a cache line a row, a page apart.
@@ -170,65 +169,6 @@ def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) ->
         b.store(lines, b.add(at, v * lanes // 8), bits)
 
 
-def lockstep(target: Target) -> int:
-    """Return how many vectors of rows are searched together.
-
-    On 90 columns 1, 2, 4 and 8 took 75, 75, 70 and 84 ns a row with 32 registers, and
-    163, 157, 175 and 192 with 16: one waits for its look-ups, many spill.
-    """
-    return 4 if target.vector_registers >= 32 else 2
-
-
-def permuted(target: Target) -> int:
-    """Return the registers that one permute of the target looks up in."""
-    return 2 if target.has_mask_registers else 1
-
-
-def pivot_of(
-    b: Builder,
-    table: Sequence[Value],
-    index: Value,
-    answers: Sequence[Value],
-    held: int,
-) -> Value:
-    """Look up the pivots of a level of a search, one in each lane.
-
-    Parameters
-    ----------
-    b : Builder
-        Receives the code.
-    table : sequence of Value
-        Registers, a power of two.
-    index : Value
-        Places in the table, answer k of the search being bit k.
-    answers : sequence of Value
-        Masks of the levels before. More registers than one permute takes are chosen
-        among by these: testing the index again costs a fifth of the search.
-    held : int
-        Registers that one permute takes.
-    """
-    if not answers:
-        return table[0]
-    if len(table) <= held:
-        return b.permute(table, index)
-    half = len(table) // 2
-    bit = (half * index.type.lanes).bit_length() - 1
-    low = pivot_of(b, table[:half], index, answers, held)
-    high = pivot_of(b, table[half:], index, answers, held)
-    return b.select(answers[bit], high, low)
-
-
-def search_levels(target: Target, lanes: int, item: int) -> int:
-    """Return how many levels an in-register search may have; 0: compare instead.
-
-    512-bit registers hold the 255 pivots of eight levels of float32; a table that
-    needs more registers than there are is no better than comparing.
-    """
-    if target.has_mask_registers:
-        return 8 if item == 4 else 6
-    return 5 if target.has("avx2") and item == 4 and lanes == 8 else 0
-
-
 def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
     """Return first columns of tiles that cover the used features.
 
@@ -242,72 +182,48 @@ def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
     return starts
 
 
+def unpacked(n: int, e: int, unit: int, high: bool) -> list[int]:
+    """Return the shuffle that interleaves the low or high units of two vectors.
+
+    The vectors have ``n`` elements, ``e`` in each 128-bit lane, from which units come.
+    """
+    chosen: list[int] = []
+    for lane in range(0, n, e):
+        half = lane + (e // 2 if high else 0)
+        for k in range(half, half + e // 2, unit):
+            chosen += [*range(k, k + unit), *range(n + k, n + k + unit)]
+    return chosen
+
+
 def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
     """Transpose a square of numbers held in vectors, by shuffles of one register each.
 
     First squares within 128-bit lanes by unpacking, then the lanes.
     """
     n, e = len(rows), 16 // item
-    lanes = n // e
 
-    def unpack(x: Value, y: Value, unit: int, high: bool) -> Value:
-        """Interleave the low or high units of each 128-bit lane of two vectors."""
-        chosen: list[int] = []
-        for lane in range(lanes):
-            half = lane * e + (e // 2 if high else 0)
-            for k in range(0, e // 2, unit):
-                chosen += [half + k + i for i in range(unit)]
-                chosen += [n + half + k + i for i in range(unit)]
-        return b.shuffle(x, y, chosen)
+    def within(square: Sequence[Value], unit: int = 1) -> list[Value]:
+        pairs = zip(square[::2], square[1::2], strict=True)
+        halves = [unpacked(n, e, unit, high) for high in (False, True)]
+        made = [b.shuffle(x, y, half) for x, y in pairs for half in halves]
+        if len(made) == 2:
+            return made
+        return [*within(made[::2], 2 * unit), *within(made[1::2], 2 * unit)]
 
-    columns: list[list[Value]] = [[] for _ in range(e)]  # by place within a lane
-    for g in range(lanes):
-        square = list(rows[g * e : (g + 1) * e])
-        if e == 2:
-            low = unpack(square[0], square[1], 1, False)
-            high = unpack(square[0], square[1], 1, True)
-            done = [low, high]
-        else:
-            a = unpack(square[0], square[1], 1, False)
-            bb = unpack(square[0], square[1], 1, True)
-            c = unpack(square[2], square[3], 1, False)
-            d = unpack(square[2], square[3], 1, True)
-            done = [
-                unpack(a, c, 2, False),
-                unpack(a, c, 2, True),
-                unpack(bb, d, 2, False),
-                unpack(bb, d, 2, True),
-            ]
-        for place, vector in enumerate(done):
-            columns[place].append(vector)
-    out: list[Value] = [rows[0]] * n
-    for place, vectors in enumerate(columns):
-        for lane, vector in enumerate(_transpose_lanes(b, vectors, e)):
-            out[lane * e + place] = vector
-    return out
+    def pick(x: Value, y: Value, odd: int) -> Value:
+        """Join every other 128-bit lane of two vectors."""
+        lanes = range(odd * e, n, 2 * e)
+        chosen = [lane + i for lane in lanes for i in range(e)]
+        return b.shuffle(x, y, [*chosen, *(n + i for i in chosen)])
 
+    def across(vectors: Sequence[Value]) -> list[Value]:
+        if len(vectors) == 1:
+            return list(vectors)
+        half = len(vectors) // 2
+        low, high = across(vectors[:half]), across(vectors[half:])
+        pairs = list(zip(low, high, strict=True))
+        return [pick(x, y, odd) for odd in (0, 1) for x, y in pairs]
 
-def _transpose_lanes(b: Builder, vectors: list[Value], e: int) -> list[Value]:
-    """Transpose a square of 128-bit lanes of ``e`` numbers."""
-    lanes = len(vectors)
-    n = lanes * e
-
-    def pick(x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
-        chosen = [lane * e + i for lane in of_x for i in range(e)]
-        chosen += [n + lane * e + i for lane in of_y for i in range(e)]
-        return b.shuffle(x, y, chosen)
-
-    if lanes == 1:
-        return vectors
-    if lanes == 2:
-        x, y = vectors
-        return [pick(x, y, [0], [0]), pick(x, y, [1], [1])]
-    p, q, r, s = vectors
-    even0, odd0 = pick(p, q, [0, 2], [0, 2]), pick(p, q, [1, 3], [1, 3])
-    even1, odd1 = pick(r, s, [0, 2], [0, 2]), pick(r, s, [1, 3], [1, 3])
-    return [
-        pick(even0, even1, [0, 2], [0, 2]),
-        pick(odd0, odd1, [0, 2], [0, 2]),
-        pick(even0, even1, [1, 3], [1, 3]),
-        pick(odd0, odd1, [1, 3], [1, 3]),
-    ]
+    squares = [within(rows[g : g + e]) for g in range(0, n, e)]
+    columns = [across(column) for column in zip(*squares, strict=True)]
+    return [columns[i % e][i // e] for i in range(n)]

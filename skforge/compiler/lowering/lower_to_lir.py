@@ -22,6 +22,7 @@ from contextlib import contextmanager
 
 from skforge.compiler.binning.quantize import quantize_block
 from skforge.compiler.binning.rows import BlockRows, RowAt
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.bins import code_stride
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
@@ -413,9 +414,8 @@ class Lowering:
         first, count = k.extent(stmt.rows)
         width = k.hir.forest.n_features
         rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
-        codes = quantize_block(
-            b, k.hir, table, k.target, stmt.size, rows, count, k.model_buffer
-        )
+        rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+        codes = quantize_block(rules, table, k.target, stmt.size, rows, count)
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 
     def _tree_of_block(self, loop: mir.Loop) -> None:

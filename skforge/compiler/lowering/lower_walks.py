@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skforge.compiler.binning.category_tests import category_tables
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD
+from skforge.compiler.binning.rules import Rules
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.nodes import F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
@@ -152,32 +152,27 @@ class WalkLowering:
         k, b, layout, facts = self._k, self._k.b, self._k.hopper, self._facts
         if k.hir.codes is not None:
             return b.compare("ge", x, b.convert(threshold, U32))
+        rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
         raw = x
         if facts.all_nan_is_zero:
-            x = b.select(b.is_nan(x), b.const(0.0, x.type), x)
+            x = rules.zero_for_nan(x)
         elif "nan_is_zero" in facts.flags:
             as_zero = b.binary(
                 "and", b.is_nan(x), layout.load_flag(b, at, "nan_is_zero")
             )
             x = b.select(as_zero, b.const(0.0, x.type), x)
-        opposite = "ge" if k.hir.comparison == "lt" else "gt"
-        right = b.compare(opposite, x, threshold, unordered=True)  # type: ignore[arg-type]
+        right = b.compare(rules.passes, x, threshold, unordered=True)
         if "equal" in facts.flags:
             other = b.compare("ne", x, threshold, unordered=True)
             right = b.select(layout.load_flag(b, at, "equal"), other, right)
         if "category" in facts.flags:
-            inside = self._in_category_set(at, threshold, x)
+            inside = self._in_category_set(rules, at, threshold, x)
             right = b.select(
                 layout.load_flag(b, at, "category"), b.invert(inside), right
             )
         missing: Value | None = b.is_nan(x) if "default_left" in facts.flags else None
         if "zero_is_missing" in facts.flags:
-            near = b.const(ZERO_THRESHOLD, raw.type)
-            far = b.const(-ZERO_THRESHOLD, raw.type)
-            zero = b.binary(
-                "and", b.compare("le", raw, near), b.compare("ge", raw, far)
-            )
-            either = b.binary("or", zero, b.is_nan(raw))
+            either = rules.is_missing(raw, Missing.ZERO)
             gone = b.binary("and", either, layout.load_flag(b, at, "zero_is_missing"))
             # A missing value goes right unless the node says left.
             right = b.binary("or", right, gone)
@@ -188,49 +183,21 @@ class WalkLowering:
             right = b.binary("and", right, b.invert(left))
         return right
 
-    def _in_category_set(self, at: Cursor, threshold: Value, x: Value) -> Value:
-        """Return whether x is a category of the set whose number ``threshold`` holds.
-
-        Negative, too large and missing values are in no set; the word read is then
-        the spare one, so that no load leaves the table.
-        """
-        k, b = self._k, self._k.b
-        start, count, words = category_tables(k.hir.forest)
-        starts = k.model_buffer("category_start", start)
-        counts = k.model_buffer("category_count", count)
-        table = k.model_buffer("category_words", words)
+    def _in_category_set(
+        self, rules: Rules, at: Cursor, threshold: Value, x: Value
+    ) -> Value:
+        """Return whether x is a category of the set that ``threshold`` numbers."""
+        k, b, facts = self._k, self._k.b, self._facts
         if k.rows.element == F32:
             number = b.bitcast(threshold, U32)
         else:
             number = b.convert(b.bitcast(threshold, I64), U32)
         # A numeric node of the same walk holds a threshold here: any set will do.
-        small = b.compare("lt", number, b.const(len(start), number.type))
+        n_sets = int((k.hir.forest.comparison >= Comparison.IN).sum())
+        small = b.compare("lt", number, b.const(n_sets, number.type))
         number = b.select(small, number, b.const(0, number.type))
-        number = b.convert(number, I64)
-        limit = b.const(float(1 << 31), x.type)
-        positive = b.compare("ge", x, b.const(0.0, x.type))
-        above = positive
-        if k.hir.forest.truncate_categories:
-            above = b.compare("gt", x, b.const(-1.0, x.type))
-        below = b.compare("lt", x, limit)
-        possible = b.binary("and", above, below)
-        # what is cut to category 0 is read as 0.0: negative numbers do not convert
-        counted = b.binary("and", positive, below)
-        safe = b.select(counted, x, b.const(0.0, x.type))
-        code = b.convert(safe, U32)
-        if self._facts.exact_members:
-            whole = b.compare("eq", b.convert(code, k.rows.element), x)
-            if "member" in self._facts.flags:
-                cut = b.invert(k.hopper.load_flag(b, at, "member"))
-                whole = b.binary("or", whole, cut)
-            possible = b.binary("and", possible, whole)
-        word = b.convert(b.binary("shr", code, 5), I64)
-        held = b.convert(b.load(counts, number), I64)
-        inside = b.binary("and", possible, b.compare("lt", word, held))
-        spare = b.const(len(words) - 1, word.type)
-        first = b.convert(b.load(starts, number), I64)
-        where = b.select(inside, b.binary("add", first, word), spare)
-        bits = b.load(table, where)
-        bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
-        is_set = b.compare("ne", bit, b.const(0, bit.type))
-        return b.binary("and", inside, is_set)
+        facts = self._facts
+        exact: Value | bool = facts.exact_members
+        if exact and "member" in facts.flags:
+            exact = k.hopper.load_flag(b, at, "member")
+        return rules.in_set(number, x, exact)

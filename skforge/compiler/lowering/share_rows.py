@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from skforge.compiler.binning.row_gather import RowCodes
+from skforge.compiler.binning.row_gather import GatheredBins
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
@@ -87,10 +88,8 @@ def share_codes(
     fits = size * U32.bytes * WORDS_SHARE <= k.target.shared_bytes
     element = U32 if fits else scalar_of(table.dtype)
     codes = memory.allocate("codes", element, size, "quantize")
-    forest = k.hir.forest
-    search = RowCodes(
-        b, table, forest, k.hir.comparison, 0, k.model_buffer, step, element
-    )
+    rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+    search = GatheredBins(rules, table, 0, step, element)
 
     def column(i: Value) -> None:
         row, number = b.binary("div", i, n_columns), b.binary("rem", i, n_columns)

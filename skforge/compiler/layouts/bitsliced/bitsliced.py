@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.binning.transpose import WIDE, lockstep, permuted, search_levels
+from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.transpose import WIDE
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
@@ -30,7 +31,10 @@ from skforge.compiler.layouts.base import (
 )
 from skforge.compiler.layouts.bitsliced.gpu import check_shape, lay_out
 from skforge.compiler.layouts.bitsliced.narrow_rows import narrowed, narrows
-from skforge.compiler.layouts.bitsliced.predicate_lines import PredicateLowering
+from skforge.compiler.layouts.bitsliced.predicate_lines import (
+    MAX_PART,
+    PredicateLowering,
+)
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateTable,
     plan_predicates,
@@ -39,6 +43,7 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
     MAX_CODE_BITS,
+    BlockOfBits,
     SlicedTrees,
     check_trees,
     slice_trees,
@@ -60,21 +65,19 @@ class BitslicedLayout(BlockLayout):
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         forest = hir.forest
-        narrow = forest.n_features <= WIDE and narrows(forest, hir.comparison)
+        # Ties are settled part by part, and a block in parts writes its lines later.
+        one_part = forest.n_features <= WIDE and block <= MAX_PART
+        narrow = one_part and narrows(forest, hir.comparison)
         tests = narrowed(forest) if narrow else forest
-        item = tests.threshold.dtype.itemsize
         self._hir, self._block = hir, block
-        self._lanes = max(2, target.vector_bits // (8 * item))
-        self._plane_rows = min(block, max(64, target.vector_bits))
-        self._bytes = target.has("avx512vbmi")
-        self._lockstep, self._held = lockstep(target), permuted(target)
-        levels = search_levels(target, self._lanes, item)
+        self._shape = BlockOfBits.of(target, block, tests.threshold.dtype)
         # Blocks of other sizes have the same predicates and trees.
-        key = ("bitsliced", id(forest), self._lanes, levels, self._bytes)
+        long_codes = self._shape.byte_lookup
+        key = ("bitsliced", id(forest), self._shape.registers, long_codes)
         if key not in hir.shared:
-            table = plan_predicates(tests, hir.comparison, self._lanes, levels)
+            table = plan_predicates(tests, self._shape.registers)
             order = hir.tiles.tree_order
-            bits = MAX_CODE_BITS if self._bytes else MAX_BITS
+            bits = MAX_CODE_BITS if long_codes else MAX_BITS
             trees = slice_trees(forest, table.line_of, order, table.n_lines, bits)
             hir.shared[key] = (table, trees)
         self.table: PredicateTable
@@ -84,29 +87,11 @@ class BitslicedLayout(BlockLayout):
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
         """Fill the table of lines for one block of rows."""
         forest = self._hir.forest
-        table = PredicateLowering(
-            b,
-            self.table,
-            forest,
-            self._hir.comparison,
-            self._lanes,
-            self._block,
-            self._plane_rows // 64,
-            self._lockstep,
-            self._held,
-            model,
-        )
-        sliced = BitslicedLowering(
-            b,
-            self._trees,
-            forest,
-            self._hir.tiles.tree_order,
-            self._block,
-            self._plane_rows,
-            self._bytes,
-            model,
-        )
-        table.scratch()
+        rules = Rules(b, forest, self._hir.comparison, model)
+        predicates = PredicateLowering(rules, self.table, self._shape)
+        order = self._hir.tiles.tree_order
+        sliced = BitslicedLowering(rules, self._trees, order, self._shape)
+        predicates.scratch()
         sliced.scratch()
         size = b.const(self._trees.n_lines * self._block // 8)
         lines = b.alloc("lines", U8, size, alignment=64)
@@ -114,7 +99,7 @@ class BitslicedLayout(BlockLayout):
             sliced.constants(lines)
         left = b.binary("sub", rows.n_rows, rows.first)
         sliced.rows_left(b.binary("min", left, self._block))
-        table.evaluate(rows, lines)
+        predicates.evaluate(rows, lines)
         return _BitslicedCode(b, model, forest, self._block, sliced, lines)
 
 

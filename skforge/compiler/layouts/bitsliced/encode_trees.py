@@ -81,23 +81,10 @@ Cube = tuple[int, int, int]  # leaf, mask, value: codes with code & mask == valu
 
 
 def encode(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cube]]:
-    """Encode a tree in at most ``planes`` planes.
+    """Encode a tree of at most ``2 ** planes`` leaves in at most ``planes`` planes.
 
-    Parameters
-    ----------
-    tree : Tree
-        Of at most ``2 ** planes`` leaves.
-    planes : int
-        Bits of a code.
-    into : Encoding
-        Receives the operations.
-
-    Returns
-    -------
-    lines : list of int
-        The line of each bit, highest first; at most ``planes``.
-    cubes : list of (leaf, mask, value)
-        Which codes mean which leaf; every code a row can have means one.
+    Returns the line of each bit of a code, highest first, and which codes mean which
+    leaf; every code that a row can have means one. ``into`` receives the operations.
     """
     if tree.leaf >= 0:
         return [], [(tree.leaf, 0, 0)]

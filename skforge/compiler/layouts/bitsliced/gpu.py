@@ -1,10 +1,10 @@
 """The bit-sliced representation on a GPU: a table of predicates in shared memory.
 
-A block takes ``rows`` rows, 32 to a word: word l of a slot is a *lane*. A block of 1024
-rows has 32 lanes, those of a warp, so that all its threads read words of the same slot
-side by side. ``threads / lanes`` trees are folded at once. What fills the slots is
-``bit_tests.py`` (arrays) and ``bit_rows.py`` (code); what reads them ``bit_trees.py``
-and ``bit_walks.py``.
+A block takes ``rows`` rows, 32 to a word: word l of a line is a *lane*. A block of 1024
+rows has 32 lanes, those of a warp, so that all its threads read words of the same line
+side by side. ``threads / lanes`` trees are folded at once. ``gpu_predicates.py`` plans
+the lines and ``gpu_rows.py`` fills them; ``gpu_trees.py`` lays out the trees, which
+``gpu_walks.py`` folds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
@@ -26,7 +27,11 @@ from skforge.compiler.layouts.base import (
 )
 from skforge.compiler.layouts.bitsliced.gpu_predicates import TestPlan, plan_tests
 from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, BitRows, Geometry
-from skforge.compiler.layouts.bitsliced.gpu_trees import BitTrees, Slots, lay_out_trees
+from skforge.compiler.layouts.bitsliced.gpu_trees import (
+    BitTrees,
+    LinePlaces,
+    lay_out_trees,
+)
 from skforge.compiler.layouts.bitsliced.gpu_walks import NUMBERS, WHAT, BitWalks
 from skforge.compiler.layouts.bitsliced.sliced_layout import folds
 from skforge.exceptions import ScheduleError
@@ -51,10 +56,10 @@ def check_shape(shape: BlockShape) -> None:
 
 
 def stride_of(lanes: int, wide: int) -> int:
-    """Return the words from one slot to the next.
+    """Return the words from one line to the next.
 
-    Marks of one row on several slots go to different banks where lanes are padded;
-    lanes that do not fill a warp read slots of several trees, where it does not help.
+    Marks of one row on several lines go to different banks where lanes are padded;
+    lanes that do not fill a warp read lines of several trees, where it does not help.
     """
     return lanes + wide if lanes >= WORD else lanes
 
@@ -103,26 +108,26 @@ class GpuBitslicedLayout(GpuBlockLayout):
             hir.shared[key] = self._plan(forest, hir)
         self.tests: TestPlan
         self.trees: BitTrees
-        self.slots: Slots
-        self.tests, self.slots, self.trees = hir.shared[key]
+        self.places: LinePlaces
+        self.tests, self.places, self.trees = hir.shared[key]
 
     def _plan(
         self, forest: Forest, hir: PredictEnsemble
-    ) -> tuple[TestPlan, Slots, BitTrees]:
+    ) -> tuple[TestPlan, LinePlaces, BitTrees]:
         order, stride = hir.tiles.tree_order, self.geometry.stride
         tests = plan_tests(forest, _tables(forest, order, self._trees), stride)
-        slots = Slots(tests.n_slots, stride, self.geometry.wide)
+        places = LinePlaces(tests.n_lines, stride, self.geometry.wide)
         group = self.geometry.group
-        trees = lay_out_trees(forest, order, self._trees, group, tests.slot_of, slots)
-        return tests, slots, trees
+        trees = lay_out_trees(forest, order, self._trees, group, tests.line_of, places)
+        return tests, places, trees
 
     @property
     def n_words(self) -> int:
-        """Words of the table: slots, and for lists constants and temporaries."""
+        """Words of the table: lines, and for lists constants and temporaries."""
         if not self.trees.has_lists:
-            return self.slots.n_predicates * self.slots.stride
+            return self.places.n_predicates * self.places.stride
         group = self.geometry.group
-        return self.slots.temporary(group, 0, self.trees.n_temporaries)
+        return self.places.temporary(group, 0, self.trees.n_temporaries)
 
     @property
     def stages_leaves(self) -> bool:
@@ -143,10 +148,11 @@ class GpuBitslicedLayout(GpuBlockLayout):
     def start(self, block: BlockThreads) -> GpuBlockCode:
         """Allocate the table and set the sums to the base."""
         forest, g = self._forest, self.geometry
-        slots = block.share("slots", U32, max(4, self.n_words), WHAT)
-        rows = BitRows(block, self.tests, forest, self._hir.comparison, g, slots)
+        lines = block.share("slots", U32, max(4, self.n_words), WHAT)
+        rules = Rules(block.b, forest, self._hir.comparison, block.model)
+        rows = BitRows(block, self.tests, rules, g, lines)
         walks = BitWalks(
-            block, self.trees, forest, g, slots, self.stages_leaves, self.slots.zero
+            block, self.trees, forest, g, lines, self.stages_leaves, self.places.zero
         )
         walks.start()
         return _GpuBitslicedCode(block.b, rows, walks, self._trees)
@@ -162,7 +168,7 @@ class _GpuBitslicedCode(GpuBlockCode):
     trees: int  # of a tile
 
     def evaluate(self, first: Value) -> None:
-        """Fill the slots of a tile's predicates."""
+        """Fill the lines of a tile's predicates."""
         self.rows.evaluate(self.b.binary("div", first, self.trees))
 
     def add_trees(self, first: Value) -> None:

@@ -1,8 +1,8 @@
 """Where a GPU block keeps each predicate's bits, and what fills them: plain arrays.
 
-A *slot* holds one predicate for the rows of a block, a word of 32 rows a lane. Sorted
+A *line* holds one predicate for the rows of a block, a word of 32 rows a lane. Sorted
 thresholds of a feature are one *column*: a row's code is how many of them send it
-right, one search finds it, and it is marked in one slot; afterwards each slot takes up
+right, one search finds it, and it is marked in one line; afterwards each line takes up
 those above it, which makes a thermometer of the marks. Tests for equality and of
 category sets are columns of *classes*: a table says which of their predicates send a
 class of values right. Columns are of one feature and one rule for missing values, so
@@ -18,8 +18,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rules import set_members
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.bitsliced.predicate_table import columns_of
 
 IntArray = NDArray[np.int32]
 
@@ -49,28 +51,28 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestPlan:
-    """What the threads of a block read to fill its slots.
+    """What the threads of a block read to fill its lines.
 
     Attributes
     ----------
     ordered : Columns
-        Records of (feature, first threshold, levels of the search, element of the slot
+        Records of (feature, first threshold, levels of the search, element of the line
         before the first, code of missing values, kind of missing).
     classes : dict
-        Records of (feature, first word, words of a class, element of the first slot,
+        Records of (feature, first word, words of a class, element of the first line,
         kind of missing, categories or first threshold, levels of the search).
     jobs : Columns
-        Records of (element of the first slot, slots, whether a slot of missing rows
+        Records of (element of the first line, lines, whether a line of missing rows
         follows, first mask).
     """
 
-    n_slots: int  # of the greatest tile, a multiple of four
-    slot_of: tuple[IntArray, ...]  # for each tile, each predicate's slot or -1
+    n_lines: int  # of the greatest tile, a multiple of four
+    line_of: tuple[IntArray, ...]  # for each tile, each predicate's line or -1
     ordered: Columns
     classes: dict[ClassKind, Columns]
     jobs: Columns
     thresholds: NDArray[Any]  # levels of 2**k - 1 a column, NaN past the last
-    masks: IntArray  # for each slot with mixed rules: -1 where missing rows go right
+    masks: IntArray  # for each line with mixed rules: -1 where missing rows go right
     words: NDArray[np.uint32]  # rows of classes: which predicates send them right
     plain: bool  # no ordered column looks at missing values: NaN goes left by itself
 
@@ -91,16 +93,9 @@ class _Records:
 def plan_tests(
     forest: Forest, tiles: Sequence[NDArray[np.int64]], stride: int
 ) -> TestPlan:
-    """Lay out the predicates of each tile of trees.
+    """Lay out the predicates that each tile of trees tests, of a normalised forest.
 
-    Parameters
-    ----------
-    forest : Forest
-        Normalised: every order the same, no opposites.
-    tiles : sequence of ndarray
-        The predicates that each tile of trees tests.
-    stride : int
-        Elements from one slot to the next.
+    ``stride`` is the number of elements from one line to the next.
     """
     builder = _Builder(forest, stride)
     for predicates in tiles:
@@ -113,8 +108,8 @@ class _Builder:
         self._forest, self._stride = forest, stride
         self._ordered, self._jobs = _Records(), _Records()
         self._classes: dict[ClassKind, _Records] = {k: _Records() for k in CLASS_KINDS}
-        self._slot_of: list[IntArray] = []
-        self._n_slots = self._most = 0
+        self._line_of: list[IntArray] = []
+        self._n_lines = self._most = 0
         self._thresholds: list[NDArray[Any]] = []
         self._n_thresholds = 0
         self._masks: list[IntArray] = []
@@ -126,7 +121,7 @@ class _Builder:
         dtype = self._forest.threshold.dtype
         return TestPlan(
             -(-self._most // 4) * 4,  # cleared four words at a time
-            tuple(self._slot_of),
+            tuple(self._line_of),
             self._ordered.columns(RECORD),
             {k: made.columns(RECORD) for k, made in self._classes.items()},
             self._jobs.columns(JOB),
@@ -140,23 +135,20 @@ class _Builder:
     def tile(self, predicates: NDArray[np.int64]) -> None:
         """Add the columns of a tile's predicates."""
         f = self._forest
-        self._slot_of.append(np.full(f.n_predicates, -1, np.int32))
-        self._n_slots, first_job = 0, len(self._jobs.rows)
+        self._line_of.append(np.full(f.n_predicates, -1, np.int32))
+        self._n_lines, first_job = 0, len(self._jobs.rows)
         kind = np.full(len(predicates), -1)
         for number, test in enumerate(CLASS_KINDS.values()):
             kind[f.comparison[predicates] == test] = number
-        keys = np.stack([kind, f.feature[predicates], f.missing[predicates]])
-        order = np.lexsort((f.threshold[predicates], keys[2], keys[1], keys[0]))
-        keys, sorted_ = keys[:, order], predicates[order]
-        cuts = np.flatnonzero((np.diff(keys, axis=1) != 0).any(axis=0)) + 1
-        for column in np.split(sorted_, cuts) if len(sorted_) else ():
-            name = Comparison(int(f.comparison[column[0]]))
-            of = next((k for k, test in CLASS_KINDS.items() if test == name), None)
+        keys = kind, f.feature[predicates], f.missing[predicates]
+        for column in columns_of(f, predicates, *keys):
+            test = Comparison(int(f.comparison[column[0]]))
+            of = next((k for k, known in CLASS_KINDS.items() if known == test), None)
             if of is None:
                 self._order(column)
             else:
                 self._class(of, column)
-        self._most = max(self._most, self._n_slots)
+        self._most = max(self._most, self._n_lines)
         # The longest first: threads take one after another.
         self._jobs.rows[first_job:] = sorted(
             self._jobs.rows[first_job:], key=lambda job: -job[1]
@@ -165,9 +157,9 @@ class _Builder:
             made.start.append(len(made.rows))
 
     def _take(self, column: NDArray[np.int64], spare: int = 0) -> int:
-        first = self._n_slots
-        self._slot_of[-1][column] = first + np.arange(len(column))
-        self._n_slots += len(column) + spare
+        first = self._n_lines
+        self._line_of[-1][column] = first + np.arange(len(column))
+        self._n_lines += len(column) + spare
         return first
 
     def _search(self, thresholds: NDArray[Any]) -> tuple[int, int]:
@@ -206,7 +198,7 @@ class _Builder:
             where, levels = self._search(values)
             holds = values[:, None] == values[None, :]  # -0.0 is 0.0
         else:
-            holds = self._members(column)
+            holds = set_members(f, column)
             where, levels = holds.shape[1], 0
         right = np.ones((n, FIRST_CATEGORY + holds.shape[1]), np.bool_)
         right[:, GONE] = ~f.missing_left[column]
@@ -222,13 +214,3 @@ class _Builder:
         made.rows.append((*row, where, levels))
         made.missing.add(missing)
         self._n_words += packed.size
-
-    def _members(self, column: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which categories each predicate's set holds."""
-        offset = self._forest.category_offset
-        sets = [self._forest.category_words[offset[p] : offset[p + 1]] for p in column]
-        holds = np.zeros((len(column), 32 * max(map(len, sets))), np.bool_)
-        for to, words in zip(holds, sets, strict=True):
-            bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")
-            to[: len(bits)] = bits
-        return holds

@@ -1,10 +1,10 @@
-"""How a GPU block fills its slots: one search a value, marks, thermometers.
+"""How a GPU block fills its lines: one search a value, marks, thermometers.
 
 Threads take values as they lie in memory: neighbours read neighbouring features of a
 row. The row's code on a column is marked by an atomic add to shared memory, since 32
 rows share a word (each adds a bit of its own, so the sum is their union). After a
-barrier every slot of a column takes up the marks of those above: one logic operation
-a slot and 32 rows, whatever comparing them all would have cost.
+barrier every line of a column takes up the marks of those above: one logic operation
+a line and 32 rows, whatever comparing them all would have cost.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
-from skforge.compiler.forest.forest import Forest
+from skforge.compiler.binning.rules import NO_CATEGORY, Rules
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockThreads
 from skforge.compiler.layouts.bitsliced.gpu_predicates import (
     CLASS_KINDS,
@@ -42,7 +42,7 @@ WORD = 32
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A block: rows, threads, elements from slot to slot, words a thread folds."""
+    """A block: rows, threads, elements from line to line, words a thread folds."""
 
     rows: int
     threads: int
@@ -51,7 +51,7 @@ class Geometry:
 
     @property
     def lanes(self) -> int:
-        """Words of a slot."""
+        """Words of a line."""
         return self.rows // WORD
 
     @property
@@ -67,15 +67,13 @@ class BitRows:
         self,
         block: BlockThreads,
         plan: TestPlan,
-        forest: Forest,
-        comparison: str,
+        rules: Rules,
         geometry: Geometry,
-        slots: Buffer,
+        lines: Buffer,
     ) -> None:
         self._block, self.b = block, block.b
-        self._plan, self._forest = plan, forest
-        self._right: lir.CompareOp = "ge" if comparison == "lt" else "gt"
-        self._g, self._slots = geometry, slots
+        self._plan, self._rules = plan, rules
+        self._g, self._lines = geometry, lines
         of_kinds = [plan.ordered, *plan.classes.values()]
         most = max(int(np.diff(c.start).max(initial=0)) for c in of_kinds)
         self._across = 1
@@ -87,7 +85,7 @@ class BitRows:
     # ------------------------------------------------------------ regions
 
     def evaluate(self, tile: Value) -> None:
-        """Fill the slots of a tile's predicates."""
+        """Fill the lines of a tile's predicates."""
         self._block.region(self._clear)
 
         def mark(thread: Value) -> None:
@@ -105,13 +103,13 @@ class BitRows:
 
     def _clear(self, thread: Value) -> None:
         b, g = self.b, self._g
-        end = -(-self._plan.n_slots * g.stride // 4)
+        end = -(-self._plan.n_lines * g.stride // 4)
         zero = b.const(0, Vec(U32, 4))
         b.for_(
             b.convert(thread, I32),
             b.const(end, I32),
             b.const(g.threads, I32),
-            lambda i, _: b.store(self._slots, b.mul(i, 4), zero),
+            lambda i, _: b.store(self._lines, b.mul(i, 4), zero),
         )
 
     def _range(self, name: str, columns: Columns, tile: Value) -> tuple[Value, Value]:
@@ -175,9 +173,9 @@ class BitRows:
         mark = b.binary("shl", one, b.convert(bit, U32))
         return _Row(b.load(rows.rows, at), lane, mark)
 
-    def _mark(self, slot: Value, row: _Row) -> None:
-        at = self.b.binary("add", slot, row.lane)
-        self.b.emit(lir.AtomicAdd(self._slots, at, row.mark))
+    def _mark(self, line: Value, row: _Row) -> None:
+        at = self.b.binary("add", line, row.lane)
+        self.b.emit(lir.AtomicAdd(self._lines, at, row.mark))
 
     def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
         """Mark how many thresholds of a column send each row right."""
@@ -189,13 +187,13 @@ class BitRows:
             kinds = self._plan.ordered.missing
             both = [self._missing(value, kind, kinds) for value in values]
             values, missing = [v for v, _ in both], [m for _, m in both]
-        codes = self._search(values, first, levels, self._right)
+        codes = self._search(values, first, levels, self._rules.passes)
         for row, code, is_gone in zip(rows, codes, missing, strict=True):
             if is_gone is not None:
                 code = b.select(is_gone, gone, code)
             some = b.compare("gt", code, 0)
-            slot = b.binary("add", before, b.mul(code, self._g.stride))
-            b.if_(some, lambda slot=slot, row=row: self._mark(slot, row))  # type: ignore[misc]
+            line = b.binary("add", before, b.mul(code, self._g.stride))
+            b.if_(some, lambda line=line, row=row: self._mark(line, row))  # type: ignore[misc]
 
     def _search(
         self, values: list[Value], first: Value, levels: Value, op: lir.CompareOp
@@ -236,8 +234,7 @@ class BitRows:
             nan = b.binary("and", nan, b.invert(never))
         if Missing.ZERO not in kinds:
             return compared, nan
-        low, high = b.const(-ZERO_THRESHOLD, x.type), b.const(ZERO_THRESHOLD, x.type)
-        near = b.binary("and", b.compare("ge", x, low), b.compare("le", x, high))
+        near = self._rules.is_tiny(x)
         if len(kinds) > 1:
             near = b.binary("and", near, b.compare("eq", kind, int(Missing.ZERO)))
         return compared, b.binary("or", nan, near)
@@ -253,7 +250,7 @@ class BitRows:
         words = self._block.model("class_words", self._plan.words)
 
         def body(record: tuple[Value, ...], rows: list[_Row]) -> None:
-            _, first, n_words, slot, rule, where, levels, _ = record
+            _, first, n_words, line, rule, where, levels, _ = record
             for row in rows:
                 x, gone = self._missing(row.value, rule, kinds)
                 if kind == "equal":
@@ -263,19 +260,19 @@ class BitRows:
                 if gone is not None:
                     number = b.select(gone, b.const(GONE, I32), number)
                 at = b.binary("add", first, b.binary("mul", number, n_words))
-                self._mark_all(words, at, n_words, slot, row)
+                self._mark_all(words, at, n_words, line, row)
 
         return body
 
     def _mark_all(
-        self, words: Buffer, at: Value, n_words: Value, slot: Value, row: _Row
+        self, words: Buffer, at: Value, n_words: Value, line: Value, row: _Row
     ) -> None:
-        """Mark every slot whose bit is set in a row of words."""
+        """Mark every line whose bit is set in a row of words."""
         b, stride = self.b, self._g.stride
 
         def word(w: Value, _: tuple[Value, ...]) -> None:
             bits = b.load(words, b.binary("add", at, w))
-            base = b.binary("add", slot, b.mul(w, WORD * stride))
+            base = b.binary("add", line, b.mul(w, WORD * stride))
 
             def cond(carried: tuple[Value, ...]) -> Value:
                 return b.compare("ne", carried[0], 0)
@@ -303,26 +300,15 @@ class BitRows:
     def _category(self, x: Value, count: Value, exact: bool) -> Value:
         """Return the class of a category; no value that is none converts."""
         b = self.b
-        zero = b.const(0.0, x.type)
-        positive = b.compare("ge", x, zero)
-        below = b.compare("lt", x, b.const(float(1 << 31), x.type))
-        possible = positive
-        if self._forest.truncate_categories:
-            possible = b.compare("gt", x, b.const(-1.0, x.type))
-        safe = b.select(b.binary("and", positive, below), x, zero)
-        code = b.convert(b.convert(safe, U32), I32)
-        possible = b.binary("and", possible, below)
-        possible = b.binary("and", possible, b.compare("lt", code, count))
-        if exact:
-            element = F32 if x.type == F32 else lir.F64
-            whole = b.compare("eq", b.convert(code, element), x)
-            possible = b.binary("and", possible, whole)
-        return b.select(possible, b.add(code, FIRST_CATEGORY), b.const(NONE, I32))
+        code, known = self._rules.category(x, NO_CATEGORY, exact)
+        code = b.convert(code, I32)
+        known = b.binary("and", known, b.compare("lt", code, count))
+        return b.select(known, b.add(code, FIRST_CATEGORY), b.const(NONE, I32))
 
     # ------------------------------------------------------------ thermometers
 
     def _take_up(self, tile: Value, thread: Value) -> None:
-        """Let each slot of a column hold the marks of those above it, too."""
+        """Let each line of a column hold the marks of those above it, too."""
         b, g, plan = self.b, self._g, self._plan
         own = b.convert(thread, I32)
         lane, row = split_thread(b, own, g.lanes)
@@ -336,38 +322,31 @@ class BitRows:
             bottom = b.binary("add", start, lane)
             last = b.sub(count, 1)
             top = b.binary("add", bottom, b.mul(last, g.stride))
-            one = b.const(1, I32)
 
-            def plain() -> None:
-                def slot(_: Value, carried: tuple[Value, ...]) -> list[Value]:
+            def run(masked: bool) -> None:
+                gone = masks = end = None
+                if masked:
+                    gone = b.load(self._lines, b.add(top, g.stride))
+                    masks = self._block.model("missing_masks", plan.masks)
+                    end = b.binary("add", mask, last)
+
+                def line(i: Value, carried: tuple[Value, ...]) -> list[Value]:
                     at, above = carried
-                    word = b.binary("or", b.load(self._slots, at), above)
-                    b.store(self._slots, at, word)
+                    word = made = b.binary("or", b.load(self._lines, at), above)
+                    if gone is not None and masks is not None and end is not None:
+                        right = b.load(masks, b.binary("sub", end, i))
+                        set_ = b.binary("and", gone, b.convert(right, U32))
+                        made = b.binary("or", word, set_)
+                    b.store(self._lines, at, made)
                     return [b.sub(at, g.stride), word]
 
-                inits = [top, b.const(0, U32)]
-                b.for_(b.const(0, I32), count, one, slot, inits, hint="slot")
-
-            def masked() -> None:
-                gone = b.load(self._slots, b.add(top, g.stride))
-                masks = self._block.model("missing_masks", plan.masks)
-                end = b.binary("add", mask, last)
-
-                def slot(i: Value, carried: tuple[Value, ...]) -> list[Value]:
-                    at, above = carried
-                    word = b.binary("or", b.load(self._slots, at), above)
-                    right = b.load(masks, b.binary("sub", end, i))
-                    set_ = b.binary("and", gone, b.convert(right, U32))
-                    b.store(self._slots, at, b.binary("or", word, set_))
-                    return [b.sub(at, g.stride), word]
-
-                inits = [top, b.const(0, U32)]
-                b.for_(b.const(0, I32), count, one, slot, inits, hint="slot")
+                inits, one = [top, b.const(0, U32)], b.const(1, I32)
+                b.for_(b.const(0, I32), count, one, line, inits, hint="slot")
 
             if has_masks:
-                b.if_(b.compare("ne", mixed, 0), masked, plain)
+                b.if_(b.compare("ne", mixed, 0), lambda: run(True), lambda: run(False))
             else:
-                plain()
+                run(masked=False)
 
         first = b.binary("add", low, row)
         b.for_(first, high, b.const(g.threads // g.lanes, I32), job, hint="job")
@@ -381,7 +360,7 @@ class _Row:
 
 
 def split_thread(b: Builder, thread: Value, lanes: int) -> tuple[Value, Value]:
-    """Return a thread's word of each slot, and its number among those that have it."""
+    """Return a thread's word of each line, and its number among those that have it."""
     if lanes & (lanes - 1) == 0:
         shift = lanes.bit_length() - 1
         return b.binary("and", thread, lanes - 1), b.binary("shr", thread, shift)

@@ -1,4 +1,4 @@
-"""Trees as a GPU block folds them: groups of trees, slots by element, leaf tables.
+"""Trees as a GPU block folds them: groups of trees, lines by element, leaf tables.
 
 As on a CPU a tree is folded or a list of bit operations (``sliced_layout.py``). Here
 numbers are those of elements of shared memory, a group of trees is folded at once by
@@ -16,14 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.bitsliced.encode_trees import Encoding
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
-    Heaps,
+    ListedTree,
     Shape,
-    depth_classes,
-    folds,
-    list_tree,
+    code_trees,
 )
 
 IntArray = NDArray[np.int32]
@@ -54,7 +51,7 @@ class BitTrees:
     leaf_row : ndarray of int32
         Row of ``Forest.leaf_value`` of each code, tree by tree.
     n_temporaries : int
-        Slots for results that one tree needs at once.
+        Lines for results that one tree needs at once.
     """
 
     shapes: tuple[Shape, ...]
@@ -76,8 +73,8 @@ class BitTrees:
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
-    """Where slots lie: predicates, then lines of no and all bits, then temporaries."""
+class LinePlaces:
+    """Where lines lie: predicates, then lines of no and all bits, then temporaries."""
 
     n_predicates: int  # of the greatest tile
     stride: int
@@ -90,8 +87,8 @@ class Slots:
 
     def temporary(self, group_row: int, number: int, each: int) -> int:
         """Return the element of a temporary of the tree that a row of threads folds."""
-        slot = self.n_predicates + 2 + group_row * each + number
-        return slot * self.stride
+        line = self.n_predicates + 2 + group_row * each + number
+        return line * self.stride
 
 
 def lay_out_trees(
@@ -99,103 +96,75 @@ def lay_out_trees(
     order: IntArray,
     tile_size: int,
     group: int,
-    slot_of: Sequence[IntArray],
-    slots: Slots,
+    line_of: Sequence[IntArray],
+    places: LinePlaces,
 ) -> BitTrees:
-    """Lay trees out for the threads of a block.
+    """Lay the trees of ``order`` out for the threads of a block.
 
-    Parameters
-    ----------
-    forest : Forest
-        Normalised; see ``sliced_layout.check_trees``.
-    order : ndarray of int32, shape (n_trees,)
-        The tree at each position of the walking order.
-    tile_size : int
-        Trees of one table of predicates.
-    group : int
-        Most trees that are folded at once.
-    slot_of : sequence of ndarray
-        For each tile, the slot of each predicate.
-    slots : Slots
-        Where they lie.
+    ``tile_size`` trees share a table of predicates, whose lines ``line_of`` has tile by
+    tile; at most ``group`` of them are folded at once.
     """
     tile = np.arange(len(order)) // tile_size
     outputs = forest.tree_output[order]
     # Each output's trees stay in order, which is all that its sums depend on.
-    places = np.lexsort((outputs, tile))
-    order, outputs, tile = order[places], outputs[places], tile[places]
-    cuts = _groups(tile, outputs, group)
-    row_of = np.arange(len(order)) - np.repeat(cuts, np.diff([*cuts, len(order)]))
+    by_output = np.lexsort((outputs, tile))
+    order, outputs, tile = order[by_output], outputs[by_output], tile[by_output]
+    first = _groups(tile, outputs, group)
+    count = np.diff([*first, len(order)])
+    row_of = np.arange(len(order)) - np.repeat(first, count)
 
-    folded = folds(forest)[order]
-    bits = np.zeros(len(order), np.int64)
-    bits[folded] = depth_classes(forest.tree_depths()[order].astype(np.int64)[folded])
-    lists = _lists(forest, order, np.flatnonzero(~folded))
-    for position, made in lists.items():
-        bits[position] = len(made.planes)
-    each = max((made.n_temporaries for made in lists.values()), default=0)
+    n = forest.n_predicates
+    number_of = np.arange(n, dtype=np.int32)
+    coded = code_trees(forest, order, number_of, n + 2, MAX_BITS)
+    reused = {p: _reused(made, n + 2) for p, made in coded.lists.items()}
+    each = max((used for _, _, used in reused.values()), default=0)
 
-    n_lines = np.where(folded, np.maximum(1 << bits, QUAD), 2 * QUAD)
+    folded, codes = coded.folded, 1 << coded.bits
+    n_lines = np.where(folded, np.maximum(codes, QUAD), 2 * QUAD)
     first_line = np.cumsum(n_lines) - n_lines
-    lines = np.zeros(int(n_lines.sum()) + QUAD, np.int32)  # of predicates, 0 for none
-    codes = 1 << bits
-    first_code = np.cumsum(codes) - codes
-    leaf_row = np.zeros(int(codes.sum()), np.int32)
-    heaps = Heaps(folded, bits, first_line + 1, first_code, lines, leaf_row)
-    heaps.fill(forest, order, np.arange(1, forest.n_predicates + 1, dtype=np.int32))
-    element = [np.concatenate([[0], s * slots.stride // slots.unit]) for s in slot_of]
+    lines = np.zeros(int(n_lines.sum()) + QUAD, np.int32)
+    # 0 stands for a dummy until predicates become elements.
+    leaf_row = coded.fill(forest, order, number_of + 1, lines, first_line + 1)
+    element = [np.concatenate([[0], s * places.stride // places.unit]) for s in line_of]
     for k, of in enumerate(element):
         own = np.flatnonzero(tile == k)
-        if not len(own):
-            continue
-        part = slice(first_line[own[0]], first_line[own[-1]] + n_lines[own[-1]])
-        lines[part] = of[lines[part]]
+        if len(own):
+            part = slice(first_line[own[0]], first_line[own[-1]] + n_lines[own[-1]])
+            lines[part] = of[lines[part]]
 
     ops = [np.zeros((0, 4), np.int64)]
     n_ops = np.zeros(len(order), np.int64)
-    for position, made in lists.items():
+    for position, (own_ops, planes, _) in reused.items():
         row = int(row_of[position])
-        n = forest.n_predicates
-        of = np.concatenate(
-            [
-                element[tile[position]][1:],
-                [slots.zero, slots.zero + slots.stride],
-                [slots.temporary(row, i, each) for i in range(each)],
-            ]
-        ).astype(np.int64)
-        ops.append(of[made.ops])
-        n_ops[position] = len(made.ops)
-        planes = [n] * (MAX_BITS - len(made.planes)) + made.planes
+        constants = [places.zero, places.zero + places.stride]
+        temporaries = [places.temporary(row, i, each) for i in range(each)]
+        predicates = element[tile[position]][1:]
+        of = np.concatenate([predicates, constants, temporaries]).astype(np.int64)
+        ops.append(of[own_ops])
+        n_ops[position] = len(own_ops)
+        planes = [n] * (MAX_BITS - len(planes)) + planes
         lines[first_line[position] :][:MAX_BITS] = of[planes]
-        leaf_row[first_code[position] :][: len(made.table)] = made.table
 
-    of_tree: list[Shape] = [
-        ("fold", int(n)) if is_folded else ("list", MAX_BITS)
-        for is_folded, n in zip(folded, bits, strict=True)
-    ]
-    shapes = sorted(set(of_tree))
-    shape = [shapes.index(s) for s in of_tree]
+    shapes, shape = coded.shapes(MAX_BITS)
     last_op = np.cumsum(n_ops)
-    first = cuts
-    count = np.diff([*cuts, len(order)])
+    first_code = coded.first_code
     width = forest.leaf_value.shape[1]
     starts = first_code[first] * width if len(first) else np.zeros(0, np.int64)
     ends = np.append(starts[1:], codes.sum() * width)
     group_of = np.repeat(np.arange(len(first)), count)
+    tiles = np.searchsorted(tile[first], np.arange(len(line_of) + 1))
     return BitTrees(
-        shapes=tuple(shapes),
+        shapes=shapes,
         trees=_table(shape, first_line // QUAD, last_op - n_ops, last_op),
         groups=_table(first, count, starts, ends - starts),
         outputs=outputs[first].astype(np.int32),
-        group_start=np.searchsorted(tile[first], np.arange(len(slot_of) + 1)).astype(
-            np.int32
-        ),
+        group_start=tiles.astype(np.int32),
         lines=lines,
         ops=np.concatenate([*ops, np.zeros((1, 4))]).astype(np.int32),
         leaf_start=(first_code * width - starts[group_of]).astype(np.int32),
         leaf_row=leaf_row,
         n_temporaries=each,
-        has_lists=bool(lists),
+        has_lists=bool(reused),
     )
 
 
@@ -215,36 +184,12 @@ def _groups(
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class _List:
-    """Operations on predicates, the two constants, then temporaries used again."""
+def _reused(tree: ListedTree, first: int) -> tuple[NDArray[np.int64], list[int], int]:
+    """Let results take the places of those that nothing reads any more.
 
-    planes: list[int]
-    ops: IntArray
-    table: IntArray
-    n_temporaries: int
-
-
-def _lists(
-    forest: Forest, order: IntArray, positions: NDArray[np.int64]
-) -> dict[int, _List]:
-    n = forest.n_predicates
-    line_of = np.arange(n, dtype=np.int32)
-    lists = {}
-    for position in positions.tolist():
-        into = Encoding(n, n + 1, n + 2)
-        made = list_tree(forest, int(order[position]), line_of, into, MAX_BITS)
-        ops, planes, used = _reused(made.ops.tolist(), made.lines.tolist(), n + 2)
-        lists[position] = _List(
-            planes, np.array(ops, np.int32).reshape(-1, 4), made.table, used
-        )
-    return lists
-
-
-def _reused(
-    ops: list[list[int]], planes: list[int], first: int
-) -> tuple[list[list[int]], list[int], int]:
-    """Let results take the places of those that nothing reads any more."""
+    Returns the operations, the planes, and how many temporaries they take.
+    """
+    ops, planes = tree.ops.tolist(), tree.lines.tolist()
     last: dict[int, int] = {}
     for at, (_, *read) in enumerate(ops):
         last.update((line, at) for line in read if line >= first)
@@ -263,4 +208,5 @@ def _reused(
         made.append([place[target], *moved])
         if target not in last:
             free.append(place[target])
-    return made, [place.get(line, line) for line in planes], used
+    numbers = np.array(made, np.int64).reshape(-1, 4)
+    return numbers, [place.get(line, line) for line in planes], used

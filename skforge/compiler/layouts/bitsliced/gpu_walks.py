@@ -20,7 +20,7 @@ from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import BlockThreads
 from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, Geometry, split_thread
 from skforge.compiler.layouts.bitsliced.gpu_trees import QUAD, BitTrees
-from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS
+from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold
 
 #: Words of leaf numbers a thread leaves for 32 rows: word k has those of rows k,
 #: 8 + k, 16 + k and 24 + k.
@@ -54,13 +54,13 @@ class BitWalks:
         trees: BitTrees,
         forest: Forest,
         geometry: Geometry,
-        slots: Buffer,
+        lines: Buffer,
         staged: bool,
         zero: int,
     ) -> None:
         self._zero = zero  # element of the lines of constants
         self._block, self.b = block, block.b
-        self._t, self._forest, self._g, self._slots = trees, forest, geometry, slots
+        self._t, self._forest, self._g, self._lines = trees, forest, geometry, lines
         self._sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self._width = forest.leaf_value.shape[1]
         b = self.b
@@ -137,7 +137,7 @@ class BitWalks:
         def write() -> None:
             for k, bits in enumerate((0, 0xFFFFFFFF)):
                 at = b.add(lane, self._zero + k * g.stride)
-                b.store(self._slots, at, b.const(bits, U32))
+                b.store(self._lines, at, b.const(bits, U32))
 
         b.if_(b.compare("eq", row, 0), write)
 
@@ -262,21 +262,9 @@ class BitWalks:
                 index = b.add(lines, at // QUAD * QUAD)
                 quads[at // QUAD] = b.load(of_lines, index, Vec(I32, QUAD))
             number = b.mul(b.extract(quads[at // QUAD], at % QUAD), self._g.wide)
-            return b.load(self._slots, b.binary("add", number, lane), self._word)
+            return b.load(self._lines, b.binary("add", number, lane), self._word)
 
-        found: list[Value] = []
-
-        def reach(node: int, level: int, below: int) -> Value:
-            """Return the answers that rows get ``below`` levels under a node."""
-            if below == 0:
-                return line(node)
-            left = reach(2 * node + 1, level + 1, below - 1)
-            right = reach(2 * node + 2, level + 1, below - 1)
-            return _mux(b, found[level], right, left)
-
-        for level in range(depth):
-            found.append(reach(0, 0, level))
-        return found
+        return fold(depth, line, partial(_mux, b))
 
     def _run(self, lines: Value, op: Value, end: Value, lane: Value) -> list[Value]:
         """Run a tree's operations; return the planes of its codes."""
@@ -285,13 +273,13 @@ class BitWalks:
         of_lines = self._block.model("bit_lines", t.lines)
 
         def line(number: Value) -> Value:
-            return b.load(self._slots, b.binary("add", number, lane))
+            return b.load(self._lines, b.binary("add", number, lane))
 
         def operation(i: Value, _: tuple[Value, ...]) -> None:
             record = b.load(ops, b.mul(i, 4), Vec(I32, 4))
             target, *read = (b.extract(record, k) for k in range(4))
             value = _mux(b, *map(line, read))
-            b.store(self._slots, b.binary("add", target, lane), value)
+            b.store(self._lines, b.binary("add", target, lane), value)
 
         b.for_(op, end, b.const(1, I32), operation, hint="op")
         planes = []

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.binning.transpose import store_masks
+from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.transpose import ColumnTile, store_masks
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.bitsliced.predicate_table import Job
 
 #: Rows whose tests are stored at once.
 ROWS = 64
@@ -63,24 +63,24 @@ def round_down(b: Builder, x: Value) -> Value:
 
 
 class Ties:
-    """Notices ties of one job at a time, and does its tests again in float64."""
+    """Notices ties of one job at a time, and does its tests again in float64.
+
+    ``exact`` holds the threshold of each line in float64.
+    """
 
     def __init__(
         self,
         b: Builder,
-        exact: NDArray[np.float64],
-        lanes: int,
-        part: int,
+        exact: Buffer,
+        columns: ColumnTile,
         clean: Callable[[Value], Value],
         unordered: bool,
-        model: Model,
     ) -> None:
-        self.b, self.lanes, self.part, self._clean = b, lanes, part, clean
-        self._unordered = unordered
-        self._exact = model("exact_thresholds", exact)
-        self._found = b.alloc("ties", U32, b.const(lanes), alignment=64)
-        self._column = b.alloc("exact_column", F64, b.const(part), alignment=64)
-        self._vec = Vec(U32, lanes)
+        self.b, self.lanes, self.part = b, columns.lanes, columns.part
+        self._exact, self._clean, self._unordered = exact, clean, unordered
+        self._found = b.alloc("ties", U32, b.const(self.lanes), alignment=64)
+        self._column = b.alloc("exact_column", F64, b.const(self.part), alignment=64)
+        self._vec = Vec(U32, self.lanes)
 
     def none(self) -> Value:
         """Return what :meth:`nearer` starts with: no tie so far."""
@@ -101,24 +101,11 @@ class Ties:
         rows: BlockRows,
         feature: Value,
         left: Value,
-        line: Value,
-        count: Value,
+        job: Job,
         lines: Buffer,
         line_bytes: int,
     ) -> None:
-        """Do the tests of a job again where a tie may have been decided wrongly.
-
-        Parameters
-        ----------
-        rows : BlockRows
-            The rows of the part.
-        feature, left, line, count : Value
-            The job's feature, rows of the part, first line, and lines.
-        lines : Buffer
-            Of bits, ``line_bytes`` a line.
-        line_bytes : int
-            Bytes of a line.
-        """
+        """Do a job's tests again where a tie may have been decided wrongly."""
         b = self.b
         least = b.load(self._found, b.const(0), self._vec)
         tie = b.any_true(b.compare("eq", least, b.const(0, self._vec)))
@@ -127,7 +114,7 @@ class Ties:
             odd = self._load(rows, feature, left)
             b.if_(
                 b.compare("ne", odd, 0),
-                lambda: self._again(line, count, lines, line_bytes),
+                lambda: self._again(job, lines, line_bytes),
             )
 
         b.if_(tie, check)
@@ -148,11 +135,11 @@ class Ties:
         (odd,) = b.for_(zero, left, b.const(1), row, [zero], hint="row")
         return odd
 
-    def _again(self, line: Value, count: Value, lines: Buffer, line_bytes: int) -> None:
+    def _again(self, job: Job, lines: Buffer, line_bytes: int) -> None:
         b, half = self.b, self.lanes // 2
 
         def test(i: Value, _: tuple[Value, ...]) -> None:
-            number = b.binary("add", line, i)
+            number = b.binary("add", job.line, i)
             threshold = b.splat(b.load(self._exact, number), half)
             to = b.mul(number, line_bytes)
 
@@ -170,4 +157,4 @@ class Ties:
             end, step = b.const(self.part), b.const(ROWS)
             b.for_(b.const(0), end, step, some, hint="rows")
 
-        b.for_(b.const(0), count, b.const(1), test, hint="threshold")
+        b.for_(b.const(0), job.count, b.const(1), test, hint="threshold")

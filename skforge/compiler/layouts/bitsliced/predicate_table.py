@@ -1,6 +1,6 @@
-"""How a forest's distinct predicates become lines of bits, one bit a row.
+"""How a forest's distinct predicates become lines: bit vectors, one bit a row.
 
-A *line* holds one predicate for a block of rows: the bit says that the row goes right.
+A line holds one predicate for a block of rows: the bit says that the row goes right.
 The thresholds of a feature, sorted, need one search a row: its *code* is how many of
 them are not above the value, and line i is ``code > i`` (a thermometer). Features with
 few thresholds compare directly. What is computed, in which order and from which table
@@ -10,17 +10,21 @@ is data, so that the code does not depend on the forest.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from skforge.compiler.binning.rules import set_members, set_numbers
+from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import ScheduleError
 
 IntArray = NDArray[np.int32]
+_Int = TypeVar("_Int", bound=np.integer[Any])
 
 #: Kinds of job, in the order of their code: compare each threshold, search with so
 #: many levels, category sets.
@@ -43,6 +47,12 @@ DIRECT_LIMIT = 9
 SPARE_LINES = 16
 
 
+def searched(kind: ArrayLike) -> NDArray[np.bool_]:
+    """Return which kinds of job search among thresholds."""
+    found: NDArray[np.bool_] = ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Jobs:
     """The work of each tile of columns, in order.
@@ -58,6 +68,19 @@ class Jobs:
     offset: IntArray
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job in LIR: its number, and where its column, lines and numbers are."""
+
+    number: Value
+    column: Value  # in the tile's columns
+    line: Value  # number of the first line
+    place: Value  # byte of the first line, from the part on
+    count: Value
+    offset: Value
+    shift: Value  # bytes of a line before the part
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PredicateTable:
     """Everything the input stage of a block reads, and where each predicate goes."""
@@ -68,13 +91,12 @@ class PredicateTable:
     tile_jobs: IntArray  # (n_tiles + 1,) into the jobs
     jobs: Jobs
     numbers: NDArray[Any]  # thresholds and search tables, in the rows' dtype
-    sets: NDArray[np.uint8]  # tables of sets
+    set_tables: NDArray[np.uint8]
     kinds: tuple[int, ...]  # kinds of job that occur
     right_lines: IntArray  # lines that a missing value sets, job by job
     right_offset: IntArray  # (n_jobs + 1,) into right_lines
     unordered: bool  # missing goes right everywhere: compares do it by themselves
-    nan_is_zero: bool
-    zero_is_missing: bool
+    missing: Missing  # the forest's only rule
 
 
 def refusal(forest: Forest) -> str | None:
@@ -92,21 +114,18 @@ def refusal(forest: Forest) -> str | None:
     return None
 
 
-def plan_predicates(
-    forest: Forest, comparison: str, lanes: int, max_levels: int
-) -> PredicateTable:
-    """Lay the predicates of a normalised forest out.
+def columns_of(
+    forest: Forest, predicates: NDArray[_Int], *keys: NDArray[Any]
+) -> list[NDArray[_Int]]:
+    """Split predicates into columns that agree on all keys, thresholds ascending."""
+    order = np.lexsort((forest.threshold[predicates], *keys[::-1]))
+    changes = [np.diff(key[order]) != 0 for key in keys]
+    cuts = np.flatnonzero(np.any(changes, axis=0)) + 1
+    return np.split(predicates[order], cuts) if len(order) else []
 
-    Parameters
-    ----------
-    forest : Forest
-        All numeric predicates LT or all LE.
-    comparison : {"lt", "le"}
-        Which.
-    lanes : int
-        Numbers of a vector register: columns of a tile, entries of a table vector.
-    max_levels : int
-        Levels an in-register search may have; 0 compares every threshold.
+
+def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
+    """Lay the predicates of a normalised forest out.
 
     Raises
     ------
@@ -116,146 +135,118 @@ def plan_predicates(
     refused = refusal(forest)
     if refused is not None:
         raise ScheduleError(refused)
-    kinds_of_missing = set(np.unique(forest.missing).tolist())
+    planner = _Planner(forest, registers)
+    starts = tile_starts(np.unique(forest.feature), forest.n_features, registers.lanes)
+    ends = np.asarray(starts) + registers.lanes
     category = forest.comparison == Comparison.IN
-    right_when_missing = ~forest.missing_left
-    unordered = bool(right_when_missing.all()) and not category.any()
-    builder = _Builder(forest, lanes, max_levels)
-    used = np.unique(forest.feature)
-    starts = tile_starts(used, forest.n_features, lanes)
-    order = np.lexsort((forest.threshold, forest.feature))
-    first = np.searchsorted(forest.feature[order], used, "left")
-    last = np.searchsorted(forest.feature[order], used, "right")
-    tile_jobs = [0]
-    at = 0
-    for start in starts:
-        while at < len(used) and used[at] < start + lanes:
-            predicates = order[first[at] : last[at]]
-            builder.feature(int(used[at] - start), predicates[~category[predicates]])
-            builder.categories(int(used[at] - start), predicates[category[predicates]])
-            at += 1
-        tile_jobs.append(len(builder.kind))
-    builder.number_lines()
+    everything = np.arange(forest.n_predicates, dtype=np.int32)
+    tiles = []
+    for part in columns_of(forest, everything, forest.feature, category):
+        feature = int(forest.feature[part[0]])
+        tiles.append(int(np.searchsorted(ends, feature, "right")))
+        add = planner.sets if category[part[0]] else planner.thresholds
+        add(feature - starts[tiles[-1]], part)
+        tiles += [tiles[-1]] * (len(planner.jobs) - len(tiles))
+    lines, n_lines = planner.number_lines()
+    line_of = np.zeros(forest.n_predicates, np.int32)
     right, offsets = [], [0]
-    for part in builder.predicates:
-        chosen = part[right_when_missing[part]]
-        right.append(builder.line_of[chosen])
-        offsets.append(offsets[-1] + len(chosen))
+    for first, job in zip(lines, planner.jobs, strict=True):
+        line_of[job.predicates] = first + np.arange(len(job.predicates))
+        right.append(line_of[job.predicates[~forest.missing_left[job.predicates]]])
+        offsets.append(offsets[-1] + len(right[-1]))
     return PredicateTable(
-        n_lines=builder.n_lines + SPARE_LINES,
-        line_of=builder.line_of,
+        n_lines=n_lines + SPARE_LINES,
+        line_of=line_of,
         tile_start=np.asarray(starts, np.int32),
-        tile_jobs=np.asarray(tile_jobs, np.int32),
-        jobs=builder.jobs(),
-        numbers=np.concatenate([*builder.numbers, np.zeros(lanes)]).astype(
+        tile_jobs=np.searchsorted(tiles, np.arange(len(starts) + 1)).astype(np.int32),
+        jobs=Jobs(
+            kind=np.array([job.kind for job in planner.jobs], np.int32),
+            column=np.array([job.column for job in planner.jobs], np.int32),
+            line=lines,
+            count=np.array([len(job.predicates) for job in planner.jobs], np.int32),
+            offset=np.array([job.offset for job in planner.jobs], np.int32),
+        ),
+        numbers=np.concatenate([*planner.numbers, np.zeros(registers.lanes)]).astype(
             forest.threshold.dtype
         ),
-        sets=np.concatenate([*builder.sets, np.zeros(0, np.uint8)]),
-        kinds=tuple(sorted(set(builder.kind))),
+        set_tables=np.concatenate([*planner.set_tables, np.zeros(0, np.uint8)]),
+        kinds=tuple(sorted({job.kind for job in planner.jobs})),
         right_lines=np.concatenate([*right, np.zeros(1)]).astype(np.int32),
         right_offset=np.asarray(offsets, np.int32),
-        unordered=unordered,
-        nan_is_zero=kinds_of_missing == {int(Missing.NEVER)},
-        zero_is_missing=kinds_of_missing == {int(Missing.ZERO)},
+        unordered=not forest.missing_left.any() and not category.any(),
+        missing=Missing(int(forest.missing[0])),
     )
 
 
-class _Builder:
+class _Planned(NamedTuple):
+    kind: int
+    column: int
+    predicates: IntArray
+    offset: int
+
+
+class _Planner:
     """Collects jobs, then numbers their lines."""
 
-    def __init__(self, forest: Forest, lanes: int, max_levels: int) -> None:
-        self._forest, self._lanes, self._levels = forest, lanes, max_levels
-        self.line_of = np.zeros(forest.n_predicates, np.int32)
-        self.kind: list[int] = []
-        self.predicates: list[IntArray] = []
+    def __init__(self, forest: Forest, registers: Registers) -> None:
+        self._forest, self._registers = forest, registers
+        self.jobs: list[_Planned] = []
         self.numbers: list[NDArray[Any]] = []
-        self.sets: list[NDArray[np.uint8]] = []
-        self.n_lines = 0
-        self._column: list[int] = []
-        self._line = np.zeros(0, np.int32)
-        self._count: list[int] = []
-        self._offset: list[int] = []
+        self.set_tables: list[NDArray[np.uint8]] = []
         self._size = self._set_size = 0
 
-    def jobs(self) -> Jobs:
-        """Return the jobs as arrays."""
-        return Jobs(
-            *(
-                np.asarray(values, np.int32)
-                for values in (
-                    self.kind,
-                    self._column,
-                    self._line,
-                    self._count,
-                    self._offset,
-                )
-            )
-        )
-
-    def number_lines(self) -> None:
-        """Give lines to searches, in their order, then to other jobs.
+    def number_lines(self) -> tuple[IntArray, int]:
+        """Return each job's first line, and how many there are: searches come first.
 
         A search writes up to 15 lines too many: those of the next, or spare ones.
         Tables of sets write lines by eight.
         """
-        count = np.asarray(self._count, np.int32)
-        other = np.isin(self.kind, (DIRECT, CATEGORY, *SETS))
-        in_tables = np.isin(self.kind, tuple(SETS))
-        count[in_tables] = -(-count[in_tables] // SETS_A_BYTE) * SETS_A_BYTE
-        self.n_lines = int(count.sum())
+        kind = np.array([job.kind for job in self.jobs], np.int32)
+        count = np.array([len(job.predicates) for job in self.jobs], np.int32)
+        tables = np.isin(kind, tuple(SETS))
+        count[tables] = -(-count[tables] // SETS_A_BYTE) * SETS_A_BYTE
+        other = ~searched(kind)
         order = np.argsort(other, kind="stable")
         line = np.zeros(len(count), np.int32)
         line[order] = np.cumsum(count[order]) - count[order]
         if not other.all():
             line[other] += SPARE_LINES
-        self._line = line
-        for first, predicates in zip(line, self.predicates, strict=True):
-            self.line_of[predicates] = first + np.arange(len(predicates))
+        return line, int(count.sum())
 
-    def feature(self, column: int, predicates: IntArray) -> None:
+    def thresholds(self, column: int, predicates: IntArray) -> None:
         """Add the numeric predicates of a feature, sorted by threshold."""
-        most = (1 << self._levels) - 1
+        most = (1 << self._registers.levels) - 1
         while len(predicates):
             few = len(predicates) <= DIRECT_LIMIT or not most
             part = predicates if few else predicates[:most]
             predicates = predicates[len(part) :]
-            thresholds = self._forest.threshold[part]
-            if few:
-                self._add(DIRECT, column, part, thresholds)
-            else:
-                levels = max(4, len(part).bit_length())
-                self._add(levels, column, part, self._search_table(thresholds, levels))
+            numbers = self._forest.threshold[part]
+            kind = DIRECT
+            if not few:
+                kind = max(4, len(part).bit_length())
+                pivots = self._registers.pivots(numbers, kind, np.inf, low_first=True)
+                numbers = np.concatenate(pivots)
+            self._add(kind, column, part, numbers)
 
-    def categories(self, column: int, predicates: IntArray) -> None:
-        """Add the category predicates of a feature: numbers of sets."""
-        if not len(predicates):
-            return
-        holds = [self._categories(p) for p in predicates.tolist()]
-        entries = 3 + max(int(held.max(initial=-1)) for held in holds)
+    def sets(self, column: int, predicates: IntArray) -> None:
+        """Add the category predicates of a feature."""
+        holds = set_members(self._forest, predicates)
+        entries = 3 + int(np.flatnonzero(holds.any(axis=0)).max(initial=-1))
         kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)
         if kind == CATEGORY:
-            category = self._forest.comparison == Comparison.IN
-            number = (np.cumsum(category) - 1)[predicates]
-            self._add(kind, column, predicates, number.astype(np.float64))
+            numbers = set_numbers(self._forest)[predicates]
+            self._add(kind, column, predicates, numbers.astype(np.float64))
             return
         size = SETS[kind]
         groups = -(-len(holds) // SETS_A_BYTE)
         right = np.ones((groups * SETS_A_BYTE, size), np.bool_)
-        for own, held in zip(right, holds, strict=False):
-            own[held] = False
+        held = holds[:, :size]
+        right[: len(held), : held.shape[1]] = ~held
         right[:, size - 2] = False  # missing values have a rule of their own
         bits = right.reshape(groups, SETS_A_BYTE, size)
-        self.sets.append(np.packbits(bits, axis=1).reshape(-1))
+        self.set_tables.append(np.packbits(bits, axis=1).reshape(-1))
         self._add(kind, column, predicates, np.zeros(0), self._set_size)
         self._set_size += groups * size
-
-    def _categories(self, predicate: int) -> NDArray[np.int64]:
-        """Return the categories of a predicate's set."""
-        offset = self._forest.category_offset
-        words = self._forest.category_words[offset[predicate] : offset[predicate + 1]]
-        bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")
-        held: NDArray[np.int64] = np.flatnonzero(bits)
-        return held
 
     def _add(
         self,
@@ -265,31 +256,9 @@ class _Builder:
         numbers: NDArray[Any],
         offset: int | None = None,
     ) -> None:
-        self.kind.append(kind)
-        self._column.append(column)
-        self._count.append(len(predicates))
-        self._offset.append(self._size if offset is None else offset)
-        self.predicates.append(predicates)
+        offset = self._size if offset is None else offset
+        self.jobs.append(_Planned(kind, column, predicates, offset))
         # Searches load whole vectors from an aligned place.
-        padding = -len(numbers) % self._lanes
-        self.numbers.append(np.concatenate([numbers, np.full(padding, np.inf)]))
+        padding = -len(numbers) % self._registers.lanes
+        self.numbers.append(np.pad(numbers, (0, padding), constant_values=np.inf))
         self._size += len(numbers) + padding
-
-    def _search_table(self, thresholds: NDArray[Any], levels: int) -> NDArray[Any]:
-        """Return the pivots of each level, by the bits found so far.
-
-        Bit j of the index is the answer of level j, so that a level adds 2**j under
-        its mask; level j has max(lanes, 2**j) entries. Past the last threshold pivots
-        are +inf.
-        """
-        padded = np.full(1 << levels, np.inf)
-        padded[: len(thresholds)] = thresholds
-        parts = []
-        for j in range(levels):
-            entry = np.arange(max(self._lanes, 1 << j)) & ((1 << j) - 1)
-            prefix = np.zeros_like(entry)
-            for bit in range(j):
-                prefix |= ((entry >> bit) & 1) << (j - 1 - bit)
-            middle = (prefix << (levels - j)) + (1 << (levels - j - 1)) - 1
-            parts.append(padded[middle])
-        return np.concatenate(parts)

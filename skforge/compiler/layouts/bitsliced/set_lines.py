@@ -14,14 +14,12 @@ Sets of more categories than a table has entries are tested one by one.
 
 from __future__ import annotations
 
-from skforge.compiler.binning.category_tests import category_entry, outside_set
-from skforge.compiler.binning.rows import Model
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.binning.transpose import ColumnTile, store_masks
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, Buffer, Value, Vec
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     SETS_A_BYTE,
+    Job,
     PredicateTable,
 )
 
@@ -34,105 +32,74 @@ class SetLines:
 
     def __init__(
         self,
-        b: Builder,
+        rules: Rules,
         table: PredicateTable,
-        forest: Forest,
         columns: ColumnTile,
-        line_bytes: int,
-        model: Model,
-    ) -> None:
-        self.b, self.t, self.forest, self.columns = b, table, forest, columns
-        self.line_bytes, self._model = line_bytes, model
-
-    def by_tables(
-        self,
-        entries: int,
-        column: Value,
-        line: Value,
-        count: Value,
-        offset: Value,
-        left: Value,
         lines: Buffer,
+        line_bytes: int,
     ) -> None:
-        """Write the lines of ``count`` sets from the tables at ``offset``.
+        self.b, self.t, self.columns, self._rules = rules.b, table, columns, rules
+        self._lines, self.line_bytes = lines, line_bytes
 
-        Parameters
-        ----------
-        entries : int
-            Of a table.
-        column, line : Value
-            Where the column starts in its tile, and the first line in ``lines``.
-        count, offset : Value
-            Number of sets, and where their tables are.
-        left : Value
-            Rows of the part.
-        lines : Buffer
-            Of bits; up to seven lines too many are written.
+    def by_tables(self, entries: int, job: Job, left: Value) -> None:
+        """Write a job's lines for ``left`` rows from tables of so many entries.
+
+        Up to seven lines too many are written.
         """
         b, n = self.b, self.columns.lanes
-        tables = self._model("set_tables", self.t.sets)
+        tables = self._rules.model("set_tables", self.t.set_tables)
         vec = Vec(U8, SET_ROWS)
         size = b.const(self.columns.part)
         codes = b.alloc("categories", U8, size, alignment=64)
 
         def entry(v: Value, _: tuple[Value, ...]) -> None:
-            (x,) = self.columns.vectors(b.binary("add", column, v), n)
-            b.store(codes, v, b.convert(category_entry(b, self.forest, x, entries), U8))
+            (x,) = self.columns.vectors(b.binary("add", job.column, v), n)
+            b.store(codes, v, b.convert(self._rules.category_entry(x, entries), U8))
 
         b.for_(b.const(0), size, b.const(n), entry, hint="row")
         top = b.const(1 << 7, vec)
 
         def group(g: Value, _: tuple[Value, ...]) -> None:
-            first = b.binary("add", offset, b.mul(g, entries))
+            first = b.binary("add", job.offset, b.mul(g, entries))
             registers = [
                 b.load(tables, b.add(first, at), vec)
                 for at in range(0, entries, SET_ROWS)
             ]
-            own = b.binary("add", line, b.mul(g, SETS_A_BYTE * self.line_bytes))
+            own = b.binary("add", job.place, b.mul(g, SETS_A_BYTE * self.line_bytes))
 
             def rows(r: Value, _: tuple[Value, ...]) -> None:
                 bits = b.permute(registers, b.load(codes, r, vec))
                 at = b.binary("add", own, b.binary("div", r, 8))
                 for k in range(SETS_A_BYTE):
                     mask = b.mask_bits(b.compare("ge", bits, top), I64)
-                    b.store(lines, b.add(at, k * self.line_bytes), mask)
+                    b.store(self._lines, b.add(at, k * self.line_bytes), mask)
                     bits = b.binary("add", bits, bits)
 
             b.for_(b.const(0), left, b.const(SET_ROWS), rows, hint="rows")
 
-        groups = b.binary("div", b.add(count, SETS_A_BYTE - 1), SETS_A_BYTE)
+        groups = b.binary("div", b.add(job.count, SETS_A_BYTE - 1), SETS_A_BYTE)
         b.for_(b.const(0), groups, b.const(1), group, hint="sets")
 
-    def one_by_one(
-        self,
-        numbers: Buffer,
-        column: Value,
-        line: Value,
-        count: Value,
-        offset: Value,
-        lines: Buffer,
-    ) -> None:
-        """Write the lines of sets whose numbers are at ``offset`` of ``numbers``."""
-        b, n = self.b, self.columns.lanes
+    def one_by_one(self, numbers: Buffer, job: Job) -> None:
+        """Write the lines of sets whose numbers are at the job's offset."""
+        b, step = self.b, max(8, self.columns.lanes)
 
         def one(i: Value, _: tuple[Value, ...]) -> None:
-            number = b.load(numbers, b.binary("add", offset, i))
-            at = b.binary("add", line, b.mul(i, self.line_bytes))
+            number = b.load(numbers, b.binary("add", job.offset, i))
+            at = b.binary("add", job.place, b.mul(i, self.line_bytes))
 
             def outside(x: Value) -> Value:
-                out = outside_set(b, self.forest, number, x, None, self._model)
+                out = b.invert(self._rules.in_set(number, x))
                 # A missing value goes by its own rule: not right by itself.
                 return b.binary("and", out, b.invert(b.is_nan(x)))
 
-            step = max(8, n)
-
             def vectors(v: Value, _: tuple[Value, ...]) -> None:
-                some = self.columns.vectors(b.binary("add", column, v), step)
+                some = self.columns.vectors(b.binary("add", job.column, v), step)
                 masks = [outside(x) for x in some]
                 place = b.binary("add", at, b.binary("div", v, 8))
-                store_masks(b, lines, place, masks)
+                store_masks(b, self._lines, place, masks)
 
             end = b.const(self.columns.part)
             b.for_(b.const(0), end, b.const(step), vectors, hint="v")
 
-        b.for_(b.const(0), count, b.const(1), one, hint="set")
+        b.for_(b.const(0), job.count, b.const(1), one, hint="set")

@@ -9,13 +9,15 @@ whose answer does not matter. Any other tree is a *list* of bit operations
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.search import Registers
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.encode_trees import (
     Encoding,
@@ -25,7 +27,10 @@ from skforge.compiler.layouts.bitsliced.encode_trees import (
     leaf,
     node,
 )
+from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+
+_T = TypeVar("_T")
 
 #: Bits of a code: the 256 entries that byte look-ups reach.
 MAX_BITS = 8
@@ -44,6 +49,27 @@ FOLD_LIMIT = 5
 #: stay in the first cache (LightGBM, 31 leaves: 13.7 ns a row one by one, 9.5, 8.3 and
 #: 8.1 for 2, 4 and 8).
 GROUP_TREES, GROUP_OPS = 8, 256
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOfBits:
+    """How a target holds the bits of a block of rows."""
+
+    rows: int
+    plane_rows: int  # rows whose bits one plane holds
+    byte_lookup: bool  # whether registers of bytes are permuted
+    registers: Registers  # of the rows' values
+
+    @classmethod
+    def of(cls, target: Target, rows: int, dtype: np.dtype[Any]) -> BlockOfBits:
+        """Return the shape of a block on a target that compares a dtype."""
+        return cls(
+            rows=rows,
+            plane_rows=min(rows, max(64, target.vector_bits)),
+            byte_lookup=target.has("avx512vbmi"),
+            registers=Registers.of(target, dtype),
+        )
+
 
 Shape = tuple[Literal["fold", "list"], int]  # and the bits of a leaf's number
 
@@ -118,87 +144,84 @@ def slice_trees(
     n_lines: int,
     code_bits: int = MAX_BITS,
 ) -> SlicedTrees:
-    """Lay every tree out in bits.
+    """Lay every tree out in bits, at the positions of ``order``.
 
-    Parameters
-    ----------
-    forest : Forest
-        Normalised; see :func:`check_trees`.
-    line_of : ndarray of int32, shape (n_predicates,)
-        The line of each predicate.
-    order : ndarray of int32, shape (n_trees,)
-        The tree at each position of the walking order.
-    n_lines : int
-        Lines of the predicates; constants and temporaries follow.
-    code_bits : int, default=8
-        Bits that the code of a list may have.
+    ``line_of`` has the line of each predicate, of ``n_lines``; constants and
+    temporaries follow. The code of a list has at most ``code_bits``.
     """
     check_trees(forest)
-    folded = folds(forest)[order]
-    depth = forest.tree_depths()[order].astype(np.int64)
-    bits = np.zeros(len(order), np.int64)
-    bits[folded] = depth_classes(depth[folded])
-    zero, one, first = n_lines, n_lines + 1, n_lines + 2
-    lists = {
-        int(p): list_tree(
-            forest, int(order[p]), line_of, Encoding(zero, one, first), code_bits
-        )
-        for p in np.flatnonzero(~folded)
-    }
-    groups = _groups(lists, first)
-    for position, made in lists.items():
-        bits[position] = len(made.lines)
-    of_tree: list[Shape] = [
-        ("fold" if is_folded else "list", int(n))
-        for is_folded, n in zip(folded, bits, strict=True)
-    ]
-    shapes = sorted(set(of_tree))
-    number = {shape: k for k, shape in enumerate(shapes)}
-    shape_of = [number[shape] for shape in of_tree]
-    n_own = np.where(folded, (1 << bits) - 1, bits)
+    first = n_lines + 2
+    coded = code_trees(forest, order, line_of, first, code_bits)
+    groups = _groups(coded.lists, first)
+    shapes, shape_of = coded.shapes()
+    n_own = np.where(coded.folded, (1 << coded.bits) - 1, coded.bits)
     line_offset = np.cumsum(n_own) - n_own
-    leaf_offset = np.cumsum(1 << bits) - (1 << bits)
     lines = np.zeros(int(n_own.sum()) + 1, np.int32)
-    leaf_row = np.zeros(int((1 << bits).sum()), np.int32)
-    heaps = Heaps(folded, bits, line_offset, leaf_offset, lines, leaf_row)
-    heaps.fill(forest, order, line_of)
+    leaf_row = coded.fill(forest, order, line_of, lines, line_offset)
+    for position, made in coded.lists.items():
+        lines[line_offset[position] :][: len(made.lines)] = made.lines
     op_count = np.zeros(len(order), np.int64)
-    for position, made in lists.items():
-        at, to = line_offset[position], leaf_offset[position]
-        lines[at : at + len(made.lines)] = made.lines
-        leaf_row[to : to + len(made.table)] = made.table
-    for position, own in groups.items():
-        op_count[position] = len(own)
-    ops = list(groups.values())
+    op_count[list(groups)] = [len(own) for own in groups.values()]
     return SlicedTrees(
-        shapes=tuple(shapes),
-        shape_of=np.asarray(shape_of, np.uint8),
+        shapes=shapes,
+        shape_of=shape_of.astype(np.uint8),
         line_offset=line_offset.astype(np.int32),
         lines=lines,
         op_offset=np.concatenate([[0], np.cumsum(op_count)]).astype(np.int32),
-        ops=np.concatenate([*ops, np.zeros((1, 4), np.int32)]),
-        leaf_offset=leaf_offset.astype(np.int32),
+        ops=np.concatenate([*groups.values(), np.zeros((1, 4), np.int32)]),
+        leaf_offset=coded.first_code.astype(np.int32),
         leaf_row=leaf_row,
-        constants=(zero, one),
+        constants=(n_lines, n_lines + 1),
         n_lines=first + int(op_count.max(initial=0)),
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Heaps:
-    """Arrays of which the folded trees own a part each."""
+class CodedTrees:
+    """The code of every tree, by position: what CPUs and GPUs lay out alike."""
 
     folded: NDArray[np.bool_]
-    bits: NDArray[np.int64]
-    line_offset: NDArray[np.int64]
-    leaf_offset: NDArray[np.int64]
-    lines: NDArray[np.int32]
-    leaf_row: NDArray[np.int32]
+    bits: NDArray[np.int64]  # of a code
+    lists: dict[int, ListedTree]  # trees that are not folded
+
+    @property
+    def first_code(self) -> NDArray[np.int64]:
+        """Return where each tree's codes begin among those of all."""
+        first: NDArray[np.int64] = np.cumsum(1 << self.bits) - (1 << self.bits)
+        return first
+
+    def shapes(
+        self, list_bits: int | None = None
+    ) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
+        """Return the shapes that occur and each tree's number among them.
+
+        With ``list_bits`` all lists have codes of so many bits.
+        """
+        of_tree: list[Shape] = [
+            ("fold", bits) if is_folded else ("list", list_bits or bits)
+            for is_folded, bits in zip(
+                self.folded.tolist(), self.bits.tolist(), strict=True
+            )
+        ]
+        shapes = sorted(set(of_tree))
+        return tuple(shapes), np.array([shapes.index(s) for s in of_tree], np.int64)
 
     def fill(
-        self, forest: Forest, order: NDArray[np.int32], line_of: NDArray[np.int32]
-    ) -> None:
-        """Write lines and leaves level by level, all trees at once."""
+        self,
+        forest: Forest,
+        order: NDArray[np.int32],
+        line_of: NDArray[np.int32],
+        lines: NDArray[np.int32],
+        heap: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        """Return the leaf of each code, and write the lines of folded trees.
+
+        Those of the tree at position p go to ``lines[heap[p]:]``, by heap place.
+        """
+        first_code = self.first_code
+        leaf_row = np.zeros(int((1 << self.bits).sum()), np.int32)
+        for p, made in self.lists.items():
+            leaf_row[first_code[p] :][: len(made.table)] = made.table
         # Every item is (position, heap place, forest node); a leaf above the bottom
         # goes on to both children of a dummy.
         position = np.flatnonzero(self.folded)
@@ -207,18 +230,40 @@ class Heaps:
         for level in range(int(self.bits[self.folded].max(initial=0)) + 1):
             bottom = self.bits[position] == level
             code = place[bottom] - (1 << level) + 1
-            at = self.leaf_offset[position[bottom]] + code
-            self.leaf_row[at] = forest.leaf[node[bottom]]
+            leaf_row[first_code[position[bottom]] + code] = forest.leaf[node[bottom]]
             position, place, node = position[~bottom], place[~bottom], node[~bottom]
             predicate = forest.predicate[node]
             inner = predicate >= 0
-            at = self.line_offset[position] + place
-            self.lines[at[inner]] = line_of[predicate[inner]]
+            at = heap[position] + place
+            lines[at[inner]] = line_of[predicate[inner]]
             left = np.where(inner, forest.left[node], node)
             right = np.where(inner, forest.right[node], node)
             position = np.concatenate([position, position])
             place = np.concatenate([2 * place + 1, 2 * place + 2])
             node = np.concatenate([left, right])
+        return leaf_row
+
+
+def code_trees(
+    forest: Forest,
+    order: NDArray[np.int32],
+    line_of: NDArray[np.int32],
+    first: int,
+    code_bits: int,
+) -> CodedTrees:
+    """Fold trees, or encode them as lists, whose temporaries are lines from ``first``.
+
+    The two lines before those hold constants.
+    """
+    folded = folds(forest)[order]
+    bits = np.zeros(len(order), np.int64)
+    bits[folded] = depth_classes(forest.tree_depths()[order[folded]].astype(np.int64))
+    lists = {}
+    for p in np.flatnonzero(~folded).tolist():
+        into = Encoding(first - 2, first - 1, first)
+        lists[p] = list_tree(forest, int(order[p]), line_of, into, code_bits)
+        bits[p] = len(lists[p].lines)
+    return CodedTrees(folded, bits, lists)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,6 +344,29 @@ def list_tree(
     return ListedTree(np.array(lines, np.int32), ops, code_table(cubes, len(lines)))
 
 
+def fold(
+    depth: int, line: Callable[[int], _T], mux: Callable[[_T, _T, _T], _T]
+) -> list[_T]:
+    """Return the planes of the leaf numbers of a folded tree, highest bit first.
+
+    ``line`` gives the answers of a heap node, ``mux`` those of its second argument
+    where the first is set, else of the third.
+    """
+    found: list[_T] = []
+
+    def reach(node: int, level: int, below: int) -> _T:
+        """Return the answers that rows get ``below`` levels under a node."""
+        if below == 0:
+            return line(node)
+        left = reach(2 * node + 1, level + 1, below - 1)
+        right = reach(2 * node + 2, level + 1, below - 1)
+        return mux(found[level], right, left)
+
+    for level in range(depth):
+        found.append(reach(0, 0, level))
+    return found
+
+
 def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the depth each tree is laid out with: few, so that the code is short.
 
@@ -318,18 +386,9 @@ def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
-    """Return tables of values as planes of bytes, lowest byte first.
+    """Return tables of values, one a row, as planes of bytes, lowest byte first.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, size)
-        One table a row.
-    entries : int
-        Entries of a plane; more than ``size`` are zero.
-
-    Returns
-    -------
-    ndarray of uint8, shape (n, itemsize, entries)
+    The planes have shape (n, itemsize, entries); entries past a table are zero.
     """
     n, size = values.shape
     item = values.dtype.itemsize

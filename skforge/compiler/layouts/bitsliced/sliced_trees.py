@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import Model
-from skforge.compiler.forest.forest import Forest
+from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
     I64,
     U8,
@@ -39,8 +38,10 @@ from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
     MAX_CODE_BITS,
+    BlockOfBits,
     SlicedTrees,
     byte_planes,
+    fold,
 )
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
@@ -63,21 +64,18 @@ PARTS_TOGETHER = 2
 
 
 class BitslicedLowering:
-    """Writes the trees of one block of ``block`` rows."""
+    """Writes the trees of one block, which ``order`` has in walking order."""
 
     def __init__(
         self,
-        b: Builder,
+        rules: Rules,
         trees: SlicedTrees,
-        forest: Forest,
         order: NDArray[np.int32],
-        block: int,
-        plane_rows: int,
-        byte_lookup: bool,
-        model: Model,
+        shape: BlockOfBits,
     ) -> None:
-        self.b, self.t, self.forest, self.block = b, trees, forest, block
-        self.plane_rows, self.byte_lookup = plane_rows, byte_lookup
+        forest, model = rules.forest, rules.model
+        self.b, self.t, self.forest, self.block = rules.b, trees, forest, shape.rows
+        self.plane_rows, self.byte_lookup = shape.plane_rows, shape.byte_lookup
         self.sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self.width = forest.leaf_value.shape[1]
         self.shape_of = model("tree_shape", trees.shape_of)
@@ -90,7 +88,6 @@ class BitslicedLowering:
         self.leaf_offset = model("leaf_offset", self._value_offsets())
         self.values = model("leaf_tables", self._value_tables())
         self.output = model("tree_outputs", forest.tree_output[order])
-        self.model = model
 
     # ------------------------------------------------------------ stored layout
 
@@ -148,7 +145,8 @@ class BitslicedLowering:
         rows = np.arange(GROUP)
         pieces = [rows]  # each piece: the row of each lane
         while len(pieces) < self.sum.bytes:
-            pieces = [half for piece in pieces for half in _unpacked(piece)]
+            halves = _halves(len(pieces[0]))
+            pieces = [piece[half[::2]] for piece in pieces for half in halves]
         where = np.empty(GROUP, np.int64)
         where[np.concatenate(pieces)] = np.arange(GROUP)
         return where
@@ -267,22 +265,14 @@ class BitslicedLowering:
                 for k in range(together)
             ]
 
+        def mux(select: list[Value], one: list[Value], two: list[Value]) -> list[Value]:
+            return [
+                b.let(lir.PlaneMux(*values), plane, "plane")
+                for values in zip(select, one, two, strict=True)
+            ]
+
         def sub_block(first: Value, _: tuple[Value, ...]) -> None:
-            found: list[list[Value]] = []
-
-            def reach(node: int, level: int, below: int) -> list[Value]:
-                """Return the lines rows reach ``below`` levels under a node."""
-                if below == 0:
-                    return line(node, first)
-                left = reach(2 * node + 1, level + 1, below - 1)
-                right = reach(2 * node + 2, level + 1, below - 1)
-                return [
-                    b.let(lir.PlaneMux(select, one, two), plane, "plane")
-                    for select, one, two in zip(found[level], right, left, strict=True)
-                ]
-
-            for level in range(depth):
-                found.append(reach(0, 0, level))
+            found = fold(depth, lambda node: line(node, first), mux)
             for level, values in enumerate(found):
                 index = b.const(level * parts)
                 if parts > 1:
@@ -402,11 +392,11 @@ class BitslicedLowering:
             wider = Vec(_WIDER[unit], lanes // 2)
             parts = [
                 [
-                    b.reinterpret(b.shuffle(x, y, _unpack_lanes(lanes, high)), wider)
+                    b.reinterpret(b.shuffle(x, y, half), wider)
                     for x, y in zip(pieces[0::2], pieces[1::2], strict=True)
                 ]
                 for pieces in parts
-                for high in (False, True)
+                for half in _halves(lanes)
             ]
             unit = wider.element
         vec = Vec(self.sum, GROUP // self.sum.bytes)
@@ -443,19 +433,8 @@ def _numbered(
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """Give numbers to the leaves that each tree's codes stand for.
 
-    Parameters
-    ----------
-    rows : ndarray of int32, shape (n_trees, n_codes)
-        The leaf of each code.
-    entries : int
-        Leaves a tree has at most.
-
-    Returns
-    -------
-    leaves : ndarray of int32, shape (n_trees, entries)
-        The leaf of each number; those that are too many repeat another.
-    numbers : ndarray of uint8, shape (n_trees, n_codes)
-        The number of each code.
+    ``rows`` has the leaf of each code, a tree a row. Returns the leaf of each number,
+    at most ``entries`` a tree, and the number of each code.
     """
     leaves = np.zeros((len(rows), entries), np.int32)
     numbers = np.zeros(rows.shape, np.uint8)
@@ -466,28 +445,6 @@ def _numbered(
     return leaves, numbers
 
 
-def _unpack_lanes(lanes: int, high: bool) -> list[int]:
-    """Lanes that interleave the low or high halves of each 128-bit part."""
-    parts = 4
-    per = lanes // parts
-    chosen: list[int] = []
-    for part in range(parts):
-        half = part * per + (per // 2 if high else 0)
-        for k in range(per // 2):
-            chosen += [half + k, lanes + half + k]
-    return chosen
-
-
-def _unpacked(piece: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the rows of the two vectors that unpacking a piece with another gives."""
-    lanes = len(piece)
-    per = lanes // 4
-    return [
-        np.concatenate(
-            [
-                piece[p * per + s * (per // 2) : p * per + (s + 1) * (per // 2)]
-                for p in range(4)
-            ]
-        )
-        for s in (0, 1)
-    ]
+def _halves(lanes: int) -> list[list[int]]:
+    """Return the shuffles that interleave two 512-bit registers of so many lanes."""
+    return [unpacked(lanes, lanes // 4, 1, high) for high in (False, True)]

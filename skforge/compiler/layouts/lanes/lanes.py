@@ -23,8 +23,9 @@ from skforge.compiler.binning.category_rows import (
     lay_category_table,
     set_groups,
 )
-from skforge.compiler.binning.row_blocks import BLOCK, RowCodes, plan_row_codes
+from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
 from skforge.compiler.binning.rows import Model, RowAt
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
@@ -180,10 +181,11 @@ class LanesLayout(RowLayout):
         vec = Vec(shape.element, shape.lanes)
         for k in range(shape.tables):
             b.store(codes, b.const(k * shape.lanes), b.const(0, vec))
-        RowCodes(b, self._plan, forest, self._comparison, model).evaluate(row, codes)
+        rules = Rules(b, forest, self._comparison, model)
+        BlockedBins(rules, self._plan).evaluate(row, codes)
         categories = None
         if self.categories is not None:
-            categories = CategoryRows(b, self.categories, forest, model)
+            categories = CategoryRows(rules, self.categories)
             categories.find(row, codes)
         part = Vec(shape.element, shape.narrow) if shape.narrow else vec
         vectors = [

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
+from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rows import BlockRows, Model, RowAt
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
@@ -121,9 +122,8 @@ class RowTiles(RowLayout):
         codes = b.alloc("codes", U16, size, alignment=64)
         one = b.const(1)
         rows = BlockRows(row.rows, one, one, row.start, forest.n_features)
-        search = BucketLowering(
-            b, places, forest, self.hir.comparison, self._lanes, model
-        )
+        rules = Rules(b, forest, self.hir.comparison, model)
+        search = BucketBins(rules, places, self._lanes)
         missing = search.encode(rows, one, codes, 1)
         return _RowCode(self, b, model, codes, missing)
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.binning.buckets import BucketLowering, CodePlaces
+from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
@@ -110,9 +111,8 @@ class TileLayout(BlockLayout):
         codes = b.alloc("codes", U16, size, alignment=64)
         left = b.binary("min", b.sub(rows.n_rows, rows.first), block)
         n = _whole_groups(b, left)
-        search = BucketLowering(
-            b, places, hir.forest, hir.comparison, self._lanes, model
-        )
+        rules = Rules(b, hir.forest, hir.comparison, model)
+        search = BucketBins(rules, places, self._lanes)
         missing = search.encode(rows, left, codes, block)
 
         def walk(tree: Value) -> None:

@@ -1,4 +1,4 @@
-"""Codes of rows by NumPy: the oracle for the compiled search."""
+"""The codes of rows by NumPy: the oracle for every compiled search."""
 
 from __future__ import annotations
 

@@ -1,0 +1,166 @@
+"""How a forest's tests read values, as LIR: rules for missing values, categories.
+
+Everything here takes scalars and vectors alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.rows import Model
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U32, CompareOp, Value
+
+#: The first number that is no category, whatever a set holds.
+NO_CATEGORY = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Writes how the tests of a normalised forest read values.
+
+    ``comparison`` is "lt" or "le"; ``model`` declares buffers of model data.
+    """
+
+    b: Builder
+    forest: Forest
+    comparison: str
+    model: Model
+
+    @property
+    def passes(self) -> CompareOp:
+        """How a value that goes right compares with a threshold."""
+        return "ge" if self.comparison == "lt" else "gt"
+
+    # ------------------------------------------------------------ missing values
+
+    def zero_for_nan(self, x: Value) -> Value:
+        """Return x, or 0 where it is NaN."""
+        b = self.b
+        return b.select(b.is_nan(x), b.const(0.0, x.type), x)
+
+    def is_tiny(self, x: Value) -> Value:
+        """Return whether x counts as zero, which ``Missing.ZERO`` means by missing."""
+        b = self.b
+        near = b.compare("le", x, b.const(ZERO_THRESHOLD, x.type))
+        far = b.compare("ge", x, b.const(-ZERO_THRESHOLD, x.type))
+        return b.binary("and", near, far)
+
+    def is_missing(self, x: Value, rule: Missing) -> Value:
+        """Return whether x is missing by a rule that knows missing values."""
+        is_nan = self.b.is_nan(x)
+        if rule != Missing.ZERO:
+            return is_nan
+        return self.b.binary("or", is_nan, self.is_tiny(x))
+
+    def nan_if_missing(self, x: Value, rule: Missing) -> Value:
+        """Return x with NaN exactly where it is missing by a rule."""
+        if rule == Missing.NEVER:
+            return self.zero_for_nan(x)
+        if rule == Missing.ZERO:
+            nan = self.b.const(float("nan"), x.type)
+            return self.b.select(self.is_tiny(x), nan, x)
+        return x
+
+    # ------------------------------------------------------------ categories
+
+    def category(self, x: Value, most: int, exact: bool = False) -> tuple[Value, Value]:
+        """Return the category of x as u32, and whether it is one below ``most``.
+
+        Where the forest truncates, x is cut toward zero first. With ``exact`` a number
+        with a fraction is no category.
+        """
+        b = self.b
+        positive = above = b.compare("ge", x, b.const(0.0, x.type))
+        below = b.compare("lt", x, b.const(float(most), x.type))
+        if self.forest.truncate_categories:
+            above = b.compare("gt", x, b.const(-1.0, x.type))
+        # What is cut to category 0 is read as 0.0: negative numbers do not convert.
+        safe = b.select(b.binary("and", positive, below), x, b.const(0.0, x.type))
+        code = b.convert(safe, U32)
+        known = b.binary("and", above, below)
+        if exact:
+            whole = b.convert(code, x.type.element)
+            known = b.binary("and", known, b.compare("eq", whole, x))
+        return code, known
+
+    def category_entry(self, x: Value, entries: int, exact: bool = False) -> Value:
+        """Return the entry of x in a table of sets, as u32.
+
+        The last of the entries is that of a category in no set, the one before that of
+        a missing value.
+        """
+        b = self.b
+        code, known = self.category(x, entries - 2, exact)
+        code = b.select(known, code, b.const(entries - 1, code.type))
+        return b.select(b.is_nan(x), b.const(entries - 2, code.type), code)
+
+    def in_set(self, number: Value, x: Value, exact: Value | bool = False) -> Value:
+        """Return whether x is a category of a set, so that the row goes left.
+
+        ``number`` is that of the set; ``exact`` says whether a number with a fraction
+        is in no set. Both may be scalars. A missing value gets any answer.
+        """
+        b, n = self.b, x.type.lanes
+        start, size, words = category_tables(self.forest)
+        starts = self.model("category_start", start)
+        sizes = self.model("category_count", size)
+        table = self.model("category_words", words)
+
+        def spread(value: Value) -> Value:
+            return value if value.type.lanes else b.splat(value, n)
+
+        number = b.convert(number, I64)
+        first = spread(b.convert(b.load(starts, number), I64))
+        held = spread(b.convert(b.load(sizes, number), I64))
+        code, possible = self.category(x, NO_CATEGORY, exact is True)
+        if isinstance(exact, Value):
+            whole = b.compare("eq", b.convert(code, x.type.element), x)
+            whole = b.binary("or", whole, spread(b.invert(exact)))
+            possible = b.binary("and", possible, whole)
+        word = b.convert(b.binary("shr", code, 5), I64)
+        inside = b.binary("and", possible, b.compare("lt", word, held))
+        # The word read is then the spare one, so that no load leaves the table.
+        spare = spread(b.const(len(words) - 1))
+        bits = b.load(table, b.select(inside, b.binary("add", first, word), spare))
+        bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
+        found = b.compare("ne", bit, b.const(0, bit.type))
+        return b.binary("and", inside, found)
+
+
+def category_tables(
+    forest: Forest,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return each set's first word, its number of words, and all words (one spare)."""
+    category = np.flatnonzero(forest.comparison >= Comparison.IN)
+    start = forest.category_offset[:-1][category].astype(np.uint32)
+    count = np.diff(forest.category_offset)[category].astype(np.uint32)
+    words = np.append(forest.category_words, np.uint32(0)).astype(np.uint32)
+    return start, count, words
+
+
+def set_numbers(forest: Forest) -> NDArray[np.int64]:
+    """Return the number of each predicate's set in :func:`category_tables`."""
+    numbers: NDArray[np.int64] = np.cumsum(forest.comparison >= Comparison.IN) - 1
+    return numbers
+
+
+def set_members(
+    forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
+) -> NDArray[np.bool_]:
+    """Return which categories the sets of some predicates hold, one set a row."""
+    offset = forest.category_offset
+    begin, end = offset[predicates], offset[predicates + 1]
+    most = int((end - begin).max(initial=0)) if words is None else words
+    at = begin[:, None] + np.arange(most)
+    spare = len(forest.category_words)
+    padded = np.append(forest.category_words, np.uint32(0))
+    held = padded[np.where(at < end[:, None], at, spare)].astype("<u4")
+    members = np.unpackbits(held.view(np.uint8), axis=1, bitorder="little")
+    return members.astype(np.bool_)
