@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from threading import RLock
 from typing import Any, Literal
@@ -28,6 +27,7 @@ from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.on_device import answer_on_device
+from skforge.exceptions import warn
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
@@ -57,7 +57,6 @@ class Predictor:
         "_methods",
         "_narrow",
         "_retired",
-        "_width",
         "entries",
         "entry_jobs",
         "forest",
@@ -76,7 +75,6 @@ class Predictor:
         self.source: Source = source_of(estimator, module.forest)
         self.witness = Witness(estimator)
         self._dtype = module.forest.input_dtype
-        self._width = module.forest.n_features
         #: The labels that ``predict`` returns; None for 0, 1, and so on.
         self._classes: Any = class_labels(self.forest)
         if self._classes is None and self.forest.outputs.named:
@@ -112,7 +110,7 @@ class Predictor:
     def method(self, owner: Any, function: Any) -> Any:
         """Return a method's entry with the function behind it, or the function."""
         entry = self.entries.get(function.__name__)
-        if entry is None:
+        if entry is None or self.source.warns:
             return function
         with _METHODS_CHANGE:
             if self._retired:
@@ -153,8 +151,13 @@ class Predictor:
             return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
-            found = entry(X)
+            found = None if self.source.warns else entry(X)
             if found is not None:
+                return found
+            read = self.source.read(X)
+            if read is not None and (found := entry(read[0])) is not None:
+                if read[1]:
+                    warn(read[1])
                 return found
         self._seek_entry(method, n_jobs)
         return self._ordinary(method, X, n_jobs)
@@ -163,6 +166,10 @@ class Predictor:
         """Answer by the kernels and NumPy, or by the source."""
         raw = self._raw(X, method, n_jobs)
         return self.ask(method, X) if raw is None else self.of_scores(method, raw)
+
+    def _of_rows(self, method: str, rows: Array) -> Any:
+        """Answer for rows as kernels take them, on one thread."""
+        return self.of_scores(method, self.module.predict_raw(rows, n_jobs=1))
 
     def of_scores(self, method: str, raw: Array) -> Any:
         """Return what a method makes of raw scores."""
@@ -193,7 +200,7 @@ class Predictor:
             self.entry_jobs = n_jobs
         if method not in self.entries:
             self.entries[method] = None  # for other threads meanwhile
-            ordinary = partial(self._ordinary, method, n_jobs=1)
+            ordinary = partial(self._of_rows, method)
             self.entries[method] = build_entry(
                 self.module, self.source, method, ordinary, n_jobs, self._classes
             )
@@ -243,17 +250,12 @@ class Predictor:
 
     def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
         """Return raw scores, or None where the source has to be asked."""
-        if type(X) is np.ndarray and X.ndim == 2 and X.shape[1] == self._width:
-            plain = X
-            if X.dtype == np.float64 and self.source.casts:
-                # Values too large for float32 are the source's to warn of or refuse.
-                with np.errstate(over="raise"), suppress(FloatingPointError):
-                    plain = X.astype(np.float32, order="C")
-            if plain.dtype == self._dtype:
-                plain = np.ascontiguousarray(plain)
-                if self.source.plain(plain):
-                    raw: Array = self.module.predict_raw(plain, n_jobs=n_jobs)
-                    return raw
+        read = self.source.read(X)
+        if read is not None and self.source.takes(read[0]):
+            if read[1]:
+                warn(read[1])
+            raw: Array = self.module.predict_raw(read[0], n_jobs=n_jobs)
+            return raw
         rows = self.source.rows(X, method)
         if rows is not None:
             return self._run("predict_raw", rows, n_jobs)

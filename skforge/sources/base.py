@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from skforge.compiler.forest.frames import is_table
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.steps import Refused
+from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import StoredModel
 
 Array = NDArray[Any]
@@ -68,8 +70,6 @@ class Source(ABC):
     leaf_shape: tuple[int, ...] | None = None
     #: Whether ``predict_log_proba`` is more than the logarithm of ``predict_proba``.
     own_log_proba: bool = False
-    #: Whether float64 rows are checked only after their cast to float32.
-    casts: bool = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
         self.forest = forest
@@ -111,12 +111,46 @@ class Source(ABC):
         """Values that compiled entries decline; None: they may answer nothing."""
         return "nothing"
 
-    def plain(self, X: Array) -> bool:
-        """Tell whether the model would take these rows without a word.
+    @property
+    def warns(self) -> bool:
+        """Whether the model warns of rows that have no names."""
+        return False
+
+    def takes(self, X: Array) -> bool:
+        """Tell whether the model takes the values of these rows.
 
         ``X`` is known to be a C-contiguous array of the forest's dtype and width.
         """
         return len(X) > 0
+
+    def reading(self) -> Reading | None:
+        """Return how rows in usual forms are read; None leaves all to :meth:`rows`."""
+        return None
+
+    @cached_property
+    def _plain(self) -> PlainRows | None:
+        reading = self.reading()
+        if reading is None:
+            return None
+        return PlainRows(reading, self.forest.n_features, self.forest.category_names)
+
+    def read(self, X: Any) -> Read | None:
+        """Return rows in a usual form as the kernels take them, and a warning.
+
+        Their values may still be refused, see :meth:`takes`.
+        """
+        return None if self._plain is None else self._plain.read(X)
+
+    def _reading(self, **how: Any) -> Reading:
+        """Return a reading to the forest's dtype with what ``fit`` knew of names."""
+        known = self.stored or self.model
+        names = getattr(known, "feature_names_in_", None)
+        return Reading(
+            self.forest.input_dtype,
+            None if names is None else tuple(names),
+            estimator=getattr(self.stored, "class_name", type(self.model).__name__),
+            **how,
+        )
 
     def rows(self, X: Any, method: str) -> Any:
         """Return an array or CSR matrix for the kernels; None: :meth:`call` answers.

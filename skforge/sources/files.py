@@ -10,6 +10,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows, read_columns
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Array, Source, register
+from skforge.sources.plain import Read
 from skforge.sources.sparse import most_entries
 
 
@@ -31,9 +32,17 @@ class ForestSource(Source):
         """Take all that cannot be fitted; libraries are asked for Boosters first."""
         return not hasattr(model, "fit")
 
-    def plain(self, X: Array) -> bool:
+    def takes(self, X: Array) -> bool:
         """Accept everything, 0 rows too."""
         return True
+
+    def read(self, X: Any) -> Read | None:
+        """Read arrays of the forest's own dtype."""
+        if type(X) is not np.ndarray or X.dtype != self.forest.input_dtype:
+            return None
+        if X.ndim != 2 or X.shape[1] != self.forest.n_features:
+            return None
+        return np.ascontiguousarray(X), ""
 
     def _rows(self, X: Any, method: str) -> Any:
         """Check names, widths and values, as ``compile_forest`` does."""

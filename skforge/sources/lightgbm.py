@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Array, Source, are_answers, register
+from skforge.sources.plain import Reading
 from skforge.sources.sparse import most_entries
 
 
@@ -52,6 +54,22 @@ class LightGBMBoosterSource(Source):
 
     def _booster(self) -> Any:
         return self.model
+
+    def reading(self) -> Reading | None:
+        """Take columns by position; arrays without floats become float32 first."""
+        coded = self.model is not None and self._booster().pandas_categorical
+        if coded and not self._named:
+            return None
+        # since 4.7 LightGBM takes frames of polars by position, too
+        own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")
+        return self._reading(
+            compares="never",
+            tables="never" if own_tables and self.stored is None else None,
+            unseen=np.nan,
+            through=np.float32,
+            lists=False,
+            warns=False,
+        )
 
     def _rows(self, X: Any, method: str) -> Any:
         """Take numbers; everything else is LightGBM's business, if it is there."""
@@ -145,12 +163,24 @@ class LightGBMSource(LightGBMBoosterSource):
 
     @property
     def declines(self) -> Refused | None:
-        """Return "nothing", or None where it warns."""
-        return None if self._warns or self._has_no_labels else "nothing"
+        """Return "nothing", or None where each call is warned of."""
+        return None if self._has_no_labels else "nothing"
 
-    def plain(self, X: Array) -> bool:
-        """Accept all but 0 rows, and rows for which it warns."""
-        return len(X) > 0 and self.declines is not None
+    @property
+    def warns(self) -> bool:
+        """Whether it was trained with names."""
+        return self._warns
+
+    def takes(self, X: Array) -> bool:
+        """Accept all but 0 rows, where labels can be made of their scores."""
+        return len(X) > 0 and not self._has_no_labels
+
+    def reading(self) -> Reading | None:
+        """Read as a Booster does, after scikit-learn's checks of arrays and lists."""
+        found = super().reading()
+        if found is None or self._has_no_labels:
+            return None
+        return replace(found, lists=True, warns=True)
 
     def _booster(self) -> Any:
         return self.model.booster_

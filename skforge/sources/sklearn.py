@@ -10,6 +10,7 @@ import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Array, Source, are, is_flag, register
+from skforge.sources.plain import Reading
 from skforge.sources.sparse import most_entries
 
 #: Attributes that ``fit`` of an ensemble replaces; ``offset_`` is also set by hand, to
@@ -55,16 +57,23 @@ class SklearnSource(Source):
 
     @property
     def declines(self) -> Refused | None:
-        """Values that it refuses; None where it warns that names are missing."""
-        if self._warns:
-            return None
+        """Values that it refuses."""
         if self._nan_is_fine:
             return "nothing" if self._infinity_is_fine else "infinite"
         return "not_finite"
 
-    def plain(self, X: Array) -> bool:
-        """Refuse 0 rows, names that are missing, and values the source refuses."""
-        if self._warns or not len(X):
+    @property
+    def warns(self) -> bool:
+        """Whether it was trained with names."""
+        return self._warns
+
+    def reading(self) -> Reading | None:
+        """Compare names, and cast to the dtype of the trees."""
+        return self._reading()
+
+    def takes(self, X: Array) -> bool:
+        """Refuse 0 rows, and values the source refuses."""
+        if not len(X):
             return False
         if (self._nan_is_fine and self._infinity_is_fine) or self._unchecked():
             return True
@@ -148,7 +157,6 @@ class TreesSource(SklearnSource):
 
     kinds = ("trees",)
     checks = {"single": is_flag, "nan": is_flag}  # noqa: RUF012
-    casts = True
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -196,7 +204,6 @@ class GradientBoostingSource(SklearnSource):
         "nan": is_flag,
     }
     leaf_dtype = np.float64
-    casts = True
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -283,9 +290,17 @@ class HistGradientBoostingSource(SklearnSource):
         """As for any histogram model, but None where an encoder comes before."""
         return None if self._named or self._coded else super().declines
 
-    def plain(self, X: Array) -> bool:
-        """Refuse, besides, what only the encoder can read or will not."""
-        if self._named or not super().plain(X):
+    def reading(self) -> Reading | None:
+        """Read frames alone where categories have names, nothing if only some have."""
+        found = super().reading()
+        if found is None or not self._named:
+            return found
+        all_named = all(c.names for c in self._columns if c.categories is not None)
+        return replace(found, arrays=False, lists=False) if all_named else None
+
+    def takes(self, X: Array) -> bool:
+        """Refuse, besides, infinite categories, which the encoder will not read."""
+        if not super().takes(X):
             return False
         return not self._coded or not np.isinf(X[:, self._coded]).any()
 
@@ -313,7 +328,6 @@ class IsolationSource(SklearnSource):
 
     classes = ("sklearn.ensemble._iforest.IsolationForest",)
     kinds = ("isolation",)
-    casts = True
     _nan_is_fine = _infinity_is_fine = True
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -358,6 +372,8 @@ class _OverTreesSource(SklearnSource):
 
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; decline what its trees may refuse."""
+        if self.model is not None and not hasattr(X, "tocsr"):
+            return None  # usual rows were read: it warns and raises by itself
         X = self._as_trees_get(X)
         if X.dtype.kind not in "fiub" or X.ndim != 2:
             return None

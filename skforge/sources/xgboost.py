@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from skforge.compiler.forest.frames import (
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Array, Source, are, are_answers, register
+from skforge.sources.plain import Read, Reading
 from skforge.sources.sparse import most_entries
 
 
@@ -64,6 +66,21 @@ class _XGBoostRows(Source):
             "of_no_rows": self._of_no_rows(),
         }
 
+    def reading(self) -> Reading:
+        """Compare names of frames where both sides have some."""
+        names = self._names
+        names = None if names is None else tuple(names)
+        how = self._reading(compares="equal", tables="equal", warns=False)
+        return replace(how, names=names)
+
+    def read(self, X: Any) -> Read | None:
+        """Read, with the names that the Booster has now."""
+        if type(X).__name__ in ("DataFrame", "Table") and self._plain is not None:
+            names = self._names
+            if (None if names is None else tuple(names)) != self._plain.names:
+                del self._plain
+        return super().read(X)
+
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a kind that is known, or None.
 
@@ -78,7 +95,9 @@ class _XGBoostRows(Source):
             if X.ndim != 2 or not is_plain(X.dtype) or (strict and self._names):
                 return None
         elif is_pandas(X) or (is_table(X) and type(X).__name__ != "RecordBatch"):
-            X = self._frame(X)
+            # of a subclass, such as GeoDataFrame, it looks at the values alone
+            known = type(X).__name__ in ("DataFrame", "Table")
+            X = self._frame(X) if known else None
         elif hasattr(X, "tocsr"):
             # other sparse forms have no names, and XGBoost makes a DMatrix of them
             by_matrix = type(X).__name__ != "csr_matrix"
@@ -166,14 +185,14 @@ class BoosterSource(_XGBoostRows):
         """Decline infinities, as ``DMatrix`` does."""
         return "infinite"
 
-    def plain(self, X: Array) -> bool:
+    def takes(self, X: Array) -> bool:
         """Refuse 0 rows and infinities, as ``DMatrix`` does."""
         return len(X) > 0 and not _has_infinity(X)
 
     def _rows(self, X: Any, method: str) -> Any:
         """Take finite numbers and NaN."""
         rows = self._dense(X, method, strict=False)
-        if isinstance(rows, np.ndarray) and not self.plain(rows):
+        if isinstance(rows, np.ndarray) and not self.takes(rows):
             return None
         return rows
 

@@ -59,10 +59,12 @@ def test_live_and_stored_models_have_the_same_adapter(name):
     assert type(stored) is type(live) is adapter_of(model)
     assert (live.model, live.stored) == (model, None)
     assert (stored.model, stored.stored) == (None, kept)
-    for member in ("labels", "leaf_shape", "flat_leaves", "declines", "casts"):
+    for member in ("labels", "leaf_shape", "flat_leaves", "declines", "warns"):
         assert getattr(stored, member) == getattr(live, member), member
     np.testing.assert_equal(stored.fill, live.fill)  # NaN, too
-    np.testing.assert_array_equal(stored.rows(X, "predict"), live.rows(X, "predict"))
+    (found, warning), (expected, theirs) = stored.read(X), live.read(X)
+    np.testing.assert_array_equal(found, expected)
+    assert warning == theirs
 
 
 def test_each_kind_has_one_adapter():

@@ -147,6 +147,15 @@ class FrameColumns:
             numbers[gaps, i] = np.nan
         return numbers
 
+    def table(self, i: int, given: Any, label: Any, unseen: float | None) -> Array:
+        """Return the numbers of a column's categories, by code; NaN for code -1."""
+        if i not in self._names:
+            raise InvalidInputError(f"column {label!r} held numbers in training.")
+        codes = np.arange(len(given))
+        at = (i, label, unseen, True)
+        numbers = self._positions(given.tolist(), codes, codes < 0, *at)
+        return np.append(numbers, np.nan)
+
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
         """Return the categories that the training frame did not have, by column."""
         found = {}

@@ -1,0 +1,284 @@
+"""Rows in the usual forms, read in microseconds, exactly as the source reads them.
+
+A library's own checks of one row take hundreds of microseconds. Arrays of any dtype of
+numbers, lists and frames are converted here instead, and their names compared as the
+source compares them; its warnings come back as texts. All other rows, and those that
+the source might refuse, are left to it, so that errors are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.frames import (
+    FrameColumns,
+    is_category,
+    is_plain,
+    number_dtype,
+)
+from skforge.exceptions import InvalidInputError
+
+Array = NDArray[Any]
+
+#: float64 holds all integers up to here.
+_EXACT = 2**53
+_MOST_TABLES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a source reads the rows that it takes.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the rows for the kernels.
+    names : tuple of str or None
+        Names of the columns in training, None if there were none.
+    compares : {"sklearn", "equal", "never"}
+        How the names of a pandas frame are compared: as scikit-learn does, which warns
+        if one side has none; they have to be equal if both sides have some; not at
+        all.
+    tables : {"sklearn", "equal", "never"} or None
+        The same for frames of polars and tables of pyarrow; None leaves these to the
+        source.
+    estimator : str
+        The class in scikit-learn's warnings.
+    unseen : float or None
+        Stands for a category that the training frame did not have; None leaves such
+        frames to the source.
+    through : dtype or None
+        Arrays that are neither float32 nor float64 are cast to it first.
+    lists : bool
+        Whether lists are read as ``np.asarray`` reads them.
+    """
+
+    dtype: Any
+    names: tuple[str, ...] | None = None
+    compares: Literal["sklearn", "equal", "never"] = "sklearn"
+    tables: Literal["sklearn", "equal", "never"] | None = "sklearn"
+    estimator: str = ""
+    unseen: float | None = None
+    through: Any = None
+    arrays: bool = True
+    lists: bool = True
+    warns: bool = True
+
+
+#: Rows for the kernels, and the warning that the source gives for them, or "".
+Read = tuple[Array, str]
+
+
+class PlainRows:
+    """Reads rows in usual forms; returns None for rows that the source has to read.
+
+    Parameters
+    ----------
+    reading : Reading
+    width : int
+        Number of features.
+    category_names : tuple
+        ``Forest.category_names``.
+    """
+
+    __slots__ = (
+        "_columns",
+        "_named",
+        "_r",
+        "_seen",
+        "_seen_table",
+        "_tables",
+        "_unnamed",
+        "_width",
+    )
+
+    def __init__(
+        self, reading: Reading, width: int, category_names: tuple[Any, ...]
+    ) -> None:
+        self._r, self._width = reading, width
+        self._columns = FrameColumns(category_names)
+        self._named = [i for i, names in enumerate(category_names) if names]
+        #: By feature and identity of a dtype of categories, which is kept alive.
+        self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}
+        #: The columns of the last frame, and the warning for them.
+        self._seen: tuple[Any, str | None] = (None, None)
+        self._seen_table: tuple[list[str], str | None] = ([], None)
+        warns = reading.warns and reading.names is not None
+        self._unnamed = _without_names(reading.estimator) if warns else ""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns in training."""
+        return self._r.names
+
+    def read(self, X: Any) -> Read | None:
+        """Return rows and the source's warning; None leaves ``X`` to the source."""
+        kind = type(X)
+        try:
+            with np.errstate(over="raise"):
+                if kind is np.ndarray:
+                    values = self._array(X) if self._r.arrays else None
+                    return None if values is None else (values, self._unnamed)
+                if kind is list or kind is tuple:
+                    return self._list(X) if self._r.lists else None
+                read = _FRAMES.get((kind.__module__.partition(".")[0], kind.__name__))
+                if read is None or X.shape[1] != self._width or not X.shape[0]:
+                    return None
+                return read(self, X)
+        # numbers too large for the dtype; the inside of another pandas; other names
+        except (FloatingPointError, AttributeError, InvalidInputError):
+            return None
+
+    def _array(self, X: Array) -> Array | None:
+        if X.ndim != 2 or X.shape[1] != self._width or not len(X):
+            return None
+        if not is_plain(X.dtype):
+            return None
+        if self._r.through is not None and X.dtype not in (np.float32, np.float64):
+            X = X.astype(self._r.through)
+        return self._cast(X)
+
+    def _cast(self, X: Array) -> Array:
+        return np.ascontiguousarray(X, self._r.dtype)
+
+    def _list(self, X: Any) -> Read | None:
+        try:
+            values = np.asarray(X)
+        except ValueError:  # ragged
+            return None
+        if values.dtype.kind in "iu" and _large(values):
+            return None
+        rows = self._array(values)
+        return None if rows is None else (rows, self._unnamed)
+
+    def _pandas(self, X: Any) -> Read | None:
+        columns = X.columns
+        seen, warning = self._seen
+        if columns is not seen:
+            warning = self._compared(X, columns, self._r.compares)
+            self._seen = columns, warning
+        if warning is None:
+            return None
+        blocks = X._mgr.blocks
+        if not self._named and len(blocks) == 1 and is_plain(blocks[0].dtype):
+            return self._cast(X.to_numpy()), warning
+        rows = np.empty(X.shape, self._r.dtype)
+        coded = []
+        for block in blocks:
+            dtype, values, at = block.dtype, block.values, block.mgr_locs.indexer
+            if is_plain(dtype):
+                if dtype.itemsize == 8 and dtype.kind in "iu" and _large(values):
+                    return None
+                rows[:, at] = values.T
+                continue
+            category = is_category(dtype)
+            if not category and number_dtype(dtype) is None:
+                return None
+            (feature,) = block.mgr_locs.as_array.tolist()
+            if category:
+                coded.append(feature)
+                table = self._table(feature, dtype, columns)
+                rows[:, feature] = table[values.codes]
+            else:
+                rows[:, feature] = values.to_numpy(self._r.dtype, na_value=np.nan)
+        return (rows, warning) if sorted(coded) == self._named else None
+
+    def _polars(self, X: Any) -> Read | None:
+        if self._r.tables is None or self._named:
+            return None
+        if self._r.tables != "sklearn" and not _POLARS.issuperset(map(str, X.dtypes)):
+            return None  # which it may refuse, though there are numbers in them
+        return self._numbers(X, X.to_numpy(), X.columns)
+
+    def _arrow(self, X: Any) -> Read | None:
+        if self._r.tables is None or self._named:
+            return None
+        batches = X.to_batches()
+        if len(batches) != 1:
+            return None
+        try:
+            values = batches[0].to_tensor().to_numpy()
+        except (ValueError, TypeError):  # gaps, or columns that hold no numbers
+            return None
+        return self._numbers(X, values, X.schema.names)
+
+    def _numbers(self, X: Any, values: Array, names: list[str]) -> Read | None:
+        """Return the values of a frame that knows its names as texts."""
+        if not is_plain(values.dtype):
+            return None
+        if self._r.tables == "equal" and _large(values):  # it reads by columns
+            return None
+        seen, warning = self._seen_table
+        if names != seen:
+            warning = self._compared(X, names, self._r.tables)
+            self._seen_table = names, warning
+        return None if warning is None else (self._cast(values), warning)
+
+    def _compared(self, X: Any, columns: Any, compares: str | None) -> str | None:
+        """Return the warning for a frame's names, None if they may be refused."""
+        names, given = self._r.names, tuple(columns)
+        if compares != "sklearn":
+            texts = tuple(map(str, given))
+            if len({*texts}) < len(texts) or getattr(columns, "nlevels", 1) != 1:
+                return None
+            alike = compares == "never" or names is None or texts == names
+            return "" if alike else None
+        from sklearn.utils.validation import _get_feature_names
+
+        try:
+            found = _get_feature_names(X)
+        except TypeError:  # of several kinds
+            return None
+        if names is None:
+            return "" if found is None else _with_names(self._r.estimator)
+        if found is None:
+            return _without_names(self._r.estimator)
+        return "" if tuple(found) == names else None
+
+    def _table(self, feature: int, dtype: Any, columns: Any) -> Array:
+        """Return the numbers of a column's categories, with NaN for code -1."""
+        key = feature, id(dtype)
+        if key not in self._tables:
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            table = self._columns.table(
+                feature, dtype.categories, columns[feature], self._r.unseen
+            )
+            self._tables[key] = dtype, table
+        return self._tables[key][1]
+
+
+#: Dtypes of polars that all sources take.
+_POLARS = frozenset(
+    f"{kind}{bits}"
+    for kind, sizes in (("Int", (8, 16, 32, 64)), ("UInt", (8, 16, 32, 64)))
+    for bits in sizes
+) | {"Float32", "Float64", "Boolean"}
+
+#: By the module and name of a class: rows are of no library that is not imported.
+_FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
+    ("pandas", "DataFrame"): PlainRows._pandas,
+    ("polars", "DataFrame"): PlainRows._polars,
+    ("pyarrow", "Table"): PlainRows._arrow,
+}
+
+
+def _large(values: Array) -> bool:
+    """Tell whether a detour through float64 might change numbers."""
+    return bool(((values > _EXACT) | (values < -_EXACT)).any())
+
+
+def _without_names(estimator: str) -> str:
+    return (
+        f"X does not have valid feature names, but {estimator} was fitted with feature "
+        "names"
+    )
+
+
+def _with_names(estimator: str) -> str:
+    return f"X has feature names, but {estimator} was fitted without feature names"
