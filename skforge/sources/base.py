@@ -144,6 +144,7 @@ class Source(ABC):
     def _reading(self, **how: Any) -> Reading:
         """Return a reading to the forest's dtype with what ``fit`` knew of names."""
         known = self.stored or self.model
+        how.setdefault("fill", self.fill)
         names = getattr(known, "feature_names_in_", None)
         return Reading(
             self.forest.input_dtype,

@@ -28,6 +28,8 @@ Array = NDArray[Any]
 #: float64 holds all integers up to here.
 _EXACT = 2**53
 _MOST_TABLES = 256
+#: Larger sparse rows are made dense by blocks, over the columns that trees read.
+_MOST_CELLS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Reading:
     through: Any = None
     arrays: bool = True
     lists: bool = True
+    fill: float | None = None
     warns: bool = True
 
 
@@ -155,6 +158,28 @@ class PlainRows:
             return None
         rows = self._array(values)
         return None if rows is None else (rows, self._unnamed)
+
+    def _csr(self, X: Any) -> Read | None:
+        """Read a few sparse rows of finite floats, with no entry twice."""
+        fill, data, indices, shape = self._r.fill, X.data, X.indices, X.shape
+        small = shape[0] * shape[1] <= _MOST_CELLS and data.dtype.kind == "f"
+        if fill is None or not small or indices.dtype != np.intc:
+            return None
+        if not is_plain(data.dtype) or data.dtype.itemsize < 4:
+            return None
+        if not np.isfinite(data).all():
+            return None
+        counts = np.diff(X.indptr)
+        if counts.sum() != len(data) or len(indices) != len(data):
+            return None
+        if ((indices < 0) | (indices >= shape[1])).any():
+            return None
+        rows, seen = np.full(shape, fill, self._r.dtype), np.zeros(shape, np.bool_)
+        at = np.repeat(np.arange(shape[0]), counts), indices
+        rows[at], seen[at] = data, True
+        if np.count_nonzero(seen) != len(data):
+            return None
+        return rows, self._unnamed
 
     def _pandas(self, X: Any) -> Read | None:
         columns = X.columns
@@ -263,6 +288,7 @@ _POLARS = frozenset(
 #: By the module and name of a class: rows are of no library that is not imported.
 _FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
     ("pandas", "DataFrame"): PlainRows._pandas,
+    ("scipy", "csr_matrix"): PlainRows._csr,
     ("polars", "DataFrame"): PlainRows._polars,
     ("pyarrow", "Table"): PlainRows._arrow,
 }

@@ -292,8 +292,8 @@ class HistGradientBoostingSource(SklearnSource):
 
     def reading(self) -> Reading | None:
         """Read frames alone where categories have names, nothing if only some have."""
-        found = super().reading()
-        if found is None or not self._named:
+        found = replace(self._reading(), fill=None)  # it takes no sparse rows
+        if not self._named:
             return found
         all_named = all(c.names for c in self._columns if c.categories is not None)
         return replace(found, arrays=False, lists=False) if all_named else None
@@ -372,7 +372,7 @@ class _OverTreesSource(SklearnSource):
 
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; decline what its trees may refuse."""
-        if self.model is not None and not hasattr(X, "tocsr"):
+        if self.model is not None and (self._warns or not hasattr(X, "tocsr")):
             return None  # usual rows were read: it warns and raises by itself
         X = self._as_trees_get(X)
         if X.dtype.kind not in "fiub" or X.ndim != 2:

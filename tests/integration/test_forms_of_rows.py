@@ -231,6 +231,16 @@ SPARSE = {
     "CSC": sparse.csc_matrix(np.where(X > 0, X, 0)),
     "COO": sparse.coo_matrix(np.where(X > 0, X, 0)),
     "CSR array": sparse.csr_array(np.where(X > 0, X, 0)),
+    "CSR, one row": sparse.csr_matrix(np.where(X[:1] > 0, X[:1], 0)),
+    "CSR, float32": sparse.csr_matrix(np.where(X > 0, X, 0).astype(np.float32)),
+    "CSR, ints": sparse.csr_matrix(np.where(X > 0, X, 0).astype(int)),
+    "CSR, explicit zeros": sparse.csr_matrix(
+        (np.zeros(3), np.array([3, 0, 1]), np.array([0, 2, 2, 3])), (3, 4)
+    ),
+    "CSR, NaN": sparse.csr_matrix(_with(X, 1, 0, np.nan)),
+    "CSR, too large for float32": sparse.csr_matrix(_with(X, 1, 0, 1e39)),
+    "CSR, no entry": sparse.csr_matrix((3, 4)),
+    "CSR, wide": sparse.csr_matrix(np.hstack([X, X])),
 }
 OTHERS = {"None": None, "number": 1.5, "mapping": {"a": [1.0]}}
 ROWS = {
@@ -274,7 +284,7 @@ def test_calls_answer_as_the_source_does(name, on):
     wrong = []
     for method in methods_of(model):
         ours, theirs = getattr(fast, method), getattr(model, method)
-        ours(X if on != "categories" else with_categories())  # compiles the entry
+        called(ours, with_categories() if on == "categories" else X)  # compiles
         # all methods read rows in the same way: some forms are enough for the others
         forms = [*ROWS.items()][:: 1 if method == "predict" else 7]
         wrong += [
