@@ -23,7 +23,7 @@ from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Array, Source, are, is_flag, register
-from skforge.sources.plain import Reading
+from skforge.sources.plain import Read, Reading
 from skforge.sources.sparse import most_entries
 
 #: Attributes that ``fit`` of an ensemble replaces; ``offset_`` is also set by hand, to
@@ -297,6 +297,11 @@ class HistGradientBoostingSource(SklearnSource):
             return found
         all_named = all(c.names for c in self._columns if c.categories is not None)
         return replace(found, arrays=False, lists=False) if all_named else None
+
+    def read(self, X: Any) -> Read | None:
+        """Read rows of which the encoder says nothing: it warns in its own name."""
+        read = super().read(X)
+        return None if self._coded and read is not None and read[1] else read
 
     def takes(self, X: Array) -> bool:
         """Refuse, besides, infinite categories, which the encoder will not read."""
