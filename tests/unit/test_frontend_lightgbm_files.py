@@ -63,6 +63,17 @@ def test_a_random_forest_without_trees_is_refused(sizes):
         load_forest(empty)
 
 
+@pytest.mark.parametrize("sizes", [True, False])
+def test_trees_end_with_an_empty_line(sizes):
+    """LightGBM reads lines up to the next empty one, across 'end of trees', too."""
+    text = (DATA / "4.7.0-regression.txt").read_text()
+    head, end, tail = text.partition("\nend of trees\n")
+    head = head if sizes else re.sub(r"tree_sizes=.*\n", "", head)
+    damaged = f"{head.rstrip()}{end}{tail}"
+    with pytest.raises(InvalidModelError, match=r"Tree \d+ does not end with an empty"):
+        load_forest(damaged)
+
+
 def test_files_load_without_lightgbm():
     code = (
         "import sys; sys.modules['lightgbm'] = None\n"

@@ -140,11 +140,18 @@ def _by_size(text: str, sizes: Sequence[int]) -> list[str]:
                 f"the trees, where {found!r} stands"
             )
         # short of the next tree as a rule, but whatever the size is
-        ends = (data.find(gap, start) for gap in (b"\n\n", b"\n\r\n"))
-        end = min((at for at in ends if at >= 0), default=len(data))
+        ends = [data.find(gap, start) for gap in (b"\n\n", b"\n\r\n")]
+        end = min((at for at in ends if at >= 0), default=None)
+        if end is None:
+            _endless(number)
         blocks.append(data[start:end].decode().replace("\r\n", "\n").partition("\n")[2])
         start += size
     return blocks
+
+
+def _endless(number: int) -> NoReturn:
+    # LightGBM would go on reading lines of what follows the tree
+    damaged(f"Tree {number} does not end with an empty line")
 
 
 def _one_by_one(text: str) -> list[str]:
@@ -155,7 +162,9 @@ def _one_by_one(text: str) -> list[str]:
             damaged(
                 f"{text.partition(chr(10))[0][:40]!r} stands where a tree must start"
             )
-        block, _, text = text.partition("\n\n")
+        block, gap, text = text.partition("\n\n")
+        if not gap:
+            _endless(len(blocks))
         blocks.append(block.partition("\n")[2])
         text = text.lstrip("\n")
     return blocks
