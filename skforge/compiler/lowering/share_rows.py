@@ -26,7 +26,7 @@ Cells: TypeAlias = Callable[[Value, int, Callable[[Value, Value], None]], None]
 #: Banks of shared memory, one word wide.
 BANKS = 32
 
-#: Codes are stored as whole words if these take at most this part of shared memory.
+#: Codes are stored as whole words if these fit in 1 / WORDS_SHARE of shared memory.
 WORDS_SHARE = 4
 
 

@@ -8,7 +8,7 @@ Before: ``p = walk_decision_tree([t], [r]) unroll=2``. After::
     while not is_leaf(n.2): n.2 = traverse_tree_tile([t], [n.2], [r])
     p = get_leaf_value(t, n.2)
 
-No loop follows if every leaf is known to lie exactly as deep as the unchecked hops.
+No loop follows if no leaf lies deeper than the unchecked hops.
 """
 
 from __future__ import annotations
