@@ -1,6 +1,6 @@
-"""The compiler's passes in order, verified and kept for ``inspect``.
+"""The compiler's passes in order, verified and recorded for ``inspect``.
 
-One tuple of named passes a level; nothing else knows the order.
+Each level has one tuple of named passes, the only place that defines their order.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from skforge.exceptions import CompilerError, ScheduleError, warn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """What the passes of a level may look at besides the IR itself."""
+    """Context that the passes of a level may read besides the IR itself."""
 
     hir: PredictEnsemble
     vector_lanes: int
@@ -115,7 +115,7 @@ GPU_LIR_PASSES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowered:
-    """A kernel down to LIR, and every level it went through."""
+    """A kernel lowered to LIR, with every level it went through."""
 
     hir: PredictEnsemble
     stages: dict[str, mir.Function]  # MIR after each pass, "lower-to-mir" first
@@ -146,7 +146,8 @@ def build_hir(
     Raises
     ------
     ScheduleError
-        If the schedule does not fit the forest, or the forest its representation.
+        If the schedule does not fit the forest, or the forest does not fit its
+        representation.
     """
     nest = bind(schedule, forest.n_trees, kind)
     cache = HirCache() if tiled is None else tiled
@@ -180,7 +181,7 @@ def build_hir(
     return hir
 
 
-#: The columns of codes of a normalised forest: ``Representation.plan_codes``.
+#: Plans the code columns of a normalised forest, as ``Representation.plan_codes``.
 PlanCodes: TypeAlias = Callable[[Forest], CodeTable]
 
 
@@ -195,7 +196,7 @@ class HirCache:
         self.shared: dict[tuple[object, ...], Any] = {}
 
     def normalize(self, forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
-        """Return the forest with one comparison."""
+        """Return the forest with one comparison for all thresholds."""
         key = id(forest)
         if key not in self._normal:
             self._normal[key] = normalize_predicates.run(forest)
@@ -204,7 +205,7 @@ class HirCache:
     def codes(
         self, forest: Forest, plan: PlanCodes = Representation.plan_codes
     ) -> CodeTable:
-        """Return the columns of codes of a normalised forest."""
+        """Return the code columns of a normalised forest."""
         key = id(forest), plan
         if key not in self._codes:
             self._codes[key] = plan(forest)
@@ -264,7 +265,7 @@ def lower(
 
 
 def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
-    """Lay the trees out as the loops take rows through them."""
+    """Choose the memory layout of the trees from the loops around them."""
     shape = block_shape(body) if target.is_gpu else None
     if shape is not None:
         gpu = GpuBlockRepresentation.of(hir)
@@ -278,7 +279,7 @@ def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
 
 
 def _finished(kernel: LoweredKernel, passes: tuple[LirPass, ...]) -> LoweredKernel:
-    """Run the passes on LIR."""
+    """Run the LIR passes."""
     if verify_every_pass():
         _verified("lower-to-lir", lambda: verify_lir(kernel.function))
     for lir_step in passes:
@@ -291,7 +292,7 @@ def _finished(kernel: LoweredKernel, passes: tuple[LirPass, ...]) -> LoweredKern
 
 
 def _check_blocks(hir: PredictEnsemble) -> None:
-    """Refuse a nest around blocks of rows that the passes below would refuse."""
+    """Raise ScheduleError for nests that block layouts do not support."""
     body = _run_until("quantize-rows", hir).body
     shape = block_shape(body)
     if shape is not None:
@@ -312,7 +313,7 @@ def _check_blocks(hir: PredictEnsemble) -> None:
 
 
 def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
-    """Run passes on nothing but the loops, so that rules on nests are only theirs."""
+    """Run MIR passes on the loops up to ``last``, before any layout exists."""
     function = lower_to_mir.run(hir, "accumulator")
     stage = Stage(hir, vector_lanes=2)
     for step in MIR_PASSES:
@@ -323,7 +324,7 @@ def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
 
 
 def _block_rows(body: mir.Body) -> int | None:
-    """Return the rows of a block whose predicates are evaluated, if any are."""
+    """Return the number of rows in a block that whole-block walks take, if any."""
     sizes = {
         loop.step
         for loop in loops_in(body)

@@ -1,4 +1,4 @@
-"""What an emitter knows of values while it writes: constants and alignments."""
+"""Constants and alignments that an emitter knows while it writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 1 << 30
 class Known:
     """Constants, and powers of two that integers are multiples of.
 
-    What is not known here may be known to the ``parent``, which is written around it.
+    Unknown values are looked up in the ``parent``, the enclosing function.
     """
 
     def __init__(self, parent: Known | None = None) -> None:
@@ -24,14 +24,14 @@ class Known:
         self._multiples: dict[str, int] = {}
 
     def constant_of(self, value: lir.Value) -> Number | None:
-        """Return the number a value is known to be."""
+        """Return the known number of a value, or None."""
         found = self.constants.get(value.name)
         if found is None and self._parent is not None:
             return self._parent.constant_of(value)
         return found
 
     def multiple_of(self, value: lir.Value) -> int:
-        """Return a power of two that an integer is known to be a multiple of."""
+        """Return a power of two known to divide an integer."""
         number = self.constants.get(value.name)
         if number is not None:
             return gcd(number, _MOST) if isinstance(number, int) else 1
@@ -45,7 +45,7 @@ class Known:
         self._multiples[value.name] = gcd(factor, _MOST)
 
     def note_binary(self, value: lir.Value, op: lir.Binary) -> None:
-        """Record what the result of arithmetic is a multiple of."""
+        """Record the power of two that divides the result of arithmetic."""
         if not isinstance(value.type, lir.Scalar) or value.type.is_float:
             return
         a, b = self.multiple_of(op.a), self.multiple_of(op.b)
@@ -64,7 +64,7 @@ class Known:
                 pass
 
     def note_loop(self, loop: lir.For) -> None:
-        """Record what a loop's variable is a multiple of."""
+        """Record the power of two that divides a loop's variable."""
         least = min(self.multiple_of(loop.lo), self.multiple_of(loop.step))
         self.note_multiple(loop.var, least)
 
@@ -79,6 +79,6 @@ class Known:
         return gcd(self.base_alignment(buffer), buffer.element.bytes)
 
     def alignment(self, buffer: lir.Buffer, index: lir.Value) -> int:
-        """Return the alignment in bytes that an element is known to have."""
+        """Return the known alignment in bytes of an element."""
         size = buffer.element.bytes
         return gcd(self.base_alignment(buffer), size * self.multiple_of(index))

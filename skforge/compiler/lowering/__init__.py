@@ -1,1 +1,1 @@
-"""From MIR to LIR."""
+"""Lowering from HIR to MIR and from MIR to LIR."""

@@ -1,4 +1,4 @@
-"""What lowering to LIR keeps at hand: builder, buffers, sizes and names in scope."""
+"""State of one lowering to LIR: builder, buffers, sizes and values in scope."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ArrayView:
 
     buffer: Buffer
     dims: tuple[Value, ...]
-    first: Value | None = None  # the array's first element in the buffer
-    step: int = 1  # elements of the buffer from one of the array to the next
-    lanes: bool = False  # only the outputs of the running thread's slot and row
+    first: Value | None = None  # buffer index of the array's first element
+    step: int = 1  # distance in the buffer between neighbouring elements
+    lanes: bool = False  # holds only the outputs of the thread's own slot and row
 
 
 @dataclass(frozen=True, slots=True)
 class RowView:
-    """Where walks read rows: at ``(row - first) * stride + feature * step``."""
+    """Where walks read rows: element ``(row - first) * stride + feature * step``."""
 
     buffer: Buffer
     stride: Value | int
@@ -46,7 +46,7 @@ class RowView:
 class LoweredKernel:
     """A LIR function and the model buffers it reads, in parameter order.
 
-    Parameters before them: rows, n_rows, row_stride, result.
+    The function takes rows, n_rows, row_stride and result before these buffers.
     """
 
     function: lir.Function
@@ -54,7 +54,7 @@ class LoweredKernel:
 
 
 class Kernel:
-    """The state of one lowering, MIR function to LIR function."""
+    """The state of one lowering from a MIR function to a LIR function."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Kernel:
         self.b = Builder()
         self.n_outputs = forest.n_outputs
         self.vector_leaves = forest.leaf_value.shape[1] > 1
-        #: Sums in this type; fixed point where any order must give the same bits.
+        #: Type of sums: integers (fixed point) if the reduction is reproducible.
         self.float_type: Scalar = scalar_of(forest.leaf_value.dtype)
         fixed = hir.reduction == "reproducible"
         self.sum_type: Scalar = I64 if fixed else self.float_type
@@ -81,7 +81,7 @@ class Kernel:
         self.values: dict[str, Value] = {}
         self.arrays: dict[str, ArrayView] = {}
         self.codes: dict[str, RowView] = {}
-        #: Where rows are read that no codes stand for.
+        #: Where walks read raw rows (not codes).
         self.row_view = RowView(self.rows, self.row_stride)
         #: Sums carried in registers: (target, indices) -> current value.
         self.carried: dict[tuple[str, tuple[mir.Index, ...]], Value] = {}
@@ -91,20 +91,20 @@ class Kernel:
 
     @property
     def walker(self) -> TreeLayout:
-        """The layout of a kernel that walks rows one by one."""
+        """The layout, which must support walks of single rows."""
         if not isinstance(self.layout, TreeLayout):
             raise CompilerError("a walk of single rows needs a layout for them")
         return self.layout
 
     @property
     def hopper(self) -> Layout:
-        """The layout of a kernel that walks hop by hop."""
+        """The layout, which must support single hops."""
         if not isinstance(self.layout, Layout):
             raise CompilerError("this layout has no hops")
         return self.layout
 
     def finish(self, name: str) -> LoweredKernel:
-        """Return the function written."""
+        """Return the finished function with its model buffers."""
         data = self.model_data()
         params: tuple[Value | Buffer, ...] = (
             self.rows,
@@ -118,7 +118,7 @@ class Kernel:
     # ------------------------------------------------------------ model buffers
 
     def model_buffer(self, name: str, data: NDArray[Any]) -> Buffer:
-        """Declare (once) a buffer of model data and return it."""
+        """Return the buffer of this name, declaring it with ``data`` if it is new."""
         if name not in self._data:
             data = np.ascontiguousarray(data)
             buffer = Buffer(name, scalar_of(data.dtype), alignment=64)
@@ -126,13 +126,13 @@ class Kernel:
         return self._data[name].buffer
 
     def model_data(self) -> tuple[BufferData, ...]:
-        """Return every model buffer: the layout's, then those declared."""
+        """Return all model buffers: first the layout's, then those declared here."""
         own = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
         return (*own, *self._data.values())
 
     def leaf_values(self) -> Buffer:
-        """Return the values of leaves: by item (scalars), or rows of outputs."""
-        # Every walk asks for it: filled once, which is most of what lowering costs.
+        """Return the leaf values: one scalar per item, or rows of outputs."""
+        # Every walk asks for this buffer, and filling it dominates lowering time.
         if "leaf_values" in self._data:
             return self._data["leaf_values"].buffer
         values: NDArray[Any] = self.hir.forest.leaf_value
@@ -143,21 +143,21 @@ class Kernel:
         return self._by_item("leaf_values", values[:, 0], self.hir.tiles.leaf)
 
     def leaf_rows(self) -> Buffer:
-        """Return the row of ``leaf_values`` of each item (vector leaves)."""
+        """Return each item's row of ``leaf_values`` (vector leaves)."""
         rows = np.arange(len(self.hir.forest.leaf_value), dtype=np.int32)
         return self._by_item("leaf_rows", rows, self.hir.tiles.leaf)
 
     def leaf_numbers(self) -> Buffer:
-        """Return the source's node number of each item, for ``apply``."""
+        """Return each item's node number in the source model, for ``apply``."""
         numbers = self.hir.forest.source_node
         return self._by_item("leaf_numbers", numbers, self.hir.tiles.node)
 
     def _by_item(
         self, name: str, table: NDArray[Any], index: NDArray[np.int32]
     ) -> Buffer:
-        """Return a buffer of ``table[index]`` of each leaf, where its item number is.
+        """Return a buffer that holds ``table[index]`` of each leaf at its item number.
 
-        ``index`` has a number for each tile and leaf of the HIR.
+        ``index`` has one entry for each tile and leaf of the HIR.
         """
         if name not in self._data:
             is_leaf = self.hir.tiles.leaf >= 0
@@ -167,7 +167,7 @@ class Kernel:
         return self._data[name].buffer
 
     def exit_table(self) -> Buffer:
-        """Return the exits by shape and comparison bits, bit i being node i."""
+        """Return the exits by shape and comparison bits; bit i belongs to node i."""
         tiles = self.hir.tiles
         size = tiles.tile_size
         bits = np.arange(1 << size)
@@ -176,18 +176,18 @@ class Kernel:
         return self.model_buffer("exit_table", tiles.exit_table[:, turned].reshape(-1))
 
     def tree_outputs(self, by_position: bool) -> Buffer:
-        """Return the output of each tree, in walking or model order."""
+        """Return each tree's output, in walking or model order."""
         outputs = self.hir.forest.tree_output
         if not by_position:
             return self.model_buffer("model_outputs", outputs)
         return self.model_buffer("tree_outputs", outputs[self.hir.tiles.tree_order])
 
     def base(self) -> Buffer:
-        """Return where the sums start, one value an output."""
+        """Return the initial sums, one value per output."""
         return self.model_buffer("base", self.hir.forest.base)
 
     def class_table(self, classes: tuple[int, ...]) -> Buffer:
-        """Return a table of depth classes by position."""
+        """Return a table of the depth class at each position."""
         number = self._classes.setdefault(classes, len(self._classes))
         name = f"depth_classes_{number}"
         return self.model_buffer(name, np.asarray(classes, np.uint8))
@@ -225,7 +225,7 @@ class Kernel:
         return total
 
     def bound(self, bounds: tuple[mir.Bound, ...]) -> Value:
-        """Return the least of ``limit - minus``."""
+        """Return the smallest ``limit - minus``."""
         b = self.b
         total: Value | None = None
         for bound in bounds:
@@ -237,12 +237,12 @@ class Kernel:
         return total
 
     def extent(self, rows: mir.Range) -> tuple[Value, Value]:
-        """Return the first of some rows, or trees, and how many they are."""
+        """Return the first row (or tree) of a range and the number of rows."""
         first = self.affine(rows.start)
         return first, self.b.binary("max", self.bound(rows.bounds), 0)
 
     def index(self, index: mir.Index) -> Value:
-        """Return any index but ``Outputs`` as i64."""
+        """Return any index except ``Outputs`` as i64."""
         b = self.b
         match index:
             case mir.Affine():
@@ -263,7 +263,7 @@ class Kernel:
                 raise AssertionError("all outputs are no single index")
 
     def lanes(self, scalar: Scalar) -> int:
-        """Return how many numbers fill a vector register, one on a GPU's thread."""
+        """Return how many elements fill a vector register; 1 on a GPU."""
         if self.target.is_gpu:
             return 1
         return max(1, self.target.vector_bits // (8 * scalar.bytes))

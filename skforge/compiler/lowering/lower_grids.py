@@ -1,6 +1,6 @@
-"""MIR to LIR for a GPU: launches, blocks, and regions of threads between barriers.
+"""Lower MIR to LIR for a GPU: launches, blocks, and regions between barriers.
 
-The generated function for a thread a row, rows and trees in order::
+The generated function with one thread per row, rows and trees in order::
 
     predict(rows, n_rows, row_stride, result, nodes, ...):
       grid (b0 < ceil(n_rows / 256)):
@@ -9,10 +9,10 @@ The generated function for a thread a row, rows and trees in order::
             result[row] = base
             for tree in 0 to n_trees: ...                   # as on the CPU
 
-Whatever every thread of a block must have done before any goes on (rows or trees
-brought to shared memory, sums of all threads) is a region of its own; loops around such
-operations are uniform over the block, all others run within a thread. What no block
-knows the others have done (sums over blocks of trees) is a launch of its own.
+An operation that all threads of a block must finish before any continues (staging rows
+or trees in shared memory, summing over threads) gets its own region. Loops around such
+operations are uniform over the block; all others run within a thread. An operation
+that must wait for other blocks (sums over blocks of trees) gets its own launch.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ from skforge.compiler.passes.mir.gpu_nest import (
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
 
-#: Columns of a row that neighbouring threads copy at once, and a thread one by one.
+#: Most columns of a row that neighbouring threads copy at once, and that one thread
+#: copies in sequence.
 MOST_COLUMNS_AT_ONCE, MOST_COLUMNS_A_THREAD = 32, 8
 
 #: Threads of a block that only fills or sums arrays.
 UTILITY_THREADS = 256
 
-#: Elements of an array of the model: see ``narrow_indices``.
+#: Most elements of a model array; see ``narrow_indices``.
 MOST_ELEMENTS = (1 << 31) - 1
 
 
@@ -63,13 +64,13 @@ def run(
     target: Target,
     name: str = "predict",
 ) -> LoweredKernel:
-    """Lower a legalised function whose walks are expanded to launches of kernels.
+    """Lower a legalised function, whose walks are expanded, to kernel launches.
 
     Raises
     ------
     ScheduleError
-        If what a block caches does not fit its shared memory, or an array of the
-        model what 32 bits number.
+        If a block's caches exceed its shared memory, or a model array has more
+        elements than a 32-bit index reaches.
     """
     kernel = Kernel(function, hir, layout, target)
     _GridLowering(kernel).host(function.body)
@@ -85,23 +86,23 @@ def run(
 
 
 class _GridLowering(ThreadLowering):
-    """Host statements, then blocks; the base class has what one thread does."""
+    """Lowers host statements and blocks; the base class lowers one thread's code."""
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self._whole = kernel.layout
         self._block_number: Value | None = None
-        self._gpu_block: GpuBlockCode | None = None  # of the rows of the block
-        #: Global scratch of the launch: so much for each block.
+        self._gpu_block: GpuBlockCode | None = None  # for the block's rows
+        #: Global scratch of the launch; each block uses its own part.
         self._allocs: list[tuple[lir.Buffer, mir.Array]] = []
-        self._by_row = True  # whether threads next to each other take rows
+        self._by_row = True  # whether neighbouring threads take neighbouring rows
 
     # ------------------------------------------------------------ the host
 
     def host(self, body: mir.Body, shared: mir.Body = ()) -> None:
         """Lower statements that are not part of a launch yet.
 
-        ``shared`` are cache operations above, which every launch inside repeats.
+        ``shared`` holds the cache operations above, which every launch repeats.
         """
         shared = (*shared, *(stmt for stmt in body if _is_cache(stmt)))
         for stmt in body:
@@ -118,7 +119,7 @@ class _GridLowering(ThreadLowering):
                 case mir.Loop() if holds_threads(stmt) or holds_grid(stmt):
                     self._launches((), shared, (stmt,))
                 case mir.Loop():
-                    # Later stages of a reduction, slot after slot.
+                    # Later stages of a reduction, one slot after another.
                     self._host_loop(stmt, ())
                 case _ if not _is_cache(stmt):
                     self._on_its_own(stmt)
@@ -150,12 +151,12 @@ class _GridLowering(ThreadLowering):
                 self._gpu.zero(view)
 
     def _on_its_own(self, stmt: mir.Stmt) -> None:
-        """Give a statement on whole arrays a launch of its own."""
+        """Emit a separate launch for a statement on whole arrays."""
         with self._gpu.spread_by(self._launch_each):
             self._statement(stmt)
 
     def _launch_each(self, count: Value, body: Callable[[Value], None]) -> None:
-        """Run a body for 0 … count, one thread each."""
+        """Emit a launch that runs ``body`` for 0 … count, one thread each."""
         b = self._k.b
         blocks = b.binary("div", b.add(count, UTILITY_THREADS - 1), UTILITY_THREADS)
         block = Value(b.name("block"), I64)
@@ -175,9 +176,9 @@ class _GridLowering(ThreadLowering):
     def _launches(
         self, loops: tuple[mir.Loop, ...], shared: mir.Body, body: mir.Body
     ) -> None:
-        """Emit a launch for each run of statements without a loop over the grid.
+        """Emit one launch for each run of statements without a loop over the grid.
 
-        ``shared`` are the cache operations above: every launch repeats them.
+        ``shared`` holds the cache operations above, which every launch repeats.
         """
         run: list[mir.Stmt] = []
         made = 0
@@ -234,7 +235,7 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Grid(dims, tuple(stmts)))  # type: ignore[arg-type]
 
     def _n_blocks(self, loop: mir.Loop) -> Value:
-        """Return the most iterations of a loop over blocks, known to the host."""
+        """Return the most iterations of a loop over blocks, computable on the host."""
         k = self._k
         fixed = tuple(bound for bound in loop.bounds if bound.minus == mir.Affine())
         bounds = fixed or tuple(replace(x, minus=mir.Affine()) for x in loop.bounds)
@@ -263,7 +264,7 @@ class _GridLowering(ThreadLowering):
     # ------------------------------------------------------------ a block
 
     def _together(self, body: mir.Body) -> None:
-        """Lower what all threads of a block do together."""
+        """Lower statements that all threads of a block run together."""
         k = self._k
         outer = k.row_view, k.layout
         run: list[mir.Stmt] = []
@@ -298,7 +299,7 @@ class _GridLowering(ThreadLowering):
     def _whole_block(
         self, stmt: mir.Stmt, body: mir.Body, layout: GpuBlockLayout
     ) -> None:
-        """Lower a statement on a whole block of rows: the representation's own code."""
+        """Lower a statement on a whole block of rows by calling the representation."""
         k = self._k
         match stmt:
             case mir.Fill():
@@ -319,7 +320,7 @@ class _GridLowering(ThreadLowering):
             case mir.StoreRows():
                 self._rows_of_block.finish()
             case _:
-                pass  # the array of sums: the layout has its own
+                pass  # the array of sums: the layout allocates its own
 
     @property
     def _rows_of_block(self) -> GpuBlockCode:
@@ -328,7 +329,7 @@ class _GridLowering(ThreadLowering):
         return self._gpu_block
 
     def _first_tree(self, loop: mir.Loop) -> Value:
-        """Return the position of the first tree of all loops that are not open yet."""
+        """Return the position of the first tree, with unopened loops at their start."""
         gets = [
             stmt.op.index
             for inner in (loop, *loops_in(loop.body))
@@ -358,7 +359,7 @@ class _GridLowering(ThreadLowering):
             run.clear()
 
     def _uniform_loop(self, loop: mir.Loop) -> None:
-        """Emit a loop around barriers, which every thread of the block runs alike."""
+        """Emit a loop around barriers; every thread of the block runs it alike."""
         if loop.kind != "serial":
             raise ScheduleError(
                 f'"{loop.var}" is a loop over the threads of a block with a cache '
@@ -368,7 +369,7 @@ class _GridLowering(ThreadLowering):
         self._serial(loop, lambda: self._together(loop.body))
 
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
-        """Emit a choice by depth around barriers, the same for the whole block."""
+        """Emit a switch on depth around barriers, uniform over the block."""
         k, b = self._k, self._k.b
         table = k.class_table(stmt.class_of)
         selector = b.convert(b.load(table, k.affine(stmt.position)), I64)
@@ -379,7 +380,7 @@ class _GridLowering(ThreadLowering):
         b.switch(selector, [case(body) for body in stmt.cases])
 
     def _by_block(self, stmt: mir.Stmt) -> None:
-        """Deal a statement on whole arrays out to the threads of the block."""
+        """Distribute a statement on whole arrays over the block's threads."""
         gpu = self._gpu
         with gpu.spread_by(self._block_each):
             gpu.team = self._n_threads, self._with_number
@@ -387,12 +388,12 @@ class _GridLowering(ThreadLowering):
             gpu.team = None
 
     def _with_number(self, body: Callable[[Value], None]) -> None:
-        """Emit a region whose threads know their numbers."""
+        """Emit a region and pass ``body`` the number of the running thread."""
         with self._region():
             body(self._thread_number())
 
     def _block_each(self, count: Value, body: Callable[[Value], None]) -> None:
-        """Run a body for 0 … count, thread after thread."""
+        """Run ``body`` for 0 … count, strided over the block's threads."""
         b = self._k.b
         with self._region():
             first, step = self._thread_number(), b.const(self._n_threads)
@@ -405,11 +406,11 @@ class _GridLowering(ThreadLowering):
     def _block_cells(
         self, n_rows: Value, n_columns: int, body: Callable[[Value, Value], None]
     ) -> None:
-        """Run a body for each row and column: neighbouring threads, columns of a row.
+        """Run ``body`` for each row and column; neighbouring threads take columns.
 
-        Several columns of a thread are written out, so that their addresses differ by
-        constants: about 8 instructions a value of 13 columns and 3 of 100, where
-        cutting a number into row and column takes 14.
+        Each thread's columns are unrolled, so that their addresses differ by constants:
+        about 8 instructions per value for 13 columns and 3 for 100, where splitting an
+        index into row and column takes 14.
         """
         b, threads = self._k.b, self._n_threads
         width = 1
@@ -446,7 +447,7 @@ class _GridLowering(ThreadLowering):
             b.for_(start, n_rows, b.const(threads // width), row)
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
-        """Allocate a block's scratch: shared memory, or its part of global memory."""
+        """Allocate a block's scratch in shared memory, or its part of global memory."""
         k, b = self._k, self._k.b
         array = stmt.array
         dims = self._sizes(array)
@@ -474,7 +475,7 @@ class _GridLowering(ThreadLowering):
     def _share(
         self, name: str, element: lir.Scalar, n: int, what: str, alignment: int = 16
     ) -> lir.Buffer:
-        """Allocate shared memory, as far as the target has it."""
+        """Allocate shared memory; raise ScheduleError if the target has too little."""
         b, target = self._k.b, self._k.target
         self._shared_bytes += -(-n * element.bytes // alignment) * alignment
         if self._shared_bytes > target.shared_bytes:
@@ -494,7 +495,7 @@ class _GridLowering(ThreadLowering):
         k = self._k
         first, count = k.extent(trees)
         most = min(x.limit for x in trees.bounds if isinstance(x.limit, int))
-        k.layout = self._whole  # also where a cache is inside another
+        k.layout = self._whole  # also when this cache is inside another
         k.layout = k.walker.share_trees(self._memory(), first, count, most)
 
 
@@ -503,7 +504,7 @@ def _is_cache(stmt: mir.Stmt) -> bool:
 
 
 def _sums_arrays(stmt: mir.Stmt) -> bool:
-    """Whether a statement is, or has inside, sums that threads wait for."""
+    """Whether a statement is or contains sums that threads wait for."""
     match stmt:
         case mir.AllocArray(array=array):
             return not array.lanes
@@ -512,7 +513,7 @@ def _sums_arrays(stmt: mir.Stmt) -> bool:
         case mir.Loop(body=body):
             if stmt.on_threads:
                 return False
-            # One thread starts sums of rows that others add to.
+            # One thread initialises sums that other threads add to.
             starts = any(isinstance(i, mir.Fill) and not i.by_warp for i in body)
             if starts and any(holds_threads(i) for i in body):
                 return True

@@ -1,8 +1,8 @@
-"""Reductions as LIR: load, add, store; slots summed in order; fixed point to floats.
+"""Lower reductions to LIR: load-add-store, ordered sums of slots, fixed point to float.
 
 SilvanForge §5.1, Treebeard draft §4.1.1. Legalisation has made every reduce safe, so
-that it becomes a plain read-add-write, or an atomic add where the schedule asked for
-one. ``vector_reduce`` sums as many consecutive elements at once as its width.
+each becomes a plain load-add-store, or an atomic add where the schedule asks for one.
+``vector_reduce`` adds as many consecutive elements at once as its width.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_UNROLLED_CHUNKS = 8
 
 
 class ReductionLowering:
-    """Writes everything that touches sums; one for a kernel."""
+    """Emits all code that touches sums, for one kernel."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._k = kernel
@@ -52,14 +52,14 @@ class ReductionLowering:
             self._each(total, lambda i: b.store(buffer, i, zero))
 
     def elements(self, dims: tuple[Value, ...]) -> Value:
-        """Return how many elements so many of each dimension are."""
+        """Return the number of elements, the product of the dimensions."""
         total = dims[0]
         for dim in dims[1:]:
             total = self._k.b.binary("mul", total, dim)
         return total
 
     def _zero(self, type_: lir.Type | None = None) -> Value:
-        """Return a sum of nothing, or a vector of them."""
+        """Return a zero sum, or a vector of zeros."""
         k = self._k
         return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
 
@@ -72,9 +72,9 @@ class ReductionLowering:
         b.for_(b.const(0), count, b.const(1), once)
 
     def _offset(self, view: ArrayView, indices: tuple[mir.Index, ...]) -> Value:
-        """Return the element that indices mean; all outputs count as output 0."""
+        """Return the buffer index of an element; ``Outputs`` counts as output 0."""
         k, b = self._k, self._k.b
-        if view.lanes:  # slot and row are the thread's own
+        if view.lanes:  # the array holds only the thread's own slot and row
             last = indices[-1]
             own = b.const(0) if isinstance(last, mir.Outputs) else k.index(last)
             return self.at(view, own)
@@ -93,7 +93,7 @@ class ReductionLowering:
         return self.at(view, total)
 
     def at(self, view: ArrayView, i: Value) -> Value:
-        """Return where element ``i`` of an array is in its buffer."""
+        """Return the buffer index of element ``i`` of an array."""
         b = self._k.b
         i = b.mul(i, view.step)
         return i if view.first is None else b.binary("add", view.first, i)
@@ -101,7 +101,7 @@ class ReductionLowering:
     # ------------------------------------------------------------ reduce
 
     def reduce(self, stmt: mir.Reduce) -> None:
-        """Add a walk's value to its element, or its vector leaf to a row."""
+        """Add a walk's value to its element, or its vector leaf to the row."""
         k, b = self._k, self._k.b
         value = k.values[stmt.value]
         key = (stmt.target, stmt.indices)
@@ -118,7 +118,7 @@ class ReductionLowering:
     def _increase(
         self, buffer: Buffer, at: Value, value: Value, atomic: bool = False
     ) -> None:
-        """Add a value to an element of a buffer."""
+        """Add a value to a buffer element."""
         b = self._k.b
         if atomic:
             b.emit(lir.AtomicAdd(buffer, at, value))
@@ -126,19 +126,19 @@ class ReductionLowering:
             b.store(buffer, at, b.binary("add", b.load(buffer, at), value))
 
     def row_of(self, stmt: mir.Reduce) -> tuple[ArrayView, Value]:
-        """Return the array a reduce adds to, and the first output of its row."""
+        """Return the array a reduce adds to and the index of its row's first output."""
         view = self._k.arrays[stmt.target]
         return view, self._offset(view, stmt.indices[:1])
 
     def element(self, stmt: mir.Reduce) -> tuple[Buffer, Value]:
-        """Return where the element is that a reduce adds to."""
+        """Return the buffer and index of the element a reduce adds to."""
         view = self._k.arrays[stmt.target]
         return view.buffer, self._offset(view, stmt.indices)
 
     def _add_vector_leaf(
         self, view: ArrayView, at: Value, leaf: Value, atomic: bool
     ) -> None:
-        """``target[at + j] += leaf_values[leaf + j]`` for every output j."""
+        """Emit ``target[at + j] += leaf_values[leaf + j]`` for every output j."""
         b, values, target = self._k.b, self._k.leaf_values(), view.buffer
         if at.type.lanes or atomic:
 
@@ -166,10 +166,10 @@ class ReductionLowering:
         width: int | None,
         body: Callable[[Value, lir.Type], None],
     ) -> None:
-        """Run ``body`` on chunks of consecutive sums, vectors first, then the rest.
+        """Run ``body`` on chunks of consecutive sums: vectors first, then the rest.
 
-        ``static`` is the count where it is known; ``width`` the vector width asked
-        for (None: the target's own for static counts, else scalar).
+        ``static`` is the count if known at compile time; ``width`` is the requested
+        vector width (None: the target's for static counts, else scalar).
         """
         k, b = self._k, self._k.b
         scalar = k.sum_type
@@ -205,7 +205,7 @@ class ReductionLowering:
         b.for_(zero, count, b.const(1), narrow)
 
     def store_leaf(self, stmt: mir.StoreLeaf) -> None:
-        """Keep a walk's leaf for the sum (or as the answer of ``apply``)."""
+        """Store a walk's leaf, to be summed later (or as the result of ``apply``)."""
         k, b = self._k, self._k.b
         view = k.arrays[stmt.target]
         value = k.values[stmt.value]
@@ -239,7 +239,7 @@ class ReductionLowering:
         return b.binary("max", self._k.bound(rows.bounds), 0)
 
     def fill(self, stmt: mir.Fill) -> None:
-        """Start the sums of a range of rows at the forest's base."""
+        """Initialise the sums of a range of rows to the forest's base."""
         k, b = self._k, self._k.b
         start = k.affine(stmt.rows.start)
         view = k.arrays[stmt.target]
@@ -303,7 +303,7 @@ class ReductionLowering:
         extent: Value,
         length: Value,
     ) -> None:
-        """Add each tree's leaf to the tree's own output, trees in model order."""
+        """Add each tree's leaf to the tree's output, trees in model order."""
         k, b = self._k, self._k.b
         outputs = k.tree_outputs(by_position=False)
 
@@ -324,10 +324,9 @@ class ReductionLowering:
         self._each(length, row)
 
     def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
-        """Move the sum of a dimension's slots to slot 0 and clear the others.
+        """Move the sum over a dimension's slots to slot 0 and clear the other slots.
 
-        Clearing lets the same slots be reduced again when a serial loop outside
-        comes back to them.
+        They must be zero again when an enclosing serial loop reuses them.
         """
         k, b = self._k, self._k.b
         view = k.arrays[stmt.array]

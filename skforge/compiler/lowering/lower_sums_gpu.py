@@ -1,8 +1,9 @@
-"""Reductions on a GPU: one element a thread, a warp an element, lists by output.
+"""Reductions on a GPU: one element per thread or per warp, and sums by output.
 
-SilvanForge §5.2. Elements (rows times outputs) are independent, so they are dealt out
-to threads; where there are too few of them and any order will do, the threads of a
-(part of a) warp share one and add their parts by shuffles: divide and conquer.
+SilvanForge §5.2. Elements (rows times outputs) are independent, so each thread takes
+some of them. Where there are too few elements and any order is allowed, the threads of
+a warp (or part of one) share an element and combine their parts by shuffles
+(divide and conquer).
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ from skforge.compiler.lowering.lower_reductions import (
 from skforge.compiler.passes.mir.gpu_nest import WARP
 from skforge.compiler.schedule.nest import size_value
 
-#: Runs a body for 0 … count, each number once, by whoever is there.
+#: Runs a body once for each number in 0 … count, on the available threads.
 Spread = Callable[[Value, Callable[[Value], None]], None]
 
-#: Numbers that are read before they are added in their order.
+#: Values loaded before they are added in order.
 READ_AHEAD = 8
 
 
 class GpuSums(ReductionLowering):
-    """Writes everything that touches sums, for the threads there are.
+    """Emits all code that touches sums, for the available threads.
 
-    ``spread`` deals work out: to the threads of a launch of its own, of a block, or to
-    none but the running thread.
+    ``spread`` distributes work over the threads of a separate launch, over those of a
+    block, or gives it all to the running thread.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self.spread: Spread = self._each
-        #: Threads of the block and the running one's number, where they may share.
+        #: Number of threads in the block, and what emits code with the thread's number.
         self.team: tuple[int, Callable[[Callable[[Value], None]], None]] | None = None
 
     @contextmanager
     def spread_by(self, spread: Spread) -> Iterator[None]:
-        """Deal work out in another way for a while."""
+        """Use another ``spread`` within a context."""
         outer, self.spread = self.spread, spread
         yield
         self.spread = outer
@@ -57,7 +58,7 @@ class GpuSums(ReductionLowering):
         self.spread(total, lambda i: b.store(view.buffer, self.at(view, i), zero))
 
     def fill(self, stmt: mir.Fill) -> None:
-        """Start the sums of a range of rows at the forest's base."""
+        """Initialise the sums of a range of rows to the forest's base."""
         k, b = self._k, self._k.b
         view = k.arrays[stmt.target]
         start = self._offset(view, (stmt.rows.start,))
@@ -72,7 +73,7 @@ class GpuSums(ReductionLowering):
         self.spread(b.mul(self._length(stmt.rows), k.n_outputs), one)
 
     def store_rows(self, stmt: mir.StoreRows) -> None:
-        """Write sums that a thread kept to the result."""
+        """Write the sums that a thread kept to the result."""
         k, b = self._k, self._k.b
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
@@ -84,7 +85,7 @@ class GpuSums(ReductionLowering):
         self.each_output(one)
 
     def each_output(self, body: Callable[[Value], None]) -> None:
-        """Run a body for each output, written out where they are few."""
+        """Run ``body`` for each output; unrolled if there are few."""
         b, n = self._k.b, self._k.n_outputs
         if n > MAX_UNROLLED_CHUNKS:
             self._each(b.const(n), body)
@@ -93,7 +94,7 @@ class GpuSums(ReductionLowering):
             body(b.const(j))
 
     def fill_kept(self, stmt: mir.Fill) -> None:
-        """Start sums that a thread keeps at the forest's base."""
+        """Initialise the sums that a thread keeps to the forest's base."""
         k, b = self._k, self._k.b
         view = k.arrays[stmt.target]
 
@@ -149,10 +150,10 @@ class GpuSums(ReductionLowering):
     def _in_order(
         self, start: Value, lo: Value, hi: Value, value: Callable[[Value], Value]
     ) -> Value:
-        """Add ``value(lo)``, ``value(lo + 1)`` … to a number, one after the other.
+        """Add ``value(lo)``, ``value(lo + 1)`` … to ``start``, in order.
 
-        Several are read before the first of them is added: adding in order takes 4
-        cycles a number, waiting for each by itself 30 and more.
+        ``READ_AHEAD`` values are loaded before the first is added: an addition takes 4
+        cycles, a load that the addition waits for 30 and more.
         """
         b = self._k.b
         whole = b.binary("div", b.binary("sub", hi, lo), READ_AHEAD)
@@ -175,7 +176,7 @@ class GpuSums(ReductionLowering):
     # ------------------------------------------------------------ divide and conquer
 
     def _shared_width(self, stmt: mir.ReduceDimension) -> int:
-        """Return how many threads of a block can share each element."""
+        """Return how many threads of a block can share each element (1: do not)."""
         if self.team is None or stmt.ordered:
             return 1
         threads, extent = self.team[0], stmt.extent
@@ -200,7 +201,7 @@ class GpuSums(ReductionLowering):
         value: Callable[[Value, Value], Value],
         write: Callable[[Value, Value, bool], None],
     ) -> None:
-        """Sum each element by ``width`` threads: a stride each, then shuffles."""
+        """Sum each element by ``width`` threads: strided parts, then shuffles."""
         k, b = self._k, self._k.b
         assert self.team is not None
 
@@ -227,7 +228,7 @@ class GpuSums(ReductionLowering):
         lane: Value,
         width: int,
     ) -> None:
-        """Sum what the lanes of a warp hold of this thread's row, and add it."""
+        """Sum a row's partial sums over the lanes of a warp and add the total."""
         k, b = self._k, self._k.b
         source, target = k.arrays[stmt.source], k.arrays[stmt.target]
         totals = []
@@ -251,7 +252,7 @@ class GpuSums(ReductionLowering):
         lane: Value,
         write: Callable[[Value], None],
     ) -> None:
-        """Let the first lane of a row that there is write from its first sum on."""
+        """Let the first lane of each existing row write, starting at its first sum."""
         b, n_outputs = self._k.b, self._k.n_outputs
         inside = b.compare("lt", row, self._length(rows))
         leads = b.binary("and", inside, b.compare("eq", lane, 0))
@@ -263,7 +264,7 @@ class GpuSums(ReductionLowering):
         b.if_(leads, once)
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
-        """Start the sums of this thread's row, if it is the one that adds to them."""
+        """Let the first lane of each row initialise the row's sums."""
         k, b = self._k, self._k.b
         view = k.arrays[stmt.target]
 
@@ -286,7 +287,7 @@ class GpuSums(ReductionLowering):
         slot: Value,
         length: Value,
     ) -> None:
-        """Add the leaves of each output's trees, in model order."""
+        """Add, for each output, the leaves of its trees in model order."""
         k, b = self._k, self._k.b
         outputs = np.asarray(k.hir.forest.tree_output)
         order = np.argsort(outputs, kind="stable").astype(np.int32)
@@ -314,10 +315,10 @@ class GpuSums(ReductionLowering):
     # ------------------------------------------------------------ later stages
 
     def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
-        """Move the sum of a dimension's slots to slot 0 and clear the others."""
+        """Move the sum over a dimension's slots to slot 0 and clear the other slots."""
         k, b = self._k, self._k.b
         view = k.arrays[stmt.array]
-        assert view.step == 1  # threads have no stages of sums of their own
+        assert view.step == 1  # per-thread arrays have no staged sums
         first = self._offset(view, stmt.prefix)
         slot: Value = b.const(1)
         for dim in view.dims[len(stmt.prefix) + 1 :]:

@@ -1,13 +1,13 @@
-"""What one thread of a GPU's block does: a region of its own between two barriers.
+"""Lower the code of one GPU thread: a region between two barriers.
 
-Loops over threads become the thread's number and a check where their iterations may be
-fewer than the threads::
+A loop over threads becomes the thread's number, with a check if there may be fewer
+iterations than threads::
 
     for b1 in 0 to min(256, rows - b0):  block.x        if t < min(256, rows - b0):
       ...                                          =>     ...
 
-Statements outside a loop over some dimension of the block are the first thread's along
-that dimension. Everything else is as on the CPU.
+Statements outside any loop over a dimension of the block run in that dimension's
+first thread. Everything else is lowered as on the CPU.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from skforge.exceptions import CompilerError
 
 
 class ThreadLowering(Lowering):
-    """Regions, and statements within them."""
+    """Emits regions and the statements within them."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._gpu = GpuSums(kernel)
         super().__init__(kernel, self._gpu)
         self._place = "host"
         self._dims: dict[str, int] = {}  # threads of the block, by dimension
-        self._tid: dict[str, Value] = {}  # the running thread, in a region
-        self._unbound: frozenset[str] = frozenset()  # dimensions no loop has taken
-        self._shared_bytes = 0  # of the block, so far
-        self._pending: list[lir.Stmt] = []  # memory of the region being written
+        self._tid: dict[str, Value] = {}  # the running thread, within a region
+        self._unbound: frozenset[str] = frozenset()  # dimensions without a loop yet
+        self._shared_bytes = 0  # allocated by the block so far
+        self._pending: list[lir.Stmt] = []  # allocations to emit before the region
 
     @contextmanager
     def _region(self) -> Iterator[None]:
-        """Open a region: what follows runs once in each thread, then a barrier."""
+        """Open a region: its body runs once in each thread, followed by a barrier."""
         b = self._k.b
         dimensions = self._dims or {"block.x": 1}
         counts = {kind: b.const(n) for kind, n in dimensions.items()}
@@ -89,7 +89,7 @@ class ThreadLowering(Lowering):
         )
 
     def _fixed_size(self, dims: tuple[Size | None, ...]) -> int | None:
-        """Return how many elements an array has, if that does not depend on rows."""
+        """Return an array's number of elements, or None if it depends on the rows."""
         n = 1
         for dim in dims:
             if dim is not None and not isinstance(dim, int):
@@ -100,7 +100,7 @@ class ThreadLowering(Lowering):
     # ------------------------------------------------------------ statements
 
     def body(self, body: mir.Body) -> None:
-        """Lower what one thread does; dimensions no loop takes leave it to thread 0."""
+        """Lower one thread's code; thread 0 runs what no loop distributes."""
         if self._place != "thread" or not self._unbound:
             super().body(body)
             return
@@ -114,7 +114,7 @@ class ThreadLowering(Lowering):
         self._alone(run)
 
     def _alone(self, run: list[mir.Stmt]) -> None:
-        """Run statements in the first thread of every dimension still unbound."""
+        """Run statements in the first thread of every dimension without a loop."""
         if not run:
             return
         b, stmts = self._k.b, tuple(run)
@@ -151,10 +151,10 @@ class ThreadLowering(Lowering):
                 super()._statement(stmt)
 
     def _walk_loop(self, stmt: mir.WalkLoop) -> None:
-        """Hop until every walk stands on a leaf, which reading its node tells.
+        """Hop until every walk stands on a leaf, as its node tells.
 
-        On the CPU comparing nodes before and after is cheaper, for one hop too many;
-        here the hop's reads are what costs.
+        On the CPU comparing nodes before and after is cheaper, at the cost of one extra
+        hop; on a GPU the hop's reads dominate.
         """
         k, b, walks = self._k, self._k.b, self._walks
         if isinstance(k.walker, WalkLayout):
@@ -175,7 +175,7 @@ class ThreadLowering(Lowering):
 
         def body(_: tuple[Value, ...]) -> list[Value]:
             step = stmt.step
-            if len(step.nodes) == 1:  # the loop has just checked it
+            if len(step.nodes) == 1:  # the loop condition has just checked it
                 step = replace(step, checked=False)
             return walks.hop(step, found[-1], starts)
 
@@ -199,10 +199,10 @@ class ThreadLowering(Lowering):
         k.arrays[array.name] = replace(view, lanes=array.lanes)
 
     def _own_shared(self, array: mir.Array) -> lir.Buffer | None:
-        """Return shared memory for what threads index by numbers not known before.
+        """Return shared memory for an array that threads index dynamically.
 
-        Registers cannot be indexed: such an array would lie in global memory. None
-        where registers will do, or where there is no room.
+        Registers cannot be indexed, so the array would otherwise lie in global memory.
+        Return None if registers suffice or shared memory is full.
         """
         k = self._k
         n = self._fixed_size((None,) if array.lanes else array.dims)
@@ -219,7 +219,7 @@ class ThreadLowering(Lowering):
         return buffer
 
     def _pending_size(self, size: int) -> Value:
-        """Return a constant that the block knows, for memory around regions."""
+        """Return a constant defined before the region, for its allocations."""
         value = Value(self._k.b.name("size"), I64)
         self._pending.append(lir.Let(value, lir.Const(size)))
         return value
@@ -251,7 +251,7 @@ class ThreadLowering(Lowering):
 
 
 def is_by_lanes(stmt: mir.Stmt) -> bool:
-    """Whether each thread does its part of a statement on sums held by lanes."""
+    """Whether threads cooperate by lane in a statement on per-lane sums."""
     match stmt:
         case mir.AllocArray(array=array):
             return array.lanes

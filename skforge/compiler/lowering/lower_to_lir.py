@@ -1,4 +1,4 @@
-"""MIR to LIR: loops with guarded remainders, walks through the representation.
+"""Lower MIR to LIR: loops with remainders, and walks through the representation.
 
 The generated function, for the default schedule of a batch::
 
@@ -50,11 +50,11 @@ from skforge.compiler.passes.mir.reduces import (
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
-#: A loop of hops runs as fast as a run of them and compiles three times faster
+#: A loop of hops runs as fast as unrolled hops and compiles three times faster
 #: (8 walks of 8 hops: 0.55 us a row both ways, 33 ms against 100 ms).
 LEAST_HOPS_IN_A_LOOP = 3
 
-#: One prefetch for each of these bytes of rows: a line of the cache.
+#: Bytes of rows covered by one prefetch: a cache line.
 PREFETCH_STEP_BYTES = 64
 
 
@@ -73,22 +73,22 @@ def run(
 
 
 class Lowering:
-    """Writes a function: one walk after another, or as the loops say."""
+    """Lowers the statements and loops of a function."""
 
     def __init__(self, kernel: Kernel, sums: ReductionLowering) -> None:
         self._k = kernel
         self._walks = WalkLowering(kernel)
         self._sums = sums
-        self._lanes = 0  # of the vector loop around what is lowered
-        self._block_rows: Value | None = None  # of a block that may have fewer
-        self._block_code: BlockCode | None = None  # of the block of rows around
-        self._row_code: RowCode | None = None  # of the row around
+        self._lanes = 0  # of the enclosing vector loop, if any
+        self._block_rows: Value | None = None  # rows per block, if chosen at run time
+        self._block_code: BlockCode | None = None  # of the enclosing block of rows
+        self._row_code: RowCode | None = None  # of the enclosing row
         kernel.arrays[mir.RESULT] = self._sums.result_view()
 
     # ------------------------------------------------------------ statements
 
     def body(self, body: mir.Body) -> None:
-        """Lower statements one after another, the hops of a walk in a loop."""
+        """Lower statements in order; a run of hops of one walk becomes a loop."""
         at = 0
         while at < len(body):
             hops = _hops(body, at)
@@ -167,14 +167,14 @@ class Lowering:
         k.values.update(zip(stmt.names, values, strict=True))
 
     def _like_rows(self, root: Value) -> Value:
-        """In a vector loop every lane starts at the root, as i32."""
+        """Broadcast the root to every lane as i32 in a vector loop."""
         if not self._lanes:
             return root
         b = self._k.b
         return b.splat(b.convert(root, lir.I32), self._lanes)
 
     def _repeat(self, hops: Sequence[mir.Let]) -> None:
-        """Emit a run of unchecked hops as one hop in a counted loop."""
+        """Emit a run of unchecked hops as a counted loop of one hop."""
         k, b, walks = self._k, self._k.b, self._walks
         first = hops[0].op
         assert isinstance(first, mir.TraverseTreeTile)
@@ -191,8 +191,8 @@ class Lowering:
     def _walk_loop(self, stmt: mir.WalkLoop) -> None:
         """Hop until no walk moves any more.
 
-        A walk on a leaf stays there, so that comparing nodes before and after is all
-        the leaf check there is: cheaper than decoding it, for one hop too many.
+        A walk on a leaf stays there, so comparing nodes before and after a hop replaces
+        the leaf check: cheaper than decoding the node, at the cost of one extra hop.
         """
         k, b, walks = self._k, self._k.b, self._walks
         if isinstance(k.walker, WalkLayout):
@@ -237,7 +237,7 @@ class Lowering:
         b.for_(b.const(0), count, b.const(1), row, hint="row")
 
     def _cache_share(self, stmt: mir.CacheRows) -> None:
-        """Prefetch one share of a block of rows, taken as one stretch of memory."""
+        """Prefetch one share of a block of rows, treated as contiguous memory."""
         k, b = self._k, self._k.b
         assert stmt.share is not None
         var, step, trips = stmt.share
@@ -273,7 +273,7 @@ class Lowering:
                 raise CompilerError(f"{loop.kind} loops need the GPU lowering")
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        """Whole groups first, then the iterations left over, one by one."""
+        """Run whole groups first, then the remaining iterations one by one."""
         b = self._k.b
         with self._carry(loop):
             if loop.group == 1:
@@ -306,7 +306,7 @@ class Lowering:
         body: mir.Body,
         scalar: bool = False,
     ) -> None:
-        """Emit one serial loop, carrying the sums that are in registers."""
+        """Emit one serial loop that carries the sums held in registers."""
         k, b = self._k, self._k.b
         keys = list(k.carried)
 
@@ -321,7 +321,7 @@ class Lowering:
         k.carried = dict(zip(keys, results, strict=True))
 
     def _lane_rows(self, loop: mir.Loop, var: Value, scalar: bool) -> Value:
-        """Return the loop variable; in a vector loop, one value a lane."""
+        """Return the loop variable; in a vector loop, one value per lane."""
         if loop.kind != "vector" or scalar:
             return var
         b = self._k.b
@@ -338,7 +338,7 @@ class Lowering:
         self._lanes = outer
 
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        """Run iterations (or whole groups) in parallel, those left over serially."""
+        """Run iterations (or whole groups) in parallel and the remainder serially."""
         k, b = self._k, self._k.b
         if any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
             group = BlockRepresentation.of(k.hir).row_group
@@ -364,7 +364,7 @@ class Lowering:
     # ------------------------------------------------------------ blocks of rows
 
     def _even_blocks(self, lo: Value, hi: Value, most: Value, group: int) -> Value:
-        """Return rows of a block such that every thread gets as many blocks."""
+        """Return the rows per block that give every thread equally many blocks."""
         b = self._k.b
         rows = b.binary("max", b.sub(hi, lo), 1)
         least = b.binary("div", b.sub(b.binary("add", rows, most), 1), most)
@@ -382,13 +382,13 @@ class Lowering:
         return self._block_code
 
     def _takes_values(self) -> bool:
-        """Whether blocks of rows are taken as they are, by their values."""
+        """Whether blocks of rows are compared by value, without codes."""
         if not isinstance(self._k.layout, BlockLayout) or self._k.hir.codes is not None:
             return False
         return BlockRepresentation.of(self._k.hir).takes_values
 
     def _evaluate(self, rows: mir.Range) -> None:
-        """Begin a block of rows: all that trees ask of them."""
+        """Start a block of rows: evaluate what its trees need."""
         k, layout = self._k, self._k.layout
         if not isinstance(layout, BlockLayout):
             raise CompilerError("a walk using predicates needs a block layout")
@@ -419,7 +419,7 @@ class Lowering:
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 
     def _tree_of_block(self, loop: mir.Loop) -> None:
-        """One tree for all rows of the block: the representation's own code."""
+        """Lower one tree for all rows of the block by calling the representation."""
         k = self._k
         trees = [
             stmt.op.index
@@ -431,7 +431,7 @@ class Lowering:
         self._block.add_tree(k.affine(trees[0]), sums)
 
     def _all_trees(self, loop: mir.Loop) -> None:
-        """All trees for one row: the representation's own code."""
+        """Lower all trees for one row by calling the representation."""
         if self._row_code is None:
             raise CompilerError("trees in lanes need the codes of a row")
         (reduce,) = reduces_in(loop.body)
@@ -464,14 +464,14 @@ class Lowering:
 
     @contextmanager
     def _bound(self, var: str, value: Value) -> Iterator[None]:
-        """Bind a loop variable for the length of its body."""
+        """Bind a loop variable within its body."""
         self._k.values[var] = value
         yield
         del self._k.values[var]
 
     @contextmanager
     def _carry(self, loop: mir.Loop) -> Iterator[None]:
-        """Load the element that a loop of trees adds to before it, store it after."""
+        """Keep the element a tree loop adds to in a register during the loop."""
         reduce = self._only_element(loop)
         if reduce is None:
             yield
@@ -485,8 +485,8 @@ class Lowering:
     def _only_element(self, loop: mir.Loop) -> mir.Reduce | None:
         """Return the reduce of a serial loop of trees that adds to one element.
 
-        That is: every reduce below adds to the same single element, which no loop
-        below changes.
+        Every reduce inside must add to the same element, and no inner loop may change
+        its indices.
         """
         if loop.root != "tree" or self._k.carried:
             return None
@@ -509,7 +509,7 @@ class Lowering:
 
 
 def _hops(body: mir.Body, at: int) -> list[mir.Let]:
-    """Return the run of unchecked hops of one walk that starts at a statement."""
+    """Return the run of one walk's unchecked hops that starts at ``body[at]``."""
     run: list[mir.Let] = []
     for stmt in body[at:]:
         match stmt:

@@ -1,4 +1,4 @@
-"""HIR to MIR: the loops of the schedule around one walk and one reduce.
+"""Lower HIR to MIR: the schedule's loops around one walk and one reduce.
 
 Before: ``predict_ensemble(forest, schedule)``. After::
 
@@ -9,7 +9,7 @@ Before: ``predict_ensemble(forest, schedule)``. After::
           p = walk_decision_tree([t], [b0 + b1])
           reduce(result[b0 + b1], p)
 
-Every directive still stands on its loop; the passes that follow carry them out.
+Directives stay attached to their loops; the passes that follow carry them out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(hir: PredictEnsemble, element: Element = "accumulator") -> Function:
 
 
 class _Lowering:
-    """Names are made unique by number, since split copies loops with their names."""
+    """Builds the nest; numbers make names unique, since split copies loops."""
 
     def __init__(self, hir: PredictEnsemble, element: Element) -> None:
         self._hir = hir

@@ -1,4 +1,4 @@
-"""Hops of interleaved walks as LIR.
+"""Lower the hops of interleaved walks to LIR.
 
 The generated hop of a walk of single nodes::
 
@@ -8,8 +8,8 @@ The generated hop of a walk of single nodes::
     right = right and not (isnan(x) and default_left(word))   # ... unless told left
     node = child(word) + right
 
-A tile of several nodes compares them as one vector and looks the exit up by its shape.
-Code for missing values and categories is only there for forests that have them.
+A tile of several nodes compares them as one vector and looks up the exit by its shape.
+Code for missing values and categories is emitted only for forests that need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from skforge.compiler.lowering.kernel import Kernel, RowView
 
 
 class WalkLowering:
-    """Writes the hops; one for a kernel."""
+    """Emits hops for one kernel."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._k = kernel
@@ -38,7 +38,7 @@ class WalkLowering:
         return [k.walker.root(k.b, k.values[tree]) for tree in op.trees]
 
     def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
-        """Return each walk's scalar leaf, first element of its vector, or number."""
+        """Return each walk's scalar leaf, offset of its vector leaf, or leaf number."""
         k, b = self._k, self._k.b
         made = []
         for tree, node in zip(op.trees, op.nodes, strict=True):
@@ -53,7 +53,7 @@ class WalkLowering:
         return made
 
     def whole(self, op: mir.TraverseTreeTile) -> list[Value]:
-        """Return where each walk ends, written by the layout from root to leaf."""
+        """Return the leaf each walk ends on; the layout emits the whole walk."""
         k = self._k
         layout = k.walker
         assert isinstance(layout, WalkLayout)
@@ -68,11 +68,11 @@ class WalkLowering:
         return [walk(t, s) for t, s in zip(op.trees, starts, strict=True)]
 
     def traverse(self, op: mir.TraverseTreeTile) -> list[Value]:
-        """Return where each walk stands after one hop."""
+        """Return the node each walk stands on after one hop."""
         return self.hop(op, self.open(op), self.row_starts(op))
 
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
-        """Return the element of the rows, or codes, where each walk's row starts."""
+        """Return the index in the rows (or codes) where each walk's row starts."""
         k, b = self._k, self._k.b
         starts: dict[mir.Affine, Value] = {}
         for row in op.rows:
@@ -91,7 +91,7 @@ class WalkLowering:
     def open(
         self, op: mir.TraverseTreeTile, nodes: Sequence[Value] | None = None
     ) -> list[Cursor]:
-        """Read the tiles the walks stand on."""
+        """Read the tiles that the walks stand on."""
         k = self._k
         at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
         trees = [k.values[tree] for tree in op.trees]
@@ -109,9 +109,9 @@ class WalkLowering:
     ) -> list[Value]:
         """Return the nodes behind the exits taken.
 
-        Walk after walk, not operation after operation: the processor finds the
-        parallelism itself, while the compiler keeps fewer values alive (16 rows: 0.48
-        against 0.74 us a row, which is spills).
+        Hops are emitted walk by walk, not operation by operation: the processor finds
+        the parallelism, and the compiler keeps fewer values alive (16 rows: 0.48
+        against 0.74 us a row; the difference is spills).
         """
         return [
             self._hop(op, at, start) for at, start in zip(cursors, starts, strict=True)
@@ -148,7 +148,7 @@ class WalkLowering:
         return b.convert(exit_, node_scalar(at.node))
 
     def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
-        """Return whether each test is false, so that the row goes right."""
+        """Return whether each comparison is false, so that the row goes right."""
         k, b, layout, facts = self._k, self._k.b, self._k.hopper, self._facts
         if k.hir.codes is not None:
             return b.compare("ge", x, b.convert(threshold, U32))
@@ -174,7 +174,7 @@ class WalkLowering:
         if "zero_is_missing" in facts.flags:
             either = rules.is_missing(raw, Missing.ZERO)
             gone = b.binary("and", either, layout.load_flag(b, at, "zero_is_missing"))
-            # A missing value goes right unless the node says left.
+            # A missing value goes right unless the node sends it left.
             right = b.binary("or", right, gone)
             missing = gone if missing is None else b.binary("or", missing, gone)
         if "default_left" in facts.flags:
@@ -186,13 +186,13 @@ class WalkLowering:
     def _in_category_set(
         self, rules: Rules, at: Cursor, threshold: Value, x: Value
     ) -> Value:
-        """Return whether x is a category of the set that ``threshold`` numbers."""
+        """Return whether x is a category in the set numbered by ``threshold``."""
         k, b, facts = self._k, self._k.b, self._facts
         if k.rows.element == F32:
             number = b.bitcast(threshold, U32)
         else:
             number = b.convert(b.bitcast(threshold, I64), U32)
-        # A numeric node of the same walk holds a threshold here: any set will do.
+        # A numeric node in the same walk has a threshold here; any set number works.
         n_sets = int((k.hir.forest.comparison >= Comparison.IN).sum())
         small = b.compare("lt", number, b.const(n_sets, number.type))
         number = b.select(small, number, b.const(0, number.type))

@@ -1,8 +1,9 @@
-"""Bring a block's rows to shared memory: coalesced reads, reads without conflicts.
+"""Stage a block's rows in shared memory with coalesced loads.
 
-SilvanForge §7. Where neighbouring threads take rows, feature-major: every lane reads
-another bank whatever its feature (notes on GPU layouts: 1.0 cycle a read against 3 and
-more). Else row after row, an odd number of words apart.
+SilvanForge §7. If neighbouring threads take neighbouring rows, rows are stored
+feature-major: every lane reads another bank whatever its feature (notes on GPU
+layouts: 1.0 cycle per read against 3 and more). Otherwise rows are stored one after
+another with an odd stride in words, which avoids bank conflicts.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from skforge.compiler.layouts.base import SharedMemory
 from skforge.compiler.lowering.kernel import Kernel, RowView
 from skforge.exceptions import ScheduleError
 
-#: Runs a body for each row and column, by all threads of a block together.
+#: Runs a body for each row and column, on all threads of a block.
 Cells: TypeAlias = Callable[[Value, int, Callable[[Value, Value], None]], None]
 
 #: Banks of shared memory, one word wide.
 BANKS = 32
 
-#: Codes take at most this part of shared memory as whole words.
+#: Codes are stored as whole words if these fit in 1 / WORDS_SHARE of shared memory.
 WORDS_SHARE = 4
 
 
@@ -34,7 +35,7 @@ def _layout(rows: int, by_row: bool) -> str:
 
 
 def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
-    """Return the elements from row to row, from column to column, and of all."""
+    """Return the row stride, the column stride and the total number of elements."""
     if layout == "feature":
         return 1, rows, rows * columns
     stride = columns | 1 if layout == "padded" else columns
@@ -48,10 +49,10 @@ def share_rows(
     memory: SharedMemory,
     cells: Cells,
 ) -> RowView:
-    """Copy rows and return where walks read them.
+    """Copy rows to shared memory and return where walks read them.
 
-    ``by_row`` says that neighbouring threads take rows; ``cells`` deals rows and
-    columns out to the block's threads.
+    ``by_row`` says that neighbouring threads take neighbouring rows; ``cells``
+    distributes rows and columns over the block's threads.
     """
     b, n_features, rows = k.b, k.hir.forest.n_features, stmt.rows
     limits = [bound.limit for bound in rows.bounds if isinstance(bound.limit, int)]
@@ -79,7 +80,7 @@ def share_rows(
 def share_codes(
     k: Kernel, stmt: mir.QuantizeRows, by_row: bool, memory: SharedMemory
 ) -> RowView:
-    """Search rows and return where walks read their codes."""
+    """Compute the rows' codes in shared memory and return where walks read them."""
     b, table = k.b, k.hir.codes
     assert table is not None
     n_columns = max(1, table.n_columns)

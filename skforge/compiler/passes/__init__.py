@@ -1,1 +1,1 @@
-"""The passes from one IR to the next: one file, one function ``run``."""
+"""Passes over each IR level: one file per pass, each with one function ``run``."""

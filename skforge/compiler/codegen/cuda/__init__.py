@@ -1,1 +1,1 @@
-"""LIR as CUDA and HIP text, and the host's plan of launches."""
+"""CUDA and HIP C++ text for LIR, and the host's launch plan."""

@@ -1,22 +1,23 @@
-"""LIR with grids to CUDA/HIP C++ text and the host's part of it.
+"""Emit LIR with grids as CUDA/HIP C++ text and a plan for the host.
 
-Each ``Grid`` becomes one kernel ``function_K``; what stands around grids becomes a
-``HostPlan``. Kernels take what they use and nothing else, pointers before scalars, and
-constants are written where they are used. Model arrays are data, so the text does not
-grow with the number of trees.
+Each ``Grid`` becomes one kernel ``function_K``; the code around grids becomes a
+``HostPlan``. Kernels take only the parameters they use, pointers before scalars, and
+constants are written inline. Model arrays are data, so the text does not grow with the
+number of trees.
 
-Every thread runs what stands outside regions, and a barrier follows each region. The
-barrier after the last region of a kernel is left out: nothing of the block runs after
-it. A second barrier stands between a load outside regions from memory that regions
-write and whatever region comes next, because a fast thread would overwrite what a slow
-one has yet to load. Both are legal because control around regions is uniform.
+Every thread runs the code outside regions, and a barrier follows each region. The
+barrier after the last region of a kernel is omitted, because the block runs nothing
+after it. A second barrier separates a load, outside regions, from memory that regions
+write, from the next region; otherwise a fast thread could overwrite a value before a
+slow thread loads it. Both barriers are legal because control around regions is uniform.
 
-A loop runs as it is written: schedules say what is unrolled, so compilers are told not
-to. Only short loops over private arrays are unrolled, for their indices to become
-constants and the arrays registers.
+Schedules decide what is unrolled, so compilers are told not to unroll loops. The
+exception is short loops over private arrays: unrolling turns their indices into
+constants and the arrays into registers.
 
 ``exp`` is the device's own: its last bit may differ from the C library's. An atomic
-addition of f32 to global memory takes and gives zeros for subnormal numbers on NVIDIA.
+addition of f32 to global memory treats subnormal numbers as zeros on NVIDIA, in its
+operands and its result.
 """
 
 from __future__ import annotations
@@ -36,24 +37,28 @@ from skforge.compiler.ir.lir.walk import buffers_of, holds_region, statements, w
 from skforge.compiler.target import Target
 
 _AXES = ("x", "y", "z")
-# Loops over private arrays of at most so many iterations are unrolled.
+# Loops over private arrays are unrolled up to this many iterations.
 _UNROLLED = 32
 
-#: Shared memory of a multiprocessor that each block on it costs.
+#: Shared memory of a multiprocessor, in bytes, that each resident block costs.
 RESERVED_SHARED = 1 << 10
-#: Threads of a multiprocessor above which registers limit how many there are.
+#: Threads of a multiprocessor above which registers limit occupancy.
 MANY_THREADS = 1536
-#: Those for which a thread has 128 and 64 of them.
+#: Threads of a multiprocessor with which each has 128 and 64 registers.
 ROOMY_THREADS = 512, 1024
-#: Threads of a block below which each has much to do, in as many registers as it likes.
+#: Blocks of fewer threads are unrestricted: each thread has much to do.
 FEW_THREADS = 64
 
 
 def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
     """Return the kernels of a verified function and how the host runs them.
 
-    The text is the same for all GPUs but for their limits. CompilerError if something
-    has no place on a GPU.
+    The text is the same for all GPUs except for their limits.
+
+    Raises
+    ------
+    CompilerError
+        If something cannot be expressed on a GPU.
     """
     host = Host(function, target)
     statements_ = emit_host(host, emit_kernel)
@@ -109,10 +114,10 @@ def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
 
 
 def _bounds(target: Target, threads: tuple[int, int, int], shared: int) -> str:
-    """Return a kernel's threads and, where registers are free, blocks that must fit.
+    """Return launch bounds: the threads, and the least resident blocks if it helps.
 
-    Compilers save registers, and spill some, for threads that shared memory has no
-    room for anyway; told of 1024 or 512 threads they use up to 64 or 128.
+    Compilers save registers, and spill some, for threads that shared memory has no room
+    for anyway. Told that 1024 or 512 threads must fit, they use up to 64 or 128.
     """
     n = threads[0] * threads[1] * threads[2]
     fit = (target.shared_bytes + RESERVED_SHARED) // (shared + RESERVED_SHARED)
@@ -123,7 +128,7 @@ def _bounds(target: Target, threads: tuple[int, int, int], shared: int) -> str:
 
 
 class _Emitter(Writer):
-    """Writes statements; operations are in ``cuda_ops``."""
+    """Writes statements; operations are in ``ops``."""
 
     def __init__(self, host: Host, grid: lir.Grid) -> None:
         super().__init__(host, written(grid.body))
@@ -133,7 +138,7 @@ class _Emitter(Writer):
     # ------------------------------------------------------------ a block's level
 
     def block_body(self, body: lir.Body, last: bool = False) -> None:
-        """Write what every thread runs, with barriers around its regions."""
+        """Write code that every thread runs, with barriers around its regions."""
         final = None
         if last:
             regions = [s for s in body if self._has_region(s)]
@@ -197,7 +202,7 @@ class _Emitter(Writer):
             self.emit(stmt)
 
     def _inner(self, owner: lir.Stmt, body: lir.Body) -> None:
-        """Write a body of a statement, at whatever level that is."""
+        """Write a nested body, at block level if it contains regions."""
         if id(owner) in self._regions:
             self.block_body(body)
         else:
@@ -254,7 +259,7 @@ class _Emitter(Writer):
     def _assign(
         self, targets: Sequence[lir.Value], sources: Sequence[lir.Value]
     ) -> None:
-        """Set variables at once: none is overwritten before it is read."""
+        """Assign variables in parallel: none is overwritten before it is read."""
         pairs = [
             (name, text, target.type.element.name)
             for target, source in zip(targets, sources, strict=True)
@@ -290,7 +295,7 @@ class _Emitter(Writer):
         self._alias(stmt.results, stmt.params)
 
     def _unrolls(self, stmt: lir.For) -> bool:
-        """Whether a loop's count is small and private arrays are indexed in it."""
+        """Whether a loop has few, constant iterations and indexes private arrays."""
         bounds = [self.constant_of(v) for v in (stmt.lo, stmt.hi, stmt.step)]
         if any(number is None for number in bounds):
             return False

@@ -1,4 +1,4 @@
-"""The host level of a GPU function: integers, scratch, loops and launches as data."""
+"""The host part of a GPU function as data: integers, scratch, loops and launches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MakeKernel = Callable[[Host, lir.Grid], Launch]
 
 
 def emit_host(host: Host, make_kernel: MakeKernel) -> tuple[HostStmt, ...]:
-    """Return what the host does; kernels are made on the way."""
+    """Return the host's statements, making the kernels on the way."""
     for param in host.function.params:
         if isinstance(param, lir.Buffer):
             host.buffers[param.name] = param
@@ -75,7 +75,7 @@ def _operand(host: Host, value: lir.Value) -> Operand:
 
 
 def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
-    """Return a computation; None for what is a constant."""
+    """Return a host computation; None for a constant."""
     if not isinstance(value.type, lir.Scalar):
         raise host.fail(f"%{value.name} outside a launch is no scalar.")
     if isinstance(op, lir.Const):

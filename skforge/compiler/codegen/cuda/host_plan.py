@@ -1,9 +1,9 @@
-"""What the host does in one call of a GPU kernel function, as data.
+"""The host's part of a GPU kernel function, as data.
 
 The emitter turns the host level of an LIR function into a :class:`HostPlan`: integer
-arithmetic, device scratch and launches, with the text of the kernels. ``run`` works the
-numbers of one call out, and names its memory: a buffer by its LIR name, scratch by the
-plan's ``@name``. What the plan computes is called ``%name``, which no parameter is.
+arithmetic, device scratch and launches, with the text of the kernels. ``run`` evaluates
+the numbers of one call and names its memory: a buffer by its LIR name, scratch as
+``@name``. Numbers that the plan computes are called ``%name``, which no parameter is.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from skforge.exceptions import CompilerError
 
 Operand: TypeAlias = str | int
 Dim3: TypeAlias = tuple[int, int, int]
-# Of a kernel argument: "pointer" or an LIR scalar's name.
+# Type of a kernel argument: "pointer" or the name of an LIR scalar.
 POINTER = "pointer"
-#: Blocks along x, y and z that a launch takes, on GPUs of both vendors.
+#: Most blocks of a launch along x, y and z, on GPUs of both vendors.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
-#: Threads of all blocks along a dimension, on AMD's GPUs.
+#: Most threads of all blocks along a dimension, on AMD GPUs.
 MOST_THREADS = 2**32 - 1
 
 
@@ -35,7 +35,7 @@ class Argument(NamedTuple):
 
 
 class KernelCall(NamedTuple):
-    """One launch with its numbers."""
+    """One launch with evaluated numbers."""
 
     kernel: str
     grid: Dim3
@@ -48,10 +48,10 @@ class KernelCall(NamedTuple):
 class Run:
     """The launches of one call in order, and the scratch they need."""
 
-    #: Bytes by name; each iteration of a loop has the same scratch.
+    #: Bytes by name; all iterations of a loop share scratch.
     scratch: dict[str, int] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
-    #: Launches; more than there are ``calls`` where loops were cut short.
+    #: Number of launches; exceeds ``len(calls)`` if loops were cut short.
     launches: int = 0
 
     @property
@@ -72,7 +72,7 @@ class HostLet:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """``size`` elements of device memory, in a loop the same for each iteration."""
+    """``size`` elements of device memory; iterations of a loop share them."""
 
     name: str
     element: lir.ScalarName
@@ -81,7 +81,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch: ``args`` are names of parameters, numbers and scratch."""
+    """One launch; ``args`` are names of parameters, numbers and scratch."""
 
     kernel: str
     grid: tuple[Operand, Operand, Operand]
@@ -92,14 +92,14 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Number of threads in a block."""
         x, y, z = self.block
         return x * y * z
 
 
 @dataclass(frozen=True, slots=True)
 class HostFor:
-    """A loop around launches, with carried integers as ``lir.For`` has them."""
+    """A loop around launches; carries integers like ``lir.For``."""
 
     var: str
     lo: Operand
@@ -117,7 +117,7 @@ HostStmt: TypeAlias = HostLet | Scratch | Launch | HostFor
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """The text of some kernels and how to run them.
+    """The text of kernels and the plan for running them.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class HostPlan:
     params : tuple of str
         Names of the LIR function's parameters, in order.
     statements : tuple of HostStmt
-        What the host does.
+        The host's statements.
     """
 
     source: str
@@ -134,21 +134,21 @@ class HostPlan:
     statements: tuple[HostStmt, ...]
 
     def run(self, env: Mapping[str, Any], *, ends_only: bool = False) -> Run:
-        """Return what a call does.
+        """Return the launches and scratch of one call.
 
         Parameters
         ----------
         env : mapping
-            A number for each scalar parameter; for each buffer whatever shall stand
-            for it in ``Argument.value``, such as its name.
+            A number for each scalar parameter; for each buffer, the object that
+            represents it in ``Argument.value``, such as its name.
         ends_only : bool, default=False
-            Look at the first and the last iteration of each loop that carries no
-            numbers: enough to know how much scratch and how many launches there are.
+            Evaluate only the first and last iteration of each loop that carries no
+            numbers: enough to determine the scratch and the number of launches.
 
         Raises
         ------
         CompilerError
-            If a grid has more blocks than a GPU takes.
+            If a grid has more blocks than a GPU supports.
         """
         if wrong := set(self.params) ^ set(env):
             raise CompilerError(
@@ -160,7 +160,7 @@ class HostPlan:
         return made
 
     def launches(self) -> Iterator[Launch]:
-        """Return every launch of the text, in order; each kernel has one."""
+        """Yield every launch in the text, in order; each kernel has one."""
         yield from _launches(self.statements)
 
 
@@ -175,7 +175,7 @@ def _launches(body: Sequence[HostStmt]) -> Iterator[Launch]:
 def _run(
     body: Sequence[HostStmt], env: dict[str, Any], made: Run, times: int, ends: bool
 ) -> None:
-    """Note what statements do that stand for ``times`` runs of them."""
+    """Record the effects of statements, counting each launch ``times`` times."""
     for stmt in body:
         match stmt:
             case HostLet(name=name, args=args):
@@ -218,7 +218,7 @@ def _value(env: Mapping[str, Any], operand: Operand) -> Any:
 
 
 def _grid(stmt: Launch, env: Mapping[str, Any]) -> Dim3 | None:
-    """Return the blocks of a launch, None if there are none."""
+    """Return the blocks of a launch; None if there are none."""
     x, y, z = (int(_value(env, count)) for count in stmt.grid)
     if x <= 0 or y <= 0 or z <= 0:
         return None
@@ -240,7 +240,7 @@ def _grid(stmt: Launch, env: Mapping[str, Any]) -> Dim3 | None:
 
 
 def evaluate(let: HostLet, args: Sequence[int]) -> int:
-    """Return what a :class:`HostLet` computes of the numbers it names."""
+    """Return the result of a :class:`HostLet` for given arguments."""
     op: Any = let.op
     type_ = lir.Scalar(let.type)
     if op == "select":

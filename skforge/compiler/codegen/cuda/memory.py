@@ -1,9 +1,9 @@
-"""Loads and stores of any type at any alignment, as C++ text.
+"""Emit loads and stores of any type at any alignment as C++ text.
 
-What is as wide as the buffer's element is an index. The rest is taken in pieces as wide
-as the alignment that is proven allows, up to 16 bytes, and cut into lanes or joined to
-them with shifts: both vendors' memory is little-endian, and neither may access a word
-at an address that is not a multiple of its size.
+An access as wide as the buffer's element is a plain index. Other accesses are split
+into pieces as wide as the proven alignment allows, up to 16 bytes, and shifts extract
+lanes from pieces or combine them. Both vendors' memory is little-endian, and neither
+allows a word access at an address that is not a multiple of its size.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _load_bits(
 
 
 def _lane_bits(words: dict[int, tuple[int, str]], start: int, size: int) -> str:
-    """Return ``size`` bytes at an offset, cut from one word or joined of several."""
+    """Return ``size`` bytes at an offset, cut from one word or joined from several."""
     found = []
     wide = "u64" if size > 4 else "u32"
     for at, (n_bytes, name) in words.items():
@@ -128,7 +128,7 @@ def _lane_bits(words: dict[int, tuple[int, str]], start: int, size: int) -> str:
 
 
 def cut(source: lir.Scalar, lanes: Sequence[str], target: lir.Scalar) -> list[str]:
-    """Return the bits of a vector's lanes as lanes of another type."""
+    """Reinterpret the bits of a vector's lanes as lanes of another type."""
     if source == target:
         return list(lanes)
     bits = [to_bits(source, lane) for lane in lanes]
@@ -199,7 +199,7 @@ def store_lanes(
 
 
 def _piece_bits(element: lir.Scalar, lanes: Operand, start: int, n_bytes: int) -> str:
-    """Return bytes ``start`` … of a vector as an unsigned integer's low bytes."""
+    """Return a vector's bytes from ``start`` as the low bytes of an unsigned word."""
     size = element.bytes
     if n_bytes <= size:
         text = to_bits(element, lanes[start // size])
@@ -272,5 +272,5 @@ def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
 
 
 def emit_prefetch(w: Writer, stmt: lir.Prefetch) -> None:
-    """Write a hint."""
+    """Write a prefetch hint."""
     w.line(f"SKF_PREFETCH({w.pointer(stmt.buffer)} + {w.use(stmt.index)});")

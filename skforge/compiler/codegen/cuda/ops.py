@@ -1,4 +1,4 @@
-"""Each LIR operation as C++ text, lane by lane."""
+"""Emit each LIR operation as C++ text, lane by lane."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPARE: dict[lir.CompareOp, str] = {
     "ne": "!=",
 }
 _INVERSE: dict[lir.CompareOp, str] = {"lt": ">=", "le": ">", "gt": "<=", "ge": "<"}
-# A look-up in more entries than this goes through an array in local memory.
+# A look-up in more entries than this uses an array in local memory.
 _SELECT_ENTRIES = 16
 
 
@@ -118,7 +118,7 @@ def _no_planes(w: Writer, value: lir.Value, op: lir.PlaneOp) -> CompilerError:
 
 
 def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
-    """Bind a value to one new constant a lane."""
+    """Write one new constant per lane and bind the value to them."""
     name = value.type.element.name
     for own, text in zip(w.new(value), texts, strict=True):
         w.line(f"const {name} {own} = {text};")
@@ -128,7 +128,7 @@ def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
 
 
 def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str], str]:
-    """Return what writes one lane of an arithmetic operation."""
+    """Return a function that writes one lane of an arithmetic operation."""
     name = element.name
     if kind in ("min", "max"):
         order = "<" if kind == "min" else ">"
@@ -182,7 +182,7 @@ def _unary(w: Writer, kind: str, element: lir.Scalar, a: str) -> str:
         case "zeros":
             if element.bytes == 8:
                 return f"({name})SKF_CTZ64((u64){a})"
-            # A bit above those of a narrow type: as many zeros as it has bits.
+            # A bit above a narrow type's, so that zero has as many zeros as bits.
             guard = f" | {1 << 8 * element.bytes}u" if element.bytes < 4 else ""
             return f"({name})SKF_CTZ32((u32){a}{guard})"
         case _:
@@ -194,7 +194,7 @@ def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
     if source == target:
         w.bind(value, w.lanes(a))
         return
-    # Out of range of a narrow type any value will do, but not of the i32 on the way.
+    # Out of a narrow type's range any value is allowed; the i32 in between must fit.
     through = "(i32)" if source.is_float and target.name in ("u8", "u16") else ""
     _write(w, value, [f"({target.name}){through}{x}" for x in w.lanes(a)])
     if not value.type.lanes and not source.is_float and not target.is_float:
@@ -202,7 +202,7 @@ def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
 
 
 def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> None:
-    """Write the butterfly; narrow integers travel as u32."""
+    """Write the butterfly; narrow integers are exchanged as u32."""
     if op.width > 32:
         raise w.fail(f"WarpReduce over {op.width} threads; a warp has 32.")
     threads = prod(w.threads or (1,))
@@ -263,13 +263,13 @@ def _pick(entries: list[str], at: str) -> str:
 
 
 def _compress(w: Writer, value: lir.Value, a: lir.Value, mask: lir.Value) -> None:
-    """Write lanes from the last to the first, each pushed in front where selected."""
+    """Write lanes from last to first, pushing each selected lane in front."""
     name = value.type.element.name
     lanes, masks = w.lanes(a), w.lanes(mask)
     kept: list[str] = []
     for lane, chosen in zip(reversed(lanes), reversed(masks), strict=True):
         if not kept:
-            kept = [lane]  # whatever it is where it is not selected
+            kept = [lane]  # any value will do where it is not selected
             continue
         pushed = [lane, *kept[:-1]]
         new = []

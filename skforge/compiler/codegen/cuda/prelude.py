@@ -1,11 +1,11 @@
-"""What stands before the kernels: macros for each compiler, types, integer helpers.
+"""Text before the kernels: macros for each compiler, types and integer helpers.
 
-One text serves NVRTC, nvcc, hiprtc and, for tests on a CPU, a C++ compiler for which a
-header defines ``SKF_SHIM`` and every macro named here before the text. There is no
-``#include``: NVRTC has no standard headers.
+One text serves NVRTC, nvcc, hiprtc and, for tests on a CPU, a C++ compiler with a
+header that defines ``SKF_SHIM`` and every macro named here. There is no ``#include``:
+NVRTC has no standard headers.
 
-Nothing here keeps a compiler from contracting a multiply-add; that is the compiler's
-flag (``--fmad=false``, ``-ffp-contract=off``).
+Compiler flags, not this text, prevent contraction of multiply-adds (``--fmad=false``,
+``-ffp-contract=off``).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ SKF_DEVICE i32 skf_shl(i32 a, i32 b) { return (i32)((u32)a << b); }
 SKF_DEVICE i64 skf_shl(i64 a, i64 b) { return (i64)((u64)a << b); }
 """
 
-# Words that no value may be called.
+# Words that cannot be names of values.
 _WORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char class
     compl const constexpr const_cast continue decltype default delete do double

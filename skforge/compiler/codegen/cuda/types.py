@@ -1,4 +1,4 @@
-"""LIR types, constants and names as C++ text."""
+"""C++ text for LIR types, constants and names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from skforge.compiler.codegen.cuda.prelude import RESERVED
 from skforge.compiler.ir.lir import nodes as lir
 
-# Two underscores together are reserved, and skf_ is the emitter's.
+# Double underscores are reserved in C++, and skf_ is the emitter's prefix.
 _PLAIN = re.compile(r"(?!skf_|SKF_)[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 _OTHER = re.compile(r"[\W_]+", re.ASCII)
 
@@ -55,13 +55,13 @@ def _float_literal(value: float, element: lir.Scalar) -> str:
 
 
 class Names:
-    """Hands out C++ names, each once."""
+    """Generates unique C++ names."""
 
     def __init__(self) -> None:
         self._taken = set(RESERVED)
 
     def new(self, hint: str) -> str:
-        """Return a name that looks like an LIR name."""
+        """Return a name that resembles an LIR name."""
         name = hint.replace(".", "_")
         if not _PLAIN.fullmatch(name):
             name = _OTHER.sub("_", f"v_{name}").strip("_")
@@ -75,7 +75,7 @@ class Names:
 
 
 def to_bits(element: lir.Scalar, text: str) -> str:
-    """Return a value's bits as a u32, or a u64 if it has as many."""
+    """Return a value's bits as a u32, or as a u64 if it is 64 bits wide."""
     match element.name:
         case "f32":
             return f"SKF_F32_BITS({text})"
@@ -90,7 +90,7 @@ def to_bits(element: lir.Scalar, text: str) -> str:
 
 
 def from_bits(element: lir.Scalar, text: str) -> str:
-    """Return the value whose bits are the lowest of an unsigned integer's."""
+    """Return the value whose bits are the low bits of an unsigned integer."""
     match element.name:
         case "f32":
             return f"SKF_BITS_F32({text})"
@@ -103,7 +103,7 @@ def from_bits(element: lir.Scalar, text: str) -> str:
 
 
 def bracketed(text: str) -> str:
-    """Return an expression in brackets, unless it is a name or has some."""
+    """Return an expression in brackets, unless it is a name or already has them."""
     if text.startswith("(") and text.find(")") == len(text) - 1:
         return text
     return text if text.replace(".", "").isidentifier() else f"({text})"

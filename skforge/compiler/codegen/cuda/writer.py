@@ -1,7 +1,7 @@
-"""The text of one kernel while it is written, and the names in scope.
+"""The text of one kernel under construction, and the names in scope.
 
-A vector or mask is as many scalars as it has lanes: the operand of a value is the text
-of each lane, a name or a literal. So taking lanes apart or together costs nothing, and
+A vector or mask is represented by one scalar per lane: its operand holds the text of
+each lane, a name or a literal. Splitting and joining lanes therefore costs nothing, and
 no small array needs an address.
 """
 
@@ -15,20 +15,20 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
-# One text for each lane; a scalar has one.
+# One text per lane; a scalar has one.
 Operand: TypeAlias = tuple[str, ...]
 
-# Dynamic shared memory and a device's memory start at a multiple of it.
+# Alignment in bytes of dynamic shared memory and of a device's allocations.
 SCRATCH_ALIGNMENT = 16
 
 
 class Host(Known):
-    """The host level of a function: what kernels may refer to."""
+    """The host level of a function, to which kernels may refer."""
 
     def __init__(self, function: lir.Function, target: Target) -> None:
         super().__init__()
         self.function, self.target = function, target
-        self.names: dict[str, str] = {}  # LIR's to the plan's
+        self.names: dict[str, str] = {}  # from LIR names to the plan's
         self.values: dict[str, lir.Value] = {}
         self.buffers: dict[str, lir.Buffer] = {}
         self.scratch: set[str] = set()  # buffers that the plan allocates
@@ -40,7 +40,7 @@ class Host(Known):
 
 
 class Writer(Known):
-    """Appends lines to one kernel; knows every LIR name in scope."""
+    """Appends lines to one kernel and tracks LIR names in scope."""
 
     def __init__(self, host: Host, written: set[str]) -> None:
         super().__init__(host)
@@ -50,8 +50,8 @@ class Writer(Known):
         self.indent = "  "
         self.names = Names()
         self.shared_bytes = 0
-        self.threads: tuple[int, int, int] | None = None  # of a block, once known
-        # Names of the host's level that the kernel takes as arguments.
+        self.threads: tuple[int, int, int] | None = None  # per block, once known
+        # Host-level names that the kernel takes as arguments.
         self.buffer_args: dict[str, str] = {}
         self.value_args: dict[str, str] = {}
         self._operands: dict[str, Operand] = {}
@@ -68,19 +68,19 @@ class Writer(Known):
         self.lines.append(self.indent + text)
 
     def open(self, text: str) -> None:
-        """Append a line and indent what follows."""
+        """Append a line and indent the following lines."""
         self.lines.append(self.indent + text)
         self.indent += "  "
 
     def close(self, text: str = "}") -> None:
-        """Indent less and append a line."""
+        """Unindent and append a line."""
         self.indent = self.indent[2:]
         self.lines.append(self.indent + text)
 
     # ------------------------------------------------------------ names
 
     def bind(self, value: lir.Value, operand: Operand) -> None:
-        """Let an LIR name stand for an operand."""
+        """Bind an LIR name to an operand."""
         self._operands[value.name] = operand
 
     def new(self, value: lir.Value) -> Operand:
@@ -99,7 +99,7 @@ class Writer(Known):
         return found[0] if found is not None else self._from_host(value)[0]
 
     def lanes(self, value: lir.Value) -> Operand:
-        """Return the text of each lane; of a scalar, its one text."""
+        """Return the text of each lane; a scalar has a single one."""
         found = self._operands.get(value.name)
         return found if found is not None else self._from_host(value)
 
@@ -127,7 +127,7 @@ class Writer(Known):
         return found
 
     def bind_buffer(self, buffer: lir.Buffer) -> str:
-        """Return a fresh name for a buffer of the kernel's own."""
+        """Return a fresh name for a buffer that the kernel allocates."""
         name = self._pointers[buffer.name] = self.names.new(buffer.name)
         return name
 

@@ -1,1 +1,1 @@
-"""LIR as LLVM IR text."""
+"""LLVM IR text for LIR."""

@@ -1,8 +1,8 @@
-"""Look-ups and compressions by shuffles of bytes, where nothing wider permutes.
+"""Look-ups and compressions by byte shuffles, where no wider permute exists.
 
-x86 shuffles 16 bytes by 16 (two such at once with AVX2), Arm looks bytes up among 64.
-A table longer than that is looked up part by part: an index outside of a part gives
-zero, and the parts are joined.
+x86 shuffles 16 bytes among 16 (two such groups at once with AVX2); Arm looks bytes up
+among 64. A longer table is looked up in parts: an index outside a part gives zero, and
+the results are combined.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from skforge.compiler.target import Target
 def shuffles_bytes(
     target: Target, element: lir.Scalar, entries: int, lanes: int
 ) -> bool:
-    """Whether a look-up of ``lanes`` numbers is done by shuffles of bytes."""
+    """Whether byte shuffles perform a look-up of ``lanes`` numbers."""
     return (
         element in (lir.U8, lir.U16)
         and entries * element.bytes <= 256
@@ -36,7 +36,7 @@ def shuffles_bytes(
 def permute_bytes(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Return the operand that holds the looked-up lanes of one or two bytes each."""
+    """Return the operand with the looked-up lanes of one or two bytes each."""
     element, lanes = value.type.element, value.type.lanes
     wide = tables[0].type.lanes
     entries, text = len(tables) * wide, type_text(index.type)
@@ -44,7 +44,7 @@ def permute_bytes(
     where = w.let(
         f"and {text} {w.use(index)}, {splat_constant(str(entries - 1), kind)}"
     )
-    if element.bytes == 2:  # a number's bytes are at twice its place, and after it
+    if element.bytes == 2:  # the bytes of number i are at 2 * i and 2 * i + 1
         pairs = w.let(f"mul {text} {where}, {splat_constant('514', kind)}")
         where = w.let(f"add {text} {pairs}, {splat_constant('256', kind)}")
     size = lanes * element.bytes
@@ -82,7 +82,7 @@ def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
 
 
 def _joined(w: Writer, pieces: list[str], size: int) -> str:
-    """Return vectors of ``size`` bytes, a power of two of them, as one."""
+    """Join vectors of ``size`` bytes, a power of two of them."""
     while len(pieces) > 1:
         kind, lanes = f"<{size} x i8>", chosen(range(2 * size))
         pieces = [
@@ -115,7 +115,7 @@ def _look_up_x86(w: Writer, parts: list[str], control: str, size: int) -> str:
 
 
 def _look_up_neon(w: Writer, parts: list[str], control: str) -> str:
-    """Look 16 bytes up among 64 at a time; what is out of range gives zero."""
+    """Look 16 bytes up among 64 at a time; out-of-range indices give zero."""
     kind, total = "<16 x i8>", ""
     for k in range(0, len(parts), 4):
         own = parts[k : k + 4]
@@ -131,7 +131,7 @@ def _look_up_neon(w: Writer, parts: list[str], control: str) -> str:
 
 
 def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
-    """Return the operand that holds the selected lanes, then any others."""
+    """Return the operand with the selected lanes first; other lanes are arbitrary."""
     text, element, lanes = type_text(a.type), a.type.element, a.type.lanes
     bits = 8 * element.bytes * lanes
     target = w.module.target
@@ -157,7 +157,7 @@ def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
 
 
 def _compress_by_table(w: Writer, a: lir.Value, mask: lir.Value) -> str:
-    """Permute by the lanes that each of 256 masks selects, one byte a lane."""
+    """Permute by a table that holds the lanes each of 256 masks selects, as bytes."""
     name = f"@{w.module.kernel}.selected"
     rows = []
     for bits in range(256):

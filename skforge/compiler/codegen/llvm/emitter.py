@@ -1,4 +1,4 @@
-"""LIR to LLVM IR text.
+"""Emit LIR as LLVM IR text.
 
 Every kernel becomes one function with the same C signature::
 
@@ -12,11 +12,11 @@ Every kernel becomes one function with the same C signature::
                null) when n_threads is 1
     n_threads  how many ranges a ParallelFor may run at once
 
-A ``ParallelFor`` body becomes an internal function ``name.pK``; what it reads of the
-kernel's values is passed in a struct on the caller's stack. Structured control becomes
-basic blocks and phis, constants are written where they are used, and nothing is marked
-fast, contracted or reassociable. The text hardly depends on the CPU: the target machine
-that compiles it knows that.
+A ``ParallelFor`` body becomes an internal function ``name.pK``; the values it reads are
+passed in a struct on the caller's stack. Structured control becomes basic blocks and
+phis, constants are written inline, and nothing is marked fast, contracted or
+reassociable. The text hardly depends on the CPU; the target machine that compiles it
+provides the CPU's features.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from skforge.compiler.codegen.llvm.writer import (
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 
-# Scratch of at most this size, known when compiling, lies on the stack.
+# Constant-size scratch up to this size lies on the stack.
 _STACK_ALLOC_BYTES = 16 << 10
 _HEAP_ALIGNMENT = 64
 
@@ -45,7 +45,7 @@ _HEAP_ALIGNMENT = 64
 def emit_llvm(function: lir.Function, target: Target) -> str:
     """Return a function as the text of one LLVM module for a machine.
 
-    It is verified and has no grids, block regions and warp operations.
+    The function must be verified and free of grids, block regions and warp operations.
     """
     module = ModuleText(function.name, target)
     w = _Emitter(module)
@@ -100,14 +100,14 @@ def _load_parameter(w: Writer, slot: int, param: lir.Value | lir.Buffer) -> None
 
 
 class _Emitter(Writer):
-    """Writes statements; operations are in ``llvm_ops``."""
+    """Writes statements; operations are in ``ops``."""
 
     def __init__(self, module: ModuleText, parent: Writer | None = None) -> None:
         super().__init__(module, parent)
         self._heap: list[list[str]] = []
 
     def emit_body(self, body: lir.Body) -> None:
-        """Write statements, then free the scratch that belongs to them."""
+        """Write statements, then free the scratch allocated among them."""
         self._heap.append([])
         for stmt in body:
             self.emit(stmt)
@@ -186,7 +186,7 @@ class _Emitter(Writer):
         if count is not None:
             self._pooled(buffer, -(-n_bytes // align) * align)
             return
-        # A whole number of alignments, and never 0, whatever the size.
+        # A positive multiple of the alignment for any size.
         wanted = self.let(f"mul i64 {self.index(size)}, {width}")
         padded = self.let(f"add i64 {wanted}, {align}")
         n_bytes_text = self.let(f"and i64 {padded}, -{align}")
@@ -214,7 +214,7 @@ class _Emitter(Writer):
         self.bind("@" + buffer.name, name)
 
     def free_scratch(self) -> None:
-        """Give the block that the function's entry took back."""
+        """Return the block taken at the function's entry to its pool."""
         if self.pool is not None:
             give = pool_function(self.module.kernel, "give", self.pool)
             self.line(f"call void {give}(ptr %$scratch)")
@@ -227,7 +227,7 @@ class _Emitter(Writer):
         phis: Sequence[tuple[str, lir.Type]],
         incoming: Sequence[tuple[Sequence[str], str]],
     ) -> None:
-        """Write phis into the lines reserved at ``at``; one operand list a block."""
+        """Write phis into the lines reserved at ``at``; one operand list per block."""
         for k, (name, type_) in enumerate(phis):
             sources = ", ".join(f"[ {row[k]}, %{block} ]" for row, block in incoming)
             self.lines[at + k] = f"  {name} = phi {type_text(type_)} {sources}"
@@ -240,7 +240,7 @@ class _Emitter(Writer):
         return [self.use(value) for value in values]
 
     def _for(self, stmt: lir.For) -> None:
-        """Write ``if (lo < hi) do … while (next < hi)``, which needs no rotating."""
+        """Write ``if (lo < hi) do … while (next < hi)``, which needs no rotation."""
         var, text = stmt.var, type_text(stmt.var.type)
         assert isinstance(var.type, lir.Scalar)
         less = f"icmp {'s' if var.type.is_signed else 'u'}lt {text}"
@@ -324,7 +324,7 @@ class _Emitter(Writer):
         done: str,
         arms: Sequence[tuple[str, lir.Body, Sequence[lir.Value]]],
     ) -> None:
-        """Write alternative blocks that meet in ``done``."""
+        """Write alternative blocks that join in ``done``."""
         incoming = []
         for label, body, yields in arms:
             self.start(label)
@@ -339,14 +339,14 @@ class _Emitter(Writer):
     # ------------------------------------------------------------ threads
 
     def _parallel(self, stmt: lir.ParallelFor) -> None:
-        """Outline the body; run it here if one thread is enough, else through pfor."""
+        """Outline the body; call it directly if one thread is enough, else by pfor."""
         self.module.regions += 1
         symbol = quoted(f"{self.module.kernel}.p{self.module.regions}")
         text = type_text(stmt.count.type)
         count = self.index(stmt.count)
         threads = self.operand("$threads", "i64", "i64")
         few = self.let(f"icmp sle i64 {count}, 1")
-        # A loop inside gets the threads that this one cannot use.
+        # If this loop has a single iteration, a loop inside gets all the threads.
         inner_threads = self.let(f"select i1 {few}, i64 {threads}, i64 1")
 
         inner = _Emitter(self.module, self)
@@ -368,7 +368,7 @@ class _Emitter(Writer):
         captured = list(inner.captures.values())
         struct = f"{{ {', '.join(['i64', *(c.memory for c in captured)])} }}"
 
-        # The context: threads for loops inside, then the captured values.
+        # The context: threads for inner loops, then the captured values.
         context = self.temp()
         self.allocas.append(f"  {context} = alloca {struct}")
         self.line(f"store i64 {inner_threads}, ptr {context}")
@@ -407,17 +407,17 @@ def _names(values: Sequence[lir.Value]) -> list[tuple[str, lir.Type]]:
 
 
 def _hidden(text: str, counter: str) -> str:
-    """Return an instruction that gives a loop counter and hides that it is one.
+    """Return an instruction that hides from LLVM that a value is a loop counter.
 
-    LLVM's loop strength reduction would make a pointer of every address in an
-    interleaved walk: 16 rows then took 0.99 µs a row and 144 ms of code generation,
-    against 0.44 µs and 40 ms so. The expectation itself costs no instruction.
+    Otherwise loop strength reduction turns every address in an interleaved walk into a
+    pointer: 16 rows then took 0.99 µs a row and 144 ms of code generation, against
+    0.44 µs and 40 ms with this. The expectation itself costs no instruction.
     """
     return f"call {text} @llvm.expect.{text}({text} {counter}, {text} 0)"
 
 
 def _outlined(symbol: str, struct: str, body: Writer) -> str:
-    """Return the function of a parallel body: load what it reads, then loop."""
+    """Return the function of a parallel body: load the captured values, then loop."""
     loads = ["  %$threads = load i64, ptr %$ctx"]
     for k, (local, capture) in enumerate(body.captures.items(), start=1):
         at = f"%$a{k}"

@@ -1,4 +1,4 @@
-"""Each LIR operation as LLVM instructions."""
+"""Emit each LIR operation as LLVM instructions."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
 
 
 def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
-    """Return a call of a scalar C function for each lane."""
+    """Call a scalar C function for each lane."""
     element, lanes = type_text(type_.element), type_.lanes
     w.module.declarations.add(f"declare {element} @{function}({element})")
     if not lanes:
@@ -198,8 +198,8 @@ def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
         code = "fptrunc" if target == lir.F32 else "fpext"
         w.bind_value(value, f"{code} {operand} to {text}")
     elif source.is_float:
-        # Out of range and NaN are poison; frozen, they are some number. The saturating
-        # conversion would cost three more instructions for nothing that LIR promises.
+        # Out of range and NaN give poison, which freeze turns into some number. The
+        # saturating conversion costs three more instructions that LIR does not need.
         code = "fptosi" if target.is_signed else "fptoui"
         poison = w.let(f"{code} {operand} to {text}")
         w.bind_value(value, f"freeze {text} {poison}")
@@ -244,8 +244,8 @@ def _load(w: Writer, value: lir.Value, buffer: lir.Buffer, index: lir.Value) -> 
 
 
 def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
-    """Return a vector of addresses, after its type."""
-    # 32-bit indices stay so: the machine's gathers take them as they are.
+    """Return a vector of addresses, preceded by its type."""
+    # 32-bit indices stay narrow: the machine's gathers accept them.
     addresses = w.let(
         f"getelementptr inbounds {memory_element(buffer.element)}, "
         f"ptr {w.pointer(buffer)}, {w.typed(index)}"
@@ -290,6 +290,6 @@ def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
 
 
 def emit_prefetch(w: Writer, stmt: lir.Prefetch) -> None:
-    """Write a read prefetch into every level of cache."""
+    """Write a read prefetch into every cache level."""
     address = w.address(stmt.buffer, stmt.index, inbounds=False)
     w.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")

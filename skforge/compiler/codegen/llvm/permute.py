@@ -1,7 +1,7 @@
-"""Look-ups in vector registers: one or two permutes, blends above, loads elsewhere.
+"""Look-ups in vector registers: one or two permutes, blends above, else loads.
 
-LLVM recognises one-register permutes but never the two-register ones, and turns a
-generic permute into a store and a load a lane: hence the intrinsics.
+LLVM recognises one-register permutes but not two-register ones, and turns a generic
+permute into a store and one load per lane; hence the intrinsics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skforge.compiler.codegen.llvm.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 
-#: 512-bit permutes of one and of two registers, by element.
+#: Intrinsics for 512-bit permutes of one and of two registers, by element.
 _AVX512 = {
     "f32": ("permvar.sf.512", "vpermi2var.ps.512"),
     "f64": ("permvar.df.512", "vpermi2var.pd.512"),
@@ -31,7 +31,7 @@ _AVX2 = {"f32": "permps", "i32": "permd", "u32": "permd"}
 
 
 def _one_register(target: Target, element: str, bits: int) -> str | None:
-    """Name the intrinsic that permutes one register, if there is one."""
+    """Return the intrinsic that permutes one register, if there is one."""
     if bits == 512 and target.has_mask_registers:
         needs = {"u8": "avx512vbmi", "u16": "avx512bw"}.get(element, "avx512f")
         if target.has(needs):
@@ -44,7 +44,7 @@ def _one_register(target: Target, element: str, bits: int) -> str | None:
 def permute(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Return the operand that holds the looked-up lanes."""
+    """Return the operand with the looked-up lanes."""
     element, lanes = value.type.element, value.type.lanes
     if lanes > tables[0].type.lanes:
         tables = [_repeated(w, tables[0], element, lanes)]
@@ -58,7 +58,7 @@ def permute(
     text = type_text(tables[0].type)
     int_text = f"<{wide} x i{8 * element.bytes}>"
     where = w.use(index)
-    if lanes < wide:  # the upper lanes look anything up
+    if lanes < wide:  # the upper lanes look up anything
         upper = ["poison"] * (wide - lanes)
         where = w.pick(f"{type_text(index.type)} {where}", [*range(lanes), *upper])
 
@@ -86,9 +86,9 @@ def permute(
 def _repeated(
     w: Writer, table: lir.Value, element: lir.Scalar, lanes: int
 ) -> lir.Value:
-    """Return a table as often as a register takes it: what is modulo its length stays.
+    """Repeat a table to fill a register: indices are modulo its length.
 
-    Where bytes are shuffled 16 by 16, no more than those.
+    Byte shuffles work on 16 bytes, so the table then fills no more than those.
     """
     size = table.type.lanes
     if _one_register(w.module.target, element.name, 8 * element.bytes * lanes) is None:
@@ -114,7 +114,7 @@ def _bit_set(
 def _through_memory(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Store the tables, load lane by lane."""
+    """Store the tables and load lane by lane."""
     element, lanes = value.type.element, value.type.lanes
     text, scalar = type_text(value.type), type_text(element)
     wide = tables[0].type.lanes

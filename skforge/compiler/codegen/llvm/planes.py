@@ -1,8 +1,4 @@
-"""Plane and block operations in natural row order, written straightforwardly.
-
-``legalize_planes`` chooses better forms where the target has them; what it leaves
-means the same here on every target.
-"""
+"""Emit plane and block operations in natural row order, for any target."""
 
 from __future__ import annotations
 
@@ -56,10 +52,10 @@ def plane_binary(
 
 
 def mux(w: Writer, type_: lir.Type, select: str, a: str, b: str) -> str:
-    """Return ``a`` where ``select`` is set else ``b``.
+    """Return ``a`` where ``select`` is set, else ``b``.
 
-    One instruction on AVX-512, named here: found by pattern it takes LLVM as long as
-    all the rest of a fold.
+    AVX-512 has one instruction for it, named explicitly here, because LLVM's pattern
+    matching would take as long as the rest of a fold.
     """
     text = type_text(type_)
     bits = type_.rows if isinstance(type_, lir.Plane) else 0
@@ -77,7 +73,7 @@ def mux(w: Writer, type_: lir.Type, select: str, a: str, b: str) -> str:
 def _plane_address(
     w: Writer, table: lir.Buffer, index: str, rows: int, first: int
 ) -> tuple[str, int]:
-    """Return address and alignment of a plane; ``first``: what its number divides."""
+    """Return a plane's address and alignment; ``first`` divides the plane number."""
     offset = index
     if index.startswith("%"):
         offset = w.let(f"mul i64 {index}, {rows // 8}")
@@ -105,7 +101,7 @@ def store_plane(w: Writer, stmt: lir.StorePlane) -> None:
 
 
 def fold_tree(w: Writer, value: lir.Value, op: lir.FoldTree) -> None:
-    """Choose, level by level, the plane of the node that each row reaches."""
+    """Select, level by level, the plane of the node that each row reaches."""
     rows = _rows(w, value.type, value.name)
     if not 0 <= op.level < op.depth:
         raise w.module.fail(f"FoldTree asks for level {op.level} of {op.depth}.")
@@ -137,9 +133,10 @@ def fold_tree(w: Writer, value: lir.Value, op: lir.FoldTree) -> None:
 
 
 def planes_to_index(w: Writer, value: lir.Value, planes: tuple[lir.Value, ...]) -> None:
-    """Put the planes' bits beside each other, the first as the highest.
+    """Combine the planes' bits into numbers, the first plane as the highest bit.
 
-    Joined as a tree: one after another, each masked move waits for the one before.
+    They are joined as a tree, because in a chain each masked move waits for the one
+    before.
     """
     lanes, text = value.type.lanes, type_text(value.type)
     element = type_text(value.type.element)
@@ -167,7 +164,7 @@ def lookup(w: Writer, value: lir.Value, op: lir.Lookup) -> None:
             f"Lookup of {op.table.element.name} {op.table.name!r} as {text}."
         )
     element = memory_element(op.table.element)
-    # The base goes into the scalar address, so that indices stay 32 bits wide.
+    # The base is part of the scalar address, so that indices stay 32 bits wide.
     start = w.address(op.table, op.base)
     index, wide = w.use(op.index), f"<{lanes} x i32>"
     kind = op.index.type.element
@@ -190,7 +187,7 @@ def lookup(w: Writer, value: lir.Value, op: lir.Lookup) -> None:
 
 
 class _Expansion(Builder):
-    """A builder whose names cannot meet those of the kernel."""
+    """A builder whose names cannot clash with the kernel's."""
 
     def __init__(self, tag: str) -> None:
         super().__init__()
@@ -201,7 +198,7 @@ class _Expansion(Builder):
 
 
 def transpose_block(stmt: lir.TransposeBlock, tag: str) -> lir.Body:
-    """Return the loops that a ``TransposeBlock`` stands for."""
+    """Return the loops that implement a ``TransposeBlock``."""
     b = _Expansion(tag)
     zero, one, rows = b.const(0), b.const(1), b.const(stmt.rows)
     first, n_rows = b.convert(stmt.first, lir.I64), b.convert(stmt.n_rows, lir.I64)
@@ -224,7 +221,7 @@ def transpose_block(stmt: lir.TransposeBlock, tag: str) -> lir.Body:
 
 
 def unpermute_store(stmt: lir.UnpermuteStore, tag: str) -> lir.Body:
-    """Return the loop that an ``UnpermuteStore`` in natural order stands for."""
+    """Return the loop that implements an ``UnpermuteStore`` in natural order."""
     b = _Expansion(tag)
     start = b.convert(stmt.index, lir.I64)
 

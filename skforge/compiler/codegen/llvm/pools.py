@@ -1,9 +1,9 @@
-"""Scratch of a kernel that outlives its calls: fresh pages cost more than the work.
+"""Scratch pools of a kernel, kept between calls to avoid page faults.
 
-A block of 100 KB from the C library is often unmapped when it is freed and faulted in
-again at the next call: 10 to 20 us, where a batch of 64 rows takes 5. So each function
-of a kernel keeps up to ``KEPT`` blocks, taken and given back by one atomic exchange;
-more threads than that allocate. ``release`` frees them all, when the code goes.
+The C library often unmaps a block of 100 KB when it is freed, and the next call faults
+it in again: 10 to 20 us, where a batch of 64 rows takes 5. So each function of a kernel
+keeps up to ``KEPT`` blocks, taken and returned by one atomic operation each; further
+threads allocate. ``release`` frees all blocks when the code is unloaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from skforge.compiler.codegen.llvm.types import quoted
 
-#: Blocks kept for each function; a machine with more threads allocates for the rest.
+#: Blocks kept for each function; further concurrent threads allocate their own.
 KEPT = 4
 
 RELEASE = ".release"
@@ -24,7 +24,7 @@ def pool_function(kernel: str, verb: str, pool: int) -> str:
 
 
 def pool_text(kernel: str, sizes: Sequence[int]) -> list[str]:
-    """Return the text of every pool, and of the function that empties them."""
+    """Return the text of every pool and of the function that empties them."""
     if not sizes:
         return []
     parts = []
@@ -49,7 +49,7 @@ def _slot(slots: str, k: int) -> str:
 
 
 def _take(symbol: str, slots: str, size: int) -> list[str]:
-    """Return a block out of the first slot that has one, or a new one."""
+    """Return a function that takes a kept block or allocates a new one."""
     lines = [f"define internal ptr {symbol}() nounwind noinline {{", "start:"]
     for k in range(KEPT):
         lines += [
@@ -70,7 +70,7 @@ def _take(symbol: str, slots: str, size: int) -> list[str]:
 
 
 def _give(symbol: str, slots: str) -> list[str]:
-    """Put a block into the first empty slot; free it where there is none."""
+    """Return a function that keeps a block in an empty slot, or frees it."""
     head = f"define internal void {symbol}(ptr %block) nounwind noinline {{"
     lines = [head, "start:"]
     for k in range(KEPT):

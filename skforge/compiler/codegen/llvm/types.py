@@ -1,4 +1,4 @@
-"""LIR types, constants and names as LLVM IR text."""
+"""LLVM IR text for LIR types, constants and names."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def splat_constant(text: str, element: str) -> str:
 
 
 def chosen(lanes: Sequence[int | str]) -> str:
-    """Return the mask of a shufflevector that takes these lanes."""
+    """Return a shufflevector mask that selects these lanes."""
     return f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
 
 
 def compare_code(op: lir.CompareOp, element: lir.Scalar, unordered: bool) -> str:
-    """Return the LLVM compare instruction and its predicate."""
+    """Return the LLVM compare instruction with its predicate."""
     if element.is_float:
         return f"fcmp {'u' if unordered else 'o'}{op}"
     if op in ("eq", "ne"):
@@ -103,8 +103,8 @@ def mangled(type_: lir.Type) -> str:
 def quoted(name: str, prefix: str = "") -> str:
     """Return an LIR name as an LLVM identifier, without its sigil.
 
-    Names that start with a dollar sign or a dot are the emitter's own, so a dollar sign
-    is put before those.
+    Names that start with a dollar sign or a dot are reserved for the emitter, so LIR
+    names of that form get a dollar sign in front.
     """
     if _PLAIN_NAME.fullmatch(name):
         return prefix + name

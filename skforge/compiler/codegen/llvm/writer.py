@@ -1,4 +1,4 @@
-"""The text of one LLVM function while it is written, and the names in scope."""
+"""The text of one LLVM function under construction, and the names in scope."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
-# Stack memory of one function's constant-size scratch; what is beyond comes from
+# Stack memory, in bytes, for one function's constant-size scratch. The rest comes from
 # aligned_alloc, because a worker thread's stack may be small.
 STACK_BYTES = 128 << 10
 
 
 @dataclass(slots=True)
 class ModuleText:
-    """What the functions of one module share."""
+    """State shared by the functions of one module."""
 
     kernel: str
     target: Target
     declarations: set[str] = field(default_factory=set)
     outlined: list[str] = field(default_factory=list)
     regions: int = 0
-    pools: list[int] = field(default_factory=list)  # bytes of each; see llvm_pools
+    pools: list[int] = field(default_factory=list)  # bytes of each; see ``pools``
 
     def fail(self, why: str) -> CompilerError:
         """Return an error that names the kernel."""
@@ -45,14 +45,14 @@ class Capture:
 
     outer: str  # operand in the enclosing function
     type: str  # SSA type
-    memory: str  # type in the context struct; masks travel as integers
+    memory: str  # type in the context struct; masks are stored as integers
 
 
 class Writer(Known):
-    """Appends lines to one LLVM function; knows every LIR name in scope.
+    """Appends lines to one LLVM function and tracks LIR names in scope.
 
-    An outlined parallel body has a ``parent``: a name that is not found here is looked
-    up there and recorded in ``captures``, unless it is a constant.
+    An outlined parallel body has a ``parent``: names not found here are looked up there
+    and recorded in ``captures``, unless they are constants.
     """
 
     def __init__(self, module: ModuleText, parent: Writer | None = None) -> None:
@@ -60,7 +60,7 @@ class Writer(Known):
         self.module = module
         self.parent = parent
         self.lines: list[str] = []
-        self.allocas: list[str] = []  # and what else stands in the entry block
+        self.allocas: list[str] = []  # and other lines of the entry block
         self.stack_bytes = 0
         self.pool: int | None = None  # of the function's heap scratch
         self.heap_bytes = 0
@@ -88,7 +88,7 @@ class Writer(Known):
         return name
 
     def reserve(self, count: int) -> int:
-        """Leave room for ``count`` lines, such as phis, and return where."""
+        """Leave room for ``count`` lines, such as phis, and return its position."""
         at = len(self.lines)
         self.lines.extend([""] * count)
         return at
@@ -104,17 +104,17 @@ class Writer(Known):
         self.block = label
 
     def branch(self, label: str) -> None:
-        """Jump."""
+        """Write an unconditional branch."""
         self.line(f"br label %{label}")
 
     def branch_if(self, cond: str, yes: str, no: str) -> None:
-        """Jump on an i1."""
+        """Write a branch on an i1."""
         self.line(f"br i1 {cond}, label %{yes}, label %{no}")
 
     # ------------------------------------------------------------ names
 
     def bind(self, name: str, operand: str) -> None:
-        """Let an LIR name stand for an operand."""
+        """Bind an LIR name to an operand."""
         if name in self._operands:
             raise self.module.fail(f"{name!r} is bound twice.")
         self._operands[name] = operand
@@ -126,12 +126,12 @@ class Writer(Known):
         self.lines.append(f"  {name} = {text}")
 
     def bind_constant(self, value: lir.Value, number: Number) -> None:
-        """Let ``value`` be a constant, which costs no instruction."""
+        """Bind ``value`` to a constant, which needs no instruction."""
         self.bind(value.name, constant(number, value.type))
         self.constants[value.name] = number
 
     def operand(self, name: str, type_: str, memory: str) -> str:
-        """Return what a name stands for, capturing it from the parent if need be."""
+        """Return a name's operand, capturing it from the parent if necessary."""
         found = self._operands.get(name)
         if found is not None:
             return found
@@ -158,18 +158,18 @@ class Writer(Known):
         return self.operand(value.name, text, memory)
 
     def typed(self, value: lir.Value) -> str:
-        """Return the operand of a value after its type."""
+        """Return the operand of a value, preceded by its type."""
         return f"{type_text(value.type)} {self.use(value)}"
 
     def pointer(self, buffer: lir.Buffer) -> str:
-        """Return the operand of a buffer's first byte."""
+        """Return the operand of a buffer's address."""
         return self.operand("@" + buffer.name, "ptr", "ptr")
 
     def all_lanes(self, lanes: int) -> str:
-        """Return the mask with every lane set, after its type.
+        """Return the mask with every lane set, preceded by its type.
 
-        A gather destroys its mask, and LLVM makes a constant one anew from whatever is
-        in another mask register, so that the gather waits for that: 16 lanes of two
+        A gather destroys its mask, and LLVM rebuilds a constant mask from another mask
+        register's contents, so the gather waits for that register: 16 lanes of two
         walks took 1.00 µs a row, against 0.68 with a mask of unknown origin.
         """
         vector = f"<{lanes} x i1>"
@@ -201,7 +201,7 @@ class Writer(Known):
         )
 
     def pick(self, vector: str, lanes: Sequence[int | str]) -> str:
-        """Return chosen lanes of an operand that is given after its type."""
+        """Return selected lanes of an operand given with its type."""
         kind = vector[: vector.index(">") + 1]
         return self.let(f"shufflevector {vector}, {kind} poison, {chosen(lanes)}")
 
@@ -230,7 +230,7 @@ class Writer(Known):
 
 def own_name(named: lir.Value | lir.Buffer) -> str:
     """Return the operand that an LIR name has where it is not an alias."""
-    # Buffers and values have namespaces of their own in LIR, but share LLVM's.
+    # LIR has separate namespaces for buffers and values; LLVM has one.
     prefix = "." if isinstance(named, lir.Buffer) else ""
     return f"%{quoted(named.name, prefix)}"
 
@@ -241,5 +241,5 @@ def memory_element(element: lir.Scalar) -> str:
 
 
 def int_of_width(type_: lir.Type) -> str:
-    """Return the LLVM integer as wide as a value."""
+    """Return the LLVM integer type as wide as a value."""
     return f"i{bits_of(type_.element) * max(1, type_.lanes)}"

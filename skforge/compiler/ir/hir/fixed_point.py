@@ -1,7 +1,7 @@
-"""Sums without an order: leaves as 64-bit integers of one scale.
+"""Order-independent sums: leaves as 64-bit integers with a common scale.
 
 ``reproducible`` reductions add ``round(leaf * 2 ** exponent)``; integer sums are the
-same in any order. The exponent is as large as no sum of trees overflows with.
+same in any order. The exponent is the largest for which no sum over trees overflows.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 
-_BITS = 61  # of the largest sum, which leaves one bit for the rounding of leaves
+_BITS = 61  # bits of the largest sum; one more is left for rounding the leaves
 _FINEST = 1074  # 2 ** -1074 is the smallest double
 
 
 def scale_exponent(hir: PredictEnsemble) -> int:
-    """Return the power of two that leaves are multiplied by.
+    """Return the exponent of the power of two that leaves are multiplied by.
 
-    The largest sum is bounded by that over trees of each one's largest leaf.
+    The sum over trees of each tree's largest leaf bounds the largest sum.
     """
     forest, tiles = hir.forest, hir.tiles
     values = np.abs(forest.leaf_value.astype(np.float64)).max(axis=1, initial=0.0)
@@ -46,9 +46,9 @@ def scaled_leaves(hir: PredictEnsemble, exponent: int) -> NDArray[np.int64]:
 def finished(
     sums: NDArray[np.int64], hir: PredictEnsemble, exponent: int
 ) -> NDArray[Any]:
-    """Return ``base + sums / 2 ** exponent``, in the accumulator's type.
+    """Return ``base + sums / 2 ** exponent`` in the accumulator's type.
 
-    The sum is rounded to a double, added to the base, and rounded to the result.
+    The sum is rounded to a double, added to the base, and rounded to the result type.
     """
     forest = hir.forest
     parts = sums.astype(np.float64) * np.ldexp(1.0, -exponent)

@@ -1,8 +1,8 @@
 """HIR, the high-level IR: one operation, ``predict_ensemble``, over trees of tiles.
 
-A *NodeTile* groups up to ``tile_size`` connected inner nodes of one tree, compared at
-once; a look-up table maps (shape, comparison bits) to the exit taken (Treebeard §3).
-Tile size 1 is the plain binary tree: one shape, two exits.
+A *NodeTile* groups up to ``tile_size`` connected inner nodes of one tree, compared
+together; a look-up table maps (shape, comparison bits) to the exit taken
+(Treebeard §3). Tile size 1 is the plain binary tree: one shape, two exits.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Reduction: TypeAlias = Literal["exact", "reproducible", "fast"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiledForest:
-    """Every tree as a tree of NodeTiles and leaves, in arrays (read-only).
+    """All trees as trees of NodeTiles and leaves, in read-only arrays.
 
-    Item ``i`` is a tile (``leaf[i] == -1``) or a leaf. Items of the tree at position
-    ``p`` of the walking order are ``item_offset[p] .. item_offset[p + 1]``, its root
-    the first, then level by level, so that the children of a tile are neighbours.
-    Exits are numbered left to right, ``0 .. tile_size``; an exit that no row can take
-    (below a dummy node) is -1. A slot without a node (``predicate == -1``) holds a
-    dummy test that is *false* for every row; a tile of nothing else is padding.
+    Item ``i`` is a tile (``leaf[i] == -1``) or a leaf. The tree at position ``p`` of
+    the walking order owns items ``item_offset[p] .. item_offset[p + 1]``: its root
+    first, then level by level, so that the children of a tile are neighbours. Exits are
+    numbered left to right, ``0 .. tile_size``; an exit that no row can take (below a
+    dummy node) is -1. A slot without a node (``predicate == -1``) holds a dummy test
+    that is *false* for every row; a tile of only dummies is padding.
 
-    ``node[i]`` is the Forest node that a walk standing on item ``i`` has come to: the
-    first node of a tile, the leaf below a padding tile.
+    ``node[i]`` is the Forest node that a walk has reached when it stands on item ``i``:
+    the first node of a tile, or the leaf below a padding tile.
     """
 
     tile_size: int
@@ -45,7 +45,7 @@ class TiledForest:
     node: NDArray[np.int32]  # (n_items,) Forest node that a walk here stands on
     depth: NDArray[np.int32]  # (n_items,) tiles above this item
     exit_table: NDArray[np.uint8]  # (n_shapes, 2 ** tile_size); node 0 = top bit
-    min_depth: NDArray[np.int32]  # (n_trees,) of the leaves, in tiles, by position
+    min_depth: NDArray[np.int32]  # (n_trees,) least leaf depth, in tiles, by position
     max_depth: NDArray[np.int32]  # (n_trees,)
 
     def __post_init__(self) -> None:
@@ -68,12 +68,12 @@ class TiledForest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictEnsemble:
-    """The whole of HIR: a forest, its tiles, and the loops that walk it.
+    """The HIR of one kernel: a forest, its tiles, and the loops that walk it.
 
-    ``forest`` is normalised: all predicates that order share ``comparison`` (LT or LE),
-    tests for equality are EQ, and category tests IN or MEMBER. ``n_rows`` is known
-    only at call time. Where rows are quantised, ``codes`` says how. What layouts
-    derive from the forest alone they keep in ``shared``, for the other kernels of it.
+    ``forest`` is normalised: all ordering predicates share ``comparison`` (LT or LE),
+    equality tests are EQ, and category tests IN or MEMBER. ``n_rows`` is known only at
+    call time. ``codes`` describes how rows are quantised, if they are. Layouts cache in
+    ``shared`` what depends only on the forest, for its other kernels.
     """
 
     forest: Forest

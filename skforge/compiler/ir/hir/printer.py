@@ -1,7 +1,7 @@
-"""HIR as stable text: the operation, its loops, and the trees of tiles.
+"""Print HIR as stable text: the operation, its loops, and the trees of tiles.
 
-Small forests are drawn whole, tile by tile; of others each run of neighbouring trees
-with leaves of equal depths is a line.
+Small forests are drawn tile by tile. For others, each run of neighbouring trees with
+equal leaf depths takes one line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 
-_DRAWN_ITEMS = 128  # in the largest forest drawn whole
+_DRAWN_ITEMS = 128  # items in the largest forest drawn whole
 _DRAWN_RUNS = 16
 _DRAWN_CATEGORIES = 6
 _DRAWN_OUTPUTS = 4
@@ -30,7 +30,7 @@ _MISSING = {Missing.NAN: "nan", Missing.NEVER: "", Missing.ZERO: "nan or zero"}
 
 
 def print_hir(hir: PredictEnsemble) -> str:
-    """Return the text of HIR; equal HIR, equal text."""
+    """Return the text of HIR; equal HIR gives equal text."""
     forest, tiles = hir.forest, hir.tiles
     lines = [
         f"predict_ensemble comparison={hir.comparison} reduction={hir.reduction}",
@@ -61,7 +61,7 @@ def _summary(tiles: TiledForest) -> str:
 
 
 def _runs(tiles: TiledForest) -> Iterator[str]:
-    """Yield a line for each run of trees with equal least and greatest depth."""
+    """Yield one line per run of trees with equal least and greatest depths."""
     if not tiles.n_trees:
         return
     depths = np.stack([tiles.min_depth, tiles.max_depth], axis=1)
@@ -102,7 +102,7 @@ def _trees(tiles: TiledForest, forest: Forest) -> Iterator[str]:
 
 
 def _items(tiles: TiledForest, forest: Forest, root: int) -> Iterator[str]:
-    """Yield the lines of a tree; an explicit stack, since trees may be deep."""
+    """Yield the lines of a tree, with an explicit stack because trees may be deep."""
     stack = [(root, 1, "")]
     while stack:
         item, indent, label = stack.pop()
@@ -135,7 +135,7 @@ def _tile(tiles: TiledForest, forest: Forest, item: int) -> str:
 def predicate_text(forest: Forest, predicate: int) -> str:
     """Return a predicate as text, such as ``f3 < 0.5 or nan``.
 
-    A missing value is mentioned where it goes left.
+    A missing value is mentioned if it goes left.
     """
     comparison = Comparison(int(forest.comparison[predicate]))
     start, stop = forest.category_offset[predicate : predicate + 2]

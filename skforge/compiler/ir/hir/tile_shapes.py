@@ -1,10 +1,10 @@
-"""Shapes of node tiles: binary trees of n nodes, numbered, with look-up tables.
+"""Shapes of node tiles: the binary trees of n nodes, numbered, with look-up tables.
 
-Slots of a tile are its nodes in level order, left to right; exits are the n + 1 edges
-that leave it, numbered left to right whatever their level (Treebeard §3.5, §3.7).
-Shapes with k nodes below the root's left edge come before those with k + 1, and
-within them the left part counts slowest: that is equation 1 of Treebeard, read as an
-enumeration. Shape 0 is the chain to the right.
+The slots of a tile are its nodes in level order, left to right. Exits are the n + 1
+edges that leave it, numbered left to right regardless of level (Treebeard §3.5, §3.7).
+Shapes are enumerated as in Treebeard's equation 1: shapes with k nodes in the root's
+left subtree come before those with k + 1, and among these the left subtree varies
+slowest. Shape 0 is the chain to the right.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ def shapes(size: int) -> Shapes:
 
 
 def shape_id(inside: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the numbers of shapes given by which edges stay inside the tile.
+    """Return the shape numbers of tiles, given which edges stay inside the tile.
 
-    ``inside`` has a row for each tile: whether the left (even columns) and right edge
-    of each slot, in level order, leads to another slot. -1 if these describe no tree.
+    ``inside`` has one row per tile: whether the left (even columns) and right edge of
+    each slot, in level order, leads to another slot. Rows that describe no tree give
+    -1.
 
     Examples
     --------
@@ -81,9 +82,9 @@ def shape_id(inside: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 @cache
 def exit_table(size: int) -> NDArray[np.uint8]:
-    """Return the look-up table (shape, comparison bits) -> exit taken.
+    """Return the look-up table from (shape, comparison bits) to the exit taken.
 
-    The root, node 0, is the most significant bit; a set bit is a true comparison,
+    Node 0, the root, is the most significant bit; a set bit is a true comparison,
     which leads left.
 
     Examples
@@ -95,7 +96,7 @@ def exit_table(size: int) -> NDArray[np.uint8]:
     rows = np.arange(known.n_shapes)[:, None]
     bits = np.arange(2**size)[None, :]
     at = np.zeros((known.n_shapes, 2**size), dtype=np.int8)
-    for _ in range(size):  # no path through a tile is longer
+    for _ in range(size):  # the longest path through a tile
         slot = np.maximum(at, 0).astype(np.int64)
         false = 1 - (bits >> (size - 1 - slot) & 1)
         at = np.where(at < 0, at, known.edge[rows, 2 * slot + false])
@@ -118,7 +119,7 @@ def _trees(size: int) -> tuple[_Tree, ...]:
 
 
 def _edges(root: _Tree) -> list[int]:
-    """Return the row of ``Shapes.edge`` of one tree."""
+    """Return one tree's row of ``Shapes.edge``."""
     level = [(1, root)]  # heap index and node; heap order is level order
     slots: list[tuple[int, _Tree]] = []
     while level:
@@ -139,6 +140,6 @@ def _edges(root: _Tree) -> list[int]:
 
 
 def _code(inside: NDArray[np.bool_]) -> NDArray[Any]:
-    """Read the edges of each tile as the bits of a number."""
+    """Pack the edges of each tile into the bits of a number."""
     packed = np.packbits(inside, axis=1, bitorder="little").astype(np.uint16)
     return packed[:, 0] if packed.shape[1] == 1 else packed[:, 0] | packed[:, 1] << 8

@@ -1,7 +1,7 @@
-"""Proof that HIR still means its forest, made after every pass on it.
+"""Check after every pass that HIR still represents its forest.
 
-Every tile is followed slot by slot along its shape with the Forest node that a walk
-would stand on; whole columns at a time, so that large forests are checked too.
+Every tile is followed slot by slot along its shape, together with the Forest nodes that
+a walk stands on. Checks run on whole columns, so that large forests are checked too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skforge.exceptions import CompilerError
 def verify(hir: PredictEnsemble) -> None:
     """Raise CompilerError unless the tiles are a valid tiling of the forest.
 
-    It names the first item and condition found broken.
+    The error names the first item and condition that fails.
     """
     _check_whole(hir)
     _check_predicates(hir)
@@ -42,7 +42,7 @@ def _fail(what: str) -> NoReturn:
 
 
 def _refuse(tiles: TiledForest, bad: NDArray[Any], what: str) -> None:
-    """Fail if any item of a mask is marked, naming the first."""
+    """Raise CompilerError if ``bad`` marks any item, naming the first."""
     if bad.any():
         item = int(bad.argmax())
         position = int(np.searchsorted(tiles.item_offset, item, side="right")) - 1
@@ -109,7 +109,7 @@ def _check_arrays(tiles: TiledForest, forest: Forest) -> None:
 
 
 def _check_tree_of_items(tiles: TiledForest) -> None:
-    """Level order, every item but the roots with exactly one parent, in its tree."""
+    """Check level order: each non-root item has exactly one parent, in its tree."""
     _refuse(
         tiles,
         (tiles.leaf < 0) & (tiles.child < 0).all(axis=1),
@@ -168,10 +168,10 @@ def _check_leaves(tiles: TiledForest, forest: Forest) -> None:
 
 
 def _check_slots(tiles: TiledForest, forest: Forest) -> None:
-    """Follow every tile's shape with the Forest nodes that its slots stand for.
+    """Follow every tile's shape along the Forest nodes of its slots.
 
-    Roots stand on roots, slots follow the forest's own children, and every exit meets
-    the item of its node: so each node of the forest is in one item, and tiles are
+    Roots match roots, slots follow the forest's children, and every exit leads to the
+    item of its node. So each node of the forest is in one item, and tiles are
     connected.
     """
     size = tiles.tile_size
@@ -209,7 +209,7 @@ def _check_slots(tiles: TiledForest, forest: Forest) -> None:
     check(astray.any(axis=1), "has a wrong set of exits")
     arrives = np.where(exits >= 0, tiles.node[exits], np.int32(-1))
     check((arrives != leaving).any(axis=1), "has an exit to another node's item")
-    # maximal: nothing but leaves below a tile with a dummy
+    # maximal: only leaves hang below a tile with a dummy
     small = (tiles.predicate[at] < 0).any(axis=1)
     inner = (leaving >= 0) & (forest.leaf[leaving] < 0)
     check(small & inner.any(axis=1), "has a dummy though an inner node hangs below")

@@ -1,6 +1,7 @@
-"""Arithmetic of scalar LIR operations, on Python's numbers and NumPy's floats.
+"""Scalar LIR arithmetic on Python numbers and NumPy floats.
 
-Written apart from the interpreter of the tests, which is to find its mistakes.
+This is independent of the interpreter in the tests, so that each can find mistakes in
+the other.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def wrapped(value: int, type_: Scalar) -> int:
-    """Return what is left of an integer in so many bits."""
+    """Return an integer wrapped to the width of ``type_``."""
     bits = 8 * type_.bytes
     value &= (1 << bits) - 1
     return value - (1 << bits) if type_.is_signed and value >> (bits - 1) else value
 
 
 def compare(kind: lir.CompareOp, a: Any, b: Any) -> Any:
-    """Return whether a comparison holds; of no NaN."""
+    """Return whether a comparison of two numbers, not NaN, holds."""
     return getattr(operator, kind)(a, b)
 
 
 def unary(kind: str, type_: Scalar, a: Any) -> Any:
-    """Return an operation of one number, unwrapped; None where machines may differ."""
+    """Return a unary operation, unwrapped; None where machines may differ."""
     bits = 8 * type_.bytes
     match kind:
         case "neg":
@@ -56,7 +57,7 @@ def unary(kind: str, type_: Scalar, a: Any) -> Any:
 
 
 def binary(kind: lir.BinaryOp, type_: Scalar, a: Any, b: Any) -> Any:
-    """Return an operation of two numbers, unwrapped; None where it is undefined."""
+    """Return a binary operation, unwrapped; None where it is undefined."""
     if kind in ("shl", "shr"):
         if not 0 <= b < 8 * type_.bytes:
             return None

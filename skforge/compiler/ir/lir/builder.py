@@ -1,7 +1,7 @@
-"""Writes LIR: every method appends one statement and returns its value.
+"""Builds LIR: every method appends one statement and returns its value.
 
-Scalars meet vectors: an operand of scalar type is splat to the other's lanes, so that
-one walk serves one row and a vector of rows.
+A scalar operand of a vector operation is splat to the vector's lanes, so that the same
+code lowers a walk for one row and for a vector of rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Builder:
     # ------------------------------------------------------------ plumbing
 
     def name(self, hint: str) -> str:
-        """Return a name not used before in this function."""
+        """Return a name not yet used in this function."""
         self._count += 1
         return f"{hint}.{self._count}"
 
@@ -59,7 +59,7 @@ class Builder:
 
     @contextmanager
     def body(self) -> Iterator[list[Stmt]]:
-        """Open a nested body; the caller puts it into a statement."""
+        """Open a nested body, which the caller puts into a statement."""
         stmts: list[Stmt] = []
         self._bodies.append(stmts)
         self._constants.append({})
@@ -77,7 +77,7 @@ class Builder:
     # ------------------------------------------------------------ operations
 
     def const(self, value: int | float | bool, type_: Type = I64) -> Value:
-        """Return a constant; one per body and value."""
+        """Return a constant, reusing an equal one in scope."""
         key = (type_, repr(value))
         for scope in reversed(self._constants):
             if key in scope:
@@ -87,7 +87,7 @@ class Builder:
         return made
 
     def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Return both with the lanes of the wider, a scalar splat to them."""
+        """Return both operands with equal lanes; a scalar is splat."""
         la, lb = a.type.lanes, b.type.lanes
         if la and not lb:
             return a, self.splat(b, la)
@@ -108,11 +108,11 @@ class Builder:
         return self.let(lir.Iota(), Vec(element, lanes), "iota")
 
     def threads(self) -> Value:
-        """Append how many threads a parallel loop here may use."""
+        """Append the number of threads that a parallel loop here may use."""
         return self.let(lir.Threads(), I64, "threads")
 
     def binary(self, op: lir.BinaryOp, a: Value, b: Value | int) -> Value:
-        """Return ``a op b``; an int is a constant of a's element type."""
+        """Return ``a op b``; an int becomes a constant of a's element type."""
         b = self._operand(a, b)
         a, b = self.same_lanes(a, b)
         return self.let(lir.Binary(op, a, b), a.type, op)
@@ -123,7 +123,7 @@ class Builder:
         return self.const(b, a.type)
 
     def add(self, a: Value, b: Value | int) -> Value:
-        """Return a + b; adding the constant 0 to an integer costs nothing."""
+        """Return a + b; adding the int 0 emits nothing."""
         if isinstance(b, int) and b == 0:
             return a
         return self.binary("add", a, b)
@@ -133,7 +133,7 @@ class Builder:
         return self.binary("sub", a, b)
 
     def mul(self, a: Value, b: Value | int) -> Value:
-        """Return a * b; multiplying by the constant 1 costs nothing."""
+        """Return a * b; multiplying by the int 1 emits nothing."""
         if isinstance(b, int) and b == 1:
             return a
         return self.binary("mul", a, b)
@@ -145,14 +145,14 @@ class Builder:
         b: Value | int | float,
         unordered: bool = False,
     ) -> Value:
-        """Return a bool or mask."""
+        """Return the result of a comparison, a bool or mask."""
         b = self._operand(a, b)
         a, b = self.same_lanes(a, b)
         type_ = with_lanes(BOOL, a.type)
         return self.let(lir.Compare(op, a, b, unordered), type_, "cmp")
 
     def count_zeros(self, a: Value) -> Value:
-        """Return the number of an integer's lowest set bit."""
+        """Return the index of an integer's lowest set bit."""
         return self.let(lir.Unary("zeros", a), a.type, "zeros")
 
     def is_nan(self, a: Value) -> Value:
@@ -172,7 +172,7 @@ class Builder:
         return self.let(lir.Select(cond, a, b), a.type, "sel")
 
     def convert(self, a: Value, element: Scalar) -> Value:
-        """Return ``a`` as numbers of ``element``."""
+        """Return ``a`` converted to ``element``."""
         type_ = with_lanes(element, a.type)
         return a if type_ == a.type else self.let(lir.Convert(a), type_, "conv")
 
@@ -190,19 +190,19 @@ class Builder:
                 return self.let(lir.Extract(a, lane), BOOL, "lane")
 
     def pack(self, parts: Sequence[Value]) -> Value:
-        """Return a vector of scalars."""
+        """Return the scalars as a vector."""
         element = parts[0].type
         assert isinstance(element, Scalar)
         return self.let(lir.Pack(tuple(parts)), Vec(element, len(parts)), "pack")
 
     def permute(self, tables: Sequence[Value], index: Value) -> Value:
-        """Return elements of the tables joined, by a vector of indices."""
+        """Return elements of the concatenated tables, selected by an index vector."""
         assert isinstance(tables[0].type, Vec)
         type_ = Vec(tables[0].type.element, index.type.lanes)
         return self.let(lir.Permute(tuple(tables), index), type_, "perm")
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Return chosen lanes of two vectors joined."""
+        """Return selected lanes of two concatenated vectors."""
         assert isinstance(a.type, Vec)
         type_ = Vec(a.type.element, len(lanes))
         return self.let(lir.Shuffle(a, b, tuple(lanes)), type_, "shuf")
@@ -216,7 +216,7 @@ class Builder:
         return self.let(lir.Unary("popcount", a), a.type, "count")
 
     def reinterpret(self, a: Value, type_: Type) -> Value:
-        """Return the bits of a vector as another of the same width."""
+        """Return the bits of a vector as another type of the same width."""
         return a if a.type == type_ else self.let(lir.Bitcast(a), type_, "bits")
 
     def mask_bits(self, a: Value, type_: Scalar) -> Value:
@@ -228,7 +228,7 @@ class Builder:
         return a if a.type == BOOL else self.let(lir.AnyTrue(a), BOOL, "any")
 
     def load(self, buffer: Buffer, index: Value, type_: Type | None = None) -> Value:
-        """Load a scalar or vector; a vector of indices gathers."""
+        """Load a scalar or vector; an index vector gathers."""
         if type_ is None:
             type_ = buffer.element
         if index.type.lanes:
@@ -240,14 +240,14 @@ class Builder:
     # ------------------------------------------------------------ statements
 
     def store(self, buffer: Buffer, index: Value, value: Value) -> None:
-        """Store; a vector of indices scatters."""
+        """Store a value; an index vector scatters."""
         if index.type.lanes:
             self.emit(lir.Scatter(buffer, index, value))
         else:
             self.emit(lir.Store(buffer, index, value))
 
     def prefetch(self, buffer: Buffer, index: Value) -> None:
-        """Append a hint that the line of an element is read soon."""
+        """Append a hint that an element's cache line will be read soon."""
         self.emit(lir.Prefetch(buffer, index))
 
     def if_(

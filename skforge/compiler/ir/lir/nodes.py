@@ -1,7 +1,7 @@
-"""LIR, the low-level IR: typed values, buffers, structured control, no target names.
+"""LIR, the low-level IR: typed values, buffers, structured control, target-neutral.
 
-The whole level on one page. Names are bound once; control is structured; loop-carried
-values are explicit::
+This file defines the whole level. Names are bound once; control is structured;
+loop-carried values are explicit::
 
     function  = name(params) body
     param     = Value | Buffer
@@ -21,9 +21,9 @@ values are explicit::
               | FoldTree | PlanesToIndex | Lookup | WarpReduce
     type      = Scalar | Vec | Mask | Plane
 
-``Mask`` and ``Plane`` values never live in a buffer as such: masks are SSA only and
-planes are stored through ``StorePlane`` into a plane table, so that the backend may
-choose how rows lie in a plane (``RowOrder``).
+``Mask`` and ``Plane`` values are not stored in buffers as such: masks are SSA only, and
+``StorePlane`` writes planes to a plane table, so that the backend can choose the order
+of rows in a plane (``RowOrder``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ScalarName: TypeAlias = Literal["bool", "u8", "u16", "u32", "i32", "i64", "f32",
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number; ``u*`` are unsigned, ``i*`` two's complement, ``bool`` one bit."""
+    """A number; ``u*`` is unsigned, ``i*`` two's complement, ``bool`` one bit."""
 
     name: ScalarName
 
@@ -54,17 +54,17 @@ class Scalar:
 
     @property
     def bytes(self) -> int:
-        """Size in a buffer."""
+        """Size in a buffer, in bytes."""
         return _BYTES[self.name]
 
     @property
     def element(self) -> Scalar:
-        """The type itself, as the lane of a vector has one."""
+        """The type itself, for symmetry with vectors."""
         return self
 
     @property
     def lanes(self) -> int:
-        """No lanes: 0."""
+        """Zero: a scalar has no lanes."""
         return 0
 
 
@@ -105,7 +105,7 @@ class Mask:
 
     @property
     def element(self) -> Scalar:
-        """The type of a truth value."""
+        """The type of a lane: bool."""
         return BOOL
 
 
@@ -117,12 +117,12 @@ class Plane:
 
     @property
     def element(self) -> Scalar:
-        """The type of a row's bit."""
+        """The type of a row's bit: bool."""
         return BOOL
 
     @property
     def lanes(self) -> int:
-        """No lanes: a plane is one value."""
+        """Zero: a plane is one value without lanes."""
         return 0
 
 
@@ -141,11 +141,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """Where row ``i`` of a block lies in its planes or vectors.
+    """The position of row ``i`` of a block in its planes or vectors.
 
     ``natural``: bit i is row i. ``transposed``: with planes of ``bytes_per_plane``
     bytes, row = bit * bytes_per_plane + byte. ``byte_permuted``: natural within bytes,
-    bytes permuted by the look-up; undone by ``UnpermuteStore``.
+    with bytes permuted by the look-up; ``UnpermuteStore`` undoes it.
     """
 
     kind: Literal["natural", "transposed", "byte_permuted"] = "natural"
@@ -173,7 +173,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A constant; of vector or mask type, the same in every lane."""
+    """A constant; a vector or mask has it in every lane."""
 
     value: int | float | bool
 
@@ -183,8 +183,8 @@ class Unary:
     """``neg``, ``abs``, ``not`` (bool, mask, ints: bitwise), ``exp`` of a float.
 
     ``exp`` is the C library's, ``expf`` for f32. ``neg`` of a float flips its sign;
-    ``abs`` is for signed types. ``popcount`` counts the set bits of an integer,
-    ``zeros`` those below its lowest set bit (all bits, if none is).
+    ``abs`` takes signed types. ``popcount`` counts the set bits of an integer,
+    ``zeros`` the bits below its lowest set bit (all bits if none is set).
     """
 
     op: Literal["neg", "not", "exp", "abs", "popcount", "zeros"]
@@ -201,10 +201,10 @@ class Binary:
     """Arithmetic on equal types.
 
     Integers wrap; ``div`` and ``rem`` truncate toward zero, the divisor is never zero
-    and the quotient never overflows; ``shr`` is arithmetic on signed types, a shift
-    count is 0 … bits - 1; floats round to nearest even and are never contracted or
-    reassociated. ``rem``, ``min``, ``max`` and shifts are for integers; ``and``,
-    ``or`` and ``xor`` for integers, bools and masks.
+    and the quotient never overflows. ``shr`` is arithmetic on signed types; a shift
+    count is 0 … bits - 1. Floats round to nearest even and are never contracted or
+    reassociated. ``rem``, ``min``, ``max`` and shifts take integers; ``and``, ``or``
+    and ``xor`` take integers, bools and masks.
     """
 
     op: BinaryOp
@@ -240,7 +240,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """To the result's type by value.
+    """Convert to the result's type by value.
 
     Integers widen by their own signedness or wrap; floats to integers truncate toward
     zero (out of range and NaN give any value, never a trap); integers to floats and
@@ -253,7 +253,7 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Bitcast:
-    """The same bits as the result's type (same total width)."""
+    """The operand's bits as the result's type (same total width)."""
 
     a: Value
 
@@ -272,7 +272,7 @@ class Iota:
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """How many threads a parallel loop here may use, 1 or more, as i64."""
+    """How many threads a parallel loop here may use: at least 1, as i64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,12 +292,12 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Permute:
-    """Lane i is element ``index[i]`` of the ``tables`` joined, modulo their length.
+    """Lane i is element ``index[i]`` of the concatenated ``tables``, modulo their size.
 
-    A power of two of vectors of the result's elements; the index has unsigned or i64
-    integers as wide as those, and as many lanes as the result: those of the tables or
-    fewer, or more than those of a single table. Fast where ``Target.permute_entries``
-    reaches the tables, right everywhere.
+    The number of tables is a power of two, and their elements are the result's. The
+    index has unsigned or i64 integers of the same width, and as many lanes as the
+    result: at most as many as a table, or more if there is a single table. This is fast
+    where ``Target.permute_entries`` covers the tables, and correct everywhere.
     """
 
     tables: tuple[Value, ...]
@@ -306,7 +306,7 @@ class Permute:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """Lane i is lane ``lanes[i]`` of ``a`` and ``b`` joined, numbers fixed here."""
+    """Lane i is lane ``lanes[i]`` of ``a`` and ``b`` concatenated; lanes are static."""
 
     a: Value
     b: Value
@@ -315,9 +315,9 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Compress:
-    """The lanes of ``a`` that the mask selects, moved together to the front in order.
+    """The lanes of ``a`` that the mask selects, moved to the front in order.
 
-    The lanes after them hold any numbers.
+    The remaining lanes have unspecified values.
     """
 
     a: Value
@@ -340,10 +340,10 @@ class AnyTrue:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The result's type from the bytes at element ``index`` (i32 or i64) of a buffer.
+    """A value of the result's type at element ``index`` (i32 or i64) of a buffer.
 
     The result may be a vector (consecutive elements) or another scalar of any width:
-    the index counts elements of the buffer, the bytes are reinterpreted.
+    the index counts buffer elements, and the bytes are reinterpreted.
     """
 
     buffer: Buffer
@@ -354,8 +354,8 @@ class Load:
 class Gather:
     """Lane-wise ``Load`` at a vector of indices; masked-off lanes give ``other``.
 
-    ``mask`` None loads every lane; a masked-off lane never touches memory. ``other``
-    has the result's type and is given exactly when ``mask`` is.
+    With ``mask`` None, every lane is loaded; a masked-off lane never touches memory.
+    ``other`` has the result's type and is given exactly when ``mask`` is.
     """
 
     buffer: Buffer
@@ -369,7 +369,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class CompareToPlane:
-    """One bit a row: ``column[row] op scalar`` over a vector of the plane's rows."""
+    """One bit per row: ``column[row] op scalar`` over a vector of the plane's rows."""
 
     op: CompareOp
     column: Value
@@ -395,7 +395,7 @@ class PlaneNot:
 
 @dataclass(frozen=True, slots=True)
 class PlaneMux:
-    """Per row: bit of ``a`` where ``select`` is set, else of ``b``."""
+    """Per row, the bit of ``a`` where ``select`` is set, else that of ``b``."""
 
     select: Value
     a: Value
@@ -412,7 +412,7 @@ class LoadPlane:
 
 @dataclass(frozen=True, slots=True)
 class FoldTree:
-    """Leaf-number plane ``level`` of one complete tree, from its predicates' planes.
+    """Plane ``level`` of the leaf numbers of one complete tree, from predicate planes.
 
     Element ``offset + k`` of ``indices`` is the plane of heap node k (root 0) of a
     complete tree of ``depth`` levels; a set bit sends the row right. Plane 0 is the
@@ -428,7 +428,7 @@ class FoldTree:
 
 @dataclass(frozen=True, slots=True)
 class PlanesToIndex:
-    """Per row the number whose bits are ``planes`` (first = most significant)."""
+    """Per row, the number whose bits are ``planes``, most significant first."""
 
     planes: tuple[Value, ...]
 
@@ -444,11 +444,11 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class WarpReduce:
-    """Sum over the threads of a warp, given to every thread; only in a BlockRegion.
+    """Sum over the threads of a warp, returned to each; only in a BlockRegion.
 
-    A warp is ``width`` (a power of two) threads of consecutive number x + X (y + Y z)
-    and all of them reach the statement together. The sum is a butterfly: each thread
-    adds the value of thread ^ offset, for offsets width / 2, …, 2, 1.
+    A warp is ``width`` (a power of two) threads with consecutive numbers
+    x + X (y + Y z), which all reach the statement together. The sum is a butterfly:
+    each thread adds the value of thread ^ offset, for offsets width / 2, …, 2, 1.
     """
 
     a: Value
@@ -530,7 +530,7 @@ class AtomicAdd:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Hint that the line of element ``index`` is read soon; any address is allowed."""
+    """Hint that element ``index`` will be read soon; any address is allowed."""
 
     buffer: Buffer
     index: Value
@@ -547,7 +547,7 @@ class StorePlane:
 
 @dataclass(frozen=True, slots=True)
 class TransposeBlock:
-    """Columns of a block of rows, one column after another.
+    """Transpose a block of rows into columns, one column after another.
 
     ``target[f * rows + r] = source[(first + r) * stride + f]`` for every feature number
     f in ``features`` (elements 0 … n_features of that buffer). Rows at or past
@@ -567,7 +567,7 @@ class TransposeBlock:
 
 @dataclass(frozen=True, slots=True)
 class UnpermuteStore:
-    """Write the first ``n_valid`` rows of a block result, undoing its row order."""
+    """Write the first ``n_valid`` rows of a block's result in natural order."""
 
     target: Buffer
     index: Value
@@ -588,8 +588,8 @@ class Alloc:
 class For:
     """``for var in lo to hi step step`` (step > 0), carrying ``inits`` through.
 
-    ``params`` name the carried values inside; ``yields`` are their next values and
-    ``results`` their last.
+    ``params`` name the carried values inside, ``yields`` are their next values and
+    ``results`` their final values.
     """
 
     var: Value
@@ -607,7 +607,7 @@ class For:
 class While:
     """``while (before; cond) body``; ``results`` are ``params`` when cond is false.
 
-    The body sees what ``before`` binds.
+    The body sees the values that ``before`` binds.
     """
 
     inits: tuple[Value, ...]
@@ -633,7 +633,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Run case number ``selector``; the last case serves every other number."""
+    """Run case number ``selector``; the last case handles every other number."""
 
     selector: Value
     cases: tuple[tuple[Stmt, ...], ...]
@@ -643,7 +643,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class ParallelFor:
-    """Iterations 0 … count in any order, perhaps at once; no carried values."""
+    """Iterations 0 … count in any order, possibly concurrent; no carried values."""
 
     var: Value
     count: Value
@@ -657,10 +657,10 @@ GpuDim: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A kernel launch: ``body`` once for each block; blocks are independent.
+    """A kernel launch: runs ``body`` once per block; blocks are independent.
 
-    Outside its regions a grid computes, loads and allocates, but never writes: every
-    thread would.
+    Outside its regions a grid computes, loads and allocates but never writes, because
+    every thread would.
     """
 
     dims: tuple[tuple[GpuDim, Value, Value], ...]  # (dimension, variable, count)
@@ -669,19 +669,19 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class BlockRegion:
-    """``body`` once for each thread of the block; a barrier follows the region.
+    """Runs ``body`` once per thread of the block, followed by a barrier.
 
-    Control around a region is uniform over the block, so that a divergent barrier
-    cannot be written; values pass between regions through shared or private buffers.
-    A private buffer allocated in the grid outside its regions is one buffer for each
-    thread, used only in regions; all regions of a grid have the same dimensions.
+    Control flow around a region is uniform over the block, which rules out divergent
+    barriers. Values pass between regions through shared or private buffers. A private
+    buffer allocated in the grid outside its regions exists once per thread and is used
+    only in regions. All regions of a grid have the same dimensions.
     """
 
     dims: tuple[tuple[GpuDim, Value, Value], ...]
     body: tuple[Stmt, ...]
 
 
-#: Statements on memory: all but the hint write the first buffer that they name.
+#: Statements on memory: all except Prefetch write their first buffer.
 Access: TypeAlias = (
     Store
     | Scatter
@@ -700,7 +700,7 @@ Body: TypeAlias = tuple[Stmt, ...]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One kernel: scalars and buffers in, results written to buffers."""
+    """One kernel: takes scalars and buffers, and writes its results to buffers."""
 
     name: str
     params: tuple[Value | Buffer, ...]

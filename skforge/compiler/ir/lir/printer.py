@@ -1,4 +1,4 @@
-"""LIR as stable, readable text: one statement a line, types shown, bodies indented.
+"""Print LIR as stable text: one statement per line, with types and indented bodies.
 
     func add_one(%n: i64, @x: f32, @tile: u8 shared align 64) {
       %c.1: i64 = const 0
@@ -8,7 +8,7 @@
       }
     }
 
-Values start with ``%``, buffers with ``@``. A buffer shows what differs from a plain
+Values start with ``%``, buffers with ``@``. A buffer shows how it differs from a plain
 global array in natural row order.
 """
 
@@ -34,7 +34,7 @@ def print_lir(function: lir.Function) -> str:
 
 
 def print_stmt(stmt: lir.Stmt) -> str:
-    """Return the first line of a statement, without what it contains."""
+    """Return the first line of a statement, without its bodies."""
     return next(_stmt(stmt))
 
 
@@ -81,7 +81,7 @@ def _names(values: Sequence[lir.Value]) -> str:
     return ", ".join("%" + v.name for v in values)
 
 
-# The other operations are their names and all their fields.
+# Other operations print their name and all their fields.
 _TEXT: dict[type[Any], str] = {
     lir.Const: "const {value!r}",
     lir.Unary: "{op} {a}",
@@ -109,7 +109,7 @@ _TEXT: dict[type[Any], str] = {
     lir.UnpermuteStore: "unpermute_store {target}[{index}] = {source}, "
     "{n_valid} of {rows} rows",
 }
-# Fields that may be missing, with what stands before them.
+# Fields that may be absent, with the text that precedes them.
 _OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
 
 

@@ -1,8 +1,8 @@
-"""Proves that a function is LIR: the printed statement and the reason where it is not.
+"""Check that a function is valid LIR; report the failing statement and the reason.
 
-Names are bound once and used in scope with their types; operations and control agree
-with their docstrings; row orders agree from block to block; nothing computed in a
-block region steers the control around one.
+Names are bound once and used in scope with their types; operations and control match
+their docstrings; row orders agree from block to block; no value computed in a block
+region decides the control flow around one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from skforge.compiler.ir.lir.verifier_ops import (
 )
 from skforge.exceptions import CompilerError
 
-# Where a statement stands: outside any launch, in a block, or in a thread of it.
+# Where a statement runs: outside any launch, in a block, or in a thread of a block.
 _Place = Literal["host", "block", "thread"]
 
 
 def verify_lir(function: lir.Function) -> None:
-    """Raise CompilerError where a function is not LIR, with statement and reason."""
+    """Raise CompilerError, with statement and reason, if LIR is not valid."""
     launches = any(
         isinstance(stmt, lir.Grid) for stmt in walk.statements(function.body)
     )
@@ -149,7 +149,7 @@ class _Verifier:
         results: Sequence[lir.Value] = (),
         before: tuple[Sequence[lir.Stmt], lir.Value] | None = None,
     ) -> list[lir.RowOrder | None]:
-        """Check a body; return the row orders of what it yields."""
+        """Check a body; return the row orders of its yields."""
         owner = self._stmt
         values, buffers = len(self._values), len(self._buffers)
         private = self._private
@@ -169,7 +169,7 @@ class _Verifier:
         for value, result in zip(yields, results, strict=True):
             check_same(f"%{value.name} and %{result.name}", value.type, result.type)
         orders = [self._orders.get(v.name) for v in yields]
-        # Dicts keep their order: what this body bound is at the end.
+        # Dicts keep insertion order: this body's bindings are at the end.
         while len(self._values) > values:
             self._values.popitem()
         while len(self._buffers) > buffers:
@@ -211,7 +211,7 @@ class _Verifier:
                 self._access(stmt)
 
     def _access(self, stmt: lir.Access) -> None:
-        """Check a statement that writes its first buffer, or prefetches."""
+        """Check a prefetch, or a statement that writes its first buffer."""
         first, *others = walk.buffers_of(stmt)
         touch = self._read if isinstance(stmt, lir.Prefetch) else self._write
         touch(first)
@@ -264,7 +264,7 @@ class _Verifier:
         if value.type == buffer.element:
             return
         if buffer.element == lir.U8 and isinstance(value.type, lir.Scalar | lir.Vec):
-            return  # a buffer of bytes takes the bytes of any number
+            return  # a u8 buffer takes the bytes of any number
         if not isinstance(value.type, lir.Vec) or value.type.element != buffer.element:
             refuse(f"stores {print_type(value.type)} in a {buffer.element.name} buffer")
 

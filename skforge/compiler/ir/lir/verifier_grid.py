@@ -1,4 +1,4 @@
-"""Control around block regions is uniform, and hosts look at no memory."""
+"""Check that control around block regions is uniform and hosts read no memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from skforge.compiler.ir.lir.verifier_ops import refuse
 
 
 def check_uniform(grid: Grid) -> None:
-    """Refuse control around a region that depends on what a region wrote.
+    """Refuse control flow around a region that depends on what a region wrote.
 
-    A region's values end with it, so only memory can carry them out: a value loaded,
-    outside regions, from a buffer that a region of this grid writes is *computed in a
-    region*, and so is what follows from it.
+    A region's values end with it, so only memory can carry them out. A value loaded
+    outside regions from a buffer that a region of this grid writes is *computed in a
+    region*, and so is every value derived from it.
     """
     from_regions: set[str] = set()
     stored = walk.written(grid.body)
@@ -60,9 +60,9 @@ _HOST_OPS = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert)
 
 
 def check_host(stmt: Stmt) -> None:
-    """Refuse a statement that no host runs between its launches.
+    """Refuse a statement that the host cannot run between launches.
 
-    The memory of a function with grids is a device's. The host computes integers (and
+    The memory of a function with grids is the device's. The host computes integers (and
     knows constants), allocates global memory, and loops around launches.
     """
     match stmt:

@@ -1,4 +1,4 @@
-"""Types and row orders of LIR operations, as their docstrings say."""
+"""Check the types and row orders of LIR operations, as their docstrings define them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from skforge.compiler.ir.lir.walk import operands
 
 
 class Refused(Exception):
-    """Why a statement is not LIR."""
+    """Reason why a statement is not valid LIR."""
 
 
 def refuse(reason: str) -> NoReturn:
-    """Stop with a reason."""
+    """Raise Refused with a reason."""
     raise Refused(reason)
 
 
 def is_integer(type_: Type) -> bool:
-    """Whether this is an integer or a vector of them."""
+    """Whether a type is an integer or a vector of integers."""
     if not isinstance(type_, Scalar | Vec):
         return False
     element = type_.element
@@ -43,7 +43,7 @@ def is_integer(type_: Type) -> bool:
 
 
 def is_float(type_: Type) -> bool:
-    """Whether this is a float or a vector of them."""
+    """Whether a type is a float or a vector of floats."""
     return isinstance(type_, Scalar | Vec) and type_.element.is_float
 
 
@@ -235,7 +235,7 @@ def _check_plane_op(op: lir.PlaneOp, type_: Type) -> None:
 
 
 def check_plane(type_: Type) -> int:
-    """Require a plane; return its rows."""
+    """Require a plane; return its number of rows."""
     if not isinstance(type_, Plane):
         refuse(f"a {print_type(type_)} is no plane")
     return type_.rows
@@ -286,7 +286,7 @@ def _check_binary(kind: lir.BinaryOp, a: Value, b: Value, type_: Type) -> None:
 
 
 def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None:
-    """Tables of the result's element, a power of two of them, and a matching index."""
+    """Check tables of the result's element, a power of two of them, and the index."""
     if not isinstance(type_, Vec) or type_.element == BOOL:
         refuse(f"permute gives no {print_type(type_)}")
     lanes = tables[0].type.lanes if tables else type_.lanes
@@ -327,12 +327,12 @@ def check_indices(index: Value) -> None:
 
 # ---------------------------------------------------------------- row orders
 
-# None: any order; the backend picks it where the value is stored.
+# None: any order; the backend picks one where the value is stored.
 Orders = Mapping[str, RowOrder]
 
 
 def join(*orders: RowOrder | None) -> RowOrder | None:
-    """Return the one order that all have, None where nothing fixes it."""
+    """Return the order that all share; None if no operand fixes it."""
     known = {order for order in orders if order is not None}
     if len(known) > 1:
         texts = sorted(map(print_row_order, known))

@@ -1,7 +1,7 @@
-"""Operands, buffers and bodies of LIR operations and statements, whatever they are.
+"""Generic access to operands, buffers and bodies of LIR operations and statements.
 
-The fields of the classes say it all: a value is an operand unless it is bound, and a
-tuple of statements is a body.
+It is derived from the fields of the classes: a value is an operand unless the statement
+binds it, and a tuple of statements is a body.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ OpOrStmt = TypeVar("OpOrStmt")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# What a statement binds; its other values are operands.
+# Fields that a statement binds; its other values are operands.
 _BINDS = {"var", "params", "results"}
 VALUE_TYPES = ("Value", "Value | None", "tuple[Value, ...]")
 
 
 def per_class(make: Callable[P, T]) -> Callable[P, T]:
-    """Keep what a function of a class returns."""
+    """Cache the results of a function of a class."""
     return cache(make)  # type: ignore[return-value]  # classes are hashable
 
 
@@ -36,7 +36,7 @@ def _fields(kind: type[Any], *types: str) -> tuple[str, ...]:
 
 @per_class
 def _operand_names(kind: type[Any]) -> tuple[str, ...]:
-    """Return the fields of a class that hold values it reads."""
+    """Return the fields of a class that hold operands."""
     binds = _BINDS | {"value"} if kind is lir.Let else _BINDS
     return tuple(name for name in _fields(kind, *VALUE_TYPES) if name not in binds)
 
@@ -48,7 +48,7 @@ def operands(op: Op) -> tuple[Value, ...]:
 
 @per_class
 def _reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
-    """Return the function that reads a class's operands, the fastest there is."""
+    """Return the fastest function that reads a class's operands."""
     names = _operand_names(kind)
     if not names:
         return lambda op: ()
@@ -72,7 +72,7 @@ def _listed(op: Any, names: tuple[str, ...]) -> tuple[Value, ...]:
 
 
 def scalars_of(op: Op) -> Any:
-    """Return the fields of an operation that hold no values: kinds, lanes, flags."""
+    """Return the non-value fields of an operation: kinds, lanes, flags."""
     return _scalar_reader(type(op))(op)
 
 
@@ -91,7 +91,7 @@ def buffers_of(node: Op | Stmt) -> list[Buffer]:
 def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
     """Return an operation or statement with its operands changed.
 
-    What a statement binds stays; its bodies stay too.
+    Bound values and bodies stay.
     """
     changes: dict[str, Any] = {}
     for name in _operand_names(type(node)):
@@ -132,14 +132,14 @@ def _body_names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
-    """Return the bodies inside a statement, in the order they run."""
+    """Return the bodies of a statement in execution order."""
     if isinstance(stmt, lir.Switch):
         return stmt.cases
     return tuple(getattr(stmt, name) for name in _body_names(type(stmt)))
 
 
 def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
-    """Return a statement with its bodies changed, in the order they run."""
+    """Return a statement with its bodies changed, in execution order."""
     if isinstance(stmt, lir.Switch):
         return replace(stmt, cases=tuple(map(change, stmt.cases)))
     names = _body_names(type(stmt))
@@ -148,7 +148,7 @@ def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
 
 
 def statements(body: Body) -> Iterator[Stmt]:
-    """Return every statement of a body and of the bodies inside it."""
+    """Yield every statement of a body, including nested ones."""
     for stmt in body:
         yield stmt
         for inner in bodies(stmt):
@@ -156,13 +156,13 @@ def statements(body: Body) -> Iterator[Stmt]:
 
 
 def holds_region(stmt: Stmt) -> bool:
-    """Whether a region of a block's threads is inside a statement."""
+    """Whether a statement contains a block region."""
     inside = (inner for body in bodies(stmt) for inner in statements(body))
     return any(isinstance(inner, lir.BlockRegion) for inner in inside)
 
 
 def written(body: Body) -> set[str]:
-    """Return the names of the buffers that a body writes: the first of a statement."""
+    """Return the names of the buffers that a body writes: each statement's first."""
     reads = (lir.Let, lir.Prefetch, lir.Alloc)
     found = (buffers_of(s)[:1] for s in statements(body) if not isinstance(s, reads))
     return {buffer.name for first in found for buffer in first}
@@ -172,7 +172,7 @@ def written(body: Body) -> set[str]:
 
 
 def bound_by(stmt: Stmt) -> tuple[Value, ...]:
-    """Return the values a statement binds for those after it."""
+    """Return the values that a statement binds for later statements."""
     if isinstance(stmt, lir.Let):
         return (stmt.value,)
     found: tuple[Value, ...] = getattr(stmt, "results", ())
@@ -180,7 +180,7 @@ def bound_by(stmt: Stmt) -> tuple[Value, ...]:
 
 
 def bound_in(stmt: Stmt) -> tuple[Value, ...]:
-    """Return all values a statement binds itself, those of its bodies left out."""
+    """Return all values that a statement binds itself, without those in its bodies."""
     match stmt:
         case lir.For(var=var, params=params):
             return (var, *params, *stmt.results)
@@ -195,7 +195,7 @@ def bound_in(stmt: Stmt) -> tuple[Value, ...]:
 
 
 def free_values(body: Body) -> dict[str, Value]:
-    """Return the values by name that a body reads and does not bind."""
+    """Return, by name, the values that a body reads but does not bind."""
     read: dict[str, Value] = {}
     bound: set[str] = set()
     for stmt in statements(body):

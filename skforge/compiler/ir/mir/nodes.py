@@ -1,6 +1,6 @@
 """MIR, the mid-level IR: loops over rows and trees, walks, caches and reductions.
 
-The whole level on one page (SilvanForge Table 4, Treebeard draft §4)::
+This file defines the whole level (SilvanForge Table 4, Treebeard draft §4)::
 
     function = arrays, body
     stmt     = Loop var = start to min(bounds) step: body
@@ -19,8 +19,8 @@ The whole level on one page (SilvanForge Table 4, Treebeard draft §4)::
              | GetRoot | TraverseTreeTile | GetLeafValue
 
 Indices are sums of loop variables and constants (``Affine``), or the iteration number
-where an array has one slot per iteration (``Slot``). How trees lie in memory is not
-said here.
+where an array has one slot per iteration (``Slot``). MIR does not specify the memory
+layout of trees.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from skforge.compiler.schedule.nest import Size, size_value
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """The sum of loop variables, a constant, and multiples of open sizes."""
+    """A sum of loop variables, a constant, and multiples of run-time sizes."""
 
     terms: tuple[str, ...] = ()
     constant: int = 0
     sizes: tuple[tuple[Size, int], ...] = ()  # (size, times)
 
     def plus(self, other: Affine) -> Affine:
-        """Return the sum of two."""
+        """Return the sum of both."""
         return Affine(
             self.terms + other.terms,
             self.constant + other.constant,
@@ -62,7 +62,7 @@ def multiple(size: Size, times: int) -> Affine:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The iteration number of a loop: ``(value - start) / step``, one slot each."""
+    """The iteration number of a loop, ``(value - start) / step``, as an index."""
 
     value: Affine
     start: Size
@@ -85,7 +85,7 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Every output: the leaves are vectors."""
+    """All outputs at once, for vector leaves."""
 
 
 Index: TypeAlias = Affine | Slot | ModelTree | Class | Outputs
@@ -93,7 +93,7 @@ Index: TypeAlias = Affine | Slot | ModelTree | Class | Outputs
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``limit - minus``, an upper end of a loop or range."""
+    """``limit - minus``: an upper bound of a loop or range."""
 
     limit: Size
     minus: Affine = Affine()
@@ -114,15 +114,15 @@ Element: TypeAlias = Literal["accumulator", "leaf_number"]
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A multi-dimensional array; the result is a parameter, any other is scratch.
+    """A multi-dimensional array; the result is a parameter, other arrays are scratch.
 
-    ``dims`` are extents; None stands for the number of outputs.
+    ``dims`` holds the extents; None stands for the number of outputs.
     """
 
     name: str
     dims: tuple[Size | None, ...]
     element: Element = "accumulator"
-    shared: bool = False  # in shared memory, where the target has one
+    shared: bool = False  # in shared memory, if the target has it
     lanes: bool = False  # each slot in the registers of the thread that fills it
 
 
@@ -150,10 +150,10 @@ class GetTreeClassId:
 class WalkDecisionTree:
     """An interleaved walk over the element-wise pairs of trees and rows.
 
-    The leaves of these trees lie ``min_depth .. max_depth`` hops below the roots;
-    the first ``unroll`` hops (trees are padded for them) or ``peel`` hops (no leaf is
-    shallower) have no leaf check. ``element`` says what the walk gives back: the
-    leaf's value, or its node number in the source for ``apply``.
+    The leaves of these trees lie ``min_depth .. max_depth`` hops below the roots. The
+    first ``unroll`` hops (trees are padded for them) or ``peel`` hops (no leaf is
+    shallower) have no leaf check. ``element`` selects the walk's result: the leaf's
+    value, or for ``apply`` its node number in the source model.
     """
 
     trees: tuple[str, ...]
@@ -164,7 +164,7 @@ class WalkDecisionTree:
     peel: int = 0
     element: Element = "accumulator"
     using: str | None = None  # the predicates or codes of a block of rows
-    block: bool = False  # walks all rows of the block as one, by the representation
+    block: bool = False  # the representation walks all rows of the block together
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +176,21 @@ class GetRoot:
 
 @dataclass(frozen=True, slots=True)
 class TraverseTreeTile:
-    """One hop of each walk: evaluate a tile on a row, move to the exit taken.
+    """One hop of each walk: evaluate a tile on a row and move to the exit taken.
 
-    ``checked`` walks may stand on a leaf already and then stay there.
+    ``checked`` walks may already stand on a leaf; they then stay there.
     """
 
     trees: tuple[str, ...]
     nodes: tuple[str, ...]
     rows: tuple[Affine, ...]
     checked: bool
-    using: str | None = None  # the codes to compare, instead of the rows' numbers
+    using: str | None = None  # the codes to compare instead of the rows' values
 
 
 @dataclass(frozen=True, slots=True)
 class GetLeafValue:
-    """The value (scalar or vector) of the leaf each walk stands on, or its number."""
+    """The value (scalar or vector) of each walk's leaf, or its number."""
 
     trees: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -211,7 +211,7 @@ Op: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """Bind names to the results of an operation (one a walk, or one)."""
+    """Bind names to the results of an operation: one per walk, or a single one."""
 
     names: tuple[str, ...]
     op: Op
@@ -219,7 +219,7 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class WalkLoop:
-    """``while any node is not a leaf: nodes = traverse(...)`` carrying the nodes."""
+    """``while any node is not a leaf: nodes = traverse(...)``, carrying the nodes."""
 
     results: tuple[str, ...]
     params: tuple[str, ...]
@@ -245,12 +245,12 @@ LoopKind: TypeAlias = Literal[
 class Loop(Marked):
     """``for var = start to min(bounds) step step``.
 
-    ``body`` does ``group`` consecutive iterations at once; ``var`` is the first of
-    them. Iterations that do not fill a group run ``remainder`` one by one. A
-    ``vector`` loop does its group in SIMD lanes. A ``block`` loop does all its
-    iterations at once, with those past a bound where they do no harm; a block of trees
-    still adds their leaves in order. ``trip_count`` is given where it never varies.
-    ``marks`` are the directives that no pass has carried out yet.
+    ``body`` runs ``group`` consecutive iterations together; ``var`` is the first of
+    them. ``remainder`` runs the iterations that do not fill a group, one by one. A
+    ``vector`` loop runs its group in SIMD lanes. A ``block`` loop runs all its
+    iterations together, including iterations past a bound where they are harmless; a
+    block of trees still adds their leaves in order. ``trip_count`` is given if it never
+    varies. ``marks`` are the directives that no pass has carried out yet.
     """
 
     var: str
@@ -267,12 +267,12 @@ class Loop(Marked):
 
     @property
     def in_order(self) -> bool:
-        """Whether this is a block of trees: evaluated at once, added in order."""
+        """Whether this is a block of trees: evaluated together, added in order."""
         return self.kind == "block" and self.root == "tree"
 
     @property
     def most_trips(self) -> int:
-        """The most iterations, where a bound is a number; 1 or more if they vary."""
+        """The most iterations, given a constant bound; 1 or more if they vary."""
         if self.trip_count is not None:
             return self.trip_count
         limit = min(b.limit for b in self.bounds if isinstance(b.limit, int))
@@ -281,12 +281,12 @@ class Loop(Marked):
 
     @property
     def on_grid(self) -> bool:
-        """Whether its iterations are blocks of a GPU's grid."""
+        """Whether the iterations are blocks of a GPU's grid."""
         return self.kind.startswith("grid.")
 
     @property
     def on_threads(self) -> bool:
-        """Whether its iterations are threads of a GPU's block."""
+        """Whether the iterations are threads of a GPU's block."""
         return self.kind.startswith("block.")
 
 
@@ -294,7 +294,7 @@ class Loop(Marked):
 class DepthSwitch:
     """One body per class of tree depths: ``cases[class_of[position]]``.
 
-    ``classes`` are the (least, greatest) leaf depths that case k is written for.
+    ``classes[k]`` is the (least, greatest) leaf depth that case k supports.
     """
 
     position: Affine
@@ -308,11 +308,11 @@ Order: TypeAlias = Literal["ordered", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Accumulate ``value`` into ``target[indices]``; atomic in meaning (001 §4).
+    """Add ``value`` to ``target[indices]``, semantically atomic (Treebeard draft §4).
 
-    ``ordered`` keeps the model's tree order bit for bit, ``any`` may add in any order.
-    ``atomic`` is set by legalisation where iterations of a parallel loop share an
-    element on purpose.
+    ``ordered`` keeps the model's tree order bit for bit; ``any`` may add in any order.
+    Legalisation sets ``atomic`` where iterations of a parallel loop share an element on
+    purpose.
     """
 
     target: str
@@ -324,7 +324,7 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class StoreLeaf:
-    """``target[indices] = value``: one leaf a tree and row, used later."""
+    """``target[indices] = value``: one leaf per tree and row, for later use."""
 
     target: str
     indices: tuple[Index, ...]
@@ -333,13 +333,14 @@ class StoreLeaf:
 
 @dataclass(frozen=True, slots=True)
 class ReduceDimension:
-    """``target[prefix, k] += sum over i of source[i, k]``, k in ``rows`` (001 D. 4.2).
+    """``target[prefix, k] += sum over i of source[i, k]``, for k in ``rows``.
 
-    The sum runs i = 0, 1, … for every row and output, in that order if ``ordered``.
-    With ``by_output`` the dimension is the trees of the model and each adds to its own
-    output. ``source_rows`` is where the same rows lie in ``source``. ``prefix`` picks
-    slots of a target that is privatised itself; ``atomic`` adds are shared on purpose.
-    ``by_warp`` sums slots that are lanes of a warp, without leaving registers.
+    Treebeard draft, definition 4.2. The sum runs over i = 0, 1, … for every row and
+    output, in that order if ``ordered``. With ``by_output`` the dimension is the
+    model's trees, and each tree adds to its own output. ``source_rows`` is where the
+    same rows start in ``source``. ``prefix`` selects slots of a target that is itself
+    privatised; ``atomic`` adds are shared on purpose. ``by_warp`` sums slots that are
+    lanes of a warp, without leaving registers.
     """
 
     target: str
@@ -357,9 +358,10 @@ class ReduceDimension:
 
 @dataclass(frozen=True, slots=True)
 class ReduceDimensionInplace:
-    """``array[prefix, 0, k] = sum over i of array[prefix, i, k]`` (001 Def. 4.3).
+    """``array[prefix, 0, k] = sum over i of array[prefix, i, k]``.
 
-    The other slots are 0 afterwards, so that a serial loop outside may come back.
+    Treebeard draft, definition 4.3. The other slots are cleared to 0, so that an
+    enclosing serial loop can reuse them.
     """
 
     array: str
@@ -371,7 +373,7 @@ class ReduceDimensionInplace:
 
 @dataclass(frozen=True, slots=True)
 class AllocArray:
-    """Scratch for the statements that follow in the same body; zeroed if asked."""
+    """Scratch for the statements that follow in the same body, optionally zeroed."""
 
     array: Array
     zero: bool
@@ -379,9 +381,9 @@ class AllocArray:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """``target[rows, k] = base[k]``: where the sums of these rows start.
+    """``target[rows, k] = base[k]``: the initial sums of these rows.
 
-    ``by_warp``: by the threads that sum the same rows by warp.
+    With ``by_warp``, the threads that sum these rows by warp do it.
     """
 
     target: str
@@ -391,7 +393,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """``result[rows] = base + sums * scale``: fixed-point sums to floats."""
+    """``result[rows] = base + sums * scale``: converts fixed-point sums to floats."""
 
     source: str
     rows: Range
@@ -400,7 +402,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class StoreRows:
-    """``result[rows] = source``: the sums of a block, once it is done."""
+    """``result[rows] = source``: stores the finished sums of a block."""
 
     source: str
     rows: Range
@@ -408,18 +410,18 @@ class StoreRows:
 
 @dataclass(frozen=True, slots=True)
 class CacheTrees:
-    """Bring the trees of one iteration close: prefetch (CPU), shared memory (GPU)."""
+    """Cache the trees of one iteration: prefetch (CPU) or shared memory (GPU)."""
 
     trees: Range
 
 
 @dataclass(frozen=True, slots=True)
 class CacheRows:
-    """Bring rows close: those of one iteration, or a share of the next iteration's.
+    """Cache the rows of one iteration, or a share of the next iteration's rows.
 
-    With ``share`` = (variable, step, trips) each of that many iterations of the loop
-    inside brings its part, so that memory streams while trees are walked. ``layout``
-    is how they lie in a GPU's shared memory, where the schedule says.
+    With ``share`` = (variable, step, trips), each of that many iterations of the inner
+    loop prefetches its part, so that memory streams while trees are walked. ``layout``
+    is the rows' layout in a GPU's shared memory, if the schedule specifies it.
     """
 
     rows: Range
@@ -440,8 +442,8 @@ class EvaluatePredicates:
 class QuantizeRows:
     """``name`` = the codes of a block of at most ``size`` rows, compared as integers.
 
-    A walk using them reads the code of a predicate's column where it would read a
-    number of the row.
+    A walk that uses them reads the code in a predicate's column instead of the row's
+    value.
     """
 
     name: str
@@ -449,7 +451,7 @@ class QuantizeRows:
     size: int
 
 
-#: Statements without others inside.
+#: Statements without nested statements.
 Simple: TypeAlias = (
     Let
     | Reduce

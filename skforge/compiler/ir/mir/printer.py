@@ -1,4 +1,4 @@
-"""MIR as text: the papers' notation, one statement a line.
+"""Print MIR as text in the papers' notation, one statement per line.
 
 Names of values carry a leading ``%``, loop variables do not::
 
@@ -11,8 +11,8 @@ Names of values carry a leading ``%``, loop variables do not::
             %p = walk_decision_tree([%t], [rows[b0 + b1]]) <depth = 1..8>
             reduce(result[b0 + b1], %p) <"+", ordered>
 
-Text in angle brackets after an operation is its attributes; after a loop's colon stand
-the directives that passes have yet to carry out.
+Angle brackets after an operation hold its attributes; a loop's colon is followed by the
+directives that passes have yet to carry out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DRAWN_RUNS = 12  # of depth classes in a switch
 
 
 def print_mir(function: mir.Function) -> str:
-    """Return the text of a function after any pass; equal functions, equal text."""
+    """Return the text of a function after any pass; equal functions give equal text."""
     head = f"predict(rows) -> {_array(function.result)}, {function.n_trees} trees:"
     if function.result.element == "leaf_number":
         head = head.replace("predict", "apply", 1)
@@ -36,7 +36,7 @@ def print_mir(function: mir.Function) -> str:
 
 
 def print_statement(stmt: mir.Stmt) -> str:
-    """Return the text of one statement with all that is inside it."""
+    """Return the text of one statement, including nested statements."""
     return "\n".join(_statement(stmt, 0))
 
 
@@ -115,7 +115,7 @@ def _element(name: str, indices: Sequence[mir.Index]) -> str:
 
 
 def _least(bounds: Sequence[mir.Bound], start: mir.Affine) -> str:
-    """Return ``start + min(limit - minus)`` as text, what cancels left out."""
+    """Return ``start + min(limit - minus)`` as text, with equal terms cancelled."""
     texts = []
     for bound in bounds:
         added, taken = list(start.terms), []
@@ -144,7 +144,7 @@ def _least(bounds: Sequence[mir.Bound], start: mir.Affine) -> str:
 
 
 def _range(where: mir.Range, at: mir.Affine | None = None) -> str:
-    """Return a range as text; ``at`` moves its start."""
+    """Return a range as text; ``at`` replaces its start."""
     start = where.start if at is None else at
     return f"{affine_text(start)} : {_least(where.bounds, start)}"
 
@@ -319,7 +319,7 @@ def _reduction(stmt: mir.ReduceDimension | mir.ReduceDimensionInplace) -> str:
 
 
 def _runs(class_of: tuple[int, ...]) -> str:
-    """Return the classes by position as runs of equal ones."""
+    """Return the classes by position as text, in runs of equal classes."""
     runs = [(k, len(list(same))) for k, same in groupby(class_of)]
     drawn = [f"{k} x {n}" for k, n in runs[:_DRAWN_RUNS]]
     if len(runs) > _DRAWN_RUNS:

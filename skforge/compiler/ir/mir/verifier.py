@@ -1,10 +1,10 @@
-"""What every MIR function must satisfy; passes and lowering rely on it.
+"""Check the invariants of MIR functions that passes and lowering rely on.
 
 Names are bound once along a path and before use, loop variables are in scope, groups
 have a remainder where they need one, unchecked hops never pass a leaf, arrays are
 allocated before use. Once reductions are legal, no two iterations of a parallel loop
-write one element unless atomically: every write is indexed by each parallel loop that
-its array is outside of.
+write one element unless atomically: every write to an array is indexed by each parallel
+loop inside the array's allocation.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _Kind: TypeAlias = Literal["tree", "class", "node", "leaf", "predicates", "codes
 def verify_mir(
     function: mir.Function, *, legal: bool = False, final: bool = False
 ) -> None:
-    """Raise CompilerError if a function is malformed, with the statement.
+    """Raise CompilerError, naming the statement, if a function is malformed.
 
-    ``legal``: reductions have been legalised, so that parallel iterations must not
-    share elements. ``final``: every pass has run, so that no directive and no
-    unexpanded walk may be left; implies ``legal``.
+    ``legal``: reductions have been legalised, so parallel iterations must not share
+    elements. ``final``: every pass has run, so no directive and no unexpanded walk may
+    be left; implies ``legal``.
     """
     arrays = {function.result.name: _Known(function.result, 0)}
     verifier = _Verifier(function, legal or final, final)
@@ -63,8 +63,8 @@ class _Scope:
 class _Verifier:
     def __init__(self, function: mir.Function, legal: bool, final: bool) -> None:
         self._function, self._legal, self._final = function, legal, final
-        self._stmt: mir.Stmt  # what is checked
-        self._scope: _Scope  # where it stands
+        self._stmt: mir.Stmt  # the statement being checked
+        self._scope: _Scope  # its scope
 
     def _fail(self, why: str) -> NoReturn:
         stmt = self._stmt
@@ -152,7 +152,7 @@ class _Verifier:
         holds_loop = any(isinstance(stmt, mir.Loop) for stmt in loop.body)
         if holds_loop and loop.has(Interleave, Vectorize):
             self._fail("only an innermost loop can be interleaved or vectorised")
-        # What is left over runs one by one, and serially.
+        # The remainder runs one by one, and serially.
         alone = replace(loop, kind="serial", group=1)
         outside = self._scope
         for body, around in ((loop.body, loop), (loop.remainder, alone)):
@@ -236,9 +236,9 @@ class _Verifier:
     def _using(
         self, name: str, rows: Sequence[mir.Affine], block: bool = False
     ) -> None:
-        """Check what a walk compares: codes, or in a block predicates as well.
+        """Check what a walk compares: codes, or in a block also predicates.
 
-        Its rows are of the iteration that made them.
+        They must have been computed for the walk's rows.
         """
         if not (block and self._scope.names.get(name) == "predicates"):
             self._names("codes", (name,))
@@ -361,7 +361,7 @@ class _Verifier:
                 )
 
     def _alone(self, name: str) -> None:
-        """Check that no iterations that run as one make a buffer of one name."""
+        """Check that no iterations that run together share a buffer they fill."""
         for loop in self._scope.loops:
             if loop.group > 1 or loop.kind in ("vector", "block"):
                 self._fail(f'iterations of "{loop.var}" that run as one share {name}')

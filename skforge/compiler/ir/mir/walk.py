@@ -1,4 +1,4 @@
-"""Rewriting MIR: substitution of loop variables, renaming, depth-first maps."""
+"""Rewrite MIR: substitute loop variables, rename, and map depth-first."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _rewrite(
 
 
 def bodies(stmt: mir.Stmt) -> tuple[mir.Body, ...]:
-    """Return the bodies inside a statement."""
+    """Return the bodies of a statement."""
     match stmt:
         case mir.Loop():
             return (stmt.body, stmt.remainder)
@@ -88,7 +88,7 @@ def map_bodies(stmt: mir.Stmt, change: Callable[[mir.Body], mir.Body]) -> mir.St
 
 
 def statements(body: mir.Body) -> Iterator[mir.Stmt]:
-    """Yield every statement of a body, those inside others after these."""
+    """Yield every statement of a body; nested statements follow their owner."""
     for stmt in body:
         yield stmt
         for inner in bodies(stmt):
@@ -171,10 +171,10 @@ def stays_within(loop: mir.Loop, step: Size) -> bool:
 
 
 def tightest(bounds: Iterable[mir.Bound]) -> tuple[mir.Bound, ...]:
-    """Return bounds without repetitions and those that another one implies.
+    """Return bounds without repetitions and without those that another implies.
 
-    Loop variables are never negative, so of two bounds with one limit the one that
-    takes off more is the lower.
+    Loop variables are never negative, so of two bounds with the same limit the one that
+    subtracts more is lower.
     """
 
     def implies(one: mir.Bound, two: mir.Bound) -> bool:

@@ -1,9 +1,9 @@
-"""One comparison for all thresholds, and category tests of one kind.
+"""Normalise predicates to one comparison for thresholds and one for category sets.
 
-Before: a forest whose predicates mix comparisons. After: every numeric predicate that
-orders is LT, or every one is LE; tests for equality are EQ, and category tests IN (or
-MEMBER, which has no opposite); the same rows reach the same leaves. A test and its
-opposite differ by which child is which::
+Before: a forest whose predicates mix comparisons. After: all ordering predicates are LT
+or all are LE; equality tests are EQ, and category tests IN (or MEMBER, which has no
+opposite). The same rows reach the same leaves. A test becomes its opposite by swapping
+its children::
 
     x >  t ? a : b   ->   x <= t ? b : a        missing values go the other way
     x >= t ? a : b   ->   x <  t ? b : a
@@ -11,8 +11,8 @@ opposite differ by which child is which::
     x not in s ? a : b -> x in s ? b : a
 
 Where both LT and LE remain, the rarer one becomes the commoner by moving its threshold
-to the neighbour: no value of that dtype lies between ``t`` and the next number. Where
-there is no neighbour, at an infinity, the test is constant, and so is another one::
+to the neighbouring number, since no value of that dtype lies between the two. An
+infinite threshold has no such neighbour, but its test is constant::
 
     x <= +inf ? a : b    always a   ->   x <  -inf ? b : a
     x <  -inf ? a : b    always b   ->   x <= +inf ? b : a
@@ -33,8 +33,8 @@ from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
     """Return an equivalent forest and the comparison of all its thresholds.
 
-    The comparison is the commoner among the distinct predicates, "lt" for a tie; a
-    forest that has but one comparison is returned as it is.
+    The comparison is the one that more distinct predicates use, "lt" on a tie. A forest
+    with a single comparison is returned as it is.
     """
     test = forest.comparison
     swapped = (Comparison.GT, Comparison.GE, Comparison.NE, Comparison.NOT_IN)
@@ -49,7 +49,7 @@ def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
         return forest, name
 
     infinity = forest.input_dtype.type(np.inf)
-    # the way thresholds move: x < t is x <= (t's lower neighbour)
+    # direction in which thresholds move: x < t is x <= (t's lower neighbour)
     way = infinity if wanted == Comparison.LT else -infinity
     constant = moved & (forest.threshold == way)
     with np.errstate(over="ignore", under="ignore"):
@@ -67,7 +67,7 @@ def _rebuilt(
     threshold: NDArray[np.floating[Any]],
     swap: NDArray[np.bool_],
 ) -> Forest:
-    """Return the forest with other predicates, the children of some swapped."""
+    """Return the forest with new predicates, and children swapped where marked."""
     offset = forest.category_offset
     sets = {
         int(p): forest.category_words[offset[p] : offset[p + 1]]

@@ -1,7 +1,7 @@
 r"""Move shallow leaves down with padding tiles, so that hops need no leaf check.
 
-Before: a leaf at depth 1 of a tree whose walks take 3 hops unchecked. After: two
-padding tiles above it, all of whose tests are false, so that a walk leaves them by
+Before: a leaf at depth 1 of a tree whose walks take 3 unchecked hops. After: two
+padding tiles above it. All tests of a padding tile are false, so a walk leaves it by
 the last exit (SilvanForge, figure 1a)::
 
     a            a
@@ -36,10 +36,14 @@ _MAX_ITEMS = 2**31 - 1
 def run(
     tiles: TiledForest, depths: ArrayLike, nest: BoundNest | None = None
 ) -> TiledForest:
-    """Return the trees with every leaf at least so many tiles below its root.
+    """Return the trees with every leaf at least ``depths`` tiles below its root.
 
-    ``depths`` are for the tree at each position, from :func:`required_depths`; padding
-    that would need too much memory is a ScheduleError, with the nest drawn.
+    ``depths`` has one entry per position, from :func:`required_depths`.
+
+    Raises
+    ------
+    ScheduleError
+        If padding would need too much memory; the error shows the nest.
     """
     wanted = np.asarray(depths, dtype=np.int64)
     positions = np.flatnonzero(wanted > tiles.min_depth)
@@ -55,10 +59,10 @@ def run(
 
 
 def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
-    """Return how deep the leaves at each position have to be; 0: any depth will do.
+    """Return the least leaf depth at each position; 0 where any depth will do.
 
-    The deepest ``unroll_walk`` around a walk counts; ``pad_trees`` asks for leaves of
-    equal depth.
+    This is the deepest ``unroll_walk`` around the tree's walk; ``pad_trees`` requires
+    all leaves of a tree at its greatest depth.
     """
     depths = np.zeros(tiles.n_trees, dtype=np.int64)
     if nest.pad_trees:
@@ -80,11 +84,11 @@ def _unchecked(loop: BoundLoop) -> int:
 def _check_growth(
     tiles: TiledForest, wanted: NDArray[np.int64], nest: BoundNest | None
 ) -> None:
-    """Refuse padding beyond a fixed multiple of the forest, before making any."""
+    """Raise ScheduleError, before padding, if the forest would grow too much."""
     leaves = np.flatnonzero(tiles.leaf >= 0)
     sizes = np.diff(tiles.item_offset)
     short = np.repeat(wanted, sizes)[leaves] - tiles.depth[leaves]
-    # as float: depths near 2 ** 63 must not wrap round
+    # as float: depths near 2 ** 63 must not wrap around
     total = tiles.n_items + float(np.maximum(short, 0).sum(dtype=np.float64))
     limit = min(_MAX_ITEMS, max(MAX_GROWTH * tiles.n_items, _ALWAYS_ALLOWED))
     if total > limit:
@@ -99,7 +103,7 @@ def _check_growth(
 def _padded(
     tiles: TiledForest, positions: NDArray[np.int64], wanted: NDArray[np.int64]
 ) -> TiledForest:
-    """Rebuild the trees at some positions, leaves waiting in padding tiles."""
+    """Rebuild the trees at some positions, with padding tiles above shallow leaves."""
     levels: list[Level] = []
     front = tiles.item_offset[positions].astype(np.int32)
     tree = np.arange(len(positions), dtype=np.int32)
@@ -109,7 +113,7 @@ def _padded(
         leaf = np.where(waits, np.int32(-1), tiles.leaf[front])
         inner = leaf < 0
         at = front[inner]
-        # a leaf's own rows are those of a padding tile: no predicate, shape 0
+        # a leaf's own rows already match a padding tile: no predicate, shape 0
         exits = tiles.child[at]
         exits[waits[inner], -1] = front[waits]
         taken = exits >= 0

@@ -1,10 +1,10 @@
-"""Bring trees of like depth and shape next to each other (Treebeard §3).
+"""Bring trees of similar depth and shape next to each other (Treebeard §3).
 
-Before: trees in model order. After: positions sorted by greatest leaf depth, then
-least, then size, then the structure of the tree of tiles, so that walks interleaved
-or unrolled over neighbouring trees end together and loops can be split where depths
-change. Trees that agree in all of these keep their order; ``tree_order`` says which
-tree came to which position.
+Before: trees in model order. After: positions sorted by greatest leaf depth, then least
+leaf depth, then size, then the structure of the tree of tiles. Walks interleaved or
+unrolled over neighbouring trees then end together, and loops can be split where depths
+change. Trees with equal keys keep their order; ``tree_order`` says which tree is at
+which position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skforge.compiler.passes.hir.tile_nodes import take_trees
 
 
 def run(tiles: TiledForest) -> TiledForest:
-    """Return the trees in sorted positions; the argument if they are."""
+    """Return the trees in sorted positions; ``tiles`` itself if already sorted."""
     sizes = np.diff(tiles.item_offset)
     order = np.lexsort((_signature(tiles), sizes, tiles.min_depth, tiles.max_depth))
     if np.array_equal(order, np.arange(tiles.n_trees)):
@@ -26,11 +26,11 @@ def run(tiles: TiledForest) -> TiledForest:
 
 
 def _signature(tiles: TiledForest) -> NDArray[np.uint64]:
-    """Return a number for each tree, equal for trees of the same structure.
+    """Return a hash for each tree, equal for trees of the same structure.
 
-    In level order a tree's structure is the sequence of its items' kinds: leaf, or a
-    shape and the exits in use. Two structures may share a number; that only puts
-    them side by side.
+    In level order a tree's structure is the sequence of its items' kinds: a leaf, or a
+    shape and the exits in use. Different structures may collide; they are then only
+    placed side by side.
     """
     if not tiles.n_trees:
         return np.zeros(0, np.uint64)

@@ -1,17 +1,16 @@
 r"""Group the inner nodes of every tree into tiles (Treebeard §3.2 to §3.5).
 
-Before: binary trees of a Forest. After: a tree of tiles for each, under the paper's
-conditions: the tiles partition the inner nodes, each is connected, none is smaller
-than ``size`` while an inner node hangs below it, and leaves are items of their own.
+Before: binary trees of a Forest. After: one tree of tiles for each, under the paper's
+conditions: the tiles partition the inner nodes, each is connected, none has fewer than
+``size`` nodes while an inner node hangs below it, and leaves are items of their own.
 
-*complete* tiles are the top levels of a subtree, whole. Which nodes are one tile then
-follows from their depths: the tiles here stay single nodes, and the representation
-groups them.
+*complete* tiles are whole top levels of a subtree. Node depths alone then determine the
+tiles, so this pass keeps single nodes, and the representation groups them.
 
-A tile of another kind is grown from its root. *uniform* adds the next node in
+Tiles of other kinds grow from their roots. *uniform* adds the next node in
 breadth-first order, *probability* the node below the tile that most training rows
-reached. A tile that ends up smaller is followed to the right by dummy nodes, false for
-every row, down to the legal size::
+reached. A tile that ends up smaller gets dummy nodes, false for every row, in a chain
+to the right, up to ``size``::
 
     two nodes, size 4        a
                             / \
@@ -42,7 +41,7 @@ from skforge.compiler.ir.hir.tile_shapes import (
 from skforge.compiler.schedule.nest import TileKind
 from skforge.exceptions import ScheduleError, UnsupportedModelError
 
-_PART = 1 << 13  # tiles grown at a time
+_PART = 1 << 13  # number of tiles grown together
 
 _Bools = NDArray[np.bool_]
 _Ints = NDArray[np.int32]
@@ -51,8 +50,8 @@ _Ints = NDArray[np.int32]
 def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledForest:
     """Return the forest as trees of tiles, in the model's tree order.
 
-    ``size`` is 1 to 8 nodes, or 3, 7, 15 or 31 of a complete tile; ``probability`` is
-    ``uniform`` where covers are unknown. Anything else is a ScheduleError.
+    ``size`` is 1 to 8 nodes, or 3, 7, 15 or 31 for a complete tile. ``probability``
+    acts as ``uniform`` where covers are unknown. Other values raise ScheduleError.
     """
     if kind == "complete":
         return _single_nodes(forest)
@@ -87,7 +86,7 @@ def _grow(
     forest: Forest, roots: _Ints, size: int, by_cover: bool
 ) -> tuple[_Ints, _Ints, _Ints]:
     """Grow one tile from each root; return slots, shapes and exits as Forest nodes."""
-    # a part at a time: the tables of a part stay in the cache
+    # in parts, so that the tables of a part stay in the cache
     parts = [
         _grow_part(forest, roots[at : at + _PART], size, by_cover)
         for at in range(0, max(1, len(roots)), _PART)
@@ -104,7 +103,7 @@ def _grow_part(
     n = len(roots)
     rows = np.arange(n)
     node = np.full((n, size), -1, dtype=np.int32)
-    # level order of a binary tree: the root is 1, the children of h are 2h and 2h + 1
+    # heap numbering: the root is 1, the children of h are 2h and 2h + 1
     heap = np.zeros((n, size), dtype=np.int32)
     node[:, 0], heap[:, 0] = roots, 1
     score = np.full((n, 2 * size), -np.inf)  # of the edges that leave the tile
@@ -142,9 +141,9 @@ def _grow_part(
 def _append_dummies(
     forest: Forest, node: _Ints, heap: _Ints, count: NDArray[np.int64]
 ) -> _Ints:
-    """Put a chain of dummies at the last exit of small tiles; return that exit."""
+    """Chain dummies to the last exit of tiles below ``size``; return that exit."""
     size = node.shape[1]
-    rightmost = (heap > 0) & ((heap & (heap + 1)) == 0)  # 1, 3, 7, ...: down the right
+    rightmost = (heap > 0) & ((heap & (heap + 1)) == 0)  # 1, 3, 7, ...: right spine
     end = np.where(rightmost, heap, 0).argmax(axis=1)
     at = np.arange(len(node))
     last: _Ints = forest.right[node[at, end]]
@@ -168,7 +167,7 @@ def _inside(heap: _Ints) -> _Bools:
 
 
 def _single_nodes(forest: Forest) -> TiledForest:
-    """Tiles of one node: a renumbering, or nothing where nodes lie in level order."""
+    """Return tiles of one node; nodes already in level order are not renumbered."""
     inner = forest.leaf < 0
     n_inner = np.diff(forest.tree_offset) // 2
     # a tree of m inner nodes has 2m + 1 nodes, so in level order inner node g of the
@@ -209,7 +208,7 @@ def _single_nodes(forest: Forest) -> TiledForest:
 def _level_order(forest: Forest, inner: _Bools) -> _Ints:
     """Return the nodes of each tree in level order, left to right."""
     order = np.empty(forest.n_nodes, dtype=np.int32)
-    start = forest.tree_offset[:-1].copy()  # where the next level of a tree goes
+    start = forest.tree_offset[:-1].copy()  # where each tree's next level begins
     front = start.astype(np.int32)
     trees = np.arange(forest.n_trees)
     count = np.ones(forest.n_trees, dtype=np.int64)
@@ -257,20 +256,20 @@ def _depths(
 
 # ---------------------------------------------------------------- level by level
 
-# A sweep from the roots emits, for each level, the items of every tree side by side;
-# ``assemble`` then lays each tree out on its own: root first, then level order, so
-# that the children of a tile are neighbours.
+# A sweep from the roots emits the items of all trees level by level. ``assemble`` then
+# lays out each tree separately: root first, then level order, so that the children of
+# a tile are neighbours.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
     """The items of one level, ordered by tree and then left to right.
 
-    The tiles among them (``leaf == -1``) have a row each in the last three arrays.
-    The next level holds the items behind the true entries of ``taken``, in order.
+    The last three arrays have one row for each tile (``leaf == -1``). The next level
+    holds the items behind the true entries of ``taken``, in order.
     """
 
-    position: NDArray[np.int32]  # (n,) of the item's tree in the walking order
+    position: NDArray[np.int32]  # (n,) walking position of the item's tree
     leaf: NDArray[np.int32]  # (n,)
     node: NDArray[np.int32]  # (n,)
     predicate: NDArray[np.int32]  # (n_tiles, tile_size)
@@ -281,7 +280,7 @@ class Level:
 def assemble(
     levels: Sequence[Level], tile_size: int, tree_order: NDArray[np.int32]
 ) -> TiledForest:
-    """Lay out the items of a sweep from the roots down, tree by tree."""
+    """Lay out the items of a sweep tree by tree."""
     n_items = sum(len(level.leaf) for level in levels)
     if n_items >= 2**31:
         raise UnsupportedModelError(
@@ -289,7 +288,7 @@ def assemble(
             "index can reach; compile a part of its trees."
         )
     position = _joined([level.position for level in levels], np.int32)
-    order = np.argsort(position, kind="stable")  # old number by new number
+    order = np.argsort(position, kind="stable")  # old number at each new number
     renumbered = np.empty(n_items, dtype=np.int32)
     renumbered[order] = np.arange(n_items, dtype=np.int32)
     sizes = np.bincount(position, minlength=len(tree_order))
@@ -338,7 +337,7 @@ def take_trees(tiles: TiledForest, order: NDArray[np.int64]) -> TiledForest:
     """Return the trees now at positions ``order``, in that order."""
     sizes = np.diff(tiles.item_offset)[order]
     offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    # how far down the items of each new position come from
+    # distance between the old and new numbers of each position's items
     shift = np.repeat(tiles.item_offset[:-1][order] - offset[:-1], sizes)
     items = np.arange(len(shift)) + shift
     child = tiles.child[items]
@@ -359,7 +358,7 @@ def take_trees(tiles: TiledForest, order: NDArray[np.int64]) -> TiledForest:
 
 
 def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
-    """Return the trees of one, then those of two."""
+    """Return the trees of ``one`` followed by those of ``two``."""
     below = np.where(two.child >= 0, two.child + np.int32(one.n_items), two.child)
     return replace(
         one,
@@ -393,5 +392,5 @@ def leaf_depths(
 
 
 def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    """Concatenate, also when there is nothing to."""
+    """Concatenate arrays; none give an empty one."""
     return np.concatenate([np.zeros(0, dtype), *parts])

@@ -1,4 +1,4 @@
-"""Which trees the loops of a nest reach: enumerated once, vectorised."""
+"""Enumerate, vectorised, which trees the loops of a nest reach."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tree_positions(
     """Enumerate the walking positions that a path of nested loops reaches.
 
     Return, for every tree reached, the sum of the tree variables of ``path[:upto]`` and
-    of all of them; batch loops are passed over.
+    that of all tree variables. Batch loops are skipped.
     """
     values: dict[str, NDArray[np.int64]] = {}
     count = 1
@@ -44,7 +44,7 @@ def tree_positions(
 def leaf_paths(
     loop: BoundLoop, path: tuple[BoundLoop, ...]
 ) -> Iterator[tuple[BoundLoop, ...]]:
-    """Yield the loops around each walk in a loop, ``path`` leading to this."""
+    """Yield the loops around each walk inside ``loop``, starting with ``path``."""
     if not loop.body:
         yield path
     for inner in loop.body:

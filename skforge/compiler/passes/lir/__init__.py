@@ -1,1 +1,1 @@
-"""Passes over lowered code."""
+"""Passes over LIR."""

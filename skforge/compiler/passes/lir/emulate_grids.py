@@ -1,4 +1,4 @@
-"""Grids as loops, so that the CPU runs what a GPU would.
+"""Turn grids into loops, so that the CPU can run GPU kernels.
 
     grid grid.x %b: i64 < %blocks {            parallel_for %b: i64 < %blocks {
       alloc @tile: f32 shared size %c            alloc @tile: f32 private size %c
@@ -7,13 +7,14 @@
       }                                          }
     }                                          }
 
-Blocks become iterations of a parallel loop over their number, x fastest; regions loops
-over the threads, x innermost, which end where the barrier was. A private buffer
-allocated outside regions becomes scratch for all threads of the block. Regions with
-warp operations are taken apart in ``emulate_warps``. Afterwards no grid, region, shared
-buffer or warp operation is left.
+Blocks become iterations of a parallel loop over their number, x fastest. Regions become
+loops over threads, x innermost, that end at the barrier. A private buffer allocated
+outside regions becomes scratch for all threads of the block. ``emulate_warps`` handles
+regions with warp operations. Afterwards no grid, region, shared buffer or warp
+operation is left.
 
-Threads along each dimension of a block, and sizes of private buffers, are constants.
+The number of threads along each dimension and the sizes of private buffers must be
+constants.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
 def run(function: Function) -> Function:
     """Return ``function`` with its grids as loops.
 
-    CompilerError if a block has no constant shape, or two; if a warp is not all there.
+    Raises
+    ------
+    CompilerError
+        If a block's shape is not constant or differs between regions, or its threads
+        are not a whole number of warps.
     """
     if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
         return function
@@ -53,7 +58,7 @@ class _Emulator:
         self._constants = constants_of(function)
 
     def host(self, body: Body) -> Body:
-        """Return what surrounds the grids."""
+        """Return host code with its grids replaced."""
         with self._b.body() as stmts:
             for stmt in body:
                 if isinstance(stmt, lir.Grid):
@@ -89,14 +94,14 @@ class _Emulator:
         self._b.emit(lir.ParallelFor(number, total, tuple(stmts)))
 
     def _count(self, value: Value) -> Value:
-        # Two negative counts are no blocks either.
+        # Two negative counts multiply to a positive one, but mean no blocks.
         wide = self._b.convert(value, I64)
         if self._constants.get(value.name, -1) >= 0:
             return wide
         return self._b.binary("max", wide, 0)
 
     def _places(self, grid: lir.Grid, counts: list[Value], number: Value) -> None:
-        """Bind the variables of a grid to where block ``number`` is."""
+        """Bind a grid's variables to the coordinates of block ``number``."""
         b, rest = self._b, number
         pairs = list(zip(sorted(grid.dims, key=_name), counts, strict=True))
         for left, ((_, var, _), count) in enumerate(pairs, start=1 - len(pairs)):
@@ -138,7 +143,7 @@ class _Emulator:
         region: lir.BlockRegion,
         dims: list[_Dim],
     ) -> None:
-        """Write loops over ``dims``, x innermost, around what one thread runs."""
+        """Write loops over ``dims``, x innermost, around one thread's code."""
         if not dims:
             block.emit(region.body, thread=lambda: block.number(region))
             return

@@ -1,4 +1,4 @@
-"""The threads of an emulated block: their memory and the code that one of them runs."""
+"""Threads of an emulated block: their scratch and the code each of them runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ORDER = ("block.x", "block.y", "block.z")
 
 @dataclass(slots=True)
 class EmulatedBlock:
-    """What the regions of one grid share.
+    """State shared by the regions of one grid.
 
-    ``buffers`` are the scratch that stands for shared and private buffers, by name;
-    ``private`` says how many elements each thread has of the latter.
+    ``buffers`` maps shared and private buffers, by name, to the scratch that replaces
+    them; ``private`` holds each private buffer's number of elements per thread.
     """
 
     b: Builder
@@ -32,7 +32,7 @@ class EmulatedBlock:
 
     @property
     def threads(self) -> int:
-        """Threads of the block."""
+        """Number of threads in the block."""
         x, y, z = (self.shape.get(dim, 1) for dim in _ORDER)
         return x * y * z
 
@@ -41,20 +41,20 @@ class EmulatedBlock:
         return CompilerError(f"Cannot emulate the grids of {self.name!r}: {why}")
 
     def constant(self, value: Value, what: str) -> int:
-        """Return a number that has to be known."""
+        """Return the value of a constant; raise CompilerError if it is not one."""
         if value.name not in self.constants:
             raise self.fail(f"{what} is %{value.name}, which is no constant.")
         return self.constants[value.name]
 
     def shape_of(self, region: lir.BlockRegion) -> dict[str, int]:
-        """Return the threads of a region in each dimension."""
+        """Return the number of threads of a region in each dimension."""
         return {
             dim: self.constant(count, f"the number of threads along {dim}")
             for dim, _, count in region.dims
         }
 
     def alloc(self, stmt: lir.Alloc, private: bool) -> None:
-        """Write the scratch of a block that a shared or private buffer stands for."""
+        """Write the block's scratch that replaces a shared or private buffer."""
         buffer = stmt.buffer
         made = self.buffers[buffer.name] = replace(buffer, space="private")
         size = stmt.size
@@ -67,7 +67,7 @@ class EmulatedBlock:
     def positions(
         self, region: lir.BlockRegion, thread: Value
     ) -> dict[str, Callable[[], Value]]:
-        """Return, by variable, what writes a thread's place along a dimension."""
+        """Return, by variable, what emits a thread's coordinate in a dimension."""
 
         def writer(dim: str, var: Value) -> Callable[[], Value]:
             inner = 1
@@ -108,10 +108,10 @@ class EmulatedBlock:
         values: Mapping[str, Value] | None = None,
         thread: Callable[[], Value] | None = None,
     ) -> None:
-        """Write a body with names replaced, as the thread whose number is given.
+        """Write a body with values replaced, as run by one thread.
 
-        ``values`` stand for values from outside the body; ``thread`` writes the number
-        of the thread, None for what the block runs.
+        ``values`` replaces values from outside the body; ``thread`` emits the thread's
+        number (None for code that the block runs).
         """
         used = sorted(_buffer_names(body) & self.private.keys())
         first: dict[str, Value] = {}
@@ -125,7 +125,7 @@ class EmulatedBlock:
 
 
 class _Writer:
-    """Writes statements; knows the first element of each private buffer."""
+    """Writes statements; knows where a thread's part of each private buffer starts."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Writer:
         return self._values.get(value.name, value)
 
     def _placed(self, node: Any) -> Any:
-        """Return what touches buffers on the scratch that stands for them."""
+        """Return a node with its buffers replaced by the block's scratch."""
         changes: dict[str, Any] = {}
         for name in (f.name for f in fields(node)):
             buffer = getattr(node, name)
@@ -162,7 +162,7 @@ class _Writer:
                 continue
             changes[name] = self._block.buffers[buffer.name]
             if buffer.name in self._first:
-                # The others number planes or rows: a thread's scratch has none.
+                # Other operands index planes or rows, which this scratch does not have.
                 index = "base" if isinstance(node, lir.Lookup) else "index"
                 if name != "buffer" and index != "base":
                     raise self._block.fail(

@@ -1,15 +1,15 @@
-"""Regions with warp operations as loops: the threads meet where their warps do.
+"""Turn regions with warp operations into loops over threads and warps.
 
     %s: f32 = warp_reduce %v, width 8        for each thread t: slot[t] = %v
     store @out[%t] = %s                  =>  for each warp: sum its elements of slot
                                              for each thread t: out[t] = slot[t & -8]
 
-The region is taken apart at its warp operations. What lies between two of them is a
-loop over threads; values that one part binds and another reads lie in a slot, scratch
-with an element for each thread. Control around a warp operation is uniform over the
-warp: it runs once for each warp, decided by its first thread, and what it carries lies
-in slots too. A sum is the butterfly of ``lir.WarpReduce``, of which every thread gets
-the same bits; so only the half that leads to the warp's first thread is computed.
+The region is split at its warp operations. The code between two of them becomes a loop
+over threads. A value that one part binds and another reads is kept in a slot: scratch
+with one element per thread. Control flow around a warp operation is uniform over the
+warp: it runs once per warp, decided by the warp's first thread, and its carried values
+are kept in slots too. A sum is the butterfly of ``lir.WarpReduce``, which gives every
+thread the same bits, so only the half leading to the warp's first thread is computed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
 
 
 def has_warp_reduce(body: lir.Body) -> bool:
-    """Whether threads of a body meet in a warp operation."""
+    """Whether a body contains a warp operation."""
     return any(_reduces(stmt) for stmt in walk.statements(body))
 
 
 def emit_warps(block: EmulatedBlock, region: lir.BlockRegion) -> None:
-    """Write the loops that a region with warp operations becomes."""
+    """Write the loops that replace a region with warp operations."""
     _Region(block, region).emit()
 
 
@@ -42,7 +42,7 @@ def _reduces(stmt: lir.Stmt) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """Scratch with a value of each thread, or of each ``width`` threads."""
+    """Scratch with one value per thread, or one per ``width`` threads."""
 
     buffer: lir.Buffer
     type: lir.Type
@@ -51,13 +51,13 @@ class _Slot:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """What threads run one after another; ``puts`` are written when all is read."""
+    """Code that threads run one after another; it stores ``puts`` at its end."""
 
     stmts: list[lir.Stmt] = field(default_factory=list)
     puts: list[tuple[_Slot, lir.Value]] = field(default_factory=list)
 
     def reads(self) -> dict[str, lir.Value]:
-        """Return what the part needs and does not bind."""
+        """Return the values that the part reads but does not bind."""
         read = walk.free_values(tuple(self.stmts))
         bound = {v.name for stmt in self.stmts for v in walk.bound_by(stmt)}
         put = {v.name: v for _, v in self.puts if v.name not in bound}
@@ -66,18 +66,18 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Meeting:
-    """A warp reduction in place, on a slot."""
+    """A warp reduction in place on a slot."""
 
     slot: _Slot
 
 
 @dataclass(slots=True, eq=False)
 class _Control:
-    """Control around warp operations: run by a warp, not by a thread."""
+    """Control flow around warp operations, run once per warp."""
 
     stmt: lir.For | lir.While | lir.If | lir.Switch
     parts: tuple[_Parts, ...]  # of each body
-    width: int  # of the widest warp operation inside
+    width: int  # the widest warp operation inside
 
 
 _Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
@@ -86,12 +86,12 @@ _Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
 class _Region:
     def __init__(self, block: EmulatedBlock, region: lir.BlockRegion) -> None:
         self._block, self._b, self._region = block, block.b, region
-        self._parts_of: dict[str, _Part] = {}  # what binds a value
-        self._slots: dict[str, _Slot] = {}  # by value
+        self._parts_of: dict[str, _Part] = {}  # the part that binds a value
+        self._slots: dict[str, _Slot] = {}  # by value name
         self._constants: dict[str, tuple[int | float | bool, lir.Type]] = {}
 
     def emit(self) -> None:
-        """Write slots, then the parts."""
+        """Write the slots, then the parts."""
         parts = self._split(self._region.body)
         for part, read in _read(parts):
             for value in read:
@@ -100,7 +100,7 @@ class _Region:
                     self._slot_of(value)
         self._emit(parts, self._b.const(0), self._block.threads)
 
-    # ------------------------------------------------------------ taking apart
+    # ------------------------------------------------------------ splitting
 
     def _split(self, body: lir.Body) -> _Parts:
         parts: _Parts = [_Part()]
@@ -150,7 +150,7 @@ class _Region:
     # ------------------------------------------------------------ slots
 
     def _slot_of(self, value: lir.Value, width: int = 1) -> _Slot:
-        """Return the slot of a value, and write its scratch if it is new."""
+        """Return the slot of a value; allocate its scratch if it is new."""
         if value.name in self._slots:
             return self._slots[value.name]
         match value.type:
@@ -175,7 +175,7 @@ class _Region:
     def _put(self, slot: _Slot, thread: lir.Value, value: lir.Value) -> None:
         if isinstance(slot.type, lir.Mask):
             value = self._b.convert(value, lir.U8)
-        at = thread  # the argument of a warp operation is of each thread
+        at = thread  # each thread stores its own argument of a warp operation
         if isinstance(slot.type, lir.Vec | lir.Mask):
             at = self._place(slot, thread)
         self._b.store(slot.buffer, at, value)
@@ -191,7 +191,7 @@ class _Region:
     # ------------------------------------------------------------ writing
 
     def _emit(self, parts: _Parts, first: lir.Value, count: int) -> None:
-        """Write parts for ``count`` threads from ``first``."""
+        """Write parts for ``count`` threads, starting at thread ``first``."""
         for part in parts:
             match part:
                 case _Part():
@@ -208,7 +208,7 @@ class _Region:
         width: int,
         write: Callable[[lir.Value], None],
     ) -> None:
-        """Write what each ``width`` of ``count`` threads do."""
+        """Write code for each group of ``width`` among ``count`` threads."""
         if count == width:
             write(first)
             return
@@ -239,7 +239,7 @@ class _Region:
         b.for_(first, last, b.const(1), body, hint="thread")
 
     def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
-        """Return what another part, or nothing in the region, bound."""
+        """Return a value bound by another part or outside the region."""
         if value.name in self._constants:
             return self._b.const(*self._constants[value.name])
         slot = self._slots.get(value.name)
@@ -295,18 +295,18 @@ class _Region:
         return write
 
     def _uniform(self, value: lir.Value, first: lir.Value) -> lir.Value:
-        """Return what steers a warp, of its first thread."""
+        """Return a value that decides a warp's control flow, from its first thread."""
         places = self._block.positions(self._region, first)
         return (
             places[value.name]() if value.name in places else self._here(value, first)
         )
 
 
-# ---------------------------------------------------------------- looking at parts
+# ---------------------------------------------------------------- inspecting parts
 
 
 def _last(parts: _Parts) -> _Part:
-    """Return the part that comes next, a new one after warps have met."""
+    """Return the open last part; start a new one after a warp operation."""
     if not parts or not isinstance(parts[-1], _Part):
         parts.append(_Part())
     part = parts[-1]
@@ -315,7 +315,7 @@ def _last(parts: _Parts) -> _Part:
 
 
 def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[lir.Value]]]:
-    """Return what is read, and in which part; None where a warp's control reads."""
+    """Yield the values each part reads; the part is None for a warp's control flow."""
     for part in parts:
         match part:
             case _Part():
@@ -331,7 +331,7 @@ def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[lir.Value]]]:
 def _yields(
     stmt: lir.For | lir.While | lir.If | lir.Switch,
 ) -> tuple[tuple[lir.Value, ...], ...]:
-    """Return what each body yields, from the last backwards; not all do."""
+    """Return the values that the last bodies yield; other bodies yield nothing."""
     match stmt:
         case lir.For(yields=yields) | lir.While(yields=yields):
             return (yields,)

@@ -1,4 +1,4 @@
-"""What rewrites of LIR share: fresh names, bodies and names of statements."""
+"""Helpers for LIR rewrites: fresh names and known constants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skforge.compiler.passes.lir.simplify import known
 
 
 class FreshBuilder(Builder):
-    """Writes LIR into a function that has names already."""
+    """Builds LIR whose names do not clash with an existing function's."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class FreshBuilder(Builder):
                 self._taken.add(stmt.buffer.name)
 
     def name(self, hint: str) -> str:
-        """Return a name that the function does not have."""
+        """Return a name that the function does not use."""
         found = super().name(hint)
         while found in self._taken:
             found = super().name(hint)
@@ -33,7 +33,7 @@ class FreshBuilder(Builder):
 def constants_of(
     function: Function, given: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Return the i32 and i64 values that are known, by name, if some are given."""
+    """Return the i32 and i64 values known at compile time, given some by name."""
     found = {name: lir.Const(value) for name, value in (given or {}).items()}
     for value, op in _lets(function.body):
         made = op if isinstance(op, lir.Const) else known(op, value.type, found)

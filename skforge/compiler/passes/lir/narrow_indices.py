@@ -1,21 +1,21 @@
-"""Index arithmetic in 32 bits: on a GPU, 64 bits cost twice the registers and time.
+"""Narrow index arithmetic to 32 bits: on a GPU, 64 bits double registers and time.
 
     f(@x: f32, %n: i64)                          f(@x: f32, %n: i32)
     %c: i64 = const 4                            %c: i32 = const 4
     %i: i64 = mul %n, %c                   =>    %i: i32 = mul %n, %c
     %w: f32 = load @x[%i]                        %w: f32 = load @x[%i]
 
-The caller promises that buffers have fewer than 2**31 elements and counts, rounded up
-to whole blocks, are below 2**31 too; batches of more rows come in parts. Every i64
-parameter (``n_rows`` and ``row_stride``) is such a count and becomes an i32 one, which
-the host passes as int32. A 32-bit unsigned number that is loaded and made an i64 is
-taken for a number of something, so below 2**31; how it was computed says so of others.
+The caller guarantees that buffers have fewer than 2**31 elements and that counts,
+rounded up to whole blocks, are below 2**31; larger batches arrive in parts. Every i64
+parameter (``n_rows`` and ``row_stride``) is such a count and becomes an i32, which the
+host passes as int32. A loaded u32 that is converted to i64 is assumed to be an index or
+a count, so below 2**31. For other u32 values the operations must prove it.
 
-An i64 stays one where more than an index may be in it: where it comes from or goes to
-memory, a float or a bit cast; with constants, shifts or lanes that need the bits; and
-all that is tied to it by arithmetic, choices and loops. Parameters, constants, loop
-variables and converted numbers tie nothing: they are there in both widths. What nobody
-reads is dropped.
+An i64 stays wide if it may hold more than an index: if it is loaded from or stored to
+memory, converted from or to a float, or bit-cast; if constants, shifts or lanes need
+the bits; and if arithmetic, selects or loops tie it to such a value. Parameters,
+constants, loop variables and converted numbers tie nothing: both widths of them are
+available. Unused values are dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from skforge.compiler.passes.lir.simplify import drop_dead
 
 
 def run(function: lir.Function) -> lir.Function:
-    """Return ``function`` with its index arithmetic, and its counts, in 32 bits."""
+    """Return ``function`` with its index arithmetic and counts in 32 bits."""
     return _Rewriter(function).function()
 
 
@@ -40,11 +40,11 @@ class _Rewriter:
         self._function = function
         self._widths = _IndexWidths(function)
         self._b = FreshBuilder(function)
-        self._twins: dict[str, lir.Value] = {}  # the 64-bit form of what has both
-        self._alias: dict[str, lir.Value] = {}  # conversions that became nothing
+        self._twins: dict[str, lir.Value] = {}  # 64-bit forms of values with both
+        self._alias: dict[str, lir.Value] = {}  # conversions that became no-ops
 
     def function(self) -> lir.Function:
-        """Return the function in its new widths."""
+        """Return the function with narrowed values."""
         params: list[lir.Value | lir.Buffer] = []
         with self._b.body() as stmts:
             for param in self._function.params:
@@ -58,16 +58,16 @@ class _Rewriter:
             self._function, params=tuple(params), body=drop_dead(tuple(stmts))
         )
 
-    # ------------------------------------------------------------ forms of a value
+    # ------------------------------------------------------------ widths of a value
 
     def _narrow(self, value: lir.Value) -> lir.Value:
-        """Return the form that a value is bound with, 32 bits where that will do."""
+        """Return the value as it is bound: 32 bits wide unless it must stay wide."""
         if not _is_i64(value) or value.name in self._widths.wide:
             return value
         return lir.Value(value.name, with_lanes(lir.I32, value.type))
 
     def _widen(self, value: lir.Value, op: lir.Op | None = None) -> None:
-        """Write the 64-bit form of a value that has both."""
+        """Write the 64-bit form of a value that has both widths."""
         if not _is_i64(value) or value.name in self._widths.wide:
             return
         twin = lir.Value(self._b.name(f"{value.name}.wide"), value.type)
@@ -79,7 +79,7 @@ class _Rewriter:
         return self._narrow(value) if found is None else found
 
     def _as(self, wide: bool) -> Callable[[lir.Value], lir.Value]:
-        """Return what gives values in 64 bits, or else as narrow as they are."""
+        """Return a function that maps values to 64 bits, or to their bound width."""
 
         def form(value: lir.Value) -> lir.Value:
             twin = self._twins.get(value.name) if wide else None
@@ -145,7 +145,7 @@ class _Rewriter:
         return joined
 
     def _joined(self, new: lir.Stmt, stmt: lir.Stmt) -> lir.Stmt:
-        """Give what meets in control one width, in ``new`` as in ``stmt``."""
+        """Give the values that join at control flow one width, as in ``stmt``."""
 
         def each(values: Sequence[lir.Value]) -> tuple[lir.Value, ...]:
             pairs = zip(values, results, strict=True)
@@ -224,7 +224,7 @@ def _is_i64(value: lir.Value) -> bool:
 
 
 def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
-    """Return the i64 values that a statement ties to each other."""
+    """Return the groups of i64 values that a statement ties to one width."""
     groups: list[tuple[lir.Value, ...]] = [
         (*froms, *to) for froms, to in walk.flows(stmt)
     ]
@@ -240,15 +240,15 @@ def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
 
 
 class _IndexWidths:
-    """What has to stay in 64 bits, and what can be had in both widths.
+    """Decides which values must stay in 64 bits and which are available in both.
 
     Attributes
     ----------
     wide : set of str
-        Values of 64 bits only.
+        Values that exist only in 64 bits.
     both : set of str
-        Values that are not computed from others of either width: a use in 64 bits
-        does not make them, or what they come from, 64 bits wide.
+        Values that are not computed from values of either width. A 64-bit use widens
+        neither them nor their sources.
     """
 
     def __init__(self, function: lir.Function) -> None:
@@ -261,7 +261,7 @@ class _IndexWidths:
             if isinstance(param, lir.Value) and _is_i64(param):
                 self.both.add(param.name)
         found = list(walk.statements(function.body))
-        for stmt in found:  # the rules below ask where operands come from
+        for stmt in found:  # the rules below look up where operands come from
             if isinstance(stmt, lir.Let):
                 self._ops[stmt.value.name] = stmt.op
                 if _is_i64(stmt.value):
@@ -321,7 +321,7 @@ class _IndexWidths:
                 self._bounds.append((var, bounds))
 
     def _fits(self, value: lir.Value, depth: int = 0) -> bool:
-        """Whether a value that is no i64 is below 2**31."""
+        """Whether a value that is not an i64 is below 2**31."""
         element = value.type.element
         if element != lir.U32:
             return not element.is_float
@@ -331,7 +331,7 @@ class _IndexWidths:
         deeper = depth + 1
         match op:
             case lir.Load() | lir.Gather() | lir.Lookup():
-                return True  # by the convention above
+                return True  # by the module's assumption about loads
             case lir.Const(value=number):
                 return number < _LIMIT
             case lir.Convert(a=a):
@@ -351,13 +351,13 @@ class _IndexWidths:
                 return False
 
     def _masks(self, value: lir.Value, depth: int) -> bool:
-        """Whether a number is below 2**31 for sure, by no convention."""
+        """Whether a number is below 2**31 without the assumption about loads."""
         if isinstance(self._ops.get(value.name), lir.Load | lir.Gather | lir.Lookup):
             return False
         return self._fits(value, depth)
 
     def _below(self, value: lir.Value, cond: lir.Value) -> bool:
-        """Whether a condition says that a number is below a constant that fits."""
+        """Whether ``cond`` implies that a number is below a constant < 2**31."""
         match self._ops.get(cond.name):
             case lir.Compare(op="lt" | "le", a=a, b=b):
                 return a == value and 0 <= self._constant(b) < _LIMIT
@@ -365,14 +365,14 @@ class _IndexWidths:
                 return False
 
     def _constant(self, value: lir.Value) -> int:
-        """Return an integer constant, splat or not; -1 for anything else."""
+        """Return an integer constant, also of a splat; -1 for anything else."""
         op = self._ops.get(value.name)
         if isinstance(op, lir.Splat):
             return self._constant(op.a)
         return int(op.value) if isinstance(op, lir.Const) else -1
 
     def _read(self, value: lir.Value, op: lir.Op) -> None:
-        """Note what an operation's operands have to be."""
+        """Pin the operands that an operation needs in 64 bits."""
         match op:
             case lir.Binary(op="shl" | "shr", a=a, b=b):
                 most = 31 if op.op == "shr" else 30
@@ -387,7 +387,7 @@ class _IndexWidths:
                     self._pin(*walk.operands(op))
 
     def _pin(self, *values: lir.Value) -> None:
-        """Let values be 64 bits wide that are not there in both widths."""
+        """Keep values in 64 bits, except those available in both widths."""
         for value in values:
             if _is_i64(value) and value.name not in self.both:
                 self.wide.add(value.name)

@@ -1,13 +1,13 @@
-"""Kernels for one thread that never allocate: their scratch is a parameter.
+"""Make single-threaded kernels allocation-free: scratch becomes a parameter.
 
     f(@x, %n):                                   f(@x, %n, @lines):
       parallel for %b in 0 to %n:                  for %b in 0 to %n step 1:
         alloc @lines: f32[1024]           =>         ...
         ...
 
-Whoever calls the kernel owns the memory, and knows how much of it there must be.
-Afterwards no loop is parallel. Only a kernel whose scratch is small and of constant
-size keeps it, on the stack: to look for memory would take a single row too long.
+The caller owns the memory and knows its size. Afterwards no loop is parallel. A kernel
+whose scratch is small and of constant size keeps it on the stack, because finding
+memory would take too long for a single row.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ from skforge.compiler.ir.lir.walk import map_bodies, statements
 from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
 from skforge.exceptions import CompilerError
 
-#: Bytes of scratch that stay on the stack: what walks of single rows need.
+#: Most bytes of scratch kept on the stack: enough for walks of single rows.
 STACK_BYTES = 2 << 10
 
 _LINE = 64
 
 
 def run(function: Function, most_rows: int) -> tuple[Function, tuple[int, ...]]:
-    """Return a kernel without parallel loops and large scratch of its own.
+    """Return a kernel without parallel loops and without large scratch of its own.
 
-    Its second parameter is the number of rows, of which a call has at most
-    ``most_rows``. It gets a parameter for each piece of scratch, behind the others;
-    the second result is the bytes of each, whole cache lines. CompilerError if the
-    size of some scratch depends on more than the number of rows.
+    The kernel's second parameter is the number of rows, at most ``most_rows`` per call.
+    Each piece of scratch becomes a further parameter; the second result holds their
+    sizes in bytes, in whole cache lines.
+
+    Raises
+    ------
+    CompilerError
+        If a scratch size depends on more than the number of rows.
     """
     placed = _Placed(function, most_rows)
     body = placed.body(function.body)
@@ -73,7 +77,7 @@ class _Placed:
                 f"The size of @{stmt.buffer.name} in {self._name!r} depends on more "
                 "than the number of rows."
             )
-        # Vectors may read past the end of what they need.
+        # Vector loads may read past the end.
         n_bytes = size * stmt.buffer.element.bytes + _LINE
         align = max(_LINE, stmt.buffer.alignment)
         self.sizes.append(-(-n_bytes // align) * align)
@@ -81,7 +85,7 @@ class _Placed:
 
 
 def _stack_bytes(function: Function) -> float:
-    """Return the size of all scratch; infinity if any of it is of unknown size."""
+    """Return the bytes of all scratch; infinity if any size is unknown."""
     known = constants_of(function)
     sizes = [
         known.get(stmt.size.name, float("inf")) * stmt.buffer.element.bytes + _LINE

@@ -7,8 +7,8 @@
       prefetch @x[%j]                        }
     }
 
-Floats are folded only to the bit that the machine would compute and never
-rearranged. Loads stay where they are; one whose result is unused is dropped.
+Floats are folded only where the result has the bits that the machine computes, and are
+never reassociated. Loads are not moved; a load whose result is unused is dropped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Key: TypeAlias = tuple[Any, ...]
 
 
 def run(function: Function) -> Function:
-    """Return ``function`` simplified; what it computes keeps every bit."""
+    """Return ``function`` simplified; its results keep every bit."""
     simplifier = _Simplifier()
     new = simplifier.function(function)
     if simplifier.again:
@@ -49,31 +49,31 @@ def run(function: Function) -> Function:
 
 @dataclass(slots=True)
 class _Scope:
-    """A body while it is simplified."""
+    """A body being simplified."""
 
-    base: int  # the outermost body that its operations may be hoisted to
-    opened: int  # how many bodies had ended before
+    base: int  # depth of the outermost body that its operations may be hoisted to
+    opened: int  # number of bodies closed before this one opened
     out: list[Stmt] = field(default_factory=list)
-    keys: list[_Key] = field(default_factory=list)  # first seen here
+    keys: list[_Key] = field(default_factory=list)  # operations first seen here
 
 
 class _Simplifier:
-    """One walk; an operation goes to the outermost loop's body that it may go to."""
+    """Simplifies in one walk; hoists each operation out of as many loops as it may."""
 
     def __init__(self) -> None:
         self._alias: dict[str, Value] = {}
         self._constants: dict[str, Const] = {}
         self._seen: dict[_Key, Value] = {}  # pure operations in scope
         self._scopes: list[_Scope] = []
-        self._depth: dict[str, int] = {}  # number of the body that binds a name
-        self._closed: dict[_Key, int] = {}  # which body that has ended had it last
+        self._depth: dict[str, int] = {}  # depth of the body that binds a name
+        self._closed: dict[_Key, int] = {}  # last closed body that had the operation
         self._n_closed = 0
         self._types: dict[Type, int] = {}
         self._type_ids: dict[int, int] = {}
-        # Constants of bodies that have ended, with the number of the body.
+        # Constants of closed bodies, with the number of the body.
         self._ended: dict[_Key, list[tuple[int, Value]]] = {}
-        self._late: dict[str, Value] = {}  # constants that were hoisted to before them
-        #: Whether something else was hoisted to before where it was computed already.
+        self._late: dict[str, Value] = {}  # constants replaced by one hoisted above
+        #: Whether an operation was hoisted above an equal one: simplify once more.
         self.again = False
 
     def function(self, function: Function) -> Function:
@@ -115,7 +115,7 @@ class _Simplifier:
             self._depth[value.name] = len(self._scopes) - 1
 
     def _here(self, body: Sequence[Stmt]) -> None:
-        """Simplify statements into the scope that is open."""
+        """Simplify statements into the current scope."""
         for stmt in body:
             match stmt:
                 case lir.Let():
@@ -157,7 +157,7 @@ class _Simplifier:
                 self._constants[value.name] = op
             at = self._place(op, values, value.type, at)
             if at < len(self._scopes) - 1:
-                # In a branch of the loop that it leaves it may stand already.
+                # A closed branch of the loop it leaves may already compute it.
                 opened = self._scopes[at + 1].opened
                 if self._closed.get(key, -1) < opened:
                     pass
@@ -173,18 +173,18 @@ class _Simplifier:
         self._scopes[at].out.append(stmt if op is stmt.op else lir.Let(value, op))
 
     def _key(self, op: Op, values: Sequence[Value], type_: Type) -> _Key:
-        """Return what equal operations share; names are bound once, types are few."""
+        """Return a key that equal operations share; names are unique, types are few."""
         number = self._type_ids.get(id(type_))
         if number is None:
             number = self._types.setdefault(type_, len(self._types))
             self._type_ids[id(type_)] = number  # the function keeps the type alive
         if isinstance(op, Const):
-            # By its text too: 0.0 equals -0.0, and 1 equals True.
+            # The text distinguishes 0.0 from -0.0 and 1 from True.
             return Const, number, op.value, repr(op.value)
         return (type(op), number, walk.scalars_of(op), *[v.name for v in values])
 
     def _place(self, op: Op, values: Sequence[Value], type_: Type, here: int) -> int:
-        """Return the number of the outermost body that an operation may go to."""
+        """Return the depth of the outermost body that an operation may move to."""
         at = self._scopes[here].base
         if at == here:
             return here
@@ -256,7 +256,7 @@ class _Simplifier:
 
 
 def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
-    """Return a body that reads other constants in place of some of its own."""
+    """Return a body with some of its constants replaced by others."""
 
     def change(value: Value) -> Value:
         while value.name in names:
@@ -277,13 +277,13 @@ def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
 
 @walk.per_class
 def _is_pure(kind: type[Op]) -> bool:
-    """Whether equal operations of equal operands are one: they read no memory."""
+    """Whether equal operations on equal operands may be shared: they read no memory."""
     alone = issubclass(kind, lir.Threads | lir.WarpReduce)
     return not alone and not any(f.type == "Buffer" for f in fields(kind))
 
 
 def _may_hoist(op: Op, type_: Type) -> bool:
-    """Whether ``op`` is cheap, and defined even where the loop would not run it."""
+    """Whether ``op`` is cheap, and defined even if the loop would not run it."""
     match op:
         case lir.Const() | lir.Splat() | lir.Iota():
             return True
@@ -307,10 +307,10 @@ _COMMUTES = ("add", "mul", "and", "or", "xor", "min", "max")
 
 
 def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
-    """Return the constant or the operand that ``op`` always equals, if any."""
+    """Return the constant or operand that ``op`` always equals, if any."""
     match op:
         case lir.Binary(op=kind, a=a, b=b):
-            # Most operands are no constants, and then this is all there is to ask.
+            # Most operands are not constants, so this test rejects most operations.
             if a.name in constants or b.name in constants or a.name == b.name:
                 found = _identity(kind, a, b, type_, constants)
                 return _fold(op, type_, constants) if found is None else found
@@ -332,7 +332,7 @@ def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
 def _identity(
     kind: lir.BinaryOp, a: Value, b: Value, type_: Type, constants: Constants
 ) -> Const | Value | None:
-    """Apply integer identities; no float has any that keep every bit."""
+    """Apply integer identities; no float identity keeps every bit."""
     element = type_.element
     if element.is_float:
         return None
@@ -358,7 +358,7 @@ def _identity(
 
 
 def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
-    """Compute an operation of scalars, where the result is the same anywhere."""
+    """Evaluate a scalar operation whose result is the same on every machine."""
     values = walk.operands(op)
     if not isinstance(type_, Scalar):
         return None

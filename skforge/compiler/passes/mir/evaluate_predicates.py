@@ -1,4 +1,4 @@
-"""Carry out ``cache_predicates``: every distinct test once for a block of rows.
+"""Carry out ``cache_predicates``: evaluate each distinct predicate once per row block.
 
 Loop-invariant code motion of the tests out of the tree loop. Before::
 
@@ -10,7 +10,7 @@ Loop-invariant code motion of the tests out of the tree loop. Before::
           p = walk_decision_tree([t], [b0 + b1])
           reduce(result[b0 + b1], p)
 
-After, the block's sums being its own until they are stored::
+After, with the block's sums in an array of its own until they are stored::
 
     for b0 in 0 to rows step 512:
       %t = evaluate_predicates(trees, rows of the block)
@@ -58,7 +58,7 @@ def run(function: mir.Function) -> mir.Function:
 
 
 def _check_whole(body: mir.Body) -> None:
-    """Refuse what walks single rows, or prefetches for such walks."""
+    """Raise ScheduleError if a walk takes single rows, or a cache serves such walks."""
     for stmt in statements(body):
         match stmt:
             case mir.Let(op=mir.WalkDecisionTree(using=None)):
@@ -88,10 +88,10 @@ def _rewrite(loop: mir.Loop, n_trees: int) -> mir.Loop:
 
 
 def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
-    """Rewrite a loop whose rows are dealt out to the threads of a GPU's block.
+    """Rewrite a loop whose rows are distributed over the threads of a GPU block.
 
-    Shared memory is small: each iteration of the outermost loop over trees, if there
-    are others inside it, has a table of its own.
+    Because shared memory is small, each iteration of the outermost tree loop evaluates
+    its own table if there are tree loops inside it.
     """
     name = f'cache_predicates("{loop.var}")'
     inside = list(loops_in(loop.body))
@@ -140,11 +140,16 @@ def in_block(
     ],
     n_trees: int,
 ) -> mir.Loop:
-    """Return a loop over blocks whose trees each take the rows of a block at once.
+    """Return a loop over blocks in which each tree takes all rows of a block at once.
 
-    ``make`` returns the statement that makes what the walks use, for a range of rows;
-    walks of cached rows use these themselves. ScheduleError, which says that ``name``
-    asks for blocks, if the loops inside are not trees in model order around the rows.
+    ``make`` returns the statement that prepares the walks' input for a range of rows;
+    walks of cached rows read the rows themselves. ``name`` is the directive that errors
+    mention.
+
+    Raises
+    ------
+    ScheduleError
+        If the loops inside are not trees in model order around the rows.
     """
     block = _block_loop(name, loop, n_trees)
     fill = _fill(name, loop)
@@ -161,7 +166,7 @@ def in_block(
 
 
 def _on_block_sums(loop: mir.Loop, block: mir.Loop, using: str | None) -> mir.Body:
-    """Point walks and sums at the block; make the loop over its rows one of a block."""
+    """Point walks and sums at the block, and make the row loop a block loop."""
     outside = mir.Affine((loop.var,))
 
     def statement(stmt: mir.Stmt) -> mir.Stmt:
@@ -189,9 +194,9 @@ def _on_block_sums(loop: mir.Loop, block: mir.Loop, using: str | None) -> mir.Bo
 
 
 def _fill(name: str, loop: mir.Loop) -> mir.Fill:
-    """Return where the block's sums start; refuse trees in another order."""
+    """Return the fill of the block's sums; raise ScheduleError without model order."""
     fills = [stmt for stmt in loop.body if isinstance(stmt, mir.Fill)]
-    # Trees in another order store their leaves, to be added in the model's.
+    # Trees in another order store their leaves, which are later added in model order.
     stores = any(isinstance(stmt, mir.ReduceDimension) for stmt in loop.body)
     if len(fills) != 1 or stores:
         raise ScheduleError(
@@ -202,7 +207,7 @@ def _fill(name: str, loop: mir.Loop) -> mir.Fill:
 
 
 def _block_loop(name: str, loop: mir.Loop, n_trees: int) -> mir.Loop:
-    """Return the loop over the block's rows; refuse any other shape of nest."""
+    """Return the loop over the block's rows; raise ScheduleError on other nests."""
     inside = list(loops_in(loop.body))
     rows = [i for i in inside if i.root == "batch"]
     trees = [i for i in inside if i.root == "tree"]

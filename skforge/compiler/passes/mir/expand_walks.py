@@ -1,4 +1,4 @@
-"""Expand each walk to its hops, a leaf-check loop where one is needed, and its leaf.
+"""Expand each walk into hops, a leaf-check loop where needed, and reading its leaf.
 
 Before: ``p = walk_decision_tree([t], [r]) unroll=2``. After::
 
@@ -8,7 +8,7 @@ Before: ``p = walk_decision_tree([t], [r]) unroll=2``. After::
     while not is_leaf(n.2): n.2 = traverse_tree_tile([t], [n.2], [r])
     p = get_leaf_value(t, n.2)
 
-No loop follows when every leaf is known to lie as deep as the unchecked hops.
+No loop follows if no leaf lies deeper than the unchecked hops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts about a nest of loops on a GPU: which run where, and how many threads."""
+"""Queries on GPU loop nests, and marking sums that threads can keep in registers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _FILLS = mir.CacheRows | mir.CacheTrees | mir.QuantizeRows | mir.EvaluatePredica
 
 
 def holds_grid(stmt: mir.Stmt) -> bool:
-    """Whether a statement is a loop over blocks, or has one inside."""
+    """Whether a statement is or contains a loop over blocks."""
     return any(i.on_grid for i in loops_in((stmt,)))
 
 
 def holds_threads(stmt: mir.Stmt) -> bool:
-    """Whether a statement is a loop over threads, or has one inside."""
+    """Whether a statement is or contains a loop over threads."""
     return any(i.on_threads for i in loops_in((stmt,)))
 
 
 def caches(stmt: mir.Stmt) -> bool:
-    """Whether a statement fills shared memory, or has one inside that does."""
+    """Whether a statement is or contains one that fills shared memory."""
     return any(isinstance(inner, _FILLS) for inner in statements((stmt,)))
 
 
 def block_shape(body: mir.Body) -> BlockShape | None:
-    """Return what a block of threads takes, if it evaluates predicates."""
+    """Return the shape of a thread block that evaluates predicates, or None."""
     for loop in loops_in(body):
         if not any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
             continue
@@ -50,7 +50,7 @@ def block_shape(body: mir.Body) -> BlockShape | None:
 
 
 def block_dims(body: mir.Body) -> dict[str, int]:
-    """Return the threads of each dimension that loops of a block's body need."""
+    """Return the number of threads that loops in a block need in each dimension."""
     dims: dict[str, int] = {}
     for loop in loops_in(body):
         if loop.on_threads:
@@ -61,16 +61,16 @@ def block_dims(body: mir.Body) -> dict[str, int]:
 #: Threads that exchange values without shared memory, on every GPU.
 WARP = 32
 
-#: Outputs whose sums a thread can keep in registers.
+#: Most outputs whose sums a thread can keep in registers.
 MAX_OUTPUTS = 8
 
-#: Shared memory that the sums of a block's threads may take, where outputs are picked
-#: by numbers that registers cannot be indexed with.
+#: Most bytes of shared memory for the sums of a block's threads. Sums go there if
+#: outputs are indexed dynamically, which registers do not support.
 MAX_BYTES = 32 << 10
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
-    """Mark what can stay in registers."""
+    """Mark the arrays of sums that can stay in registers."""
     if hir.forest.n_outputs > MAX_OUTPUTS:
         return function
     wide = {i.trip_count for i in loops_in(function.body) if i.kind == "block.x"}
@@ -85,7 +85,7 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
 
 
 def own_bytes(function: mir.Function, hir: PredictEnsemble) -> int:
-    """Return the bytes of a sum for each output and thread of a block."""
+    """Return the bytes of one sum per output and thread of a block."""
     threads = 1
     for n in block_dims(function.body).values():
         threads *= n

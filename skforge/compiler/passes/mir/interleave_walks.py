@@ -4,7 +4,7 @@ Before::
 
     for b1 in 0 to 64: t = get_tree(tree); p = walk([t], [b1]); reduce(result[b1], p)
 
-After ``interleave("b1", 2)``, the walks in flight together and the sums in loop order::
+After ``interleave("b1", 2)``, both walks run together and sums keep the loop order::
 
     for b1 in 0 to 64 groups of 2:
       t = get_tree(tree)
@@ -14,7 +14,7 @@ After ``interleave("b1", 2)``, the walks in flight together and the sums in loop
       reduce(result[b1 + 1], p.i1)
     remainder: ...
 
-``vectorize`` keeps one walk and makes its rows the lanes of a vector.
+``vectorize`` keeps one walk and maps its rows to the lanes of a vector.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _group(loop: mir.Loop, lanes: int) -> mir.Loop:
 
 
 def _jam(copies: list[mir.Body]) -> mir.Body:
-    """Bring copies of a body together, statement by statement, walks merged."""
+    """Interleave copies of a body statement by statement, merging their walks."""
     made: list[mir.Stmt] = []
     for stmts in zip(*copies, strict=True):
         walks = [

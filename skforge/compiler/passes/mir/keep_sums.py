@@ -1,4 +1,4 @@
-"""Keep a thread's sums of several outputs close until all its trees are added.
+"""Accumulate a thread's outputs locally until its last tree.
 
 Before, in a thread that takes a row through trees of ten classes::
 
@@ -6,7 +6,7 @@ Before, in a thread that takes a row through trees of ten classes::
       result[b0 + b1] = base
       for tree ...: reduce(result[b0 + b1, %c], p)
 
-After: global memory is written once a row, not once a tree::
+After: global memory is written once per row, not once per tree::
 
     for b1 in 0 to 256:  block.x
       kept_1 = alloc[1, outputs] <lanes>
@@ -14,9 +14,9 @@ After: global memory is written once a row, not once a tree::
       for tree ...: reduce(kept_1[0, %c], p)
       result[b0 + b1] = kept_1
 
-Lowering puts such an array in registers where every output is known when compiling,
-else in shared memory, a bank a thread. SilvanForge §9.1 finds shared sums worth 1.5×
-on models of many classes.
+Lowering puts such an array in registers if every output index is known at compile
+time, otherwise in shared memory with one bank per thread. SilvanForge §9.1 finds that
+shared sums gain 1.5× on models of many classes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Keeper:
         )
 
     def _kept(self, body: mir.Body) -> mir.Body | None:
-        """Return the body with sums of its own, if it sums one whole row."""
+        """Return the body with its own sums if it sums one whole row, else None."""
         if not body:
             return None
         fill, rest = body[0], body[1:]
@@ -83,7 +83,7 @@ class _Keeper:
 
 
 def _only_reduces(body: mir.Body) -> bool:
-    """Whether all that a body does to sums is to add to the result, unshared."""
+    """Whether a body touches sums only by non-atomic adds to the result."""
     seen = list(statements(body))
     for stmt in seen:
         match stmt:

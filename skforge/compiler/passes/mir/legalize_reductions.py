@@ -1,4 +1,4 @@
-"""Make every ``reduce`` legal: ordered sums in storage, or privatised arrays.
+"""Make every ``reduce`` legal, by storing leaves or by privatising sums.
 
 SilvanForge §5 and Treebeard draft §4. A parallel tree loop around a reduce is a
 *conflicting* loop: its iterations would add to the same element. Before::
@@ -8,8 +8,8 @@ SilvanForge §5 and Treebeard draft §4. A parallel tree loop around a reduce is
         for batch in 0 to rows:
           reduce(result[batch], p)
 
-``fast`` privatises, one slot for each iteration of a conflicting loop, and reduces the
-slots afterwards; the privatised array is what the inner reduce writes::
+``fast`` privatises: each iteration of a conflicting loop gets a slot of its own, which
+the inner reduce writes, and the slots are reduced afterwards::
 
     result_1 = zeros[2, rows]
     par t0 in 0 to 100 step 50:
@@ -18,12 +18,12 @@ slots afterwards; the privatised array is what the inner reduce writes::
           reduce(result_1[t0 / 50, batch], p)
     result[0 : rows] = reduce_dimension(result_1, 0)
 
-``exact`` stores one leaf value a tree and row instead, and adds them in model order.
-``reproducible`` does as ``fast`` on fixed-point integers, whose sum has no order
-(``privatize.py``).
+``exact`` instead stores one leaf value per tree and row and adds them in model order.
+``reproducible`` works like ``fast`` on fixed-point integers, whose sum does not depend
+on the order (``privatize.py``).
 
-Storage lives in the *scope* of a block of rows: inside every leading batch loop whose
-iterations own consecutive rows, so that it is small and private to parallel rows.
+Storage is allocated in the *scope* of a block of rows: inside every leading batch loop
+whose iterations own consecutive rows, so that it is small and private to parallel rows.
 
 Invariant restored: no two parallel iterations write one element, unless atomically.
 """
@@ -56,7 +56,7 @@ from skforge.compiler.schedule.nest import Size
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
-    """Legalise a prediction function; ``apply`` functions have nothing to reduce."""
+    """Legalise a prediction function; ``apply`` functions have no reduces."""
     body = function.body
     if function.result.element == "accumulator":
         body = _Legalizer(function, hir).descend(body, RowScope())
@@ -64,13 +64,13 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
 
 
 def _carried_out(loop: mir.Loop) -> mir.Loop:
-    """Take the reduction directives off a loop."""
+    """Remove the reduction directives from a loop."""
     marks = loop.without(AtomicReduce, SharedReduce, VectorReduce)
     return replace(loop, marks=marks)
 
 
 def _without_caches(body: mir.Body, scope: RowScope) -> list[mir.Stmt]:
-    """Leave out what a GPU's block caches: it is for all of it, whoever sums rows."""
+    """Drop a GPU block's caches, which serve the block wherever rows are summed."""
     if not any(loop.on_grid or loop.on_threads for loop in scope.outside):
         return list(body)
     return [
@@ -79,7 +79,7 @@ def _without_caches(body: mir.Body, scope: RowScope) -> list[mir.Stmt]:
 
 
 def _can_enter(stmt: mir.Stmt, scope: RowScope) -> bool:
-    """Whether sums of rows can be inside a batch loop's iterations."""
+    """Whether sums of rows can live inside a batch loop's iterations."""
     if not isinstance(stmt, mir.Loop) or stmt.root != "batch":
         return False
     if not owns_rows(stmt, scope) or _is_split(stmt):
@@ -88,18 +88,18 @@ def _can_enter(stmt: mir.Stmt, scope: RowScope) -> bool:
     below = tuple(loops_in(stmt.body))
     in_thread = any(loop.on_threads for loop in inside.outside)
     apart = any(i.on_grid or (in_thread and i.on_threads) for i in below)
-    # Launches inside share nothing, and threads inside others do not wait for each
-    # other, so sums are inside every one of them or of none.
+    # Launches inside share nothing, and threads do not synchronise inside loops over
+    # other threads, so sums are inside every one of these loops or inside none.
     return not apart or all(
         _can_enter(i, inside) for i in _without_caches(stmt.body, inside)
     )
 
 
 def _is_split(loop: mir.Loop) -> bool:
-    """Whether the trees of one iteration are dealt out to others than its own.
+    """Whether the trees of one iteration are distributed over blocks or threads.
 
-    Blocks of a GPU's grid share nothing but global memory, and threads of a block meet
-    only between loops over them; so sums of several are outside such a loop.
+    Blocks of a GPU's grid share only global memory, and threads of a block synchronise
+    only between loops over threads, so sums over several lie outside such a loop.
     """
     inside = [i for i in loops_in(loop.body) if is_conflicting(i)]
     if loop.on_threads:
@@ -158,7 +158,7 @@ class _Legalizer:
     # ------------------------------------------------------------ exact
 
     def _store_leaves(self, body: mir.Body, scope: RowScope) -> mir.Body:
-        """Keep a leaf value for each tree and row; add them in model order."""
+        """Store a leaf value per tree and row, and add them in model order."""
         self._note_names(body)
         width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
         shared = any(loop.has(SharedReduce) for loop in loops_in(body))
@@ -192,7 +192,7 @@ class _Legalizer:
         return (mir.AllocArray(leaves, zero=False), *map_statements(body, store), total)
 
     def _note_names(self, body: mir.Body) -> None:
-        """Remember which tree each walk's value comes from."""
+        """Record which tree each walk's value comes from."""
         for stmt in statements(body):
             match stmt:
                 case mir.Let(names=(name, *_), op=mir.GetTree(index=index)):
@@ -206,7 +206,7 @@ class _Legalizer:
 
 
 def _retarget(body: mir.Body, name: str, scope: RowScope) -> mir.Body:
-    """Point the reduces at scratch rows of the scope."""
+    """Point the reduces at the scope's scratch rows."""
 
     def change(stmt: mir.Stmt) -> mir.Stmt:
         if not isinstance(stmt, mir.Reduce):

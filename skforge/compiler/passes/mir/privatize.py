@@ -11,11 +11,11 @@ After::
       reduce(result_1[t0 / 50, batch], p)
     result[0 : rows] = reduce_dimension(result_1, 0)
 
-On a GPU the loops over threads are privatised first, in a block's own memory, and
-their sums then go to the slots of the loops over blocks. Threads do not wait for each
-other between one nest and the next of a block, so a slot is always the same thread's:
-there is a dimension of slots for each dimension of threads, whatever loop is on it.
-Where one nest adds atomically, so do the others, for the same reason.
+On a GPU, loops over threads are privatised first, in the block's own memory; their sums
+then go to the slots of the loops over blocks. Threads do not synchronise between the
+nests of a block, so a slot must always belong to the same thread: each dimension of
+threads has its own dimension of slots, whichever loop runs on it. For the same reason,
+if one nest adds atomically, all of them do.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sums:
 def privatize(
     body: Body, scope: RowScope, sums: Sums, name: Callable[[str], str]
 ) -> Body:
-    """Make the reduces of a scope legal where any order of summation will do."""
+    """Make the reduces of a scope legal where any order of summation is allowed."""
     if any(loop.on_grid and is_conflicting(loop) for loop in loops_in(body)):
         if _scatters(body, scope):
             return _slots(body, scope, sums, name, is_conflicting, shared=False)
@@ -79,9 +79,9 @@ def _on_grid(loop: Loop) -> bool:
 
 
 def _scatters(body: Body, scope: RowScope) -> bool:
-    """Whether threads share sums of rows that do not lie side by side.
+    """Whether threads share sums of rows that are not contiguous.
 
-    A block cannot have sums of its own for them: slots are for all rows, one for each
+    A block cannot hold these sums itself: slots then cover all rows, one slot for each
     thread of each block.
     """
     for stmt in body:
@@ -103,7 +103,7 @@ def _scatters(body: Body, scope: RowScope) -> bool:
 def _in_blocks(
     body: Body, outer: RowScope, scope: RowScope, sums: Sums, name: Callable[[str], str]
 ) -> Body:
-    """Legalise what each block of a grid does; blocks still meet in ``sums``."""
+    """Legalise the code of each block of a grid; blocks still combine in ``sums``."""
     made: list[Stmt] = []
     for stmt in body:
         if not isinstance(stmt, Loop):
@@ -111,7 +111,7 @@ def _in_blocks(
             continue
         by_block = stmt.root == "tree" or stmt.on_threads
         if by_block and not any(i.on_grid for i in loops_in((stmt,))):
-            # Threads beside a loop over blocks meet on their own.
+            # Threads beside a loop over blocks combine their sums separately.
             made.extend(_meet((stmt,), outer, scope, sums, name))
             continue
         here = scope
@@ -131,7 +131,7 @@ def _in_blocks(
 def _meet(
     body: Body, outer: RowScope, scope: RowScope, sums: Sums, name: Callable[[str], str]
 ) -> Body:
-    """Legalise what the threads of one block do."""
+    """Legalise the code that the threads of one block run."""
     if not any(map(is_conflicting, loops_in(body))):
         return body
     rows = scope.rows
@@ -175,14 +175,14 @@ def _slots(
     return (AllocArray(private, zero=True), *inner, *rewriter.later(), total)
 
 
-#: Which dimension of slots a loop numbers: a dimension of threads, or its depth among
-#: the conflicting loops of a nest.
+#: A dimension of slots: a dimension of threads, or a loop's depth among the conflicting
+#: loops of a nest.
 _Key: TypeAlias = str | int
 
 
 @dataclass(slots=True)
 class _Level:
-    """A dimension of slots: how many at most, and the vector width of their sum."""
+    """A dimension of slots: the most slots, and the vector width of their sum."""
 
     slots: int = 1
     width: int | None = None
@@ -199,7 +199,7 @@ def _key(loop: Loop, depth: int) -> _Key:
 def _measure(
     body: Body, depth: int, levels: _Levels, conflicts: Callable[[Loop], bool]
 ) -> None:
-    """Collect the dimensions of slots, below ``depth`` conflicting loops."""
+    """Collect the dimensions of slots below ``depth`` conflicting loops."""
     for stmt in body:
         if not isinstance(stmt, Loop):
             continue
@@ -215,7 +215,7 @@ def _measure(
 def _mark_atomic(
     body: Body, atomic: bool, target: str, conflicts: Callable[[Loop], bool]
 ) -> Body:
-    """Set ``atomic`` on what adds to ``target`` below a loop that asks for it."""
+    """Set ``atomic`` on additions to ``target`` below a loop that requests it."""
     made: list[Stmt] = []
     for stmt in body:
         match stmt:
@@ -243,12 +243,12 @@ class _Privatizer:
     ) -> None:
         self._name, self._scope, self._sums = name, scope, sums
         self._levels, self._conflicts = levels, conflicts
-        # Nests may number threads of different dimensions: only all of them together
-        # have used every slot.
+        # Nests may number threads in different dimensions: every slot has been used
+        # only after all of the nests.
         self._deferred = len(levels) > 1 and any(isinstance(k, str) for k in levels)
 
     def body(self, body: Body, slots: _Slots, atomic: bool, tree_only: bool) -> Body:
-        """Rewrite a body below the loops that ``slots`` number."""
+        """Rewrite a body inside the loops that ``slots`` numbers."""
         made: list[Stmt] = []
         for stmt in body:
             match stmt:
@@ -278,9 +278,9 @@ class _Privatizer:
         if has_inner and tree_only and not atomic and not on_gpu:
             body += (self._inplace(tuple(slots.values())),)
         elif has_inner:
-            # Other rows, or atomic adds of a loop outside, may be in flight here to
-            # the same slots, and threads of a GPU do not wait for each other here:
-            # sum when all are done.
+            # Other rows, or atomic adds of an outer loop, may still be writing the
+            # same slots, and GPU threads do not synchronise here: sum when all are
+            # done.
             self._deferred = True
         return replace(loop, body=body)
 
@@ -291,7 +291,7 @@ class _Privatizer:
         )
 
     def later(self) -> Body:
-        """Return the reductions of inner levels that had to wait, innermost first."""
+        """Return the deferred reductions of inner levels, innermost first."""
         if not self._deferred:
             return ()
         made: list[Stmt] = []
@@ -306,7 +306,7 @@ class _Privatizer:
         return tuple(made)
 
     def _prefix(self, slots: _Slots) -> tuple[Index, ...]:
-        # Fewer conflicting loops here than elsewhere in the scope: slot 0 of the rest.
+        # With fewer conflicting loops than elsewhere in the scope, the rest use slot 0.
         return tuple(slots.get(key, Affine()) for key in self._levels)
 
     def _reduce(self, stmt: Reduce, slots: _Slots, atomic: bool) -> Reduce:

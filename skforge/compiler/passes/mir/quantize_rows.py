@@ -1,4 +1,4 @@
-"""Carry out ``quantize``: the rows of one iteration as codes, compared as integers.
+"""Carry out ``quantize``: convert each iteration's rows to codes, compared as integers.
 
 Before::
 
@@ -15,8 +15,8 @@ After::
         for b1 in 0 to min(64, rows - b0):
           p = walk_decision_tree([t], [b0 + b1], using %codes)
 
-The trees then hold ranks instead of thresholds, so all walks of a kernel use codes or
-none. A representation that lowers whole blocks gets a block, as with predicates.
+Trees then hold ranks instead of thresholds, so either all walks of a kernel use codes
+or none do. As with predicates, a representation that lowers whole blocks gets a block.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Rewrite:
     n_trees: int
 
     def body(self, body: mir.Body, outside: tuple[mir.Loop, ...]) -> mir.Body:
-        """Rewrite the loops of a body; ``outside`` are those around it."""
+        """Rewrite the loops of a body; ``outside`` are the loops around it."""
         return tuple(
             self._loop(stmt, (*outside, stmt)) if isinstance(stmt, mir.Loop) else stmt
             for stmt in body
@@ -58,7 +58,7 @@ class _Rewrite:
         if not loop.has(Quantize):
             return replace(loop, body=self.body(loop.body, outside))
         size = loop.step
-        assert isinstance(size, int)  # bind has refused anything else
+        assert isinstance(size, int)  # bind refuses anything else
         loop = replace(loop, marks=loop.without(Quantize))
 
         def quantize(rows: mir.Range) -> mir.QuantizeRows:

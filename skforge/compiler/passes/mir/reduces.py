@@ -1,4 +1,4 @@
-"""Facts about the reduces in a body: what they add to, and what else touches sums."""
+"""Queries on the reduces in a body: what they add to, and what else touches sums."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from skforge.compiler.schedule.nest import Rows, Size
 
 
 def element_of(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:
-    """Return what tells the element that a reduce adds to from others."""
+    """Return the key of the element that a reduce adds to."""
     return reduce.target, reduce.indices
 
 
 def vector_width(loop: mir.Loop) -> int | None:
-    """Return how many partial sums of a loop are added at a time, if it says so."""
+    """Return how many partial sums ``vector_reduce`` adds at a time, if given."""
     mark = loop.mark(VectorReduce)
     return None if mark is None else mark.width
 
@@ -29,7 +29,7 @@ def variables(reduce: mir.Reduce) -> set[str]:
 
 
 def reduces_in(body: mir.Body) -> Iterator[mir.Reduce]:
-    """Yield every reduce of a body, nested ones too."""
+    """Yield every reduce in a body, including nested ones."""
     return (stmt for stmt in walk.statements(body) if isinstance(stmt, mir.Reduce))
 
 
@@ -44,7 +44,7 @@ _WHOLE_ARRAY = (
 
 
 def holds_whole_array_ops(body: mir.Body) -> bool:
-    """Whether anything below reads or writes sums other than by ``reduce``."""
+    """Whether a body touches sums other than by ``reduce``."""
     return any(isinstance(stmt, _WHOLE_ARRAY) for stmt in walk.statements(body))
 
 
@@ -60,7 +60,7 @@ class RowScope:
 
     @property
     def extent(self) -> Size:
-        """Most rows of a block: the smallest step outside."""
+        """The most rows of a block: the smallest step outside."""
         steps = [loop.step for loop in self.outside]
         if not steps:
             return Rows()
@@ -74,9 +74,9 @@ class RowScope:
 
     @property
     def rows(self) -> Range:
-        """The rows of a block, those past any bound left out."""
+        """The rows of a block, without those past any bound."""
         bounds = [Bound(self.extent)]
-        if self.extent == 1:  # the loops outside have checked this very row
+        if self.extent == 1:  # the loops outside have already checked this row
             return Range(self.start, tuple(bounds))
         for loop in self.outside:
             here = Affine((loop.var,))
@@ -85,7 +85,7 @@ class RowScope:
 
     @property
     def local_rows(self) -> Range:
-        """The same rows numbered from the block's first."""
+        """The same rows, numbered from the block's first row."""
         return replace(self.rows, start=Affine())
 
     def local(self, row: Affine) -> Affine:
@@ -98,7 +98,7 @@ class RowScope:
 def owns_rows(loop: Loop, scope: RowScope) -> bool:
     """Whether an iteration of a batch loop owns consecutive rows.
 
-    It does when every batch loop inside only counts within the smallest step outside.
+    It does if every batch loop inside counts only within the smallest step outside.
     """
     extent = scope.enter(loop).extent
     inside = walk.loops_in(loop.body)
@@ -106,5 +106,5 @@ def owns_rows(loop: Loop, scope: RowScope) -> bool:
 
 
 def is_conflicting(loop: Loop) -> bool:
-    """Whether iterations run at once and add to the same sums."""
+    """Whether iterations run concurrently and add to the same sums."""
     return loop.root == "tree" and loop.kind not in ("serial", "vector", "block")

@@ -1,9 +1,9 @@
-"""Carry out ``specialize``: separate code by the depth of an iteration's trees.
+"""Carry out ``specialize``: generate separate code by the depth of the trees.
 
 Treebeard draft §3.1.1. Before: ``for t0 ...   specialize`` around a walk of trees of
 any depth. After: the body is a switch on the iteration's depth class, and every case
 walks trees whose leaves lie between known depths. Code grows with the number of
-classes, never with the number of trees: rare classes share the widest case.
+classes, not with the number of trees: rare classes share the widest case.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import Specialize
 
-#: Most bodies of one switch; depths 0 to 9, say, fit with one shared case to spare.
+#: Most cases of one switch; depths 0 to 9, for example, fit, plus a shared case.
 MAX_CLASSES = 12
 
 
@@ -42,7 +42,7 @@ def _body(
     path: tuple[BoundLoop, ...],
     hir: PredictEnsemble,
 ) -> mir.Body:
-    """Walk MIR and the bound nest side by side: MIR still has the nest's loops."""
+    """Walk MIR and the bound nest side by side; MIR still has the nest's loops."""
     made: list[mir.Stmt] = []
     remaining = list(bound)
     for stmt in body:
@@ -59,7 +59,7 @@ def _body(
             classes = _classify(here, new_path, hir)
         else:
             classes = None
-        if classes is not None and classes.depths:  # some tree is reached
+        if classes is not None and classes.depths:  # at least one tree is reached
             position = mir.Affine(tuple(p.name for p in new_path if p.root == "tree"))
             cases = tuple(
                 _narrow(copy_body(inner, f".d{k}"), low, high)
@@ -110,16 +110,16 @@ def _group(
 
 
 def _narrow(body: mir.Body, low: int, high: int) -> mir.Body:
-    """Tell the walks of a case how deep their trees are.
+    """Set the depth range of a case's walks.
 
-    With the least depth known the hops down to it need no leaf check.
+    Hops down to the least depth then need no leaf check.
     """
 
     def change(stmt: mir.Stmt) -> mir.Stmt:
         match stmt:
             case mir.Let(op=mir.WalkDecisionTree() as walk):
                 high_ = min(high, walk.max_depth)
-                # A case within a case of other depths is never run: keep it sound.
+                # A case nested in a case of other depths never runs: keep it sound.
                 low_ = min(max(low, walk.min_depth), high_)
                 op = replace(walk, min_depth=low_, max_depth=high_, peel=low_)
                 return replace(stmt, op=op)

@@ -1,4 +1,4 @@
-"""Give blocks of rows to a representation that compares their values.
+"""Pass whole blocks of rows to a representation that compares raw values.
 
 Before::
 
@@ -10,7 +10,7 @@ Before::
           p = walk_decision_tree([t], [b0 + b1])
           reduce(result[b0 + b1], p)
 
-After, the block's sums being its own until they are stored::
+After, with the block's sums in an array of its own until they are stored::
 
     for b0 in 0 to rows step 256:
       cache_rows(rows of the block)
@@ -21,7 +21,7 @@ After, the block's sums being its own until they are stored::
           reduce(block_sums[b1], p)
       store_rows(result[b0 : b0 + 256], block_sums)
 
-Where rows are quantised, or their predicates are evaluated, blocks are made of these.
+Quantised rows and evaluated predicates form blocks in their own passes.
 """
 
 from __future__ import annotations

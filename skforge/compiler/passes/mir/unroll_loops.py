@@ -1,7 +1,7 @@
-"""Carry out ``unroll``: the loop's body once for each iteration.
+"""Carry out ``unroll``: repeat the loop's body for each iteration.
 
-Before: ``for t1 in 0 to 2: S(t1)``. After: ``S(0); S(1)``. An iteration that a bound
-known only at run time may leave out stays in a loop that runs at most once.
+Before: ``for t1 in 0 to 2: S(t1)``. After: ``S(0); S(1)``. An iteration that a run-time
+bound may exclude stays in a loop that runs at most once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from skforge.compiler.schedule.nest import size_value
 
 
 def run(function: mir.Function) -> mir.Function:
-    """Unroll every loop that asks for it, innermost first."""
+    """Unroll every loop with the directive, innermost first."""
     return replace(function, body=map_loops(function.body, _unroll))
 
 

@@ -1,8 +1,8 @@
 """Carry out ``unroll_walk`` and ``peel_walk``: hops without leaf checks.
 
 Before: ``for b1 ...   unroll_walk 8: p = walk_decision_tree([t], [b1])``. After: the
-walk itself says ``unroll=8``; the HIR has padded its trees so that no leaf is
-shallower. ``peel_walk`` needs no padding and never goes past the shallowest leaf.
+walk itself has ``unroll=8``; the HIR has padded the trees so that no leaf is shallower.
+``peel_walk`` needs no padding: it never passes the shallowest leaf.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from skforge.compiler.schedule.directives import PeelWalk, UnrollWalk
 
 
 def run(function: mir.Function) -> mir.Function:
-    """Move the depths from the loops to the walks under them."""
+    """Move the depths from the loops to the walks inside them."""
     return replace(function, body=_body(function.body, 0, 0))
 
 

@@ -1,4 +1,4 @@
-"""Carry out ``vectorize`` of a tree loop: one row, its trees in the lanes of vectors.
+"""Carry out ``vectorize`` on a tree loop: one row, with trees in vector lanes.
 
 Before::
 
@@ -9,7 +9,7 @@ Before::
         p = walk_decision_tree([t], [batch])
         reduce(result[batch], p)
 
-After, the tree loop being one block that adds in its order::
+After, the tree loop is one block, whose sums keep the tree order::
 
     for batch in 0 to rows:
       fill(result[batch])
