@@ -15,6 +15,7 @@ from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir import vectorize_trees
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn, forest
@@ -84,3 +85,12 @@ def test_a_block_of_trees_is_no_race_but_other_blocks_are() -> None:
     assert isinstance(trees, mir.Loop)
     assert (trees.kind, trees.root, trees.in_order) == ("block", "tree", True)
     assert not batch.in_order
+
+
+def test_a_part_of_the_trees_is_refused() -> None:
+    schedule = Schedule().split("tree", "a", "b", 3).vectorize("a").quantize("batch")
+    with pytest.raises(ScheduleError, match="in one piece, without split"):
+        pipeline.lower(
+            pipeline.build_hir(drawn(9, 4), schedule.represent("lanes"), "exact"),
+            Target.x86_64("v4"),
+        )

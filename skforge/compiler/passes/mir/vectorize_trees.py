@@ -54,6 +54,11 @@ def _in_lanes(loop: mir.Loop) -> bool:
 
 
 def _rewrite(loop: mir.Loop, inside: list[mir.Loop]) -> mir.Loop:
+    if len(inside) != 1:
+        raise ScheduleError(
+            "A vectorised loop over trees takes one row through all trees at once; "
+            "leave the loop over trees in one piece, without split."
+        )
     (tree,) = inside
     reduces = any(isinstance(stmt, mir.Reduce) for stmt in tree.body)
     if loop.step != 1 or not reduces:
