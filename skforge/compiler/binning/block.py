@@ -63,8 +63,8 @@ def part_rows(block: int, word_lanes: int) -> int:
 class Kind(NamedTuple):
     """Columns that share the same code."""
 
-    test: Comparison | None  # of the one test of a column; None: thresholds
-    levels: int  # of the search in registers
+    test: Comparison | None  # a column's only test; None: thresholds
+    levels: int  # levels of the search in registers
     deep: bool  # whether more levels follow in memory
     missing: Missing
     right: bool  # whether a missing value's code is not 0

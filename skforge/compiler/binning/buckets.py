@@ -95,7 +95,7 @@ class Buckets:
     scale: NDArray[Any]  # (n_columns,)
     shift: NDArray[Any]
     last: NDArray[Any]  # the last bucket's number
-    offset: NDArray[np.int32]  # of the first bucket in ``content``
+    offset: NDArray[np.int32]  # place of the first bucket in ``content``
     content: NDArray[np.uint32]  # thresholds before it | thresholds in it << 16
     levels: NDArray[np.int64]  # steps of the search in the fullest bucket
 

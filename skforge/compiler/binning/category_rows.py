@@ -49,7 +49,7 @@ class SetGroup:
     feature: int
     missing: Missing
     exact: bool  # a number with a fraction is in no set
-    words: int  # of the largest
+    words: int  # words of the largest set
     predicates: IntArray
 
     @property

@@ -48,7 +48,7 @@ class ColumnClass:
     last: int
     missing: Missing
     missing_left: bool
-    comparison: Comparison | None  # of the one test of each column; None: thresholds
+    comparison: Comparison | None  # each column's only test; None: thresholds
     pivots: bool  # more thresholds than one block
 
 
@@ -59,7 +59,7 @@ class RowCodePlan:
     place: IntArray  # (n_columns,) of the code table -> where its code is
     classes: tuple[ColumnClass, ...]
     feature: IntArray  # by place
-    offset: IntArray  # by place, into numbers; of a category test, its set's number
+    offset: IntArray  # by place, into numbers; for a set test, the set's number
     numbers: NDArray[Any]  # thresholds, in the rows' dtype
 
 

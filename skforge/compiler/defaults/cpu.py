@@ -126,10 +126,10 @@ OUTGROWN = 16
 #: The same for tiles that compare values: more rows cause more misses on values.
 VALUE_BLOCK = 256
 
-#: Rows from which tiles by block beat tiles by row: if the tiles fit L2 a few times
-#: over; and if they do not, or rows are searched without mask registers. 0.16 million
-#: nodes: 24 from cache, 80 from memory; 0.8 to 1.6 million: 64 from cache, more from
-#: memory; 0.25 million of 100 trees: 128; AVX2: 64 to 128.
+#: Rows from which tiles by block beat tiles by row: for tiles of at most about twice
+#: L2; and for larger ones, or searches without mask registers. 0.16 million nodes: 24
+#: from cache, 80 from memory; 0.8 to 1.6 million: 64 from cache, more from memory; 0.25
+#: million of 100 trees: 128; AVX2: 64 to 128.
 TILE_BATCH, TILE_BATCH_OF_MANY = 32, 96
 
 #: Rows from which tiles by block beat walks, by codes or by values (500 columns, 10 to
@@ -358,11 +358,11 @@ def mean_tiles(forest: Forest) -> tuple[float, float]:
 class _TileFacts:
     """Facts about a forest as tiles."""
 
-    nodes: int  # of a tile
-    win_by_blocks: bool  # over walks
-    by_values: bool  # of rows, not by codes
-    row_cost: float  # row by row, in instructions, about
-    value_ns: float  # by blocks and by values, about
+    nodes: int  # nodes of a tile
+    win_by_blocks: bool  # whether tiles by block beat walks
+    by_values: bool  # compare row values instead of codes
+    row_cost: float  # approximate instructions, one row at a time
+    value_ns: float  # approximate ns a row, by block and by values
 
     @classmethod
     def of(cls, forest: Forest, target: Target) -> _TileFacts | None:

@@ -185,18 +185,18 @@ class _Facts:
     reduction: Reduction
     n_outputs: int
     leaf_width: int
-    value_bytes: int  # of a row's values
+    value_bytes: int  # bytes of a row's value
     sum_bytes: int
-    mean_depth: float  # of trees, by their deepest leaves
-    columns: int  # of codes
-    search: float  # instructions for a code, mean
-    code_bits: int  # of a test on codes
+    mean_depth: float  # mean depth of each tree's deepest leaf
+    columns: int  # columns of codes
+    search: float  # mean instructions to find a code
+    code_bits: int  # bits of a test on codes
     has_categories: bool
     n_predicates: int
     n_leaves: int
     as_bits: bool  # whether predicates may be shared
-    temporaries: float  # of folding trees that are not nearly complete, about
-    shared: int  # bytes of a block
+    temporaries: float  # approximate temporary lines of trees that are lists
+    shared: int  # bytes of shared memory a block may use
     most_shared: int
 
     @classmethod
@@ -244,7 +244,7 @@ class _Facts:
     @property
     def most_in_flight(self) -> int:
         """Most trees that a thread walks together, limited by registers."""
-        wide = self.leaf_width * self.sum_bytes > 8  # several outputs a leaf
+        wide = self.leaf_width * self.sum_bytes > 8  # leaves with several outputs
         return IN_FLIGHT_PADDED if self.hops and not wide else IN_FLIGHT
 
     def shares(self, least: int, most: int, best: int) -> tuple[int, int]:
@@ -356,7 +356,7 @@ class _Facts:
     def walks_take(
         self, rows: int, processors: int, tree: float, in_flight: int
     ) -> float:
-        """Return the cycles of a batch with a thread a row, at ``tree`` cycles a tree."""
+        """Return the cycles of a batch with a thread a row; a tree takes ``tree``."""
         turns = sum(divmod(self.shape.n_trees, max(1, in_flight)))
         waiting = (self.hops or self.mean_depth) * turns * WAIT
         return max(waiting, rows / WARP * self.shape.n_trees * tree / processors)

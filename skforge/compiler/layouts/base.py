@@ -383,7 +383,7 @@ class WalkRepresentation(Representation):
 class BlockRepresentation(Representation):
     """Passes blocks of rows through one tree after another, on CPUs."""
 
-    #: Blocks may be smaller than scheduled, by multiples of this; 0: never smaller.
+    #: A block may have fewer rows than scheduled, in any multiple of this; 0: never.
     row_group: int = 0
     #: Whether it compares row values that are not quantised.
     takes_values: bool = False

@@ -86,7 +86,7 @@ class Schedule:
 
     def _with(self, directive: Directive) -> Schedule:
         if problem(directive) is not None:
-            return Schedule((*self.directives, directive))  # which says so
+            return Schedule((*self.directives, directive))  # which raises
         # The earlier directives were checked when they were added.
         made = object.__new__(Schedule)
         object.__setattr__(made, "directives", (*self.directives, directive))
@@ -561,6 +561,6 @@ def _whole(value: Any) -> int:
 def _nest_of(directives: tuple[Directive, ...]) -> Nest:
     if not directives:
         return root_nest()
-    if len(directives) > 50:  # a recursion that deep would not end well
+    if len(directives) > 50:  # too deep for recursion
         return apply_all(directives)
     return apply(_nest_of(directives[:-1]), directives[-1])

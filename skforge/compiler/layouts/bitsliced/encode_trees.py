@@ -31,7 +31,7 @@ class Tree:
     and many are created.
     """
 
-    line: int  # of the test; a set bit goes right
+    line: int  # the test's line; rows with a set bit go right
     left: Tree | None
     right: Tree | None
     leaf: int  # number of the leaf, -1 for inner nodes

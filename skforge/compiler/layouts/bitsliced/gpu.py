@@ -167,7 +167,7 @@ class _GpuBitslicedCode(GpuBlockCode):
     b: Builder
     rows: BitRows
     walks: BitWalks
-    trees: int  # of a tile
+    trees: int  # trees a tile
 
     def evaluate(self, first: Value) -> None:
         """Fill the lines of a tile's predicates."""

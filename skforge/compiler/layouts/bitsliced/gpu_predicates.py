@@ -66,7 +66,7 @@ class TestPlan:
         follows, first mask).
     """
 
-    n_lines: int  # of the greatest tile, a multiple of four
+    n_lines: int  # lines of the largest tile, a multiple of four
     line_of: tuple[IntArray, ...]  # for each tile, each predicate's line or -1
     ordered: Columns
     classes: dict[ClassKind, Columns]
@@ -74,7 +74,7 @@ class TestPlan:
     thresholds: NDArray[Any]  # levels of 2**k - 1 a column, NaN past the last
     masks: IntArray  # for each line with mixed rules: -1 where missing rows go right
     words: NDArray[np.uint32]  # rows of classes: which predicates send them right
-    plain: bool  # no ordered column looks at missing values: NaN goes left by itself
+    plain: bool  # no ordered column tests for missing values: NaN goes left anyway
 
 
 @dataclass(slots=True)

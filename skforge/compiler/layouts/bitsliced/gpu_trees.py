@@ -76,9 +76,9 @@ class BitTrees:
 class LinePlaces:
     """Positions of lines: predicates, then all zeros and all ones, then temporaries."""
 
-    n_predicates: int  # of the greatest tile
+    n_predicates: int  # predicates of the largest tile
     stride: int
-    unit: int = 1  # elements that a tree's numbers count
+    unit: int = 1  # elements that a tree's line numbers count in
 
     @property
     def zero(self) -> int:

@@ -41,7 +41,7 @@ class OwnRows:
     """The rows whose sums a thread keeps: words of leaf numbers, and bytes in them."""
 
     words: tuple[Value, ...]
-    shift: Value | None  # of a word, where threads share it
+    shift: Value | None  # of a word that several threads share
     n_bytes: int
 
 
@@ -58,7 +58,7 @@ class BitWalks:
         staged: bool,
         zero: int,
     ) -> None:
-        self._zero = zero  # element of the lines of constants
+        self._zero = zero  # element of the constant lines
         self._block, self.b = block, block.b
         self._t, self._forest, self._g, self._lines = trees, forest, geometry, lines
         self._sum: Scalar = scalar_of(forest.leaf_value.dtype)

@@ -76,7 +76,7 @@ class Job:
     number: Value
     column: Value  # in the tile's columns
     line: Value  # number of the first line
-    place: Value  # byte of the first line, from the part on
+    place: Value  # byte of the part in the first line
     count: Value
     offset: Value
     shift: Value  # bytes of a line before the part
@@ -96,7 +96,7 @@ class PredicateTable:
     kinds: tuple[int, ...]  # kinds of job that occur
     right_lines: IntArray  # lines that a missing value sets, job by job
     right_offset: IntArray  # (n_jobs + 1,) into right_lines
-    unordered: bool  # missing goes right everywhere: compares do it by themselves
+    unordered: bool  # missing always goes right, by unordered compares
     missing: Missing  # the forest's only rule
 
 
@@ -243,7 +243,7 @@ class _Planner:
         right = np.ones((groups * SETS_A_BYTE, size), np.bool_)
         held = holds[:, :size]
         right[: len(held), : held.shape[1]] = ~held
-        right[:, size - 2] = False  # missing values have a rule of their own
+        right[:, size - 2] = False  # missing values have their own rule
         bits = right.reshape(groups, SETS_A_BYTE, size)
         self.set_tables.append(np.packbits(bits, axis=1).reshape(-1))
         self._add(kind, column, predicates, np.zeros(0), self._set_size)

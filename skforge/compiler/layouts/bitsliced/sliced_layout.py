@@ -57,8 +57,8 @@ class BlockOfBits:
 
     rows: int
     plane_rows: int  # rows whose bits one plane holds
-    byte_lookup: bool  # whether registers of bytes are permuted
-    registers: Registers  # of the rows' values
+    byte_lookup: bool  # whether the target permutes registers of bytes
+    registers: Registers  # that hold the rows' values
 
     @classmethod
     def of(cls, target: Target, rows: int, dtype: np.dtype[Any]) -> BlockOfBits:
@@ -81,7 +81,7 @@ class SlicedTrees:
     ``lines`` has a folded tree's heap nodes, or the code bits of a list.
     """
 
-    shapes: tuple[Shape, ...]  # that occur
+    shapes: tuple[Shape, ...]  # those that occur
     shape_of: NDArray[np.uint8]  # (n_trees,) into shapes
     line_offset: NDArray[np.int32]  # (n_trees,) into lines
     lines: NDArray[np.int32]
@@ -89,7 +89,7 @@ class SlicedTrees:
     ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
     leaf_offset: NDArray[np.int32]  # (n_trees,) into leaf_row
     leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each code
-    constants: tuple[int, int]  # the lines of no and of all bits
+    constants: tuple[int, int]  # the all-zeros and the all-ones line
     n_lines: int  # predicates, constants and temporaries
 
     @property
@@ -181,7 +181,7 @@ class CodedTrees:
     """The code of every tree, by position; shared by CPUs and GPUs."""
 
     folded: NDArray[np.bool_]
-    bits: NDArray[np.int64]  # of a code
+    bits: NDArray[np.int64]  # bits of each tree's codes
     lists: dict[int, ListedTree]  # trees that are not folded
 
     @property

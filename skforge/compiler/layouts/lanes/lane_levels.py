@@ -56,7 +56,7 @@ class TopLevels:
     levels: int
     n_trees: int
     tests: NDArray[Any]  # (groups, positions, 2, lanes): places, ranks
-    below: NDArray[np.int32]  # (n_trees, 2 ** levels) nodes; a leaf is its own
+    below: NDArray[np.int32]  # (n_trees, 2 ** levels) nodes; a leaf stays itself
     predicate: NDArray[np.int32]  # (n_trees, positions); -1: none
 
     @property
@@ -157,7 +157,7 @@ class TopLevelsLowering:
         self._first: Value | None = None
 
     def evaluate(self, group: Value, codes: list[Value], index: Buffer) -> None:
-        """Write the index of the node that a row reaches below the top levels, by tree."""
+        """Write, by tree, the index of the node reached below the top levels."""
         b, top = self.b, self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group

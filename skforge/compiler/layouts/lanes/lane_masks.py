@@ -53,7 +53,7 @@ class LeafMasks:
     """
 
     n_trees: int
-    lanes: int  # trees of a group
+    lanes: int  # trees in a group
     groups: int
     parts: tuple[tuple[int, int, int], ...]  # slots, their first plane, one past it
     planes: int  # registers of a group's masks

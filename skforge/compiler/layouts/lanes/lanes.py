@@ -87,8 +87,8 @@ class LaneShape:
     dtype: type[np.unsignedinteger[Any]]
     lanes: int
     tables: int  # registers that hold a row's codes
-    narrow: int  # codes, where they fill only a part of one register; else 0
-    look_up: int  # instructions, about, that find a code for each lane
+    narrow: int  # codes loaded, if they fill only part of a register; else 0
+    look_up: int  # approximate instructions to find a code for each lane
 
     @property
     def element(self) -> Scalar:

@@ -25,8 +25,8 @@ class TestFacts:
     """Which kinds of test a normalised forest has; code is emitted only for these."""
 
     flags: tuple[str, ...]
-    all_nan_is_zero: bool = False  # every test, so that no flag is needed
-    exact_members: bool = False  # a fraction is in no set (of those with "member")
+    all_nan_is_zero: bool = False  # true of every test, so no flag is needed
+    exact_members: bool = False  # numbers with a fraction are in no set (for "member" sets)
 
     @classmethod
     def of(cls, forest: Forest) -> TestFacts:
@@ -92,7 +92,7 @@ class TestEncoding:
 
     tests: Tests
     feature_bits: int
-    code_bits: int  # of a test on codes, whose number stands in the same word
+    code_bits: int  # bits of the code, which is in the same word
     code_at: int  # the code's lowest bit
 
     @classmethod

@@ -71,7 +71,7 @@ class PackedLayout(WalkLayout):
         self._hops = _hops(tiles)
         self._size = _tiles_a_tree(self._hops)
         self._n_trees = tiles.n_trees
-        self._first: Value | None = None  # of the trees in shared memory
+        self._first: Value | None = None  # the first tree in shared memory
         self.nodes = Buffer("tiles", U32, alignment=64)
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
         depth = tiles.depth.astype(np.int64)
@@ -137,7 +137,7 @@ class PackedLayout(WalkLayout):
     ) -> Value:
         """Return whether the test in a word's lower half sends the row right."""
         code = b.binary("shr", test, 8)
-        if not whole:  # another test stands above
+        if not whole:  # the upper half holds another test
             code = b.binary("and", code, 0xFF)
         return b.compare("ge", read(b.binary("and", test, 0xFF)), code)
 

@@ -56,8 +56,8 @@ NEVER = 0xFFFF
 class TileTests:
     """The comparison of each predicate, in the dtypes that tiles store."""
 
-    place: NDArray[np.unsignedinteger[Any]]  # of what is compared, in a row
-    rank: NDArray[Any]  # what it must exceed to go right
+    place: NDArray[np.unsignedinteger[Any]]  # place of the value or code in a row
+    rank: NDArray[Any]  # the rank or threshold to exceed to go right
     never: float  # a rank that nothing exceeds
     top_levels: int = TOP_LEVELS
     gone_right: NDArray[np.bool_] | None = None  # whether missing values go right
@@ -79,15 +79,15 @@ class TiledTrees:
     """Every tree, by position in walking order."""
 
     top_levels: int
-    levels: int  # of a tile
+    levels: int  # levels of a tile
     wide: bool  # whether items are numbered by 32 bits
-    row_bits: int  # of an entry that hold its row
+    row_bits: int  # bits of an entry that hold its row
     top_column: NDArray[np.uint16]  # (n_trees, registers, 32)
     top_rank: NDArray[Any]  # (n_trees, registers, 32)
     top_item: NDArray[np.uint32]  # (n_trees, exits): number << row_bits | is a leaf
-    tiles: NDArray[np.uint8]  # bytes of every tile, then some to spare
+    tiles: NDArray[np.uint8]  # bytes of every tile, then spare bytes
     tile_offset: _Ints  # (n_trees,) byte of a tree's tile 0
-    leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is nobody's
+    leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is unused
     leaf_row: NDArray[np.int32]  # row of Forest.leaf_value at each place
     top_gone: NDArray[np.bool_] | None = None  # where missing values go right
     rank_bytes: int = 2
@@ -155,7 +155,7 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
     wide = needs_wide(nodes)
     position = _positions(nodes.item_offset)
     is_root = tile_roots(nodes, levels, tests.top_levels)
-    number = np.cumsum(is_root) - 1  # of the tile that a node is the first of
+    number = np.cumsum(is_root) - 1  # of the tile whose first node it is
     roots = np.flatnonzero(is_root)
     owner = position[roots]
     per_tree = np.bincount(owner, minlength=nodes.n_trees)
@@ -285,7 +285,7 @@ class _Body:
             predicate = nodes.predicate[item, 0]
             rank[tile, heap] = tests.rank[predicate]
             column[tile, heap] = tests.place[predicate]
-            if tests.gone_right is not None:  # as bits, in the slot of no node
+            if tests.gone_right is not None:  # as bits, in the unused slot 0
                 right = np.where(tests.gone_right[predicate], 1 << heap, 0)
                 column[:n, 0] += np.bincount(tile, right, n).astype(column.dtype)
             tile = np.repeat(tile, 2)

@@ -63,7 +63,7 @@ def add_vector(
         b.store(sums, here, b.binary("add", b.load(sums, here, type_), value))
 
     whole = width // 8 * 8
-    if whole > 32:  # long vectors in a loop: code is bounded
+    if whole > 32:  # loop over long vectors, to bound the code
 
         def eight(k: Value, _: tuple[Value, ...]) -> None:
             part(8, b.binary("add", here, k), b.binary("add", own, k))
@@ -114,6 +114,6 @@ def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     if len(np.unique(sample)) > len(sample) // 2 > SAMPLE // 4:
         return everything
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
-    if bool((words[first][number] != words).any()):  # equal keys of two vectors
+    if bool((words[first][number] != words).any()):  # two vectors have equal keys
         return everything
     return values[first], number

@@ -135,7 +135,7 @@ class _RowCode(RowCode):
     b: Builder
     model: Model
     codes: Buffer
-    missing: Value  # whether a value of the row is
+    missing: Value  # whether any value of the row is missing
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
         """Walk all trees, then add their leaves."""

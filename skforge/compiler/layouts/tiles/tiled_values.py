@@ -63,7 +63,7 @@ def value_tests(forest: Forest) -> TileTests:
     place = forest.feature.astype(np.uint16)
     top = TOP_LEVELS
     if forest.threshold.itemsize > 4 or len(np.unique(forest.feature)) > TOP_FEATURES:
-        top = 0  # of float64, a register holds half the rows
+        top = 0  # a register holds only half as many rows of float64
     return TileTests(
         place, forest.threshold, float("nan"), top, right if some else None
     )
@@ -196,7 +196,7 @@ class ValueLowering(FetchingLowering):
             b.load(rows.rows, b.binary("add", start, b.convert(place, I64)))
             for place in places
         ]
-        x = b.pack([values[0], *values])  # slot 0 is no node
+        x = b.pack([values[0], *values])  # slot 0 is unused
         x = self._clean(x)
         threshold = b.load(self.tiles, tile, Vec(rows.rows.element, slots))
         bits = b.mask_bits(b.compare(self._op, x, threshold), U16)

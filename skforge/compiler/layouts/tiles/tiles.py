@@ -175,8 +175,8 @@ class _TileCode(BlockCode):
     block: int
     leaves: LeafTable
     walks: TileLowering
-    walk: Callable[[Value], None]  # writes the walks of all rows in a tree
-    n: Value  # rows of the block, as whole groups
+    walk: Callable[[Value], None]  # emits the walks of all rows in a tree
+    n: Value  # rows of the block, rounded up to whole groups
 
     @property
     def _by_row(self) -> bool:
