@@ -81,8 +81,7 @@ class Rules:
         below = b.compare("lt", x, b.const(float(most), x.type))
         if self.forest.truncate_categories:
             above = b.compare("gt", x, b.const(-1.0, x.type))
-        # Read values that truncate to category 0 as 0.0: negative numbers cannot
-        # convert.
+        # Values that truncate to category 0 are read as 0.0: negatives do not convert.
         safe = b.select(b.binary("and", positive, below), x, b.const(0.0, x.type))
         code = b.convert(safe, U32)
         known = b.binary("and", above, below)

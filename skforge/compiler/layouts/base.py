@@ -305,8 +305,7 @@ class Representation(ABC):
     name: str
     #: :meth:`check` raises for a forest whose buffers take more bytes than this.
     byte_limit: int = 1 << 32
-    #: Whether it builds ``tile_nodes(size, "complete")`` tiles from single nodes
-    #: itself.
+    #: Whether it builds the tiles of ``tile_nodes(size, "complete")`` itself.
     has_complete_tiles: bool = False
 
     @classmethod

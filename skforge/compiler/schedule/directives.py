@@ -191,7 +191,7 @@ class Unroll(Mark):
 
 @dataclass(frozen=True, slots=True)
 class Specialize(Mark):
-    """Generate code for each iteration of a tree loop, by its trees' depths."""
+    """Generate separate code per iteration of a tree loop, by its trees' depths."""
 
     ROOT = "tree"
 

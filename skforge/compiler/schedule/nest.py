@@ -188,7 +188,7 @@ class Nest:
         return next(v for v in self.variables if v.name == name)
 
     def paths(self, through: str | None = None) -> Iterator[tuple[Variable, ...]]:
-        """Yield the variables on the path to each innermost loop (past ``through``)."""
+        """Yield each innermost loop's path of variables, if ``through`` is on it."""
         for path in paths(self.loops):
             if through is None or through in path:
                 yield tuple(map(self.variable, path))

@@ -124,7 +124,7 @@ def forest_stationary(trees: int = 32, rows: int = 1024, warps: int = 8) -> Sche
 
 
 def shared_predicates(rows: int = 1024, each: int = 4) -> Schedule:
-    """Evaluate each distinct predicate once for a block of rows; trees as bit logic."""
+    """Evaluate each distinct predicate once, 32 rows a word; trees as bit logic."""
     return rows_as_bits(rows, each)
 
 

@@ -77,8 +77,7 @@ class Schedule:
     def __post_init__(self) -> None:
         """Raise if a directive is not legal where it is."""
         object.__setattr__(self, "directives", tuple(self.directives))
-        # The cache cannot tell 64.0 or True from an int, so arguments are checked
-        # first.
+        # The cache cannot tell 64.0 or True from an int: check arguments first.
         if all(problem(directive) is None for directive in self.directives):
             _nest_of(self.directives)
         else:

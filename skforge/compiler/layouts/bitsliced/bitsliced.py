@@ -65,8 +65,7 @@ class BitslicedLayout(BlockLayout):
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         forest = hir.forest
-        # Ties are resolved part by part, but a block in several parts writes its lines
-        # later.
+        # Ties are resolved part by part, but blocks in parts write their lines later.
         one_part = forest.n_features <= WIDE and block <= MAX_PART
         narrow = one_part and narrows(forest, hir.comparison)
         tests = narrowed(forest) if narrow else forest

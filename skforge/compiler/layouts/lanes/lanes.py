@@ -1,6 +1,6 @@
 """``represent("lanes")``: one row at a time, one tree in each lane of a vector.
 
-A row becomes one byte a column (``row_codes.py``), which fits one or a few registers.
+A row becomes one byte a column (``row_blocks.py``), which fits one or a few registers.
 Trees of at most 64 leaves are evaluated whole (``lane_masks.py``) if that is cheaper.
 Otherwise the top levels are evaluated for as many trees as a register has bytes
 (``lane_levels.py``), and the rest is walked (``lane_walks.py``). Leaves are added one

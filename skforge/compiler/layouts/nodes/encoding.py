@@ -26,7 +26,7 @@ class TestFacts:
 
     flags: tuple[str, ...]
     all_nan_is_zero: bool = False  # true of every test, so no flag is needed
-    exact_members: bool = False  # numbers with a fraction are in no set (for "member" sets)
+    exact_members: bool = False  # for "member": fractions are in no set
 
     @classmethod
     def of(cls, forest: Forest) -> TestFacts:
