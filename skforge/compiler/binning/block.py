@@ -1,6 +1,6 @@
-"""Blocks of rows to codes as LIR: by columns, with searches in registers.
+"""Quantises blocks of rows to codes, by column, with searches in registers.
 
-The generated code, lanes being rows::
+The generated code, with rows in lanes::
 
     for each tile of the rows' columns that is used:
       columns = transpose(rows of the block, columns of the tile)
@@ -12,7 +12,7 @@ The generated code, lanes being rows::
         words[column / 2 or 4] |= code << its place
     codes = transpose(words)
 
-Two or four codes share a word, so that one transpose of words turns them all.
+Two or four codes share a word, so that one transpose of words handles all of them.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
-#: Rows turned together: their words stay in the second cache for 4000 columns.
+#: Rows transposed together: their words stay in L2 for 4000 columns.
 PART = 128
 
-#: Levels that a search in registers is written for; others are rounded up.
+#: Levels for which a search in registers is emitted; others are rounded up.
 LEVELS = (4, 6, 8)
 
 
 def part_rows(block: int, word_lanes: int) -> int:
-    """Return the rows that are turned together: whole vectors of words."""
+    """Return the rows that are transposed together: whole vectors of words."""
     return min(PART, -(-block // word_lanes) * word_lanes)
 
 
 class Kind(NamedTuple):
-    """Columns that the same code serves."""
+    """Columns that share the same code."""
 
-    test: Comparison | None  # of the one test of a column; None: thresholds
-    levels: int  # of the search in registers
+    test: Comparison | None  # a column's only test; None: thresholds
+    levels: int  # levels of the search in registers
     deep: bool  # whether more levels follow in memory
     missing: Missing
     right: bool  # whether a missing value's code is not 0
 
 
 class ColumnBins:
-    """Writes the codes of a block of at most ``block`` rows, column by column."""
+    """Emits the codes of a block of at most ``block`` rows, column by column."""
 
     def __init__(
         self, rules: Rules, table: CodeTable, registers: Registers, block: int
@@ -96,7 +96,7 @@ class ColumnBins:
     # ------------------------------------------------------------ what to do
 
     def _plan(self) -> None:
-        """Lay out the jobs: a column of codes each, by tile of the rows' columns."""
+        """Lay out the jobs, one a column of codes, by tile of the rows' columns."""
         t, forest, model = self.t, self._rules.forest, self._rules.model
         starts = tile_starts(np.unique(t.feature), forest.n_features, self.lanes)
         tile = np.searchsorted(starts, t.feature, "right") - 1
@@ -119,7 +119,7 @@ class ColumnBins:
         self._offset = model("code_offset", np.cumsum(sizes) - sizes)
         extra = [more for _, _, more in jobs]
         self._extra = model("code_extra", np.asarray(extra, np.int64))
-        # A number of a test may be that of a set, which a float32 would round.
+        # The number in a test may be a set's number, which float32 would round.
         dtype = forest.threshold.dtype
         self._numbers = model("code_numbers", np.concatenate(numbers).astype(dtype))
         self._set = model("code_set", set_numbers(forest)[t.predicates[t.offset[:-1]]])
@@ -128,20 +128,20 @@ class ColumnBins:
         self._gone = model("code_gone", np.where(t.missing_left, 0, right))
 
     def _job(self, c: int) -> tuple[Kind, NDArray[Any], int]:
-        """Return a column's kind, its numbers, and levels searched in memory."""
+        """Return a column's kind, its numbers, and the levels searched in memory."""
         t = self.t
         missing = Missing(int(t.missing[c]))
         own = t.thresholds[t.offset[c] : t.offset[c + 1]]
         if t.kind[c] == ColumnKind.TEST:
             number = self._rules.forest.comparison[t.predicates[t.offset[c]]]
-            # A test for a set gives a missing value either code.
+            # A set test may give a missing value either code.
             return Kind(Comparison(number), 0, False, missing, True), own, 0
         depth = max(1, len(own).bit_length())
         held = next((k for k in self._levels if k >= depth), self._levels[-1])
         more = max(0, depth - held)
         right = missing != Missing.NEVER and not t.missing_left[c]
         levels = self._registers.pivots(own, held + more, np.nan, low_first=False)
-        # Levels in memory need not fill registers.
+        # Levels in memory do not have to fill registers.
         levels[held:] = [part[: 1 << j] for j, part in enumerate(levels)][held:]
         kind = Kind(None, held, more > 0, missing, bool(right))
         return kind, np.concatenate(levels), more
@@ -151,7 +151,7 @@ class ColumnBins:
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
         """Fill ``codes`` for the first ``count`` rows of a block, and a few more.
 
-        ``codes`` has room for whole parts of rows.
+        ``codes`` must hold whole parts of rows.
         """
         b = self.b
         self._wide = rows.n_features > WIDE
@@ -210,7 +210,7 @@ class ColumnBins:
         search = self._searcher(kind, j, offset) if kind.test is None else None
         step = self._lockstep * n
         never = kind.missing == Missing.NEVER
-        # NaN passes no threshold: its code is 0 without more ado.
+        # NaN passes no threshold, so its code is already 0.
         marked = not never and (kind.right or kind.missing == Missing.ZERO)
 
         def some(r: Value, _: tuple[Value, ...]) -> None:
@@ -236,7 +236,7 @@ class ColumnBins:
     def _searcher(
         self, kind: Kind, j: Value, offset: Value
     ) -> Callable[[list[Value]], list[Value]]:
-        """Load a column's pivots; return the search of some vectors in lockstep."""
+        """Load a column's pivots; return a function that searches several vectors."""
         b, registers = self.b, self._registers
         tables = registers.load_pivots(b, self._numbers, offset, kind.levels)
         index_vec = Vec(self._index, self.lanes)
@@ -258,7 +258,7 @@ class ColumnBins:
     def _search_memory(
         self, kind: Kind, x: list[Value], codes: list[Value], j: Value, offset: Value
     ) -> list[Value]:
-        """Search the levels whose pivots no registers hold."""
+        """Search the levels whose pivots are in memory instead of registers."""
         b = self.b
         held = sum(max(self.lanes, 1 << k) for k in range(kind.levels))
         base, size = b.add(offset, held), b.const(1 << kind.levels)
@@ -280,7 +280,7 @@ class ColumnBins:
         return codes
 
     def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:
-        """Return ``2 code``, or one more where x passes the pivot, and where."""
+        """Return ``2 code``, plus one where x passes the pivot, and that mask."""
         b = self.b
         twice = b.binary("add", code, code)
         passed = b.compare(self._rules.passes, x, pivot)

@@ -1,9 +1,9 @@
-"""Rows to codes by buckets: where a value falls among thousands of thresholds.
+"""Quantises rows to codes by buckets, for columns of thousands of thresholds.
 
-The buckets of a column are equal parts of the range of its thresholds, numbered by a
-function that never decreases: a scaled, shifted and clamped value. So every threshold
-of a lower bucket is passed, none of a higher one is, and a search goes on among the
-few of the same bucket. Lanes are columns; a row is read once::
+The buckets of a column divide the range of its thresholds evenly. A monotonic function
+(scale, shift, clamp) maps a value to its bucket. Every threshold of a lower bucket is
+therefore passed and none of a higher one is; a search continues among the few
+thresholds of the same bucket. Lanes are columns; a row is read once::
 
     for each row:
       for each vector of columns:
@@ -13,8 +13,9 @@ few of the same bucket. Lanes are columns; a row is read once::
           code += step where the bucket has so many and x passes that one
         codes[row, columns] = code
 
-What a missing value gets is 0, where it goes left, or more than any rank. Columns whose
-tests disagree on that are stored twice, and rows without missing values need one copy.
+The code of a missing value is 0 where it goes left, otherwise more than any rank.
+Columns whose tests disagree on missing values are stored twice; rows without missing
+values need only one copy.
 """
 
 from __future__ import annotations
@@ -36,25 +37,26 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U16, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
-#: Most buckets of a column, and how many it has for each threshold.
+#: Most buckets of a column, and buckets for each threshold.
 MAX_BUCKETS, BUCKETS_EACH = 4096, 2
 
 #: Vectors searched together.
 LOCKSTEP = 4
 
-#: A code above every rank: where a missing value goes right.
+#: A code above every rank: a missing value that goes right.
 GONE_RIGHT = 0xFFFF
 
-#: Registers of a row that its columns are picked from; wider rows are gathered.
+#: Most registers of a row from which columns are permuted; wider rows are gathered.
 ROW_REGISTERS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodePlaces:
-    """The codes of a row of a forest, in two copies where missing values need them.
+    """The codes of a row of a forest, in two copies if missing values need them.
 
-    A row goes right at predicate p exactly if ``codes[place_of[p]] > rank_of[p]``;
-    without a missing value, also if ``codes[place_of[p] % width] > rank_of[p]``.
+    A row goes right at predicate p exactly if ``codes[place_of[p]] > rank_of[p]``; if
+    it has no missing value, also exactly if
+    ``codes[place_of[p] % width] > rank_of[p]``.
     """
 
     table: CodeTable  # its columns hold tests of either rule for missing values
@@ -65,7 +67,7 @@ class CodePlaces:
 
     @classmethod
     def of(cls, forest: Forest, table: CodeTable, lanes: int) -> CodePlaces:
-        """Lay out the codes of a normalised forest's rows, which merge missing."""
+        """Lay out the codes of a normalised forest; ``table`` merges missing rules."""
         registers = max(1, -(-table.n_columns // lanes))
         width = lanes << (registers - 1).bit_length()
         left = _goes_left(forest)
@@ -81,7 +83,7 @@ class CodePlaces:
 
 
 def _goes_left(forest: Forest) -> NDArray[np.bool_]:
-    """Return where a missing value goes left, or none is missing."""
+    """Return the predicates where a missing value goes left, or none is missing."""
     left: NDArray[np.bool_] = forest.missing_left | (forest.missing == Missing.NEVER)
     return left
 
@@ -93,7 +95,7 @@ class Buckets:
     scale: NDArray[Any]  # (n_columns,)
     shift: NDArray[Any]
     last: NDArray[Any]  # the last bucket's number
-    offset: NDArray[np.int32]  # of the first bucket in ``content``
+    offset: NDArray[np.int32]  # place of the first bucket in ``content``
     content: NDArray[np.uint32]  # thresholds before it | thresholds in it << 16
     levels: NDArray[np.int64]  # steps of the search in the fullest bucket
 
@@ -124,10 +126,10 @@ class Buckets:
 
 
 def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
-    """Return scale and shift whose fullest bucket holds few thresholds.
+    """Return the scale and shift that give the smallest fullest bucket.
 
-    Any positive scale and finite shift are right. What lies outside of the range that
-    is spread evenly falls into the first and the last bucket.
+    Any positive scale and finite shift are correct. Thresholds outside the range that
+    is divided evenly fall into the first and the last bucket.
     """
     finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
     if not len(finite) or count <= 2:
@@ -150,7 +152,7 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
 
 
 def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.int64]:
-    """Return the bucket of values, rounding as the compiled code does."""
+    """Return the bucket of each value, with the rounding of the compiled code."""
     with np.errstate(over="ignore", invalid="ignore"):
         y = x * scale + shift
     y = np.where(y < last, y, last)
@@ -160,7 +162,7 @@ def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.
 
 
 class BucketBins:
-    """Writes the search of a block of rows, ``lanes`` columns at once."""
+    """Emits the search of a block of rows, ``lanes`` columns at once."""
 
     def __init__(self, rules: Rules, codes: CodePlaces, lanes: int) -> None:
         self.b, self.codes, self.lanes, self._rules = rules.b, codes, lanes, rules
@@ -194,7 +196,7 @@ class BucketBins:
     def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
         """Fill ``codes`` for ``count`` rows; return whether any value is missing.
 
-        The second copy, if there is one, follows the first of ``block`` rows.
+        A second copy follows the first one of ``block`` rows.
         """
         b, n = self.b, self.lanes
         tests = None
@@ -253,7 +255,7 @@ class BucketBins:
     # ------------------------------------------------------------ one row
 
     def _row(self, rows: BlockRows, start: Value) -> Callable[[Value], Value]:
-        """Return a function from a vector of columns to its values of the row."""
+        """Return a function that loads the row's values for a vector of columns."""
         b, n = self.b, self.lanes
         features = self._columns(self._table.feature, np.int64)
         registers = -(-rows.n_features // n)
@@ -267,7 +269,7 @@ class BucketBins:
                 return b.load(rows.rows, b.binary("add", *b.same_lanes(start, index)))
 
             return gathered
-        # The last register ends with the row: nothing past it is read.
+        # The last register ends with the row, so that nothing past it is read.
         begins = [min(k * n, rows.n_features - n) for k in range(registers)]
         loaded = [b.load(rows.rows, b.add(start, k), vec) for k in begins]
         loaded += loaded[-1:] * (count - registers)
@@ -285,10 +287,10 @@ class BucketBins:
         return picked
 
     def _search(self, raw: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
-        """Return codes and missing values of vectors of columns, step by step.
+        """Return the codes of vectors of columns, and which values are missing.
 
-        A gather is dozens of micro-operations: searches one after another would not
-        overlap.
+        All vectors advance one level at a time: a gather takes dozens of
+        micro-operations, and consecutive searches would not overlap.
         """
         b, n = self.b, self.lanes
         ints = Vec(I32, n)
@@ -312,9 +314,10 @@ class BucketBins:
     def _begin(
         self, raw: Value, place: Value
     ) -> tuple[Value, Value, Value, Value, Value]:
-        """Return a vector's values, which are missing, and what their buckets hold.
+        """Return a vector's values, which of them are missing, and their buckets.
 
-        That is the first threshold's place, the thresholds before it, their number.
+        A bucket is the place of its first threshold, the number of thresholds before
+        it, and the number in it.
         """
         b, n = self.b, self.lanes
         ints = Vec(I32, n)
@@ -342,7 +345,7 @@ class BucketBins:
         return x, gone, first, before, held
 
     def _kind_is(self, kind: Missing, at: Value) -> Value:
-        """Return a mask of the columns that treat missing values in one way."""
+        """Return a mask of the columns with a rule for missing values."""
         b, n = self.b, self.lanes
         own = self._table.missing == kind
         if own.all():
@@ -352,7 +355,7 @@ class BucketBins:
         return b.compare("ne", b.load(table, at, Vec(I32, n)), 0)
 
     def _gone(self, at: Value, copy: int) -> Value:
-        """Return what missing values get in one copy of a vector of columns."""
+        """Return the codes of missing values in one copy of a vector of columns."""
         b, ints = self.b, Vec(I32, self.lanes)
         if self.codes.copies == 2:
             return b.const(GONE_RIGHT if copy else 0, ints)

@@ -1,16 +1,16 @@
-"""What a row's categories say to every set of a forest at once: rows of a table.
+"""Answers all category sets of a forest at once: one table row a feature.
 
-Categories that no set of a feature tells apart are one class, and so are those in no
-set, and a missing value. What a class says to all sets of its feature is a row of a
-table, laid out as its reader needs it: a *head* that is combined with those of other
-features, register by register, and codes of one set each that are copied::
+Categories that belong to the same sets of a feature form one class; so do categories in
+no set, and missing values. A table row has the answers of all sets of a feature for one
+class. It starts with a *head* that is combined with the heads of other features,
+register by register, followed by codes of single sets that are copied::
 
     entry = category of x, or that of a missing value, or that of a category in no set
     at = row_of_entry[entry]
     head = head & (or |) table[at ..]
     codes[own place ..] = table[at + head's size ..]
 
-However many sets there are, a feature is read once.
+Each feature is read once, regardless of the number of sets.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from skforge.compiler.ir.lir.numpy_types import scalar_of
 
 IntArray = NDArray[np.int32]
 
-#: Words of a set that is looked up in a table, and bytes of all tables, about: of what
-#: is larger, each set is a test of its own.
+#: Most words of a set in a table, and approximate most bytes of all tables; each larger
+#: set is a test of its own.
 MOST_WORDS, MOST_BYTES = 1 << 11, 1 << 25
 
-#: Bytes of a row's head for each tree, about.
+#: Approximate bytes of a row's head for each tree.
 HEAD = 16
 
-#: Features whose rows are found in straight line; a loop serves more.
+#: Up to this many features are unrolled; more use a loop.
 STRAIGHT = 16
 
 
@@ -49,17 +49,17 @@ class SetGroup:
     feature: int
     missing: Missing
     exact: bool  # a number with a fraction is in no set
-    words: int  # of the largest
+    words: int  # words of the largest set
     predicates: IntArray
 
     @property
     def entries(self) -> int:
-        """Categories that sets may hold, then a missing value, then all others."""
+        """The categories that sets may hold, then a missing value, then all others."""
         return 32 * self.words + 2
 
 
 def set_groups(forest: Forest) -> list[SetGroup]:
-    """Return the sets that tables answer, group by group."""
+    """Return the sets that tables answer, by group."""
     sets = np.flatnonzero(forest.comparison >= Comparison.IN)
     exact = forest.comparison[sets] == Comparison.MEMBER
     key = forest.feature[sets].astype(np.int64) << 3 | forest.missing[sets] << 1 | exact
@@ -105,7 +105,7 @@ class SetClasses:
 
     @classmethod
     def of(cls, forest: Forest, group: SetGroup) -> SetClasses:
-        """Put categories together that are in the same sets."""
+        """Group the categories that are in the same sets."""
         own = group.predicates
         inside = set_members(forest, own, group.words)
         missing = ~forest.missing_left[own]
@@ -118,20 +118,20 @@ class SetClasses:
         return cls(group, classes.reshape(-1).astype(np.int64), right[first])
 
     def within(self, predicate: IntArray) -> IntArray:
-        """Return the number of each predicate in the group, -1 of those of others."""
+        """Return each predicate's number in the group, or -1 if it is not in it."""
         own = self.group.predicates
         at = np.minimum(np.searchsorted(own, predicate), len(own) - 1)
         return np.where(own[at] == predicate, at, -1).astype(np.int32)
 
     def within_any(self, predicates: IntArray) -> IntArray:
-        """Return the numbers in the group that occur among some predicates."""
+        """Return the numbers in the group of those predicates that belong to it."""
         found = np.unique(self.within(predicates))
         return found[found >= 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CategoryTable:
-    """The rows of all classes, and where each entry's is."""
+    """The rows of all classes, and the row of each entry."""
 
     groups: tuple[SetGroup, ...]
     head: int  # elements combined
@@ -150,11 +150,11 @@ def lay_category_table(
     first: int,
     lanes: int,
 ) -> CategoryTable:
-    """Lay the rows of all groups out one after another.
+    """Lay out the rows of all groups, one after another.
 
-    ``heads`` has the head of each class of a group, in the dtype of codes, and
-    ``coded`` the numbers of its sets that get a code. The first code goes to place
-    ``first``; a register has ``lanes`` codes.
+    ``heads`` has the head of each class of a group, in the dtype of codes. ``coded``
+    has the numbers of the sets that get a code. The first code goes to place ``first``;
+    a register has ``lanes`` codes.
     """
     parts: list[NDArray[Any]] = []
     entries, start, place, size = [], [0], [first], []
@@ -182,7 +182,7 @@ def lay_category_table(
 
 
 class CategoryRows:
-    """Writes how the rows of a table are found and combined."""
+    """Emits the look-up and combination of table rows."""
 
     def __init__(self, rules: Rules, table: CategoryTable) -> None:
         self.b, self.t, self._rules, self._model = rules.b, table, rules, rules.model
@@ -192,7 +192,7 @@ class CategoryRows:
         self._many: Buffer | None = None
 
     def find(self, row: RowAt, codes: Buffer) -> None:
-        """Find the table's row for each feature, and copy its codes."""
+        """Find the table row of each feature, and copy its codes."""
         b, t = self.b, self.t
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 
@@ -238,7 +238,7 @@ class CategoryRows:
             b.for_(*ends, b.const(1), each, hint="feature")
 
     def _alike(self) -> list[tuple[int, int]]:
-        """Return ranges of groups that the same code serves."""
+        """Return ranges of groups that share the same code."""
         kinds = [(g.missing, g.exact, g.words) for g in self.t.groups]
         cuts = [k for k in range(1, len(kinds)) if kinds[k] != kinds[k - 1]]
         return list(zip([0, *cuts], [*cuts, len(kinds)], strict=True))
@@ -249,7 +249,7 @@ class CategoryRows:
         return self._rules.category_entry(x, group.entries, group.exact)
 
     def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
-        """Return a register at ``offset`` of the heads, those of all features."""
+        """Return the register at ``offset`` of the heads of all features, combined."""
         b = self.b
 
         def part(at: Value) -> Value:
@@ -274,7 +274,7 @@ class CategoryRows:
 def by_classes(
     classes: SetClasses, make: Callable[[NDArray[np.bool_]], NDArray[Any]]
 ) -> NDArray[Any]:
-    """Apply a function to some classes at a time: what it makes may be wide."""
+    """Apply a function to a few classes at a time, since its result may be wide."""
     step = 64
     parts = [
         make(classes.right[k : k + step]) for k in range(0, len(classes.right), step)

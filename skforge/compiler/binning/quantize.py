@@ -1,4 +1,4 @@
-"""Quantise the rows of a block: by columns where there are enough rows for a vector."""
+"""Quantises the rows of a block: by column if there are enough rows for a vector."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def quantize_block(
     rows: BlockRows,
     count: Value,
 ) -> Buffer:
-    """Return scratch that holds the codes of the first ``count`` rows of a block.
+    """Return scratch memory with the codes of the first ``count`` rows of a block.
 
     A block has at most ``block`` rows; row i starts at ``i * code_stride(table)``.
     """

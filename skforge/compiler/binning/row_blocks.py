@@ -1,17 +1,17 @@
-"""One row as codes: a search of two vector compares a column, no branches.
+"""Quantises one row: two vector comparisons a column, no branches.
 
-The thresholds of a column lie in blocks of 16. Before them is a block of pivots: every
-16th threshold. This runs for each column, in straight line or in a loop over the
-columns of a kind::
+The thresholds of a column are stored in blocks of 16, after a block of pivots: every
+16th threshold. This runs for each column, unrolled or in a loop over the columns of a
+kind::
 
     x = row[feature]
     h = ones(x >= pivots)                  # full blocks of thresholds below x
     code = 16 h + ones(x >= block[h])
     codes[column] = code
 
-Thresholds that fill blocks up are NaN, which nothing passes. Where a missing value
-goes right, it passes them all: compares are unordered, the filling is infinite, and
-the code is cut to 255, which exceeds every rank.
+Blocks are padded with NaN, which no value passes. If a missing value goes right, it
+must pass all thresholds: comparisons are unordered, the padding is infinite, and the
+code is clamped to 255, which exceeds every rank.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
-#: Thresholds compared at once; 16 blocks of them are the most that a byte counts.
+#: Thresholds compared at once; a byte can count at most 16 blocks of them.
 BLOCK = 16
 
-#: Columns searched in straight line, 1 ns each; a loop over more takes a fifth longer,
-#: but a column costs a millisecond to compile.
+#: Up to this many columns are unrolled, 1 ns each. A loop over more takes a fifth
+#: longer, but an unrolled column costs a millisecond to compile.
 STRAIGHT = 96
 
 IntArray = NDArray[np.int32]
@@ -42,29 +42,29 @@ IntArray = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class ColumnClass:
-    """Columns that the same code serves: those at places ``first .. last``."""
+    """Columns ``first .. last`` (places), which share the same code."""
 
     first: int
     last: int
     missing: Missing
     missing_left: bool
-    comparison: Comparison | None  # of the one test of each column; None: thresholds
+    comparison: Comparison | None  # each column's only test; None: thresholds
     pivots: bool  # more thresholds than one block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowCodePlan:
-    """The columns in the order of their classes, and what their search reads."""
+    """The columns ordered by class, and the data that their search reads."""
 
     place: IntArray  # (n_columns,) of the code table -> where its code is
     classes: tuple[ColumnClass, ...]
     feature: IntArray  # by place
-    offset: IntArray  # by place, into numbers; of a category test, its set's number
+    offset: IntArray  # by place, into numbers; for a set test, the set's number
     numbers: NDArray[Any]  # thresholds, in the rows' dtype
 
 
 def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
-    """Sort the columns of a table of uint8 codes by what their search is."""
+    """Group the columns of a table of uint8 codes by how they are searched."""
     tests = np.full(table.n_columns, -1)
     single = table.kind == ColumnKind.TEST
     first = table.predicates[table.offset[:-1]]
@@ -84,7 +84,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
         offset[c] = size
         numbers.append(own)
         size += len(own)
-    # A value that passes its filling as well reads one block past the last.
+    # A value that also passes the padding reads one block past the last.
     numbers.append(np.full((BLOCK + 2) * BLOCK, np.inf))
     cuts = np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1
     classes = [
@@ -113,7 +113,7 @@ def _goes_right(missing: Missing, missing_left: bool) -> bool:
 
 
 def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
-    """Return the pivots, if there is more than one block, and the blocks."""
+    """Return the blocks, after the pivots if there is more than one block."""
     n_blocks = max(1, -(-len(thresholds) // BLOCK))
     blocks = np.full(n_blocks * BLOCK, fill, thresholds.dtype)
     blocks[: len(thresholds)] = thresholds
@@ -125,7 +125,7 @@ def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
 
 
 class BlockedBins:
-    """Writes the search of one row."""
+    """Emits the search of one row."""
 
     def __init__(self, rules: Rules, plan: RowCodePlan) -> None:
         self.b, self.plan, self._rules = rules.b, plan, rules

@@ -1,6 +1,6 @@
-"""Single rows to codes as LIR: one search a value, for many columns at once.
+"""Quantises single rows: one binary search a value, for many columns at once.
 
-The generated code, lanes being columns of codes::
+The generated code, with columns of codes in lanes::
 
     for each row of the block:
       for each vector of columns:
@@ -9,11 +9,11 @@ The generated code, lanes being columns of codes::
         for step = half, quarter, ... 1 of the longest column:
           more = code + step <= count  and  x passes threshold[code + step - 1]
           code += step where more
-        code = what a missing value gets, where x is missing
+        code = the code of a missing value, where x is missing
         codes[row, columns] = code
       for each column that is a single test: code = the test sends the row right
 
-With no lanes a column is searched by itself, which is what a GPU's thread does.
+Without lanes each column is searched separately, as a GPU thread does.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from skforge.compiler.ir.lir.numpy_types import scalar_of
 
 
 class GatheredBins:
-    """Writes the search of a row.
+    """Emits the search of a row.
 
-    ``lanes`` columns are searched at once, 0 for one in scalars; column c of a row's
-    codes is ``c * step`` elements from its first.
+    ``lanes`` columns are searched at once; 0 means one column, in scalars. Column c of
+    a row's codes is ``c * step`` elements from its first.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class GatheredBins:
         self._levels = int(counts.max(initial=0)).bit_length()
         self._tests = np.flatnonzero(~ordered)
         self.has_order, self.has_tests = bool(ordered.any()), len(self._tests) > 0
-        # A test's column is searched as one without thresholds, then written over.
+        # A test's column is searched as if it had no thresholds, then overwritten.
         self._features = model("code_feature", self._columns(table.feature))
         self._counts = model("code_count", self._columns(counts))
         self._offsets = model("code_offset", self._columns(table.offset[:-1]))
@@ -72,7 +72,7 @@ class GatheredBins:
         self._gone = model("code_missing", self._columns(gone)) if gone.any() else None
 
     def _columns(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return one number a column, those past the last being 0."""
+        """Return one number a column, padded with 0."""
         padded = np.zeros(self._stride, self._number)
         padded[: len(values)] = values
         return padded
@@ -139,14 +139,14 @@ class GatheredBins:
         return position
 
     def _kind_is(self, kind: Missing, column: Value) -> Value:
-        """Return a mask of the columns that treat missing values in one way."""
+        """Return a mask of the columns with a rule for missing values."""
         b = self.b
         kinds = self._rules.model("code_missing_kind", self._columns(self.t.missing))
         found = self._of(kinds, column)
         return b.compare("eq", found, b.const(int(kind), self._type))
 
     def _of(self, numbers: Buffer, column: Value) -> Value:
-        """Return what is kept of the columns searched at once."""
+        """Return the entries of ``numbers`` for the columns searched at once."""
         if self.lanes:
             return self.b.load(numbers, column, self._type)
         return self.b.convert(self.b.load(numbers, column), I64)
@@ -154,13 +154,13 @@ class GatheredBins:
     def write_column(
         self, rows: Buffer, start: Value, to: Value, column: Value, codes: Buffer
     ) -> None:
-        """Write one column of a row; those of single tests are written over later."""
+        """Write one column of a row; columns of single tests are overwritten later."""
         b = self.b
         code = b.convert(self._search(rows, start, column), self._element)
         b.store(codes, b.binary("add", to, b.mul(column, self._step)), code)
 
     def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
-        """Write the columns of tests for equality or for sets, one after another."""
+        """Write the columns of equality and set tests, one after another."""
         t = self.t
         predicate = t.predicates[t.offset[:-1][self._tests]]
         is_set = self._rules.forest.comparison[predicate] != Comparison.EQ
@@ -178,7 +178,7 @@ class GatheredBins:
         columns: NDArray[np.int64],
         own: NDArray[np.int32],
     ) -> None:
-        """Write the columns of some tests for equality, or of some for sets."""
+        """Write the columns of tests that are all equality, or all set tests."""
         b, rules, forest = self.b, self._rules, self._rules.forest
         is_set = forest.comparison[own[0]] != Comparison.EQ
         name = "set" if is_set else "equal"

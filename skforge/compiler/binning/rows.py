@@ -1,4 +1,4 @@
-"""The rows that binning reads, and how it declares the data that it reads them with."""
+"""The rows that binning reads, and the type that declares its data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from skforge.compiler.ir.lir.nodes import Buffer, Value
 AnyArray = NDArray[Any]
 
 
-#: Declares a buffer of model data (once a name) and returns it.
+#: Declares a buffer of model data (once for each name) and returns it.
 Model: TypeAlias = Callable[[str, AnyArray], Buffer]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """The rows of one block: where they start and how many the batch has."""
+    """The rows of one block: where they start, and how many the batch has."""
 
     rows: Buffer
     n_rows: Value
@@ -30,7 +30,7 @@ class BlockRows:
 
 @dataclass(frozen=True, slots=True)
 class RowAt:
-    """One row: the element of ``rows`` where it starts."""
+    """One row, given by the element of ``rows`` where it starts."""
 
     rows: Buffer
     start: Value

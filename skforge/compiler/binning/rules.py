@@ -1,6 +1,6 @@
-"""How a forest's tests read values, as LIR: rules for missing values, categories.
+"""How a forest's tests read values: rules for missing values and categories.
 
-Everything here takes scalars and vectors alike.
+All code works on scalars and on vectors.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U32, CompareOp, Value
 
-#: The first number that is no category, whatever a set holds.
+#: The first number that is not a category in any set.
 NO_CATEGORY = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Writes how the tests of a normalised forest read values.
+    """Emits how the tests of a normalised forest read values.
 
     ``comparison`` is "lt" or "le"; ``model`` declares buffers of model data.
     """
@@ -35,7 +35,7 @@ class Rules:
 
     @property
     def passes(self) -> CompareOp:
-        """How a value that goes right compares with a threshold."""
+        """The comparison that holds between a value that goes right and a threshold."""
         return "ge" if self.comparison == "lt" else "gt"
 
     # ------------------------------------------------------------ missing values
@@ -46,21 +46,21 @@ class Rules:
         return b.select(b.is_nan(x), b.const(0.0, x.type), x)
 
     def is_tiny(self, x: Value) -> Value:
-        """Return whether x counts as zero, which ``Missing.ZERO`` means by missing."""
+        """Return whether x counts as zero, which is missing under ``Missing.ZERO``."""
         b = self.b
         near = b.compare("le", x, b.const(ZERO_THRESHOLD, x.type))
         far = b.compare("ge", x, b.const(-ZERO_THRESHOLD, x.type))
         return b.binary("and", near, far)
 
     def is_missing(self, x: Value, rule: Missing) -> Value:
-        """Return whether x is missing by a rule that knows missing values."""
+        """Return whether x is missing by a rule other than ``Missing.NEVER``."""
         is_nan = self.b.is_nan(x)
         if rule != Missing.ZERO:
             return is_nan
         return self.b.binary("or", is_nan, self.is_tiny(x))
 
     def nan_if_missing(self, x: Value, rule: Missing) -> Value:
-        """Return x with NaN exactly where it is missing by a rule."""
+        """Return x, with NaN exactly where it is missing by a rule."""
         if rule == Missing.NEVER:
             return self.zero_for_nan(x)
         if rule == Missing.ZERO:
@@ -73,15 +73,15 @@ class Rules:
     def category(self, x: Value, most: int, exact: bool = False) -> tuple[Value, Value]:
         """Return the category of x as u32, and whether it is one below ``most``.
 
-        Where the forest truncates, x is cut toward zero first. With ``exact`` a number
-        with a fraction is no category.
+        If the forest truncates categories, x is first rounded toward zero. With
+        ``exact`` a number with a fraction is not a category.
         """
         b = self.b
         positive = above = b.compare("ge", x, b.const(0.0, x.type))
         below = b.compare("lt", x, b.const(float(most), x.type))
         if self.forest.truncate_categories:
             above = b.compare("gt", x, b.const(-1.0, x.type))
-        # What is cut to category 0 is read as 0.0: negative numbers do not convert.
+        # Values that truncate to category 0 are read as 0.0: negatives do not convert.
         safe = b.select(b.binary("and", positive, below), x, b.const(0.0, x.type))
         code = b.convert(safe, U32)
         known = b.binary("and", above, below)
@@ -93,8 +93,7 @@ class Rules:
     def category_entry(self, x: Value, entries: int, exact: bool = False) -> Value:
         """Return the entry of x in a table of sets, as u32.
 
-        The last of the entries is that of a category in no set, the one before that of
-        a missing value.
+        The last entry is for a category in no set, the one before for a missing value.
         """
         b = self.b
         code, known = self.category(x, entries - 2, exact)
@@ -104,8 +103,8 @@ class Rules:
     def in_set(self, number: Value, x: Value, exact: Value | bool = False) -> Value:
         """Return whether x is a category of a set, so that the row goes left.
 
-        ``number`` is that of the set; ``exact`` says whether a number with a fraction
-        is in no set. Both may be scalars. A missing value gets any answer.
+        ``number`` is the set's number. With ``exact`` a number with a fraction is in no
+        set. Both may be scalars. The result for a missing value is unspecified.
         """
         b, n = self.b, x.type.lanes
         start, size, words = category_tables(self.forest)
@@ -126,7 +125,7 @@ class Rules:
             possible = b.binary("and", possible, whole)
         word = b.convert(b.binary("shr", code, 5), I64)
         inside = b.binary("and", possible, b.compare("lt", word, held))
-        # The word read is then the spare one, so that no load leaves the table.
+        # Then read the spare word instead, so that no load leaves the table.
         spare = spread(b.const(len(words) - 1))
         bits = b.load(table, b.select(inside, b.binary("add", first, word), spare))
         bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
@@ -154,7 +153,7 @@ def set_numbers(forest: Forest) -> NDArray[np.int64]:
 def set_members(
     forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
 ) -> NDArray[np.bool_]:
-    """Return which categories the sets of some predicates hold, one set a row."""
+    """Return which categories the sets of the given predicates hold, one set a row."""
     offset = forest.category_offset
     begin, end = offset[predicates], offset[predicates + 1]
     most = int((end - begin).max(initial=0)) if words is None else words

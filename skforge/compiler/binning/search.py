@@ -16,7 +16,7 @@ from skforge.compiler.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """How a target's vector registers hold values of rows and search among pivots."""
+    """How a target's vector registers hold row values and search among pivots."""
 
     lanes: int  # values of a register
     levels: int  # most levels of a search; 0: comparing every threshold is better
@@ -28,9 +28,10 @@ class Registers:
         """Return how a target holds values of a dtype.
 
         512-bit registers hold the 255 pivots of eight levels of float32; a table that
-        needs more registers than there are is no better than comparing. On 90 columns
-        a lockstep of 1, 2, 4 and 8 took 75, 75, 70 and 84 ns a row with 32 registers,
-        and 163, 157, 175 and 192 with 16: one waits for its look-ups, many spill.
+        needs more registers than the target has is no better than comparing. On 90
+        columns a lockstep of 1, 2, 4 and 8 took 75, 75, 70 and 84 ns a row with 32
+        registers, and 163, 157, 175 and 192 with 16: a single search waits for its
+        look-ups, many spill.
         """
         item = dtype.itemsize
         lanes = max(2, target.vector_bits // (8 * item))
@@ -49,10 +50,10 @@ class Registers:
     def pivots(
         self, thresholds: NDArray[Any], levels: int, fill: float, low_first: bool
     ) -> list[NDArray[Any]]:
-        """Return the pivots of each level of a search, by the answers found so far.
+        """Return the pivots of each level of a search, indexed by the answers so far.
 
-        The first answer is the lowest bit of an entry's number with ``low_first``, else
-        the highest. Levels fill registers; past the last threshold pivots are ``fill``.
+        With ``low_first`` the first answer is the lowest bit of the index, else the
+        highest. Levels fill registers; missing thresholds become ``fill``.
         """
         padded = np.full(1 << levels, fill)
         padded[: len(thresholds)] = thresholds
@@ -69,7 +70,7 @@ class Registers:
     def load_pivots(
         self, b: Builder, numbers: Buffer, offset: Value, levels: int
     ) -> list[list[Value]]:
-        """Load the pivots of each level, from ``offset`` on, to registers."""
+        """Load the pivots of each level, from ``offset`` on, into registers."""
         n, vec = self.lanes, Vec(numbers.element, self.lanes)
         tables: list[list[Value]] = []
         at = 0
@@ -88,9 +89,9 @@ class Registers:
     ) -> Value:
         """Look up the pivots of a level, one in each lane.
 
-        Answer k of the search is bit k of ``index``. Where one permute does not take
-        the whole table, the answers choose among its parts: testing the index again
-        costs a fifth of the search.
+        Answer k of the search is bit k of ``index``. If one permute cannot take the
+        whole table, the answers select among its parts: testing the index again would
+        cost a fifth of the search.
         """
         if not answers:
             return table[0]

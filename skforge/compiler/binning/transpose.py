@@ -1,11 +1,11 @@
-"""Rows to columns: a tile of columns of a block of rows, turned in registers.
+"""Transposes a tile of columns of a block of rows, in registers.
 
 For each group of as many rows as a register has lanes::
 
     vectors = the tile's columns of each row
     columns[.., group] = transpose(vectors)
 
-The last rows of the batch, and rows closer together than they are wide, are read one
+The last rows of the batch, and rows with a stride below their width, are read one
 number at a time, so that nothing past the end is read.
 """
 
@@ -20,16 +20,16 @@ from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, Scalar, Value, Vec
 
-#: Features from which rows are wide, and how many rows of a block are then one part:
-#: a tile of columns is a cache line a row, a page apart.
+#: Rows of more features than this are wide, and this many of them are one part of a
+#: block: a tile of columns touches one cache line a row, a page apart.
 WIDE, WIDE_PART = 500, 128
 
 
 class ColumnTile:
     """The buffer of one tile's columns: column c of row r is at ``c * part + r``.
 
-    ``clean`` is applied to every number read, scalar or vector; what it makes of them
-    is of type ``scalar``.
+    ``clean`` is applied to every number read, scalar or vector, and returns type
+    ``scalar``.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class ColumnTile:
         self.buffer = b.alloc("columns", scalar, size, alignment=64)
 
     def fill(self, rows: BlockRows, start: Value, to: Value | None = None) -> None:
-        """Turn the tile's columns of the block into contiguous columns.
+        """Transpose the tile's columns of the block to contiguous columns.
 
         Whole groups of rows are read as vectors; the last rows of the batch, and rows
-        closer together than they are wide, one number at a time, so that nothing past
-        the end is read. Groups past the last row stay as they are: whatever is in
-        their columns, nobody asks for their sums. They begin at element ``to``.
+        with a stride below their width, one number at a time, so that nothing past the
+        end is read. Groups past the last row are not written: their sums are never
+        used. The columns start at element ``to``.
         """
         b, n = self.b, self.lanes
         wide = rows.n_features >= n
-        # Narrow rows are read past their end, into the next row.
+        # Reading a narrow row as a vector goes past its end, into the next row.
         slack = 0 if wide else n
         last = b.sub(rows.n_rows, 1)
         apart = b.compare("ge", rows.stride, rows.n_features)
@@ -89,7 +89,7 @@ class ColumnTile:
             b.store(self.buffer, b.add(r, c * self.part), vector)
 
     def _row(self, rows: Buffer, at: Value) -> Value:
-        """Load one row's numbers; wider ones than the tile's in two vectors."""
+        """Load one row's numbers; if they are wider than the tile's, as two vectors."""
         b, n = self.b, self.lanes
         if rows.element == self.scalar:
             return self._clean(b.load(rows, at, self.vec))
@@ -118,7 +118,7 @@ class ColumnTile:
         b.for_(b.const(0), b.const(n), b.const(1), one_row)
 
     def vectors(self, first: Value, count: int) -> list[Value]:
-        """Load ``count`` values of a column, from an element on, as vectors."""
+        """Load ``count`` values of a column, from element ``first`` on, as vectors."""
         b = self.b
         return [
             b.load(self.buffer, b.add(first, v), self.vec)
@@ -126,7 +126,7 @@ class ColumnTile:
         ]
 
     def prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
-        """Fetch a share of the next tile's lines: spread over the jobs, not at once."""
+        """Prefetch one job's share of the next tile's lines, spread over all jobs."""
         b = self.b
         share = b.add(b.binary("div", b.const(self.part), jobs), 1)
         first = b.binary("mul", job, share)
@@ -144,7 +144,7 @@ class ColumnTiles(ColumnTile):
     """The buffer of several tiles' columns, one tile after another."""
 
     def fill_all(self, rows: BlockRows, starts: Buffer) -> None:
-        """Turn all tiles of the block, which begin at these columns of rows."""
+        """Transpose all tiles of the block; ``starts`` has their first columns."""
         b = self.b
         count = self._tiles
 
@@ -158,7 +158,7 @@ def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) ->
     """Store the masks of consecutive vectors as bits, from byte ``at`` on."""
     lanes = masks[0].type.lanes
     joined = max(1, 8 // lanes)
-    # The mask of a vector is one integer: 16 or 8 rows, fewer are joined.
+    # The mask of a vector is one integer of 16 or 8 rows; smaller masks are joined.
     scalar = U16 if lanes == 16 else U8
     for v in range(0, len(masks), joined):
         bits = b.mask_bits(masks[v], scalar)
@@ -170,9 +170,9 @@ def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) ->
 
 
 def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
-    """Return first columns of tiles that cover the used features.
+    """Return the first columns of tiles that cover the used features.
 
-    A tile never reaches past the last feature, unless the rows are narrower than it.
+    A tile does not reach past the last feature, unless rows are narrower than a tile.
     """
     starts: list[int] = []
     for feature in used.tolist():
@@ -185,7 +185,8 @@ def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
 def unpacked(n: int, e: int, unit: int, high: bool) -> list[int]:
     """Return the shuffle that interleaves the low or high units of two vectors.
 
-    The vectors have ``n`` elements, ``e`` in each 128-bit lane, from which units come.
+    The vectors have ``n`` elements, ``e`` in each 128-bit lane. Units come from within
+    a lane.
     """
     chosen: list[int] = []
     for lane in range(0, n, e):
@@ -196,9 +197,9 @@ def unpacked(n: int, e: int, unit: int, high: bool) -> list[int]:
 
 
 def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
-    """Transpose a square of numbers held in vectors, by shuffles of one register each.
+    """Transpose a square of numbers held in vectors, by shuffles of two registers.
 
-    First squares within 128-bit lanes by unpacking, then the lanes.
+    Unpacking transposes squares within 128-bit lanes; then lanes are exchanged.
     """
     n, e = len(rows), 16 // item
 

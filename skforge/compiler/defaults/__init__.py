@@ -1,1 +1,1 @@
-"""Schedules where the user gives none."""
+"""Default schedules, for users who give none."""

@@ -1,7 +1,8 @@
-"""A good schedule for each batch size without measuring anything.
+"""Chooses a good CPU schedule for each batch size without measuring.
 
-Rules of thumb from measurements on one AVX-512 core (100 trees of depth 8): see the
-comments. The tuner starts from these and is never allowed to do worse.
+The rules of thumb come from measurements on one AVX-512 core (100 trees of depth 8);
+the comments have the numbers. The tuner starts from these schedules and never returns a
+slower one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from skforge.compiler.schedule.families import (
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
-#: Batch sizes at which another schedule may win: (first, last), None being open.
+#: Batch sizes (first, last) where another schedule may win; a last of None is open.
 BatchRange = tuple[int, int | None]
 BATCH_RANGES: tuple[BatchRange, ...] = (
     (1, 1),
@@ -49,136 +50,139 @@ BATCH_RANGES: tuple[BatchRange, ...] = (
     (2049, None),
 )
 
-#: Walks in flight. 16 rows of one tree: 8 are 30-40 % slower, 12 and 24 8-17 %
-#: (airline, year_prediction_msd). One row of 1000 columns and more, whose trees are
-#: walked: 10 of them take 12 to 25 % longer than 20, 25 take 4 to 10 %.
+#: Walks in flight. For 16 rows of one tree, 8 are 30-40 % slower, 12 and 24 8-17 %
+#: (airline, year_prediction_msd). For one row of 1000 columns or more, walked, 10 trees
+#: take 12 to 25 % longer than 20, and 25 take 4 to 10 % longer.
 ROWS_IN_FLIGHT = 16
 TREES_IN_FLIGHT = 20
 
-#: Rows in a block: where the forest fits the second cache, 64 are as good as more.
-#: Where it does not, each block fetches it anew: 256 and 1024 were 1.15 to 2 times
-#: faster than 64 (full-depth random forests, 512 to 4096 rows).
+#: Rows in a block. If the forest fits L2, 64 are as good as more. If it does not, each
+#: block fetches it again: 256 and 1024 were 1.15 to 2 times faster than 64 (full-depth
+#: random forests, 512 to 4096 rows).
 BLOCK = 64
 BLOCK_OF_MANY, BLOCK_OF_MOST = 256, 1024
 
-#: Nodes that padding to equal depth may add, as a multiple of the forest's own.
+#: Most nodes after padding to equal depth, as a multiple of the forest's own.
 PADDING_LIMIT = 2.0
 
-#: Trees deeper than this are walked with leaf checks: a hop costs code.
+#: Deeper trees are walked with leaf checks, because each unrolled hop costs code.
 UNROLL_LIMIT = 10
 
 
-#: Rows of a block whose predicates are evaluated at once, by the rows of a batch: a
-#: block costs nearly the same however many of its rows are real (airline: 8, 9.7 and
-#: 15.9 us for 128, 256 and 512 rows, where walking 16, 32, 128 and 512 takes 8, 14, 52
-#: and 207). Wide rows gain nothing from more than 256: reading them binds.
+#: Rows of a block whose predicates are evaluated at once, by batch size. A block costs
+#: nearly the same however many of its rows are real (airline: 8, 9.7 and 15.9 us for
+#: 128, 256 and 512 rows, where walking 16, 32, 128 and 512 takes 8, 14, 52 and 207).
+#: Wide rows gain nothing from more than 256: reading them is the bottleneck.
 PREDICATE_BLOCK, MIDDLE_BLOCK, SMALL_BLOCK = 512, 256, 128
 
-#: Share of the second cache that the predicates of a block of 512 rows may take; where
-#: they take more, 256 are better: 1.1 to 1.4 times for 100 trees of depth 8 of drawn
-#: thresholds and more, but not for small trees, which cost more than predicates.
+#: Largest share of L2 for the predicates of a block of 512 rows. Above it 256 rows are
+#: better: 1.1 to 1.4 times for 100 trees of depth 8 of drawn thresholds and more, but
+#: not for small trees, which cost more than predicates.
 TABLE_SHARE, TABLE_SHARE_NARROW = 0.5, 0.25
 
-#: What a small block costs however many of its rows are real, with mask registers and
-#: without, in instructions as of ``WALK_HOP``: a node of a tree that is folded, a node
-#: of another, a predicate, a tree, a column of the rows. Fitted to 28 forests, 0.3 to
-#: 50 us, off by 1.1 times. A block beats rows one by one from where they cost as
-#: much: from 10 rows (1000 trees of depth 3) to 46 (100 of depth 8).
+#: Cost of a small block, however many of its rows are real, with mask registers and
+#: without, in the instructions of ``WALK_HOP``: a node of a folded tree, a node of
+#: another, a predicate, a tree, a column of the rows. Fitted to 28 forests, 0.3 to 50
+#: us, off by 1.1 times. A block beats single rows as soon as they cost as much: from 10
+#: rows (1000 trees of depth 3) to 46 (100 of depth 8).
 BLOCK_COST = (2.7, 14.0, 7.5, 28.0, 180.0)
 BLOCK_COST_NARROW = (3.9, 21.0, 17.5, 230.0, 95.0)
 
-#: Where that is put at least and at most.
+#: Least and greatest number of rows for that switch.
 FIRST_BLOCKS = (8, 64)
 
-#: A block of half the size is better for half the rows without mask registers, and with
-#: them where rows are wide, trees not folded, or so small (nodes a tree): 500 trees of
-#: 15 leaves take 0.78 of the time, 100 trees of depth 8 1.2 times.
+#: A block of half the size is better for half the rows without mask registers. With
+#: them it is better if rows are wide, trees are not folded, or trees have few nodes:
+#: 500 trees of 15 leaves take 0.78 of the time, 100 trees of depth 8 1.2 times.
 HALF_BLOCK, HALF_BLOCK_NODES = 64, 24
 
-#: Instructions of a hop of the interleaved walk, with mask registers and without, of a
-#: hop that asks for leaves (and waits for the deepest walk), and of what a tree takes
-#: besides: they say whether lanes are worth searching a code for every column. An
-#: instruction is 0.09 ns, about.
+#: Instructions of a hop of the interleaved walk, with mask registers and without; of a
+#: hop with a leaf check (which waits for the deepest walk); and of a tree besides its
+#: hops. They decide whether lanes are worth searching a code for every column. An
+#: instruction takes about 0.09 ns.
 WALK_HOP, WALK_HOP_NARROW, WALK_HOP_CHECKED, WALK_TREE = 7.0, 8.0, 16.0, 4.0
 
-#: The same for hops that wait: for nodes, in forests of a quarter of the second cache
-#: and of twice as much and more (0.8 to 1.6 million nodes).
+#: The same for hops that wait for nodes: in forests above a quarter of L2, above twice
+#: L2 (0.8 to 1.6 million nodes), and the latter with leaf checks.
 WALK_HOP_MIDDLE, WALK_HOP_FAR, WALK_HOP_CHECKED_FAR = 12.0, 36.0, 48.0
 
-#: A row of so many bytes is fetched before its walks, if those meet about half of its
-#: lines or more: 8 rows of 60 to 16,000 columns, 10 to 1000 trees, take 0.5 to 0.97 of
-#: the time. A column then costs so many instructions, and small blocks win from 15 to
-#: 36 rows.
+#: A row of more than this many bytes is fetched before its walks, if they touch about
+#: half of its cache lines or more: 8 rows of 60 to 16,000 columns, 10 to 1000 trees,
+#: take 0.5 to 0.97 of the time. A column then costs this many instructions, and small
+#: blocks win from 15 to 36 rows on.
 FETCHED_ROW, FETCHED_LINES_A_HOP = 256, 2.0
 FETCHED_COLUMN, FETCHED_ROW_BLOCKS = 5.0, 14
 
-#: Bytes of the table of predicates above which rows are walked instead.
+#: Rows are walked instead if the table of predicates exceeds this many bytes.
 TABLE_LIMIT = 1 << 28
 
-#: Rows of a block whose trees are walked as tiles, and of large batches of forests
-#: that outgrow the second cache, or that many times over: each block reads its tiles
-#: anew (1.6 million nodes take 1.6 us a row by 512 rows, 1.3 by 1024, 1.0 by 4096).
-#: More rows are fewer parts for threads.
+#: Rows of a block for tiles, and in large batches for forests that outgrow L2, or
+#: outgrow it ``OUTGROWN`` times: each block reads its tiles again (1.6 million nodes
+#: take 1.6 us a row by 512 rows, 1.3 by 1024, 1.0 by 4096). Larger blocks leave fewer
+#: parts for threads.
 TILE_BLOCK, TILE_BLOCK_OF_MANY, TILE_BLOCK_OF_MOST = 512, 1024, 2048
 OUTGROWN = 16
 
-#: The same of rows whose values are compared: more rows are more misses for values.
+#: The same for tiles that compare values: more rows cause more misses on values.
 VALUE_BLOCK = 256
 
-#: Rows from which tiles by the block beat tiles row by row, where tiles fit the second
-#: cache a few times, and where they do not or rows are searched without mask registers.
-#: 0.16 million nodes: 24 from cache, 80 from memory; 0.8 to 1.6 million: 64 from cache,
-#: more from memory; 0.25 million of 100 trees: 128; AVX2: 64 to 128.
+#: Rows from which tiles by block beat tiles by row: for tiles of at most about twice
+#: L2; and for larger ones, or searches without mask registers. 0.16 million nodes: 24
+#: from cache, 80 from memory; 0.8 to 1.6 million: 64 from cache, more from memory; 0.25
+#: million of 100 trees: 128; AVX2: 64 to 128.
 TILE_BATCH, TILE_BATCH_OF_MANY = 32, 96
 
-#: Rows from which tiles by the block beat walks, by codes or by values (500 columns,
-#: 10 to 100 trees of 300 to 5000 leaves: 1.1 to 2 times at 16, 1.6 to 8 at 512).
+#: Rows from which tiles by block beat walks, by codes or by values (500 columns, 10 to
+#: 100 trees of 300 to 5000 leaves: 1.1 to 2 times at 16, 1.6 to 8 at 512).
 WALKED_BATCH = 16
 
-#: What a row costs with AVX2 in tiles by values, a tree and a tile of three levels, and
-#: in lanes, an instruction, in ns; and by how much lanes must be cheaper to stay at any
-#: batch size. 50 to 200 trees of 250 to 700 nodes: 0.20 to 0.90 us a row, tiles 0.46 to
-#: 1.8; random forests of 200 to 1100 nodes a tree: 0.78 to 1.3, tiles 0.53 to 0.93.
+#: Cost of a row with AVX2, in ns: in tiles by values, for a tree and for a tile of
+#: three levels; in lanes, for an instruction. The last number is how much cheaper lanes
+#: must be to be used at any batch size. 50 to 200 trees of 250 to 700 nodes: 0.20 to
+#: 0.90 us a row, tiles 0.46 to 1.8; random forests of 200 to 1100 nodes a tree: 0.78 to
+#: 1.3, tiles 0.53 to 0.93.
 VALUE_TREE_NS, VALUE_TILE_NS, LANES_NS, LANES_GAIN = 3.8, 4.0, 0.115, 0.85
 
-#: What a row costs in tiles row by row, about, in instructions as of ``WALK_HOP``: in
-#: any case, to search a column; to read the top of a tree (16 are decoded together) and
-#: to meet a tile, with mask registers and without. 28 columns: 100 trees of 31,
-#: 255 and 1000 leaves take 0.31, 0.44 and 0.60 us a row, lanes 0.15, 0.60 and 1.1; AVX2
-#: 1.1, 1.2 and 1.6, lanes 0.33, 0.74 and 1.3. 10 trees cost 0.9 to 1.2 of their walk.
+#: Approximate cost of a row in tiles by row, in the instructions of ``WALK_HOP``: a
+#: constant, searching a column, and trees decoded together; then reading the top of a
+#: tree and visiting a tile, with mask registers and without. 28 columns: 100 trees of
+#: 31, 255 and 1000 leaves take 0.31, 0.44 and 0.60 us a row, lanes 0.15, 0.60 and 1.1;
+#: AVX2 1.1, 1.2 and 1.6, lanes 0.33, 0.74 and 1.3. 10 trees cost 0.9 to 1.2 of their
+#: walk.
 ROW, ROW_COLUMN, ROW_TREES = 700.0, 30.0, 16
 ROW_TREE, ROW_TILE = 22.0, 14.0
 ROW_TREE_NARROW, ROW_TILE_NARROW = 140.0, 30.0
 
-#: What a row costs in tiles, about, in ns: to search a column, of a few hundred
-#: thresholds and of more, to walk a tree; and to walk a tree with 16 rows in flight.
+#: Approximate cost of a row in tiles by block, in ns: searching a column of up to
+#: ``SEARCH_MANY`` thresholds and of more, walking a tree as tiles, and walking a tree
+#: with 16 rows in flight.
 SEARCH_NS, SEARCH_MANY_NS, SEARCH_MANY, TILED_NS, WALK_NS = 4.0, 8.0, 256, 5.0, 18.0
 
-#: Tiles of four levels are larger, but fewer are met: three levels win where a row
-#: meets hardly more of them (trees cut at depth 12 are 6 + 3 + 3).
+#: Tiles of four levels are larger, but rows visit fewer of them. Three levels win if a
+#: row visits hardly more of them (trees cut at depth 12 are 6 + 3 + 3).
 MORE_TILES = 1.1
 
-#: By blocks, of forests that do not fit the second cache: less of each tile is fetched
-#: in vain (0.5 and 1.0 million nodes, 512 rows: 1.07 and 1.15 times faster).
+#: Tile size by block for forests larger than L2: less of each tile is fetched in vain
+#: (0.5 and 1.0 million nodes, 512 rows: 1.07 and 1.15 times faster).
 FAR_TILE = 7
 
 
 @dataclass(frozen=True, slots=True)
 class ForestShape:
-    """What the choice of a schedule depends on.
+    """The properties of a forest that decide its schedules.
 
     Parameters
     ----------
     n_trees, n_features : int
-        Trees, and columns of a row.
+        Number of trees, and columns of a row.
     row_bytes : int
-        Of a row, cast to the forest's input dtype.
+        Bytes of a row in the forest's input dtype.
     node_bytes : int
-        Of all nodes, about, as the sparse representation stores them.
+        Approximate bytes of all nodes in the sparse representation.
     min_depth, max_depth : int
-        Of the shallowest and the deepest leaf.
+        Depths of the shallowest and the deepest leaf.
     padded_nodes : float
-        Nodes after padding to ``max_depth`` by nodes now.
+        Nodes after padding to ``max_depth``, divided by nodes now.
     """
 
     n_trees: int
@@ -191,7 +195,7 @@ class ForestShape:
 
     @classmethod
     def of(cls, forest: Forest) -> ForestShape:
-        """Measure a forest, one pass over its leaves."""
+        """Measure a forest in one pass over its leaves."""
         low, high = forest.leaf_depths()
         deepest = int(high.max(initial=0))
         return cls(
@@ -206,7 +210,7 @@ class ForestShape:
 
 
 def _padded_nodes(forest: Forest, depth: int) -> float:
-    """Estimate how much padding every leaf to ``depth`` grows the forest."""
+    """Estimate how much the forest grows if every leaf is padded to ``depth``."""
     if depth > UNROLL_LIMIT:
         return float("inf")
     leaves = forest.leaf >= 0
@@ -222,11 +226,11 @@ def default_schedules(
     Parameters
     ----------
     forest : Forest
-        What is to be walked.
+        The forest to walk.
     target : Target
-        The CPU; its caches bound the block of rows.
+        The CPU; its caches limit the block of rows.
     reduction : {"exact", "reproducible", "fast"}
-        Bit-sliced trees sum floats in model order, so ``reproducible`` walks.
+        Bit-sliced trees sum floats in model order, so ``reproducible`` uses walks.
 
     Returns
     -------
@@ -276,9 +280,9 @@ def default_schedules(
 
 
 def block_cost(forest: Forest, target: Target, folded: NDArray[np.bool_]) -> float:
-    """Return about how many instructions a small block of bit logic takes.
+    """Return the approximate instructions of a small block of bit logic.
 
-    ``folded`` says of each tree whether it is folded.
+    ``folded`` has, for each tree, whether it is folded.
     """
     masks = target.has_mask_registers
     node, other, predicate, tree, column = BLOCK_COST if masks else BLOCK_COST_NARROW
@@ -291,9 +295,9 @@ def block_cost(forest: Forest, target: Target, folded: NDArray[np.bool_]) -> flo
 def _row_schedule(
     forest: Forest, target: Target, tiles: _TileFacts | None
 ) -> tuple[Schedule | None, float]:
-    """Return the cheapest way to take a row through all trees, None for a walk.
+    """Return the cheapest schedule for single rows (None for a walk) and its cost.
 
-    And what it costs, in instructions.
+    The cost is in instructions.
     """
     hops = float(forest.leaf_depths()[1].sum())
     shape = ForestShape.of(forest)
@@ -309,7 +313,7 @@ def _row_schedule(
 
 
 def _hop_cost(shape: ForestShape, target: Target) -> float:
-    """Return the instructions that a hop takes or waits for."""
+    """Return the instructions that a hop executes or waits for."""
     far = shape.node_bytes > 2 * target.l2_bytes
     if shape.padded_nodes > PADDING_LIMIT:
         return WALK_HOP_CHECKED_FAR if far else WALK_HOP_CHECKED
@@ -332,7 +336,7 @@ def _shares_predicates(forest: Forest) -> bool:
 def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Return the depth of each leaf, and how many training rows ended there.
 
-    Where that is not known, all leaves count the same.
+    If the counts are not known, all leaves weigh the same.
     """
     leaves = forest.leaf >= 0
     depths = forest.node_depths()[leaves]
@@ -342,7 +346,7 @@ def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]
 
 
 def mean_tiles(forest: Forest) -> tuple[float, float]:
-    """Return how many tiles of three and of four levels a row meets in a tree."""
+    """Return how many tiles of three and of four levels a row visits in a tree."""
     depths, weight = leaf_weights(forest)
     below = np.maximum(depths - TOP_LEVELS, 0)
     total = max(float(weight.sum()), 1e-300)
@@ -352,17 +356,17 @@ def mean_tiles(forest: Forest) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class _TileFacts:
-    """How a forest would be walked as tiles."""
+    """Facts about a forest as tiles."""
 
-    nodes: int  # of a tile
-    win_by_blocks: bool  # over walks
-    by_values: bool  # of rows, not by codes
-    row_cost: float  # row by row, in instructions, about
-    value_ns: float  # by blocks and by values, about
+    nodes: int  # nodes of a tile
+    win_by_blocks: bool  # whether tiles by block beat walks
+    by_values: bool  # compare row values instead of codes
+    row_cost: float  # approximate instructions, one row at a time
+    value_ns: float  # approximate ns a row, by block and by values
 
     @classmethod
     def of(cls, forest: Forest, target: Target) -> _TileFacts | None:
-        """Measure a forest; None where there are no permutes, or no tiles for it."""
+        """Measure a forest; None without permutes, or if tiles do not support it."""
         if not target.has("avx2") or not forest.n_predicates:
             return None
         normal, _ = normalize_predicates.run(forest)
@@ -403,7 +407,7 @@ def _tiled(
     row: Schedule | None,
     walks: dict[BatchRange, Schedule],
 ) -> dict[BatchRange, Schedule]:
-    """Return tiles by the block for batches, and for few rows what was chosen."""
+    """Return tiles by block for batches, and the chosen schedule for few rows."""
     size, rows = forest.n_nodes * BYTES_A_NODE, TILE_BLOCK
     nodes = FAR_TILE if size > target.l2_bytes else tiles.nodes
     if size > 2 * target.l2_bytes:
@@ -447,20 +451,20 @@ def walking_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedu
 
 
 def _walk(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
-    """Leave leaf checks out where that costs little padding."""
+    """Omit leaf checks if that costs little padding."""
     padded = shape.max_depth if shape.padded_nodes <= PADDING_LIMIT else 0
     return unchecked(schedule, index, padded, shape.min_depth)
 
 
 def _fetches_rows(shape: ForestShape) -> bool:
-    """Whether a row is worth fetching as a whole before it is walked."""
+    """Whether it pays to fetch a row as a whole before walking it."""
     hops = shape.n_trees * shape.max_depth
     lines = shape.row_bytes / CACHE_LINE
     return shape.row_bytes > FETCHED_ROW and lines <= FETCHED_LINES_A_HOP * hops
 
 
 def _few_rows(shape: ForestShape) -> Schedule:
-    """One row: its trees in flight together. The sum stays in a register."""
+    """Walk one row through several trees in flight; the sum stays in a register."""
     in_flight = min(TREES_IN_FLIGHT, shape.n_trees)
     schedule = trees_in_flight(in_flight, fetch=_fetches_rows(shape))
     return _walk(schedule, "tree", shape)
@@ -469,12 +473,12 @@ def _few_rows(shape: ForestShape) -> Schedule:
 def _blocked(
     shape: ForestShape, target: Target, rows: int, streaming: bool = False
 ) -> Schedule:
-    """Blocks of rows that stay in cache while every tree passes over them."""
-    # Rows of two blocks (this and the next) may take a quarter of the second cache.
+    """Walk blocks of rows that stay in cache while every tree passes over them."""
+    # Rows of two blocks (this and the next) may take a quarter of L2.
     fit = max(1, target.l2_bytes // 8 // max(1, shape.row_bytes))
     block = max(ROWS_IN_FLIGHT, min(rows, 1 << (fit.bit_length() - 1)))
     schedule = row_blocks(block).interleave("b1", ROWS_IN_FLIGHT)
-    # Rows that do not fit a cache are fetched ahead while trees are walked.
+    # Rows that do not fit in cache are prefetched while trees are walked.
     if streaming and shape.row_bytes * block > target.l1_bytes:
         schedule = schedule.cache("b0")
     return _walk(schedule, "b1", shape)

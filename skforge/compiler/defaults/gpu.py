@@ -1,13 +1,15 @@
-"""A schedule for each batch size on a GPU, without measuring anything.
+"""Chooses a GPU schedule for each batch size without measuring.
 
-Few rows: the threads of a block share a row's trees, for otherwise most of the GPU
-would idle and a thread would wait for thousands of reads in turn. Some rows: a warp's
-lanes take rows, and warps a part of the trees each. Many rows: a thread for each row,
-whose sum stays in a register. Numbers are of the model of ``benchmarks/gpu/static.py``
-for an H200, airline (100 trees of depth 8) unless said otherwise: 1 row takes 136, 38
-or 4 µs with 1 thread, 4 trees in flight, and 128 threads; 4096 rows 16, 6 or 22 µs with
-trees by 128 threads, rows and 16 parts, and a thread a row; a large batch runs at 32,
-162 and 334 · 10⁹ row-trees a second.
+Few rows: the threads of a block share a row's trees; otherwise most of the GPU would
+idle, and a thread would wait for thousands of reads in turn. Medium batches: rows are
+the lanes of a warp, and each warp takes a part of the trees. Many rows: one thread a
+row, whose sum stays in a register.
+
+The numbers come from the model of ``benchmarks/gpu/static.py`` for an H200, airline
+(100 trees of depth 8) unless stated otherwise: 1 row takes 136, 38 or 4 µs with 1
+thread, 4 trees in flight, and 128 threads; 4096 rows take 16, 6 or 22 µs with trees by
+128 threads, rows and 16 parts, and a thread a row; a large batch runs at 32, 162 and
+334 · 10⁹ row-trees a second.
 """
 
 from __future__ import annotations
@@ -35,82 +37,85 @@ from skforge.compiler.schedule.families import (
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
-#: Batches up to this many rows give each row a block and each tree a thread.
+#: Batches of up to this many rows give each row a block and each tree a thread.
 SINGLE_ROWS = 31
 
-#: Rows times trees up to which the trees of a row are dealt out to threads: each of its
-#: lanes reads a cache line of its own, which costs 33 cycles a hop where lanes that are
-#: rows cost 3. It is so from 1,000 rows on with 100 trees, from 500 with 300 and 1,000.
+#: Rows times trees up to which the trees of a row are distributed over threads. Each
+#: lane then reads its own cache line, which costs 33 cycles a hop; lanes that are rows
+#: cost 3. The limit is 1,000 rows with 100 trees, and 500 with 300 and 1,000.
 FEW_WALKS = 1 << 17
 FEW_ROWS, LEAST_FEW_ROWS = 1024, 512
 
-#: Rows of a processor until which warps share a row's trees: a thread a row waits for
-#: 22 µs however few rows there are, and parts take 13 µs for 16,384 rows, 23 for 32,768
+#: Rows per processor up to which warps share a row's trees: a thread a row waits for 22
+#: µs however few rows there are, and parts take 13 µs for 16,384 rows, 23 for 32,768
 #: and 44 for 65,536.
 ROWS_OF_PROCESSOR = 256
-#: Cycles that a thread waits for a hop; and a block of shared predicates for each tree,
-#: by the cycles that a warp takes it, for sums of 32 and 64 bits: 32 µs for airline, 18
-#: for NYC_taxi, whatever the rows of a block.
+#: Cycles that a thread waits for a hop; and that a block of shared predicates waits for
+#: each tree, in units of the warp's cycles for it, for sums of 32 and 64 bits: 32 µs
+#: for airline, 18 for NYC_taxi, independent of the rows of a block.
 WAIT, WAIT_TREE, WAIT_TREE_WIDE = 370.0, 30.0, 60.0
-#: Rows of a batch from which nothing changes any more.
+#: Larger batches use the same schedule.
 LARGEST = 1 << 24
-#: Processors of a GPU whose number is not known.
+#: Assumed processors of a GPU if the number is not known.
 PROCESSORS = 128
 
-#: Threads of a block: with a row each, with a row together, and of one row.
+#: Threads of a block: one a row, several a row, and all on a single row.
 ROW_THREADS, TREE_THREADS, SINGLE_THREADS = 128, 256, 1024
-#: Parts of the trees where lanes are rows, and the rows.
+#: Parts of the trees if lanes are rows; the rows; and the fewest rows.
 PARTS, PART_ROWS, FEWEST_PART_ROWS = 16, 32, 4
-#: Trees from which a single row is dealt out to several blocks, and of each block.
+#: Trees from which a single row is distributed over several blocks, and trees of each.
 SEVERAL_BLOCKS, TREES_OF_BLOCK = 8192, 1024
 
 WARP, MOST_THREADS = 32, 1024
 
-#: Fewer trees than these are not dealt out.
+#: Forests of fewer trees are not distributed over threads.
 FEWEST_TREES = 8
 
-#: Blocks that should fit a processor's shared memory together.
+#: Blocks that should fit in a processor's shared memory together.
 BLOCKS_TOGETHER = 2
 
-#: Batches from which a GPU is faster than the CPU of its machine, about.
+#: Approximate batch size from which a GPU is faster than its machine's CPU.
 GPU_MIN_ROWS = 100
 
-#: Depth to which walks are padded at most, and what hops may be to padded ones: a hop
-#: without a look at the leaf takes 11.75 instructions instead of 13.25.
+#: Greatest depth of padded walks, and their most hops relative to the mean: a hop
+#: without a leaf check takes 11.75 instructions instead of 13.25.
 PADDED_DEPTH, PADDED_HOPS = 10, 1.12
-#: Nodes that padding may add, as a multiple of the forest's own.
+#: Most nodes after padding, as a multiple of the forest's own.
 PADDING_LIMIT = 3.0
 
-#: Trees in flight: padded walks of 8 still leave 2,048 threads their registers.
+#: Trees in flight: with 8 padded walks, 2,048 threads still have enough registers.
 IN_FLIGHT, IN_FLIGHT_PADDED = 4, 8
 
-#: Instructions of a hop by values of 32 and 64 bits, where there are categories, and by
-#: codes; and what a look at the leaf adds.
+#: Instructions of a hop by values of 32 and 64 bits, with categories, and by codes; and
+#: of a leaf check.
 HOP, HOP_WIDE, HOP_CATEGORY, HOP_CODES, LOOK = 11.75, 15.75, 41.0, 13.25, 1.5
-#: Cycles of a warp's read of a row in shared memory, by 32 and by 64 bits.
+#: Cycles of a warp's read of a row in shared memory, of 32 and of 64 bits.
 READ, READ_WIDE = 1.0, 3.7
-#: Of a node: cache lines of a warp, and words of a tree in shared memory.
+#: Cost of reading nodes: cache lines of a warp, and words if trees are in shared
+#: memory.
 LINES_OF_LEVEL, NODE_SHARED = 0.28, 1.2
-#: Instructions to search a code, and each time its thresholds are halved.
+#: Instructions to search a code, and for each halving of its thresholds.
 SEARCH, HALVE = 9.0, 6.5
 #: Instructions that a processor issues in a cycle.
 ISSUE = 4.0
 
-#: Rows of a block that brings trees to shared memory, the part of it that they may
-#: take, and instructions of a word: 500 cycles a tree of depth 8, 2 a row.
+#: Rows of a block that copies trees to shared memory, the part of it (one in so many)
+#: that trees may take, and instructions of a word: 500 cycles a tree of depth 8, 2 a
+#: row.
 TILE_ROWS, TILE_SHARE, FILL = 256, 4, 9.0
 
-#: Threads that a processor needs to have work while others wait.
+#: Threads that keep a processor busy while others wait.
 ENOUGH_THREADS = 256
 
-#: Rows of a block with shared predicates where tables of two have room, and of one that
-#: has a processor for itself: a ninth fewer instructions.
+#: Rows of a block with shared predicates if two tables fit, and of one that has a
+#: processor for itself: a ninth fewer instructions.
 BIT_ROWS, MOST_BIT_ROWS = 256, 1024
-#: Instructions for a row and tree: of a node, a 32nd for each of its rows, to add a
-#: leaf, to bring one to shared memory; for a row and column; for a 32nd of a predicate.
+#: Instructions for a row and tree: of a node (a 32nd for each of its rows), to add a
+#: leaf, to copy one to shared memory; for a row and column; and for a 32nd of a
+#: predicate.
 FOLD, ADD_LEAF, STAGE = 4.8, 7.5, 9.0 / 1024
 MARK, MARK_HALVE, ANSWER = 33.0, 6.0, 9.0
-#: What waiting adds where a processor has eight warps.
+#: Factor for waiting if a processor has eight warps.
 FEW_WARPS = 1.3
 
 
@@ -122,11 +127,11 @@ def default_gpu_schedules(
     Parameters
     ----------
     forest : Forest
-        What is to be walked.
+        The forest to walk.
     target : Target
-        The GPU; its shared memory bounds what a block caches.
+        The GPU; its shared memory limits what a block caches.
     reduction : {"exact", "reproducible", "fast"}
-        Every schedule here is right in every mode.
+        Every schedule returned is correct in every mode.
 
     Returns
     -------
@@ -136,7 +141,7 @@ def default_gpu_schedules(
     processors = max(16, target.n_cores or PROCESSORS)
     many, bits_from = _many_rows(facts, processors)
     if forest.n_trees < FEWEST_TREES:
-        # Trees are too few to share: smaller blocks reach more processors.
+        # Too few trees to share: smaller blocks use more processors.
         few = walking_gpu_schedule(forest, target, WARP)
         table: dict[BatchRange, Schedule] = {(1, FEW_ROWS - 1): few}
         end = FEW_ROWS
@@ -163,7 +168,7 @@ def walking_gpu_schedule(
 ) -> Schedule:
     """Return a schedule in which each thread walks all trees for its row.
 
-    It compares values, whatever the forest, and serves any use of the walks' leaves.
+    It compares values for every forest, and supports every use of the walks' leaves.
     """
     facts = _Facts.of(forest, target, "exact")
     found = facts.rows_cached(rows, WARP, codes=False)
@@ -174,24 +179,24 @@ def walking_gpu_schedule(
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the choice depends on."""
+    """The properties of forest and target that decide the schedules."""
 
     shape: ForestShape
     reduction: Reduction
     n_outputs: int
     leaf_width: int
-    value_bytes: int  # of a row's values
+    value_bytes: int  # bytes of a row's value
     sum_bytes: int
-    mean_depth: float  # of trees, by their deepest leaves
-    columns: int  # of codes
-    search: float  # instructions for a code, mean
-    code_bits: int  # of a test on codes
+    mean_depth: float  # mean depth of each tree's deepest leaf
+    columns: int  # columns of codes
+    search: float  # mean instructions to find a code
+    code_bits: int  # bits of a test on codes
     has_categories: bool
     n_predicates: int
     n_leaves: int
     as_bits: bool  # whether predicates may be shared
-    temporaries: float  # of folding trees that are not nearly complete, about
-    shared: int  # bytes of a block
+    temporaries: float  # approximate temporary lines of trees that are lists
+    shared: int  # bytes of shared memory a block may use
     most_shared: int
 
     @classmethod
@@ -230,7 +235,7 @@ class _Facts:
 
     @property
     def hops(self) -> int:
-        """Hops of padded walks; 0 where trees differ too much, or are too deep."""
+        """Hops of padded walks; 0 if trees differ too much, or are too deep."""
         shape = self.shape
         level = 0 < shape.max_depth <= PADDED_DEPTH
         level = level and shape.max_depth <= PADDED_HOPS * self.mean_depth
@@ -238,17 +243,16 @@ class _Facts:
 
     @property
     def most_in_flight(self) -> int:
-        """Trees that a thread walks together at most, for want of registers."""
-        wide = self.leaf_width * self.sum_bytes > 8  # several outputs a leaf
+        """Most trees that a thread walks together, limited by registers."""
+        wide = self.leaf_width * self.sum_bytes > 8  # leaves with several outputs
         return IN_FLIGHT_PADDED if self.hops and not wide else IN_FLIGHT
 
     def shares(self, least: int, most: int, best: int) -> tuple[int, int]:
-        """Return among how many the trees are dealt out, and how many are in flight.
+        """Return how many parts to split the trees into, and how many are in flight.
 
-        ``best`` is the number where others are no better.
-
-        Trees that are left over are walked one after the other, so that 20 shares of
-        100 trees with 5 in flight wait half as long as 16 with 6.
+        ``best`` is preferred among equally good numbers. Leftover trees are walked one
+        after the other, so 20 parts of 100 trees with 5 in flight wait half as long as
+        16 with 6.
         """
         n_trees = self.shape.n_trees
         wanted = self.most_in_flight
@@ -267,7 +271,7 @@ class _Facts:
         return shares, in_flight
 
     def walk(self, rows: Rows, own_trees: float = math.inf) -> Walk:
-        """Return how a thread with so many trees walks."""
+        """Return how a thread with ``own_trees`` trees walks."""
         padded = self.hops
         trees = min(own_trees, self.shape.n_trees)
         in_flight = max(1, min(self.most_in_flight, int(trees)))
@@ -277,11 +281,11 @@ class _Facts:
     # ------------------------------------------------------------ shared memory
 
     def row_bytes(self, rows: int, codes: bool = False) -> int:
-        """Return the shared memory of a block's rows, padding included."""
+        """Return the shared memory of a block's rows, including padding."""
         if not codes:
             return rows * (self.shape.n_features | 1) * self.value_bytes
         words = rows * (self.columns | 1) * 4
-        # As words where they are a quarter of what there is, else narrower.
+        # Codes are words if these fit in a quarter of shared memory, else narrower.
         return words if 4 * words <= self.most_shared else words // 2
 
     def rows_cached(self, most: int, least: int, codes: bool) -> int:
@@ -294,14 +298,14 @@ class _Facts:
         return 0
 
     def keeps_busy(self, rows: int, codes: bool) -> bool:
-        """Tell whether blocks of a thread a row are enough threads together."""
+        """Return whether blocks with one thread a row have enough threads together."""
         if not rows:
             return False
         blocks = self.most_shared // max(1, self.row_bytes(rows, codes))
         return blocks * rows >= ENOUGH_THREADS
 
     def bits_fit(self, rows: int, blocks: int) -> bool:
-        """Tell whether tables of predicates of some blocks fit shared memory."""
+        """Return whether the predicate tables of some blocks fit shared memory."""
         if not self.as_bits:
             return False
         lanes = rows // 32
@@ -322,25 +326,25 @@ class _Facts:
     # ------------------------------------------------------------ cycles of a tree
 
     def by_values(self) -> float:
-        """Return the cycles that a tree takes a warp which compares values."""
+        """Return a warp's cycles for a tree if it compares values."""
         wide = self.value_bytes > 4
         hop = HOP_WIDE if wide else HOP
         hop = HOP_CATEGORY if self.has_categories else hop
         return self._tree(hop, READ_WIDE if wide else READ)
 
     def by_codes(self) -> float:
-        """Return them for codes, whose search all trees share."""
+        """Return a warp's cycles for a tree with codes, searched once for all trees."""
         return self._tree(HOP_CODES, READ) + self._searches()
 
     def by_tiles(self) -> float:
-        """Return them for codes and trees in shared memory."""
+        """Return a warp's cycles for a tree with codes and trees in shared memory."""
         words = 2.0 ** (self.shape.max_depth + 1)
         fill = words * FILL / TILE_ROWS / ISSUE
         hops = self.shape.max_depth
         return hops * max(HOP / ISSUE, READ + NODE_SHARED) + fill + self._searches()
 
     def by_bits(self) -> float:
-        """Return them where predicates are shared by all rows and trees."""
+        """Return a warp's cycles for a tree with shared predicates."""
         trees = max(1, self.shape.n_trees)
         leaves = self.n_leaves / trees
         tree = FOLD * (leaves - 1) / 32 + ADD_LEAF + STAGE * leaves
@@ -352,7 +356,7 @@ class _Facts:
     def walks_take(
         self, rows: int, processors: int, tree: float, in_flight: int
     ) -> float:
-        """Return the cycles of a batch with a thread a row, a tree taking so many."""
+        """Return the cycles of a batch with a thread a row; a tree takes ``tree``."""
         turns = sum(divmod(self.shape.n_trees, max(1, in_flight)))
         waiting = (self.hops or self.mean_depth) * turns * WAIT
         return max(waiting, rows / WARP * self.shape.n_trees * tree / processors)
@@ -416,7 +420,7 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
 
 
 def _tile(facts: _Facts) -> int:
-    """Return how many trees of four-byte nodes a block can bring closer; 0 for none."""
+    """Return how many trees of four-byte nodes a block can cache; 0 for none."""
     shape = facts.shape
     if not 0 < shape.max_depth <= PADDED_DEPTH or facts.code_bits > 31:
         return 0
@@ -429,11 +433,11 @@ def _tile(facts: _Facts) -> int:
 
 
 def _wide_rows(facts: _Facts) -> Schedule:
-    """Let warps share few rows where a warp's do not fit; else leave them in memory.
+    """Let warps share a few wide rows; if even these do not fit, read from memory.
 
-    2,000 columns: 16 rows and 32 parts of 100 trees run three times as fast as a row a
-    thread, whose lanes each read a line of their own, and a fifth faster than 8 rows in
-    half of the shared memory.
+    With 2,000 columns, 16 rows and 32 parts of 100 trees run three times as fast as a
+    row a thread, whose lanes each read their own cache line, and a fifth faster than 8
+    rows in half of the shared memory.
     """
     rows = PART_ROWS
     while rows >= FEWEST_PART_ROWS:
@@ -446,13 +450,13 @@ def _wide_rows(facts: _Facts) -> Schedule:
 
 
 def _some_rows(facts: _Facts) -> Schedule:
-    """Give each warp the same rows and a part of the trees."""
+    """Give all warps of a block the same rows, and each a part of the trees."""
     rows = facts.rows_cached(PART_ROWS, PART_ROWS, codes=False)
     return _parts(facts, PART_ROWS, PARTS) if rows else _wide_rows(facts)
 
 
 def _parts(facts: _Facts, rows: int, parts: int) -> Schedule:
-    """Deal trees out to parts of a block of rows in shared memory."""
+    """Distribute trees over parts of a block with its rows in shared memory."""
     most = min(2 * parts, MOST_THREADS // rows, facts.shape.n_trees)
     parts, in_flight = facts.shares(max(1, most // 4), most, parts)
     walk = replace(facts.walk("shared"), in_flight=in_flight)
@@ -462,17 +466,17 @@ def _parts(facts: _Facts, rows: int, parts: int) -> Schedule:
 
 
 def _few_rows(facts: _Facts) -> Schedule:
-    """Deal a row's trees out to threads, a row or some to a block."""
+    """Distribute a row's trees over threads, with one or more rows a block."""
     threads = min(TREE_THREADS, _threads(facts.shape.n_trees))
     rows = max(1, TREE_THREADS // threads // 2)
     return _by_trees(facts, rows, threads)
 
 
 def _single_rows(facts: _Facts) -> Schedule:
-    """Give each row a block, and each tree a thread: as few waits as can be."""
+    """Give each row a block and each tree a thread, to minimise waiting."""
     n_trees = facts.shape.n_trees
     if n_trees >= SEVERAL_BLOCKS:
-        # One block would walk eight trees a thread and more, one after the other.
+        # In one block, each thread would walk eight or more trees one after the other.
         blocks = n_trees // TREES_OF_BLOCK
         threads = SINGLE_THREADS // 4
         walk = facts.walk("shared", TREES_OF_BLOCK // threads)
@@ -491,7 +495,7 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
     walk = replace(walk, in_flight=in_flight)
     rows = fitting or rows
     free = facts.shared - (facts.row_bytes(rows) if fitting else 0)
-    # A warp adds by shuffles where the order is free.
+    # A warp reduces by shuffles if the order is free.
     by_warp = threads == WARP and facts.reduction != "exact"
     shared = not by_warp and facts.sums(rows, threads) <= free
     return trees_by_threads(rows, threads, walk, shared)

@@ -1,19 +1,20 @@
-"""What a representation is: how trees lie in memory and how a walk reads them.
+"""Interfaces of representations: how trees lie in memory and how walks read them.
 
-A representation is a plugin (SilvanForge §6, Treebeard): the code generator only ever
-calls the methods below, so a third party can register one without touching the core.
-It lays a forest out once, and the layout it returns writes the LIR that reads it. How
-rows go through the trees is an interface of its own:
+A representation is a plugin (SilvanForge §6, Treebeard): the code generator calls only
+the methods below, so a third party can register one without touching the core. It lays
+a forest out once; the layout it returns emits the LIR that reads it. There is one
+interface for each way that rows go through the trees:
 
-* :class:`WalkRepresentation`: rows walk one by one, hop by hop (:class:`Layout`), or
-  by code that is written whole (:class:`WalkLayout`). That code works on one row or on
-  a vector of rows alike: ``node`` and ``tree`` are scalars or vectors of as many lanes.
-* :class:`BlockRepresentation`: a block of rows passes tree after tree; on a GPU this is
-  :class:`GpuBlockRepresentation`.
+* :class:`WalkRepresentation`: each row walks each tree, one hop at a time
+  (:class:`Layout`), or by code that the layout emits whole (:class:`WalkLayout`). The
+  code works on one row or on a vector of rows: ``node`` and ``tree`` are scalars or
+  vectors with one lane a row.
+* :class:`BlockRepresentation`: a block of rows passes tree after tree.
+  :class:`GpuBlockRepresentation` is the same on a GPU.
 * :class:`RowRepresentation`: one row passes all trees at once.
 
-What a plugin needs can be imported from here: these classes, :func:`node_tests` for
-what the buffers must hold, the types of LIR and the :class:`Builder` that writes it.
+A plugin can import what it needs from this module: these classes, :func:`node_tests`
+for the contents of buffers, the LIR types, and the :class:`Builder` that emits LIR.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from skforge.exceptions import ScheduleError
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A tile a walk stands on, with the words already read from it."""
+    """The tile a walk is at, with the words already read from it."""
 
     tree: Value
     node: Value
@@ -63,13 +64,13 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BufferData:
-    """A declared buffer and its contents; the array is what the kernel reads."""
+    """A declared buffer and the array that the kernel reads."""
 
     buffer: Buffer
     data: AnyArray
 
     def __post_init__(self) -> None:
-        """Check that what was declared is what was filled."""
+        """Check that the array has the declared type."""
         if scalar_of(self.data.dtype) != self.buffer.element:
             raise TypeError(
                 f"buffer {self.buffer.name} holds {self.data.dtype}, "
@@ -79,10 +80,11 @@ class BufferData:
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
-    """A GPU block's shared memory, while all its threads are filling it.
+    """A GPU block's shared memory while its threads are filling it.
 
-    ``allocate`` takes a name, an element type, how many, and what for; ``each`` deals
-    a body for 0 … count out to the threads.
+    ``allocate`` takes a name, an element type, a count, and a purpose for error
+    messages. ``each`` distributes the indices 0 … count - 1 over the threads and runs a
+    body for each.
     """
 
     b: Builder
@@ -103,7 +105,7 @@ class SharedMemory:
 
 
 class TreeLayout(ABC):
-    """A forest in memory, where walks of single rows find their leaves."""
+    """A forest laid out for walks of single rows."""
 
     @abstractmethod
     def buffers(self) -> tuple[BufferData, ...]:
@@ -115,16 +117,16 @@ class TreeLayout(ABC):
 
     @abstractmethod
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the index into :attr:`leaf_row` of the leaf a finished walk is on."""
+        """Return the index into :attr:`leaf_row` of the leaf where a walk ended."""
 
     @abstractmethod
     def item_of(self) -> NDArray[np.int64]:
-        """Return, for each HIR item, its ``leaf_item`` number (-1: not stored)."""
+        """Return the ``leaf_item`` number of each HIR item (-1 if it is not stored)."""
 
     @property
     @abstractmethod
     def n_items(self) -> int:
-        """One more than the greatest ``leaf_item`` number."""
+        """One more than the largest ``leaf_item`` number."""
 
     @abstractmethod
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
@@ -133,9 +135,9 @@ class TreeLayout(ABC):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Bring trees to a GPU block's shared memory; return the layout reading them.
+        """Copy trees to a GPU block's shared memory; return a layout that reads them.
 
-        ``most`` is the greatest ``count``.
+        ``most`` is the largest ``count``.
         """
         raise ScheduleError(
             "cache on a loop over trees needs a representation that can lie in shared "
@@ -144,14 +146,14 @@ class TreeLayout(ABC):
 
 
 class Layout(TreeLayout):
-    """A forest that is walked hop by hop, and the code of a hop."""
+    """A forest that is walked hop by hop."""
 
     #: Whether a hop from a leaf stays on it, so that checked walks need no select.
     leaves_stay: bool = False
 
     @abstractmethod
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
-        """Read the words of a tile that the other methods decode."""
+        """Read the words of a tile, which the other methods decode."""
 
     @abstractmethod
     def load_threshold(self, b: Builder, at: Cursor) -> Value:
@@ -159,49 +161,50 @@ class Layout(TreeLayout):
 
     @abstractmethod
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
-        """Return the tile's feature numbers, as non-negative integers."""
+        """Return the tile's feature indices, as non-negative integers."""
 
     @abstractmethod
     def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
-        """Return a per-node flag of the tests, one of ``NodeTests.flags``."""
+        """Return a per-node flag, one of ``NodeTests.flags``."""
 
     @abstractmethod
     def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
-        """Return the tile's row of the exit table; tiles of several nodes only."""
+        """Return the tile's row in the exit table (only for tiles of several nodes)."""
 
     @abstractmethod
     def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
-        """Return the node behind an exit, given as a number of the node's type."""
+        """Return the node behind an exit; ``exit_`` has the type of nodes."""
 
     @abstractmethod
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
-        """Return whether the cursor stands on a leaf."""
+        """Return whether the cursor is at a leaf."""
 
 
 class WalkLayout(TreeLayout):
-    """A forest whose walks are written whole, root to leaf."""
+    """A forest whose layout emits the whole walk, root to leaf."""
 
     @abstractmethod
     def walk(self, b: Builder, tree: Value, read: Callable[[Value], Value]) -> Value:
-        """Return the node that ``leaf_item`` takes; ``read`` gives a column's code.
+        """Return the node that ``leaf_item`` takes; ``read`` returns a column's code.
 
-        Trees of a single leaf are not walked: their leaf is the ``root``.
+        Single-leaf trees are not walked: their leaf is the ``root``.
         """
 
 
 class BlockCode(ABC):
-    """Writes the code of one block of rows, for one forest.
+    """Emits the code for one block of rows and one forest.
 
-    :meth:`start` is called, then :meth:`add_tree` once a tree, then :meth:`finish`.
+    :meth:`start` is called first, :meth:`add_tree` once for each tree, :meth:`finish`
+    last.
     """
 
     @abstractmethod
     def start(self, sums: Buffer) -> None:
-        """Set the sums of the block, (rows, outputs) in any order, to the base."""
+        """Set the block's sums, (rows, outputs) in any order, to the base."""
 
     @abstractmethod
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        """Add the leaves the rows reach in the tree at a position."""
+        """Add the leaf each row reaches in the tree at a position."""
 
     @abstractmethod
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
@@ -213,12 +216,12 @@ class BlockLayout(ABC):
 
     @abstractmethod
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
-        """Evaluate what all trees ask of a block of rows; return the block's code."""
+        """Evaluate the predicates of all trees on a block; return the block's code."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """What one block of a GPU's threads takes: rows, and trees for each table."""
+    """The work of one GPU block: its rows, its threads, and the trees of one table."""
 
     rows: int
     threads: int
@@ -227,11 +230,11 @@ class BlockShape:
 
 @dataclass(frozen=True, slots=True)
 class BlockThreads:
-    """The threads of a GPU block, which write a layout's code together.
+    """The threads of a GPU block, which run a layout's code together.
 
-    ``region`` runs a body in every thread, which is given its number, and puts a
-    barrier after it; ``share`` allocates shared memory: a name, an element type, how
-    many, and what for.
+    ``region`` runs a body in every thread, passing the thread's number, and ends with a
+    barrier. ``share`` allocates shared memory: a name, an element type, a count, and a
+    purpose for error messages.
     """
 
     b: Builder
@@ -243,11 +246,11 @@ class BlockThreads:
 
 
 class GpuBlockCode(ABC):
-    """Writes the code of one block of rows that all threads of a GPU block take.
+    """Emits the code for one block of rows that a GPU block evaluates together.
 
-    For each tile of trees that has a table of its own, :meth:`evaluate` is called and
-    then :meth:`add_trees`; :meth:`finish` comes last. ``first`` is the position of a
-    tile's first tree.
+    For each tile of trees with its own table, :meth:`evaluate` is called and then
+    :meth:`add_trees`; :meth:`finish` comes last. ``first`` is the position of a tile's
+    first tree.
     """
 
     @abstractmethod
@@ -256,15 +259,15 @@ class GpuBlockCode(ABC):
 
     @abstractmethod
     def add_trees(self, first: Value) -> None:
-        """Add the leaves that the rows reach in the trees of a tile."""
+        """Add the leaves that the rows reach in a tile's trees."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Write the sums of those rows that the batch has to the result."""
+        """Write the sums of the rows that exist in the batch to the result."""
 
 
 class GpuBlockLayout(ABC):
-    """A forest laid out for blocks of rows that all threads of a GPU block take."""
+    """A forest laid out for blocks of rows that a GPU block evaluates together."""
 
     @abstractmethod
     def start(self, block: BlockThreads) -> GpuBlockCode:
@@ -272,19 +275,19 @@ class GpuBlockLayout(ABC):
 
 
 class RowCode(ABC):
-    """Writes the code of one row that passes all trees at once."""
+    """Emits the code for one row that passes all trees at once."""
 
     @abstractmethod
     def add_trees(self, sums: Buffer, at: Value) -> None:
-        """Add the leaf of every tree, in model order, to the sums from ``at`` on."""
+        """Add every tree's leaf, in model order, to the sums from ``at`` on."""
 
 
 class RowLayout(ABC):
-    """A forest laid out for one row at a time, its trees in the lanes of vectors."""
+    """A forest laid out for one row at a time, one tree a vector lane."""
 
     @abstractmethod
     def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
-        """Find the codes of a row; return the row's code."""
+        """Compute the codes of a row; return the row's code."""
 
 
 AnyLayout: TypeAlias = TreeLayout | BlockLayout | GpuBlockLayout | RowLayout
@@ -295,19 +298,19 @@ _Interface = TypeVar("_Interface", bound="Representation")
 class Representation(ABC):
     """A way to lay trees out, named in ``Schedule.represent``.
 
-    It is one or more of the interfaces below, by how rows go through the trees. What
-    is laid out is not changed afterwards: one layout may serve several kernels.
+    It implements one or more of the interfaces below. A layout does not change after it
+    is built, so several kernels can share it.
     """
 
     name: str
-    #: Bytes of buffers above which :meth:`check` refuses a forest.
+    #: :meth:`check` raises for a forest whose buffers take more bytes than this.
     byte_limit: int = 1 << 32
-    #: Whether it groups single nodes into ``tile_nodes(size, "complete")`` itself.
+    #: Whether it builds the tiles of ``tile_nodes(size, "complete")`` itself.
     has_complete_tiles: bool = False
 
     @classmethod
     def of(cls: type[_Interface], hir: PredictEnsemble) -> _Interface:
-        """Return the representation of a forest as this interface.
+        """Return a forest's representation, as this interface.
 
         Raises
         ------
@@ -338,7 +341,7 @@ class Representation(ABC):
 
     @abstractmethod
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return what the layout would take, without building it."""
+        """Return the size of the layout, without building it."""
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
@@ -346,11 +349,11 @@ class Representation(ABC):
         return plan_codes(forest, code_dtype(forest))
 
     def takes_blocks(self, nest: BoundNest) -> bool:
-        """Whether the loops of a nest give whole blocks of rows."""
+        """Whether the loops of a nest pass whole blocks of rows."""
         return marked(nest.loops, CachePredicates)
 
     def check_tiles(self, nest: BoundNest) -> None:
-        """Refuse tiles of nodes that it does not have."""
+        """Raise for tiles of nodes that the representation does not have."""
         if nest.tile_kind == "complete" and not self.has_complete_tiles:
             raise ScheduleError(
                 f'represent("{self.name}") has no complete tiles; use '
@@ -358,7 +361,7 @@ class Representation(ABC):
             )
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Refuse a forest this representation cannot hold, before building it."""
+        """Raise for forests that the representation cannot hold, before building."""
         size = self.size_in_bytes(hir)
         if size > self.byte_limit:
             raise ScheduleError(
@@ -369,29 +372,29 @@ class Representation(ABC):
 
 
 class WalkRepresentation(Representation):
-    """Walks of single rows, tree by tree, on CPUs and GPUs."""
+    """Walks single rows, tree by tree, on CPUs and GPUs."""
 
     @abstractmethod
     def lay_out(self, hir: PredictEnsemble) -> TreeLayout:
-        """Build the layout for single walks."""
+        """Build the layout for walks of single rows."""
 
 
 class BlockRepresentation(Representation):
-    """Blocks of rows that pass a tree together, on CPUs."""
+    """Passes blocks of rows through one tree after another, on CPUs."""
 
-    #: Blocks may have fewer rows than scheduled, any multiple of this; 0: never fewer.
+    #: A block may have fewer rows than scheduled, in any multiple of this; 0: never.
     row_group: int = 0
-    #: Whether it compares the values of rows that are not quantised.
+    #: Whether it compares row values that are not quantised.
     takes_values: bool = False
 
     def takes_blocks(self, nest: BoundNest) -> bool:
-        """Whether rows are quantised, or their predicates evaluated, or compared."""
+        """Whether rows are quantised, compared, or have their predicates evaluated."""
         quantized = marked(nest.loops, Quantize)
         return self.takes_values or quantized or super().takes_blocks(nest)
 
     @abstractmethod
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Refuse blocks of rows that cannot be laid out, before building anything."""
+        """Raise for block sizes that cannot be laid out, before building anything."""
 
     @abstractmethod
     def lay_out_blocks(
@@ -401,11 +404,11 @@ class BlockRepresentation(Representation):
 
 
 class GpuBlockRepresentation(Representation):
-    """Blocks of rows that all threads of a GPU block take together."""
+    """Passes blocks of rows through trees; all threads of a GPU block work together."""
 
     @abstractmethod
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
-        """Refuse blocks of a GPU that cannot be laid out, before building anything."""
+        """Raise for GPU block shapes that cannot be laid out, before building."""
 
     @abstractmethod
     def lay_out_gpu_blocks(
@@ -415,7 +418,7 @@ class GpuBlockRepresentation(Representation):
 
 
 class RowRepresentation(Representation):
-    """One row through all trees at once, on CPUs."""
+    """Passes one row through all trees at once, on CPUs."""
 
     @abstractmethod
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
@@ -423,7 +426,7 @@ class RowRepresentation(Representation):
 
 
 def _mebibytes(size: int) -> str:
-    # Complete trees 1100 levels deep are more bytes than a float can count.
+    # A complete tree of 1100 levels has more bytes than a float can hold.
     return "over 2**60 bytes" if size > 1 << 60 else f"{size / 2**20:,.0f} MiB"
 
 
@@ -431,7 +434,7 @@ _REGISTRY: dict[str, Representation] = {}
 
 
 def register(representation: Representation) -> None:
-    """Make a representation known to ``Schedule.represent`` under its name."""
+    """Register a representation under its name for ``Schedule.represent``."""
     _REGISTRY[representation.name] = representation
 
 
@@ -455,7 +458,7 @@ def get(name: str) -> Representation:
 
 
 def node_scalar(tree: Value) -> Scalar:
-    """Return the type of nodes: i64 in scalar walks (free on x86), i32 in lanes."""
+    """Return the type of nodes: i64 in scalar walks (free on x86), i32 in vectors."""
     return I32 if tree.type.lanes else I64
 
 

@@ -1,4 +1,4 @@
-"""Apply one directive to an abstract loop nest, or say why it cannot be applied."""
+"""Applies one directive to an abstract loop nest, or says why that is illegal."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from skforge.compiler.schedule.nest import (
 from skforge.compiler.schedule.rules import broken_rule, mark_problem
 from skforge.exceptions import ScheduleError
 
-# Sums of loop variables must stay far inside 64 bits.
+# Sums of loop variables must stay far below the limits of 64 bits.
 MAX_STEP = 2**40
 
 
 def apply_all(directives: tuple[Directive, ...], n_trees: int | None = None) -> Nest:
-    """Return the nest that directives make, applied in order."""
+    """Return the nest that results from applying directives in order."""
     nest = root_nest(n_trees)
     for directive in directives:
         nest = apply(nest, directive)
@@ -45,7 +45,7 @@ def apply_all(directives: tuple[Directive, ...], n_trees: int | None = None) -> 
 
 
 def apply(nest: Nest, directive: Directive) -> Nest:
-    """Return the nest that a directive makes of a nest.
+    """Return the nest that results from applying a directive.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def apply(nest: Nest, directive: Directive) -> Nest:
 
 
 def refuse(nest: Nest, why: str, name: str | None = None) -> NoReturn:
-    """Raise a ScheduleError with the nest drawn and the named loop marked."""
+    """Raise a ScheduleError that draws the nest and marks the named loop."""
     raise ScheduleError(why, draw(nest), line_of(nest, name))
 
 
@@ -247,7 +247,7 @@ def _split(nest: Nest, split: Split) -> Nest:
 
 
 def _extent(nest: Nest, name: str) -> int | None:
-    """Return the most rows or trees that any copy of a loop goes over, if known."""
+    """Return the most rows or trees that any copy of a loop iterates over, if known."""
     extents = []
     for path in paths(nest.loops):
         if name in path:
@@ -275,7 +275,7 @@ def _substitute(
     name: str,
     new: Callable[[tuple[Loop, ...]], tuple[Loop, ...]],
 ) -> tuple[Loop, ...]:
-    """Replace every loop of a name, in whichever copies of a body it is."""
+    """Replace every loop with a given name, in all copies of a body."""
     result: list[Loop] = []
     for loop in loops:
         if loop.name == name:
@@ -312,7 +312,7 @@ def _reorder(nest: Nest, reorder: Reorder) -> Nest:
 
 
 def _strangers(nest: Nest, indices: tuple[str, ...]) -> tuple[str, str]:
-    """Return the first two loops that are never on one path, else the ends."""
+    """Return the first two loops that are never on one path, else the two ends."""
     for place, two in enumerate(indices):
         for one in indices[:place]:
             if not any(one in path and two in path for path in paths(nest.loops)):
@@ -335,7 +335,7 @@ def _permute(nest: Nest, loops: tuple[Loop, ...], reorder: Reorder) -> tuple[Loo
 
 
 def _chain(nest: Nest, loop: Loop, reorder: Reorder) -> list[Loop]:
-    """Return the named loops directly inside each other from here, outermost first."""
+    """Return the named loops directly inside each other, from ``loop`` inwards."""
     chain: list[Loop] = []
     while loop.name in reorder.indices:
         chain.append(loop)

@@ -1,7 +1,7 @@
-"""Bind a schedule to a number of trees and a kind of target.
+"""Binds a schedule to a number of trees and a kind of target.
 
-Binding replays the directives with the number of trees known, drops limits that are
-implied, and refuses what needs extents or a target to be judged.
+Binding applies the directives again with the number of trees known, drops limits that
+other limits imply, and makes the checks that need extents or a target.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from skforge.compiler.schedule.rules import bind_problem, copies_problem
 
 
 class HasDirectives(Protocol):
-    """A schedule, as far as binding is concerned."""
+    """The part of a schedule that binding needs."""
 
     @property
     def directives(self) -> tuple[Directive, ...]:
@@ -47,15 +47,15 @@ class HasDirectives(Protocol):
 
 
 def kind_of(directives: tuple[Directive, ...]) -> Kind:
-    """Return the kind of target a schedule is for: a GPU if it maps a loop to one."""
+    """Return the kind of target of a schedule: a GPU if it maps a loop to one."""
     return "gpu" if any(isinstance(d, GpuDimension) for d in directives) else "cpu"
 
 
 def bind(schedule: HasDirectives, n_trees: int, kind: Kind | None = None) -> BoundNest:
     """Return the loops of a schedule with all sizes but the batch length resolved.
 
-    ``kind`` is that of the target, by default the one that the schedule is for. A
-    schedule that does not fit it, or the number of trees, raises ``ScheduleError``.
+    ``kind`` is the kind of target; the default is the one the schedule is for. Raises
+    ``ScheduleError`` if the schedule does not fit the target or the number of trees.
     """
     nest = apply_all(schedule.directives, n_trees)
     refused = bind_problem(nest, kind or kind_of(schedule.directives))
@@ -83,7 +83,7 @@ def bind(schedule: HasDirectives, n_trees: int, kind: Kind | None = None) -> Bou
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The values an enclosing variable takes; ``last`` is None if not known."""
+    """The values of an enclosing variable; ``last`` is None if it is not known."""
 
     first: int
     last: int | None
@@ -97,8 +97,8 @@ def _bind_loops(
     ranges: dict[str, _Range],
 ) -> tuple[BoundLoop, ...]:
     bound = [_bind_loop(nest, loop, outside, ranges) for loop in loops]
-    # A copy of a split's part that no tree of this loop reaches is left out, but a
-    # body is never emptied: an empty body is the statement.
+    # Omit a copy of a split's part that no tree of this loop reaches, but never empty a
+    # body: an empty body is the statement.
     used = [loop for loop in bound if loop.trip_count != 0]
     return tuple(used or bound[:1])
 
@@ -129,7 +129,7 @@ def _bind_loop(
 
 
 def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[Mark, ...]:
-    """Return the marks of a loop; ``Interleave`` says how many walks are in flight."""
+    """Return a loop's marks, with the factor of ``Interleave`` resolved."""
     marks = list(variable.without(Interleave))
     interleave = variable.mark(Interleave)
     if interleave is not None:
@@ -155,7 +155,7 @@ def _bounds(
     outside: tuple[str, ...],
     ranges: dict[str, _Range],
 ) -> tuple[Bound, ...]:
-    """Return the limits a loop must check, less those that always hold."""
+    """Return the limits that a loop must check, without those that always hold."""
     reach = frozenset((*outside, *(n for path in paths((loop,)) for n in path)))
     fixed: list[int] = []
     open_: list[Bound] = []
@@ -179,7 +179,7 @@ def _bounds(
         low, high = _sum_range(size, [ranges[name] for name in minus])
         most = trips(size - low)
         if most is not None and high is not None and most == trips(size - high):
-            # The limit moves, but never far enough to change the iterations.
+            # The limit varies, but never enough to change the number of iterations.
             fixed.append(size - low)
         elif bound not in moving:
             moving[bound] = high
@@ -196,7 +196,7 @@ def _bounds(
 
 
 def _sum_range(limit: int, ranges: list[_Range]) -> tuple[int, int | None]:
-    """Return the least and greatest sum of enclosing variables below a limit."""
+    """Return the smallest and largest sum of enclosing variables below a limit."""
     low = sum(r.first for r in ranges)
     high: int | None = 0
     for r in ranges:
@@ -213,7 +213,7 @@ def _sum_range(limit: int, ranges: list[_Range]) -> tuple[int, int | None]:
 def _in_order(
     nest: Nest, loops: tuple[BoundLoop, ...], outside: tuple[BoundLoop, ...]
 ) -> bool:
-    """Return whether every row meets its trees serially in model order."""
+    """Return whether every row visits its trees serially in model order."""
     significance = [variable.name for variable in nest.variables]
     for loop in loops:
         inside = outside

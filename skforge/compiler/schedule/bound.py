@@ -1,4 +1,4 @@
-"""The bound loop nest: what lowering reads, every size known but the batch's."""
+"""The bound loop nest that lowering reads: every size but the batch's is known."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from skforge.compiler.schedule.nest import ROOTS, Size, TileKind
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``limit`` less the sum of the enclosing loop variables ``minus``."""
+    """``limit`` minus the sum of the enclosing loop variables ``minus``."""
 
     limit: Size
     minus: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the text that loop nests are drawn with."""
+        """Return the text used in drawn loop nests."""
         return " - ".join([str(self.limit), *self.minus])
 
 
@@ -31,9 +31,9 @@ class BoundLoop(Marked):
     """``for name in start to min(bounds) step step``, and how to run it.
 
     An empty ``body`` is the statement: walk the tree for the row and reduce.
-    ``trip_count`` is the number of iterations when it is the same on every entry.
-    ``marks`` are the directives that stand on it, in the order they are drawn; the
-    factor of an ``Interleave`` is the number of walks in flight.
+    ``trip_count`` is the number of iterations if every entry has the same. ``marks``
+    are the directives on the loop, in drawing order; the factor of an ``Interleave`` is
+    the number of walks in flight.
     """
 
     name: str
@@ -47,15 +47,15 @@ class BoundLoop(Marked):
 
     @property
     def gpu(self) -> str | None:
-        """The dimension of a GPU that its iterations are mapped to."""
+        """The GPU dimension that the iterations are mapped to."""
         mark = self.mark(GpuDimension)
         return None if mark is None else mark.dimension
 
     @property
     def max_trips(self) -> int | None:
-        """The most iterations that any entry makes, or None if not known statically.
+        """The most iterations of any entry, or None if not known statically.
 
-        A block of rows has a ``max_trips`` where it has no ``trip_count``: only the
+        A loop over a block of rows has ``max_trips`` but no ``trip_count``, because the
         last block of a batch may be shorter.
         """
         return max_trips(self.start, self.step, self.bounds)
@@ -63,10 +63,10 @@ class BoundLoop(Marked):
 
 @dataclass(frozen=True, slots=True)
 class BoundNest:
-    """The loops of a schedule for a number of trees; prints as the loops one gets.
+    """The bound loops of a schedule for a number of trees; ``str`` draws them.
 
-    ``tile_nodes`` of 1 means no node tiling. ``trees_in_order`` says that every row
-    meets its trees serially in model order, so that sums need no extra storage.
+    ``tile_nodes`` of 1 means no node tiling. ``trees_in_order`` means that every row
+    visits its trees serially in model order, so that sums need no extra storage.
     """
 
     loops: tuple[BoundLoop, ...]
@@ -88,7 +88,7 @@ class BoundNest:
         return mapped(self.loops)
 
     def __str__(self) -> str:
-        """Return the text that loop nests are drawn with."""
+        """Return the text used in drawn loop nests."""
         return draw_bound(self)
 
 
@@ -101,12 +101,12 @@ def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
 
 
 def marked(loops: tuple[BoundLoop, ...], kind: type[Mark]) -> bool:
-    """Whether any loop has a mark."""
+    """Whether any loop has a mark of a kind."""
     return any(loop.has(kind) or marked(loop.body, kind) for loop in loops)
 
 
 def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
-    """Whether one row is taken through all trees at once somewhere in a nest."""
+    """Whether a loop over trees is vectorised: a row passes all trees at once."""
     return any(
         (loop.root == "tree" and loop.has(Vectorize)) or vectorizes_trees(loop.body)
         for loop in loops

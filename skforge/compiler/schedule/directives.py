@@ -1,9 +1,9 @@
 """The directives of the scheduling language, one frozen dataclass each.
 
-A directive is plain data, and its class says what is true of it wherever it stands:
-which arguments it takes, which loops it may mark, how it is drawn and described.
-``apply`` changes loop nests, the passes generate code. The names are those of the
-methods of ``Schedule`` and of the ``op`` in JSON.
+A directive is plain data. Its class defines everything that does not depend on a nest:
+its arguments, the loops it may mark, how it is drawn and described. ``apply`` changes
+loop nests; the passes generate code. The names are those of the methods of ``Schedule``
+and of ``op`` in JSON.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Root: TypeAlias = Literal["batch", "tree"]
 Kind: TypeAlias = Literal["cpu", "gpu"]
 UNITS: dict[Root, str] = {"batch": "rows", "tree": "trees"}
 
-#: How cached rows lie in a GPU's shared memory.
+#: Layouts of cached rows in a GPU's shared memory.
 CACHE_LAYOUTS = ("row", "padded", "feature")
 GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
-#: How nodes are grouped into tiles, and the words for it.
+#: How nodes are grouped into tiles, and the description of each.
 TILE_KINDS = {
     "uniform": "breadth-first",
     "probability": "by how often they are met",
@@ -39,7 +39,7 @@ VECTOR_WIDTHS = (2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """What all directives share: they print as the method call that makes them."""
+    """Base class of directives; they print as the method call that makes them."""
 
     def __str__(self) -> str:
         """Return the call, such as ``tile("batch", "b0", "b1", 64)``."""
@@ -116,27 +116,27 @@ class Reorder(Directive):
 
 @dataclass(frozen=True, slots=True)
 class Mark(Directive, ABC):
-    """A directive that stands on one loop; the class says where it may stand."""
+    """A directive that marks one loop; its class says which loops it may mark."""
 
     index: str
 
-    #: The only root over which such a loop may go; None: over either.
+    #: The root that the loop must iterate over; None: either.
     ROOT: ClassVar[Root | None] = None
-    #: Whether it says how iterations run, which one mark of a loop can do.
+    #: Whether it says how iterations run; a loop can have only one such mark.
     RUNS: ClassVar[bool] = False
-    #: Whether the loop must contain no other.
+    #: Whether the loop must not contain another.
     INNERMOST: ClassVar[bool] = False
-    #: What the mark does that a kind of target cannot, and the way out.
+    #: For a kind of target that lacks the mark: what is missing, and what to do.
     NOT_ON: ClassVar[dict[Kind, str]] = {}
 
     def text(self, root: Root) -> str:
-        """Return the words that stand beside the loop in a drawn nest."""
+        """Return the words beside the loop in a drawn nest."""
         values = [getattr(self, field.name) for field in fields(self)[1:]]
         return " ".join([name_of(self), *(str(v) for v in values if v is not None)])
 
     @abstractmethod
     def sentence(self, root: Root) -> str:
-        """Say what it does to the loop, for ``explain``."""
+        """Describe the effect on the loop, for ``explain``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Unroll(Mark):
 
 @dataclass(frozen=True, slots=True)
 class Specialize(Mark):
-    """Separate code for each iteration of a tree loop, by its trees' depths."""
+    """Generate separate code per iteration of a tree loop, by its trees' depths."""
 
     ROOT = "tree"
 
@@ -230,7 +230,7 @@ class Vectorize(Mark):
 
 @dataclass(frozen=True, slots=True)
 class Cache(Mark):
-    """Fetch the working set of one iteration beforehand."""
+    """Fetch the working set of one iteration before it starts."""
 
     layout: str | None = None
 
@@ -269,7 +269,7 @@ class CachePredicates(Mark):
 
 @dataclass(frozen=True, slots=True)
 class UnrollWalk(Mark):
-    """Walk ``depth`` hops without asking whether a leaf is reached, padding trees."""
+    """Walk ``depth`` hops without leaf checks, padding trees."""
 
     depth: int
 
@@ -283,7 +283,7 @@ class UnrollWalk(Mark):
 
 @dataclass(frozen=True, slots=True)
 class PeelWalk(Mark):
-    """Walk the hops no leaf can end, at most ``depth``, without leaf checks."""
+    """Walk up to ``depth`` hops without leaf checks, while no leaf can be reached."""
 
     depth: int
 
@@ -299,7 +299,7 @@ class PeelWalk(Mark):
 
 @dataclass(frozen=True, slots=True)
 class AtomicReduce(Mark):
-    """Add up across the iterations of a parallel tree loop with atomics."""
+    """Reduce across the iterations of a parallel tree loop with atomics."""
 
     ROOT = "tree"
 
@@ -323,7 +323,7 @@ class SharedReduce(Mark):
 
 @dataclass(frozen=True, slots=True)
 class VectorReduce(Mark):
-    """Add up the partial sums of a parallel tree loop with vector instructions."""
+    """Reduce the partial sums of a parallel tree loop with vector instructions."""
 
     width: int
 
@@ -346,24 +346,24 @@ MarkT = TypeVar("MarkT", bound=Mark)
 
 
 class Marked:
-    """A loop that marks stand on, each the directive itself."""
+    """A loop with marks, each of them the directive itself."""
 
     __slots__ = ()
     marks: tuple[Mark, ...]
 
     def mark(self, kind: type[MarkT]) -> MarkT | None:
-        """Return the mark of a kind, if the loop has one."""
+        """Return the loop's mark of a kind, if it has one."""
         for mark in self.marks:
             if isinstance(mark, kind):
                 return mark
         return None
 
     def has(self, *kinds: type[Mark]) -> bool:
-        """Whether a mark of one of these kinds stands on the loop."""
+        """Whether the loop has a mark of one of the kinds."""
         return any(isinstance(mark, kinds) for mark in self.marks)
 
     def without(self, *kinds: type[Mark]) -> tuple[Mark, ...]:
-        """Return the marks that are left when some are carried out."""
+        """Return the marks that are not of the given kinds."""
         return tuple(mark for mark in self.marks if not isinstance(mark, kinds))
 
 
@@ -372,11 +372,11 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Option(Directive, ABC):
-    """A directive for the forest as a whole; a schedule has one of a kind."""
+    """A directive for the forest as a whole; a schedule has at most one of a kind."""
 
     @abstractmethod
     def sentence(self) -> str:
-        """Say what it does, for ``explain``."""
+        """Describe the effect, for ``explain``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +411,7 @@ class PadTrees(Option):
 
 @dataclass(frozen=True, slots=True)
 class ReorderTrees(Option):
-    """Sort trees by depth and shape so that neighbours walk alike."""
+    """Sort trees by depth and shape, so that adjacent trees have similar walks."""
 
     def sentence(self) -> str:
         return "trees of equal depth and shape become neighbours"
@@ -419,7 +419,7 @@ class ReorderTrees(Option):
 
 @dataclass(frozen=True, slots=True)
 class Represent(Option):
-    """Choose how the forest lies in memory."""
+    """Choose the representation of the forest in memory."""
 
     representation: str
 
@@ -435,12 +435,12 @@ class Represent(Option):
         return f'the forest is stored as "{self.representation}"'
 
 
-#: Every directive by its name; ``register`` fills it.
+#: Every directive by name; filled by ``register``.
 BY_NAME: dict[str, type[Directive]] = {}
 
 
 def register(*kinds: type[Directive]) -> None:
-    """Make directives known by their names: ``TileNodes`` is "tile_nodes"."""
+    """Register directives under their names: ``TileNodes`` is "tile_nodes"."""
     BY_NAME.update((_snake(kind), kind) for kind in kinds)
 
 
@@ -453,7 +453,7 @@ register(Interleave, UnrollWalk, PeelWalk, AtomicReduce, SharedReduce, VectorRed
 register(TileNodes, PadTrees, ReorderTrees, Represent)
 register(Vectorize, CachePredicates, Quantize)
 
-# The order in which the marks of a loop are drawn; those of others come last.
+# The order in which the marks of a loop are drawn; marks not listed come last.
 _DRAWN = (
     *(Parallel, GpuDimension, Unroll, Specialize, Interleave, Vectorize, Cache),
     *(Quantize, CachePredicates, UnrollWalk, PeelWalk),
@@ -462,7 +462,7 @@ _DRAWN = (
 
 
 def in_order(marks: Iterable[Mark]) -> tuple[Mark, ...]:
-    """Return marks in the order in which they are drawn."""
+    """Return marks in drawing order."""
     order = (*_DRAWN, *BY_NAME.values())
     return tuple(sorted(marks, key=lambda mark: order.index(type(mark))))
 
@@ -473,7 +473,7 @@ def name_of(directive: object) -> str:
 
 
 def arguments(directive: object) -> list[object]:
-    """Return the arguments of the call, without those left at their default."""
+    """Return the arguments of the call, without those that have their default."""
     if isinstance(directive, Reorder):
         return list(directive.indices)
     values = []
@@ -492,7 +492,7 @@ def _literal(value: object) -> str:
 def problem(directive: Directive) -> str | None:
     """Say in one sentence what is wrong with the arguments, or return None.
 
-    Only what can be judged without a loop nest is judged here.
+    This checks only what does not need a loop nest.
     """
     if type(directive) not in BY_NAME.values():
         return f"{directive!r} is not a directive; use the methods of Schedule."
@@ -556,7 +556,7 @@ def to_step(directive: Directive) -> dict[str, object]:
 
 
 def from_step(step: object) -> Directive:
-    """Return the directive of a JSON object; its values are checked when applied."""
+    """Return the directive in a JSON object; its values are checked when applied."""
     op = step.get("op") if isinstance(step, dict) else step
     directive = BY_NAME.get(op) if isinstance(op, str) else None
     if directive is None or not isinstance(step, dict):

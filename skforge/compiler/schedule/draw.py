@@ -1,4 +1,4 @@
-"""How loop nests look as text, in errors, in ``str(nest)`` and in ``explain``."""
+"""Draws loop nests as text, for errors, ``str(nest)`` and ``explain``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from skforge.compiler.schedule.nest import Extent, Nest, Variable, walk
 
 
 def draw(nest: Nest) -> str:
-    """Return the loops of an abstract nest, one a line, remainders left out."""
+    """Return the loops of an abstract nest, one a line, ignoring remainders."""
     lines = []
     for loop, outside in walk(nest.loops):
         variable = nest.variable(loop.name)
@@ -27,7 +27,7 @@ def draw(nest: Nest) -> str:
 
 
 def line_of(nest: Nest, name: str | None) -> int | None:
-    """Return the line of the first loop of a name in ``draw(nest)``."""
+    """Return the line of the first loop with a name in ``draw(nest)``."""
     for line, (loop, _) in enumerate(walk(nest.loops)):
         if loop.name == name:
             return line
@@ -35,9 +35,9 @@ def line_of(nest: Nest, name: str | None) -> int | None:
 
 
 def nominal_end(nest: Nest, variable: Variable) -> Extent:
-    """Return where a loop ends when everything divides.
+    """Return the end of a loop if all sizes divide evenly.
 
-    The limit on the fewest variables is the one that made this variable.
+    The limit with the fewest variables is the one that made this variable.
     """
     limits = [limit for limit in nest.limits if variable.name in limit.names]
     fewest = min(len(limit.names) for limit in limits)

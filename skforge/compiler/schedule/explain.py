@@ -1,4 +1,4 @@
-"""Say in words what each directive of a schedule does to the loops of a forest."""
+"""Describes what each directive of a schedule does to the loops of a forest."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _interleave(interleave: Interleave, loop: BoundLoop) -> str:
 
 
 def _what(nest: Nest, directive: Directive) -> str:
-    """Say what a directive has done to the nest it made."""
+    """Describe the effect of a directive, given the nest it resulted in."""
     match directive:
         case Tile(index, outer, inner, _):
             step = nest.variable(outer).step.text

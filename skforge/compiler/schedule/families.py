@@ -1,9 +1,9 @@
 """Families of schedules, each a function of its sizes.
 
-Presets, defaults and the spaces of searches take their loops from here. On a GPU,
-:func:`rows_by_threads` suits large batches, :func:`rows_and_trees` those between, where
-rows alone are too few threads, and :func:`trees_by_threads` a few rows, by the model
-that ``benchmarks/gpu/static.py`` prints.
+Presets, defaults and search spaces build their loops from these. On a GPU,
+:func:`rows_by_threads` suits large batches, :func:`rows_and_trees` medium ones, where
+rows alone give too few threads, and :func:`trees_by_threads` small ones, according to
+the model that ``benchmarks/gpu/static.py`` prints.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skforge.compiler.schedule.schedule import Schedule
 
 
 def row_blocks(rows: int) -> Schedule:
-    """Take blocks of rows through one tree after the other; threads share blocks."""
+    """Pass blocks of rows through one tree after another; threads share the blocks."""
     return (
         Schedule()
         .tile("batch", "b0", "b1", rows)
@@ -27,9 +27,10 @@ def row_blocks(rows: int) -> Schedule:
 
 
 def trees_in_flight(walks: int, rows: int = 0, fetch: bool = False) -> Schedule:
-    """Take one row at a time through several trees together.
+    """Pass one row at a time through several trees together.
 
-    Threads share blocks of ``rows``, if that is not 0; ``fetch`` reads a row ahead.
+    If ``rows`` is not 0, threads share blocks of that many rows. ``fetch`` prefetches
+    each row.
     """
     schedule, row = Schedule(), "batch"
     if rows:
@@ -40,9 +41,9 @@ def trees_in_flight(walks: int, rows: int = 0, fetch: bool = False) -> Schedule:
 
 
 def lanes_schedule(parallel: bool = False) -> Schedule:
-    """Take one row through all trees at once.
+    """Pass one row through all trees at once.
 
-    ``parallel`` shares the rows out to threads, which only large batches are worth.
+    ``parallel`` shares the rows among threads, which pays off only for large batches.
     100 trees of depth 8 take 0.15 us a row where the walk takes 0.41, 500 of 31 leaves
     0.8 where it takes 4.
     """
@@ -54,14 +55,14 @@ def bitsliced_schedule(rows: int = 512) -> Schedule:
     """Evaluate predicates once for a block of rows, and trees as bit logic.
 
     100 trees of depth 8 take 0.03 to 0.07 us a row where the best walk takes 0.39
-    (histogram-trained), 0.14 where it takes 0.77 (thresholds hardly shared).
+    (histogram-trained), 0.14 where it takes 0.77 (few shared thresholds).
     """
     schedule = row_blocks(rows).cache_predicates("b0").vectorize("b1")
     return schedule.represent("bitsliced")
 
 
 def tiled_schedule(rows: int = 512, nodes: int = 15, codes: bool = True) -> Schedule:
-    """Walk deep trees as tiles of a few whole levels, by codes or values of the rows.
+    """Walk deep trees as tiles of a few whole levels, comparing codes or row values.
 
     100 trees of full depth take 0.46 us a row (4000 nodes a tree) to 0.6 (10,000, ten
     classes) where the best walk takes 2.6 and more.
@@ -73,18 +74,19 @@ def tiled_schedule(rows: int = 512, nodes: int = 15, codes: bool = True) -> Sche
 
 
 def tiled_row_schedule(nodes: int = 15) -> Schedule:
-    """Take one row through all trees of tiles at once.
+    """Pass one row through all trees of tiles at once.
 
-    100 trees of full depth, 1.0 and 1.6 million nodes, by 8 rows: 2.5 and 3.3 us a row
-    where the walk takes 11 and 20; with nothing in cache 6.3 and 7.9 where it takes 27
-    and 36. A walk waits for a line at each hop, this for one a tile, of all trees.
+    100 trees of full depth, 1.0 and 1.6 million nodes, 8 rows: 2.5 and 3.3 us a row
+    where the walk takes 11 and 20; with a cold cache 6.3 and 7.9 where it takes 27 and
+    36. A walk waits for a cache line at each hop; this waits for one at each tile, for
+    all trees together.
     """
     schedule = Schedule().parallel("batch").quantize("batch").vectorize("tree")
     return schedule.tile_nodes(nodes, "complete").represent("tiles")
 
 
 def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedule:
-    """Leave out leaf checks: of ``padded`` hops, else of ``peeled`` without padding."""
+    """Omit leaf checks: on ``padded`` hops, or on ``peeled`` hops without padding."""
     if padded:
         return schedule.unroll_walk(loop, padded)
     return schedule.peel_walk(loop, peeled) if peeled else schedule
@@ -94,7 +96,7 @@ def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedu
 
 
 class Dealt(NamedTuple):
-    """Loops mapped to a GPU: over a thread's trees, and those that share a row's."""
+    """Loops mapped to a GPU: the schedule, a thread's trees, and the parts of a row."""
 
     schedule: Schedule
     trees: str
@@ -106,7 +108,8 @@ def rows_on_threads(
 ) -> Dealt:
     """Give each thread ``each`` of a block's rows, and all trees or one of ``parts``.
 
-    With ``tile``, threads meet after so many trees each, which a block may cache.
+    With ``tile``, each thread takes that many trees at a time and then synchronises; a
+    block may cache these trees.
     """
     schedule = Schedule().tile("batch", "b0", "b1", rows)
     thread, inner, around = "b1", [], []
@@ -132,7 +135,7 @@ def rows_on_threads(
 
 
 def trees_on_threads(rows: int, threads: int, blocks: int = 1) -> Dealt:
-    """Deal the trees of a row out to threads, of one block or of several."""
+    """Distribute the trees of a row over the threads of one or several blocks."""
     schedule = Schedule().tile("batch", "b0", "b1", rows)
     if blocks > 1:
         schedule = (
@@ -155,7 +158,7 @@ def trees_on_threads(rows: int, threads: int, blocks: int = 1) -> Dealt:
 
 
 def stationary_trees(trees: int, rows: int, warps: int) -> Schedule:
-    """Keep some trees in each block, a thread each; rows stream past, a warp a row."""
+    """Keep some trees in each block, one a thread; rows stream past, one a warp."""
     return (
         Schedule()
         .tile("batch", "b0", "b1", rows)
@@ -171,10 +174,10 @@ def stationary_trees(trees: int, rows: int, warps: int) -> Schedule:
 
 
 def rows_as_bits(rows: int, each: int = 4, tile: int = 0) -> Schedule:
-    """Evaluate every distinct predicate for a block of rows, 32 of them a word.
+    """Evaluate every distinct predicate for a block of rows, 32 rows a word.
 
     Threads fold trees, one logic operation a node for 32 rows, and add the leaves of
-    ``each`` rows in the trees' order. With ``tile``, so many trees share a table.
+    ``each`` rows in the trees' order. With ``tile``, that many trees share a table.
     """
     schedule = Schedule().tile("batch", "b0", "b1", rows).tile("b1", "b2", "b3", each)
     if tile:
@@ -196,7 +199,7 @@ Rows: TypeAlias = Literal["memory", "shared", "codes"]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How a thread walks its trees, whoever its rows and trees are.
+    """How a thread walks its trees, independent of how rows and trees are assigned.
 
     Parameters
     ----------
@@ -206,11 +209,11 @@ class Walk:
     representation : {"sparse", "array", "reorg", "packed"}
         How nodes are stored.
     in_flight : int
-        Trees walked together, so that reads of one hide behind those of the others.
+        Trees walked together, so that the latencies of their reads overlap.
     padded : int
-        Hops of every walk; 0 for walks that look for their leaf.
+        Hops of every walk; 0 for walks that check for leaves.
     peeled : int
-        Hops without a look at the leaf, where walks are not padded.
+        Hops without a leaf check, if walks are not padded.
     """
 
     rows: Rows = "shared"
@@ -220,7 +223,7 @@ class Walk:
     peeled: int = 0
 
     def on(self, schedule: Schedule, trees: str) -> Schedule:
-        """Add to loops over blocks ``b0`` of rows and a thread's trees."""
+        """Add the walk to a schedule with blocks ``b0`` and a loop ``trees``."""
         if self.rows == "shared":
             schedule = schedule.cache("b0")
         elif self.rows == "codes":
@@ -234,10 +237,10 @@ class Walk:
 
 
 def rows_by_threads(rows: int, walk: Walk, tile: int = 0) -> Schedule:
-    """Give each thread a row, which it takes through all trees in their order.
+    """Give each thread a row, which it takes through all trees in order.
 
-    Sums stay in registers in every mode. With ``tile``, a block brings so many trees at
-    a time to shared memory: each node is read from memory once for all its rows.
+    Sums stay in registers in every mode. With ``tile``, a block copies that many trees
+    at a time to shared memory: each node is read from memory once for all its rows.
     """
     schedule, trees, _ = rows_on_threads(rows, tile=tile or None)
     return walk.on(schedule.cache("t0") if tile else schedule, trees)
@@ -246,10 +249,10 @@ def rows_by_threads(rows: int, walk: Walk, tile: int = 0) -> Schedule:
 def rows_and_trees(
     rows: int, parts: int, walk: Walk, shared_sums: bool = True
 ) -> Schedule:
-    """Give each warp the same rows and a part of the trees: lanes are rows.
+    """Give all warps of a block the same rows and each a part of the trees.
 
-    As in :func:`rows_by_threads`, lanes read neighbouring values and the same upper
-    nodes, but a batch is ``parts`` times as many threads.
+    Lanes are rows. As in :func:`rows_by_threads`, lanes read adjacent values and the
+    same upper nodes, but a batch has ``parts`` times as many threads.
     """
     schedule = (
         Schedule()
@@ -266,18 +269,19 @@ def rows_and_trees(
 def trees_by_threads(
     rows: int, threads: int, walk: Walk, shared_sums: bool = True
 ) -> Schedule:
-    """Deal the trees of a row out to threads; a block takes some rows.
+    """Distribute the trees of a row over threads; a block takes some rows.
 
-    With 32 threads a row they are one warp, which adds by shuffles where order is free.
+    With 32 threads a row, they form one warp, which reduces by shuffles if the order of
+    summation is free.
     """
     schedule, trees, _ = trees_on_threads(rows, threads)
     return walk.on(schedule.shared_reduce("t1") if shared_sums else schedule, trees)
 
 
 def trees_by_blocks(rows: int, threads: int, blocks: int, walk: Walk) -> Schedule:
-    """Deal the trees of a few rows out to threads of several blocks.
+    """Distribute the trees of a few rows over the threads of several blocks.
 
-    What blocks found is added by a second launch.
+    A second launch adds the results of the blocks.
     """
     schedule, trees, _ = trees_on_threads(rows, threads, blocks)
     return walk.on(schedule, trees)

@@ -1,13 +1,13 @@
-"""Loop nests: the abstract one that directives modify, and the bound one to compile.
+"""The abstract loop nest that directives modify.
 
-A loop variable counts in units of its root. After ``tile("batch", "b0", "b1", 64)``
-the loops are ``for b0 in 0 to n_rows step 64`` and ``for b1 in 0 to 64``, and the row
-is ``b0 + b1``: the index of a root is always the sum of the enclosing variables of that
+A loop variable counts in units of its root. After ``tile("batch", "b0", "b1", 64)`` the
+loops are ``for b0 in 0 to n_rows step 64`` and ``for b1 in 0 to 64``, and the row is
+``b0 + b1``: the index of a root is always the sum of the enclosing variables of that
 root. Ranges follow from lineage: when a variable is tiled, each limit on it becomes a
 limit on the sum of its two parts.
 
-The abstract :class:`Nest` may leave sizes open: the batch length always, the number of
-trees until ``bind``, which makes the ``BoundNest`` that lowering reads.
+The abstract :class:`Nest` may leave sizes open: the batch length always, and the number
+of trees until ``bind`` makes the ``BoundNest`` that lowering reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from skforge.compiler.schedule.directives import (
 TileKind: TypeAlias = Literal["uniform", "probability", "complete"]
 ROOTS: tuple[Root, Root] = ("batch", "tree")
 
-# The representation of a schedule that names none.
+# The representation of a schedule that does not choose one.
 DEFAULT_REPRESENTATION = "sparse"
 
 
@@ -40,31 +40,31 @@ class Rows:
     """The batch length, known only when the kernel is called."""
 
     def __str__(self) -> str:
-        """Return the text that loop nests are drawn with."""
+        """Return the text used in drawn loop nests."""
         return "n_rows"
 
 
 @dataclass(frozen=True, slots=True)
 class CeilDiv:
-    """``value / by`` rounded up, and never below 1 so that it can be a step."""
+    """``value / by`` rounded up, and at least 1 so that it can be a step."""
 
     value: Size
     by: int
 
     def __str__(self) -> str:
-        """Return the text that loop nests are drawn with."""
+        """Return the text used in drawn loop nests."""
         return str(self.value) if self.by == 1 else f"ceil({self.value} / {self.by})"
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A size known at the call, times a number."""
+    """A size known when the kernel is called, times a number."""
 
     value: Size
     by: int
 
     def __str__(self) -> str:
-        """Return the text that loop nests are drawn with."""
+        """Return the text used in drawn loop nests."""
         return f"{self.value} * {self.by}"
 
 
@@ -93,10 +93,10 @@ def size_value(size: Size, n_rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A size that may still be open, with the text to draw it.
+    """A size that may still be open, with the text that draws it.
 
-    ``size`` is None for what is not known yet (the number of trees before binding) or
-    has no closed form (the rows after a split of the batch).
+    ``size`` is None if it is not known yet (the number of trees before binding) or has
+    no closed form (the rows after a split of the batch).
     """
 
     size: Size | None
@@ -109,7 +109,7 @@ def known(value: int) -> Extent:
 
 
 def times(extent: Extent, by: int | Extent) -> Extent:
-    """Return a product; two numbers are multiplied out."""
+    """Return a product; two numbers are multiplied."""
     other = known(by) if isinstance(by, int) else by
     one, two = extent.size, other.size
     if isinstance(one, int) and isinstance(two, int):
@@ -137,9 +137,10 @@ def ceil_div(extent: Extent, by: int) -> Extent:
 
 @dataclass(frozen=True, slots=True)
 class Variable(Marked):
-    """A loop variable: its range and the directives that mark it.
+    """A loop variable: its range and its marks.
 
-    ``count`` is the number of iterations its lineage gives, remainders included.
+    ``count`` is the number of iterations that follows from its lineage, including
+    remainders.
     """
 
     name: str
@@ -168,10 +169,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """What a schedule has made of the two root loops so far.
+    """The loops after applying some directives to the two root loops.
 
-    ``variables`` stand in order of significance: of two variables of one root, the
-    one that counts in larger steps, or the first part of a split, comes first.
+    ``variables`` are in order of significance: of two variables of one root, the one
+    that counts in larger steps, or the first part of a split, comes first.
     ``modifiers`` are the directives that replaced loops, for messages.
     """
 
@@ -187,14 +188,14 @@ class Nest:
         return next(v for v in self.variables if v.name == name)
 
     def paths(self, through: str | None = None) -> Iterator[tuple[Variable, ...]]:
-        """Yield the variables on the way to each innermost loop, if one is there."""
+        """Yield each innermost loop's path of variables, if ``through`` is on it."""
         for path in paths(self.loops):
             if through is None or through in path:
                 yield tuple(map(self.variable, path))
 
 
 def root_nest(n_trees: int | None = None) -> Nest:
-    """Return the default nest, batch outside tree."""
+    """Return the initial nest, batch outside tree."""
     trees = Extent(None, "n_trees") if n_trees is None else known(n_trees)
     rows = Extent(Rows(), "n_rows")
     return Nest(

@@ -1,7 +1,7 @@
 """Known strategies by name, each a function of its sizes.
 
-The strategies of other systems are written as SilvanForge's authors and Treebeard's
-describe them; their sizes are parameters.
+Strategies of other systems follow the descriptions of SilvanForge's and Treebeard's
+authors; their sizes are parameters.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def tahoe_splitting_shared_forest(rows: int = 256, trees: int = 16) -> Schedule:
 
 
 def rapids(threads: int = 256) -> Schedule:
-    """RAPIDS FIL: a GPU block per row, the trees dealt out to its threads."""
+    """RAPIDS FIL: a GPU block per row, the trees distributed over its threads."""
     return (
         Schedule()
         .tile("tree", "t0", "t1", threads)
@@ -91,7 +91,7 @@ def rapids(threads: int = 256) -> Schedule:
 
 
 def xgboost_gpu(rows: int = 128) -> Schedule:
-    """XGBoost on a GPU: a thread a row, whole rows in shared memory, row after row."""
+    """XGBoost on a GPU: a thread per row, rows stored one by one in shared memory."""
     return tahoe_direct(rows).cache("b0", "row")
 
 
@@ -118,23 +118,23 @@ def packed_tiles(rows: int = 256, interleave: int = 4) -> Schedule:
 
 
 def forest_stationary(trees: int = 32, rows: int = 1024, warps: int = 8) -> Schedule:
-    """Blocks keep some trees, a thread each, and rows stream past: a warp a row."""
+    """Blocks keep some trees, one a thread, while rows stream past, one a warp."""
     schedule = stationary_trees(trees, rows, warps)
     return schedule.atomic_reduce("t0").represent("reorg")
 
 
 def shared_predicates(rows: int = 1024, each: int = 4) -> Schedule:
-    """Every distinct test once for a block of rows, 32 a word; trees as bit logic."""
+    """Evaluate each distinct predicate once, 32 rows a word; trees as bit logic."""
     return rows_as_bits(rows, each)
 
 
 def parallel_rows(rows: int = 64, interleave: int = 8) -> Schedule:
-    """Threads share blocks of rows; one tree at a time for a block."""
+    """Threads share blocks of rows; a block passes one tree at a time."""
     return xgboost(rows).interleave("b1", interleave)
 
 
 def parallel_trees(tiles: int = 8) -> Schedule:
-    """Threads share tiles of trees; each takes all rows through its tile."""
+    """Threads share tiles of trees; each passes all rows through its tile."""
     return (
         Schedule()
         .tile("tree", "t0", "t1", -tiles)

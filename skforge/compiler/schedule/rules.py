@@ -1,4 +1,4 @@
-"""Which marks may stand on a loop, and where in a nest: one rule a function."""
+"""Rules for where marks may be, one function each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from skforge.compiler.schedule.nest import (
 
 
 def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
-    """Say why a mark cannot be put on a loop, or return None."""
+    """Say why a loop cannot have a mark, or return None."""
     name = variable.name
     for old in variable.marks:
         if type(old) is type(mark):
@@ -61,17 +61,18 @@ def _exclude(one: Mark, two: Mark) -> bool:
     if one.RUNS and two.RUNS:
         return True
     kinds = {type(one), type(two)}
-    # Both already make separate code, or run walks of several trees as one.
+    # Both generate separate code, or run walks of several trees together.
     if Specialize in kinds and kinds & {Unroll, Interleave}:
         return True
-    # Atomics add straight to the result: there are no partial sums to vectorise.
+    # Atomics add directly to the result, so there are no partial sums to vectorise.
     return kinds == {AtomicReduce, VectorReduce}
 
 
 def _shared_by_copies(keeper: Mark, runner: Mark) -> str | None:
-    """Refuse a buffer that iterations which run at once would share.
+    """Reject a buffer that concurrent iterations would share.
 
-    A CPU prefetches rows and trees, which has no buffer: interleaved iterations may.
+    Interleaved iterations may share a ``cache`` on a CPU, because it only prefetches
+    and has no buffer.
     """
     lanes = isinstance(runner, Vectorize) and isinstance(keeper, (Cache, Quantize))
     if lanes or (isinstance(runner, Interleave) and isinstance(keeper, Quantize)):
@@ -89,7 +90,7 @@ def _one_at_a_time(keeper: Mark, runner: Mark) -> str | None:
 
 
 def broken_rule(nest: Nest, directive: Directive) -> tuple[str, str] | None:
-    """Return what a directive has broken in the nest it made, and at which loop."""
+    """Return which rule a directive broke in its resulting nest, and the loop."""
     for rule in (_innermost, _gpu_order, _one_walk, _cache_block):
         broken = rule(nest, directive)
         if broken is not None:
@@ -147,7 +148,7 @@ def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 
 
 def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
-    """Check that one iteration of such a loop uses consecutive rows or trees."""
+    """Check that one iteration of a cached loop uses consecutive rows or trees."""
     for path in nest.paths():
         for place, variable in enumerate(path):
             mark = variable.mark(Cache) or variable.mark(Quantize)
@@ -171,14 +172,15 @@ def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
 
 # Unrolled and interleaved walks are copies of code, so their number is bounded.
 MAX_COPIES = 256
-# CUDA and HIP agree on it for every device since 2010.
+# The limit of CUDA and HIP on every device since 2010.
 MAX_BLOCK_THREADS = 1024
-# Of single dimensions, for both vendors; x is as large as a whole block or a batch.
+# Limits of single dimensions, for both vendors; x can be as large as a whole block or a
+# batch.
 MAX_GPU_TRIPS = {"grid.y": 65535, "grid.z": 65535, "block.z": 64}
 
 
 def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
-    """Say why a nest with its extents known does not suit a kind of target."""
+    """Say why a nest with known extents does not suit a kind of target."""
     for variable in nest.variables:
         for mark in variable.marks:
             why = (
@@ -259,7 +261,7 @@ def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
 
 
 def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
-    """Check what a table of predicates for a block of rows needs around it."""
+    """Check the loops around and inside a table of predicates."""
     if not isinstance(mark, CachePredicates):
         return _alone_on_gpu(nest, mark) if kind == "gpu" else None
     for path in nest.paths(mark.index):
@@ -298,7 +300,7 @@ def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
 
 
 def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
-    """Refuse rows in lanes where no block of them becomes bits: threads are lanes."""
+    """Reject vectorised rows on a GPU outside cache_predicates: lanes are threads."""
     if not isinstance(mark, Vectorize):
         return None
     for path in nest.paths(mark.index):
@@ -312,14 +314,14 @@ def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
 
 
 def _packs_rows(inside: tuple[Variable, ...]) -> bool:
-    """Whether the loops of a block are serial trees, then threads, then their rows."""
+    """Whether a block's loops are serial trees, then threads, then a thread's rows."""
     rows = [v for v in inside if v.root == "batch"]
     on_threads = [v for v in inside if v.has(GpuDimension)]
     return len(rows) == 2 and on_threads == rows[:1] and [*inside[-2:]] == rows
 
 
 def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
-    """Check that the codes of one iteration are those of a block of rows."""
+    """Check that the codes of one iteration belong to a block of rows."""
     if not isinstance(mark, Quantize):
         return None
     if not isinstance(variable.step.size, int):
@@ -328,7 +330,7 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
             "tile the batch with a positive size."
         )
     for path in nest.paths():
-        # The trees hold codes or thresholds, not both.
+        # The trees hold either codes or thresholds.
         rows = [v for v in path if v.root == "batch"]
         if not any(v.has(Quantize) for v in rows):
             return (
@@ -365,7 +367,7 @@ def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
 
 
 def _shared_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
-    """Check the caches of a path, which all threads of a block fill together."""
+    """Check the caches on a path, which all threads of a block fill together."""
     threads: str | None = None
     for variable in path:
         name = variable.name
@@ -396,7 +398,7 @@ def _shared_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
 
 
 def _between_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
-    """Refuse a serial loop, or a choice, between two loops over the grid."""
+    """Reject a serial loop or a specialised one between two loops over the grid."""
     marks = [variable.mark(GpuDimension) for variable in path]
     grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
     first, last = min(grid, default=0), max(grid, default=0)

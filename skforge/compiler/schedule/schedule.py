@@ -55,8 +55,8 @@ class Schedule:
     """Directives, applied left to right to the loops over batch and tree.
 
     Every method that adds a directive returns a new schedule, and raises
-    ``ScheduleError`` at once if the directive is not legal there. What needs the number
-    of trees or a target to be judged is judged by ``loop_nest`` and by compiling.
+    ``ScheduleError`` at once if the directive is not legal there. Checks that need the
+    number of trees or a target are made by ``loop_nest`` and by compiling.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ class Schedule:
     directives: tuple[Directive, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse directives that are not legal where they stand."""
+        """Raise if a directive is not legal where it is."""
         object.__setattr__(self, "directives", tuple(self.directives))
-        # The cache cannot tell 64.0 or True from an int: arguments come first.
+        # The cache cannot tell 64.0 or True from an int: check arguments first.
         if all(problem(directive) is None for directive in self.directives):
             _nest_of(self.directives)
         else:
@@ -85,8 +85,8 @@ class Schedule:
 
     def _with(self, directive: Directive) -> Schedule:
         if problem(directive) is not None:
-            return Schedule((*self.directives, directive))  # which says so
-        # Those before were checked when they were added.
+            return Schedule((*self.directives, directive))  # which raises
+        # The earlier directives were checked when they were added.
         made = object.__new__(Schedule)
         object.__setattr__(made, "directives", (*self.directives, directive))
         _nest_of(made.directives)
@@ -99,11 +99,11 @@ class Schedule:
     if not TYPE_CHECKING:  # mypy names a wrong method itself
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say which method is meant, for a name as the papers write it."""
+            """Suggest a method for a name as it is written in the papers."""
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
             near = [] if name.startswith("_") else get_close_matches(words, BY_NAME, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            # Without an object Python adds no guess of its own.
+            # Without an object Python does not add its own guess.
             raise AttributeError(f"A Schedule has no {name!r}{hint}", name=name)
 
     # --- loops -----------------------------------------------------------------------
@@ -112,13 +112,13 @@ class Schedule:
         """Replace a loop by one over blocks and one over the inside of a block.
 
         ``for v in 0 to n`` becomes ``for outer in 0 to n step size`` around
-        ``for inner in 0 to size``, and the index is ``outer + inner``. A last block
-        that is not full is guarded.
+        ``for inner in 0 to size``, and the index is ``outer + inner``. A partial last
+        block is guarded.
 
         Parameters
         ----------
         index : str
-            Loop to tile; nothing may mark it yet.
+            Loop to tile; it must not have marks yet.
         outer, inner : str
             Names of the new loops, not used before in this schedule.
         size : int
@@ -135,20 +135,20 @@ class Schedule:
         """Replace a loop by two, one after the other, each with a copy of its body.
 
         ``for v in 0 to n: body`` becomes ``for first in 0 to at: body`` and then
-        ``for second in at to n: body``. Loops in the body keep their names, and a
-        later directive on such a name applies to both copies.
+        ``for second in at to n: body``. Loops in the body keep their names, and a later
+        directive on such a name applies to both copies.
 
         Parameters
         ----------
         index : str
-            Loop to split; nothing may mark it yet.
+            Loop to split; it must not have marks yet.
         first, second : str
             Names of the new loops, not used before in this schedule.
         at : int
             Where ``second`` starts, counted from the start of ``index`` in rows or
-            trees; a multiple of its step. The loop must be longer, which is judged
-            once its length is known; a batch may be shorter, and leaves ``second``
-            without rows.
+            trees; a multiple of its step. The loop must be longer than this, which is
+            checked once its length is known. A batch may be shorter; ``second`` then
+            has no rows.
 
         Notes
         -----
@@ -163,14 +163,14 @@ class Schedule:
         Parameters
         ----------
         *indices : str
-            The loops, outermost first. Now they must be perfectly nested: nothing
-            between them, and no second loop beside an inner one.
+            The loops, outermost first in the new order. They must be perfectly nested:
+            nothing between them, and no second loop beside an inner one.
 
         Notes
         -----
         Good for: reuse, of a tree over many rows or of a row over many trees.
-        Costs: nothing by itself; where trees of one row come out of model order, exact
-        sums need a stored leaf value per tree.
+        Costs: nothing by itself; if a row visits trees out of model order, exact sums
+        need one stored leaf value per tree.
         """
         return self._with(Reorder(indices))
 
@@ -182,12 +182,12 @@ class Schedule:
         index : str
             The loop. Loops on the grid must be outside those on the block.
         dimension : {"grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"}
-            Each can be used once on the way to a walk.
+            The dimension; each can be used once on the path to a walk.
         """
         return self._with(GpuDimension(index, dimension))
 
     def unroll(self, index: str) -> Schedule:
-        """Repeat the body of a loop for each iteration, with no loop left.
+        """Unroll a loop completely: repeat its body for each iteration.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class Schedule:
     def cache(self, index: str, layout: str | None = None) -> Schedule:
         """Fetch what one iteration of a loop uses before it starts.
 
-        On a CPU it is prefetched, on a GPU loaded into shared memory.
+        A CPU prefetches it; a GPU loads it into shared memory.
 
         Parameters
         ----------
@@ -222,10 +222,10 @@ class Schedule:
             A loop over rows caches rows, one over trees caches trees. One iteration
             must use consecutive ones.
         layout : {"row", "padded", "feature"}, optional
-            How cached rows lie in shared memory: row after row, the same an odd number
-            of words apart, or feature after feature. By default feature after feature
-            where neighbouring threads take rows, 32 or a multiple of it, and padded
-            elsewhere.
+            Layout of cached rows in shared memory: row after row ("row"), the same with
+            an odd stride in words ("padded"), or feature after feature ("feature"). The
+            default is "feature" if adjacent threads take rows, in a multiple of 32,
+            else "padded".
         """
         return self._with(Cache(index, layout))
 
@@ -235,7 +235,7 @@ class Schedule:
         Parameters
         ----------
         index : str
-            The loop. Over trees, partial results are combined afterwards.
+            The loop. Partial results of a loop over trees are combined afterwards.
         """
         return self._with(Parallel(index))
 
@@ -247,7 +247,7 @@ class Schedule:
         index : str
             An innermost loop.
         factor : int, optional
-            Number of walks in flight, 1 to 64; by default all of the loop, whose
+            Number of walks in flight, 1 to 64. The default is the whole loop, whose
             length must then be known when the schedule is bound.
 
         Notes
@@ -259,9 +259,9 @@ class Schedule:
         return self._with(Interleave(index, whole))
 
     def unroll_walk(self, index: str, depth: int) -> Schedule:
-        """Walk ``depth`` hops without asking whether a leaf is reached.
+        """Walk ``depth`` hops without leaf checks.
 
-        Trees are padded for it; a loop with checks does the rest of deeper trees.
+        Trees are padded as needed; in deeper trees a loop with checks does the rest.
 
         Parameters
         ----------
@@ -273,16 +273,16 @@ class Schedule:
         return self._with(UnrollWalk(index, _whole(depth)))
 
     def peel_walk(self, index: str, depth: int) -> Schedule:
-        """Walk the first ``depth`` hops without leaf checks, and pad nothing.
+        """Walk the first ``depth`` hops without leaf checks and without padding.
 
-        Never more hops than the shallowest leaf is deep.
+        The number of unchecked hops never exceeds the depth of the shallowest leaf.
 
         Parameters
         ----------
         index : str
             Loop around the walks. A walk can have one such directive.
         depth : int
-            Greatest number of hops without a check, 1 to 64.
+            Most hops without a check, 1 to 64.
         """
         return self._with(PeelWalk(index, _whole(depth)))
 
@@ -292,15 +292,16 @@ class Schedule:
         Parameters
         ----------
         index : str
-            An innermost loop over rows; it cannot be interleaved too.
+            An innermost loop; it cannot also be interleaved. A loop over trees
+            evaluates all trees at once for one quantised row.
         """
         return self._with(Vectorize(index))
 
     def cache_predicates(self, index: str) -> Schedule:
         """Evaluate each distinct predicate once for the rows of one iteration.
 
-        Trees become bit logic over those answers, which ``represent("bitsliced")``
-        lays out. A thread keeps a bit for each predicate and row of the block.
+        Trees become bit logic over these results, with ``represent("bitsliced")``. A
+        thread keeps one bit for each predicate and row of the block.
 
         Parameters
         ----------
@@ -323,7 +324,7 @@ class Schedule:
     # --- reductions ------------------------------------------------------------------
 
     def atomic_reduce(self, index: str) -> Schedule:
-        """Add up across the iterations of a tree loop with atomic operations.
+        """Reduce across the iterations of a tree loop with atomic operations.
 
         Parameters
         ----------
@@ -343,7 +344,7 @@ class Schedule:
         return self._with(SharedReduce(index))
 
     def vector_reduce(self, index: str, width: int) -> Schedule:
-        """Add up the partial results of a tree loop with vector instructions.
+        """Reduce the partial results of a tree loop with vector instructions.
 
         Parameters
         ----------
@@ -362,10 +363,10 @@ class Schedule:
         Parameters
         ----------
         size : int
-            Nodes in a tile, 1 to 8; of complete tiles 3, 7, 15 or 31.
+            Nodes in a tile, 1 to 8; 3, 7, 15 or 31 for complete tiles.
         kind : {"uniform", "probability", "complete"}
-            Fill tiles breadth-first, or with the nodes most rows pass through, or take
-            whole levels, which only some representations do ("tiles").
+            Fill tiles breadth-first, or with the nodes that most rows visit, or with
+            whole levels, which only some representations support ("tiles").
         """
         return self._with(TileNodes(_whole(size), kind))
 
@@ -374,16 +375,17 @@ class Schedule:
         return self._with(PadTrees())
 
     def reorder_trees(self) -> Schedule:
-        """Sort trees by depth and shape so that neighbours walk alike."""
+        """Sort trees by depth and shape, so that adjacent trees have similar walks."""
         return self._with(ReorderTrees())
 
     def represent(self, representation: str) -> Schedule:
-        """Choose how the forest lies in memory.
+        """Choose the representation of the forest in memory.
 
         Parameters
         ----------
         representation : str
-            "array", "sparse" (the default), "reorg", or one that was registered.
+            "array", "sparse" (the default), "reorg", or another registered
+            representation.
         """
         return self._with(Represent(representation))
 
@@ -391,7 +393,7 @@ class Schedule:
 
     @property
     def kind(self) -> Kind:
-        """The kind of target this is for: "gpu" if a loop is mapped to one."""
+        """The kind of target: "gpu" if a loop is mapped to one, else "cpu"."""
         return kind_of(self.directives)
 
     @staticmethod
@@ -459,7 +461,7 @@ class Schedule:
         return bind(self, _count(forest))
 
     def explain(self, forest: Forest | int) -> str:
-        """Return the loop nest, and for each directive a line on what it does here.
+        """Return the loop nest, and a line for each directive that says what it does.
 
         Parameters
         ----------
@@ -531,7 +533,7 @@ class Schedule:
 
 JSON_VERSION = 1
 
-#: Presets by name; ``presets``, which is written with Schedule, fills it.
+#: Presets by name; filled by ``presets``, which imports Schedule.
 PRESETS: dict[str, Callable[..., Schedule]] = {}
 
 
@@ -547,17 +549,17 @@ def _count(forest: Forest | int) -> int:
 
 
 def _whole(value: Any) -> int:
-    """Return a NumPy integer as an int; anything else is left for the check."""
+    """Convert a NumPy integer to an int; other values are left for the check."""
     plain = type(value) in (int, bool)
     return int(value) if isinstance(value, Integral) and not plain else value
 
 
-# Directives are applied one by one while a schedule is written, so each prefix of it
-# has been judged just before.
+# Directives are applied one by one while a schedule is written, so each prefix has been
+# checked just before.
 @lru_cache(maxsize=4096)
 def _nest_of(directives: tuple[Directive, ...]) -> Nest:
     if not directives:
         return root_nest()
-    if len(directives) > 50:  # a recursion that deep would not end well
+    if len(directives) > 50:  # too deep for recursion
         return apply_all(directives)
     return apply(_nest_of(directives[:-1]), directives[-1])

@@ -1,9 +1,9 @@
 """The bit-sliced representation: trees as bit logic over a table of predicates.
 
-It lowers whole walks of a block of rows, so it goes with
-``cache_predicates`` and ``vectorize``: the input stage is ``predicate_lines.py``, the
-trees are ``sliced_trees.py``, what both read is laid out in ``predicate_table.py`` and
-``sliced_layout.py``.
+It lowers whole traversals of a block of rows, so schedules use it with
+``cache_predicates`` and ``vectorize``. ``predicate_lines.py`` emits the input stage and
+``sliced_trees.py`` the trees; ``predicate_table.py`` and ``sliced_layout.py`` lay out
+the data that both read.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from skforge.compiler.layouts.bitsliced.sliced_trees import GROUP, BitslicedLowe
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
-#: Bytes of a thread's table of predicates above which a schedule is refused.
+#: A schedule whose table of predicates takes more bytes a thread is an error.
 TABLE_BYTES = 1 << 30
 
 
-#: Sums written at once when a block starts; a group is a multiple.
+#: Sums written at once when a block starts; divides a group of rows.
 LANES = 8
 
 
@@ -65,13 +65,13 @@ class BitslicedLayout(BlockLayout):
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         forest = hir.forest
-        # Ties are settled part by part, and a block in parts writes its lines later.
+        # Ties are resolved part by part, but blocks in parts write their lines later.
         one_part = forest.n_features <= WIDE and block <= MAX_PART
         narrow = one_part and narrows(forest, hir.comparison)
         tests = narrowed(forest) if narrow else forest
         self._hir, self._block = hir, block
         self._shape = BlockOfBits.of(target, block, tests.threshold.dtype)
-        # Blocks of other sizes have the same predicates and trees.
+        # Layouts for other block sizes share the predicates and trees.
         long_codes = self._shape.byte_lookup
         key = ("bitsliced", id(forest), self._shape.registers, long_codes)
         if key not in hir.shared:
@@ -105,7 +105,7 @@ class BitslicedLayout(BlockLayout):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BitslicedCode(BlockCode):
-    """Writes the sums of one block of rows."""
+    """Emits the sums of one block of rows."""
 
     b: Builder
     model: Model
@@ -137,7 +137,7 @@ class _BitslicedCode(BlockCode):
         self.sliced.add_tree(tree, self.lines, sums)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        """Write the sums of ``count`` rows, undoing the order of the look-up."""
+        """Write the sums of ``count`` rows, undoing the row order of the look-up."""
         b, outputs = self.b, self.forest.n_outputs
         places = self.sliced.row_order().tolist()
         order = self.model("row_order", np.asarray(places, np.int32))
@@ -150,7 +150,7 @@ class _BitslicedCode(BlockCode):
                 return b.binary("add", b.mul(b.binary("add", first, row), outputs), k)
 
             def group(row: Value, _: tuple[Value, ...]) -> None:
-                # The order is fixed: whole groups are plain moves.
+                # The order is constant, so whole groups are plain moves.
                 here, to = b.binary("add", own, row), at(row)
                 for i, place in enumerate(places):
                     value = b.load(sums, b.add(here, place))
@@ -174,13 +174,13 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
     name = "bitsliced"
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of node numbers and leaf tables, about."""
+        """Return the approximate bytes of node numbers and leaf tables."""
         forest = hir.forest
         per_code = 4 + forest.leaf_value.itemsize * forest.n_outputs
         return forest.n_leaves * 4 * per_code + 16 * forest.n_nodes
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Refuse what the bit logic cannot express."""
+        """Raise for forests and schedules that bit logic cannot express."""
         if hir.reduction == "reproducible":
             raise ScheduleError(
                 'represent("bitsliced") sums floats in model order; use '
@@ -202,7 +202,7 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Refuse blocks that do not fill planes, or whose table is out of bounds."""
+        """Raise for blocks that do not fill planes, or whose table is too large."""
         if block % GROUP or block & (block - 1):
             raise ScheduleError(
                 f'represent("bitsliced") takes blocks of {GROUP} rows or a power of '
@@ -223,13 +223,13 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
         return BitslicedLayout(hir, target, block)
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
-        """Refuse rows that do not fill words, or that threads cannot share."""
+        """Raise if rows do not fill words, or threads cannot share them evenly."""
         check_shape(shape)
 
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape
     ) -> GpuBlockLayout:
-        """Lay predicates and trees out for a GPU's blocks of threads."""
+        """Lay predicates and trees out for the thread blocks of a GPU."""
         return lay_out(hir, shape, target.shared_bytes)
 
 

@@ -1,12 +1,13 @@
-"""Unbalanced trees as short lists of bit operations.
+"""Encodes unbalanced trees as short lists of bit operations.
 
-A tree's leaves get codes of a few bits with don't-cares, so chosen that a bit is a
-plane computed once. Pick a subtree ``c``; let ``s`` be the conjunction of the tests on
-the way to it, ``A`` the subtree and ``B`` the tree without it (its parent contracted).
-Plane 0 is ``s``; the planes of ``A`` and of ``B`` take different places while there are
-enough, which costs nothing since either does not care about the other's, and share the
-rest at one operation a plane. With one plane more than the leaves need, a tree takes
-1.1 to 1.4 operations a node, where numbering the leaves in order takes 2.8.
+Each leaf gets a code of a few bits, with don't-cares, chosen so that each bit is a
+plane that is computed once. Pick a subtree ``c``; let ``s`` be the conjunction of the
+tests on the path to it, ``A`` the subtree and ``B`` the tree without it (its parent
+contracted). Plane 0 is ``s``. The planes of ``A`` and of ``B`` take different places
+while there are enough places; this is free, since neither cares about the other's
+planes. The remaining planes share places, at one operation a plane. With one plane more
+than the leaves need, a tree takes 1.1 to 1.4 operations a node; numbering the leaves in
+order takes 2.8.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-#: Depth to which subtrees are looked for: paths cost an operation a step.
+#: Depth to which subtrees are considered: each step of a path costs an operation.
 SEARCH_DEPTH = 10
 
 
 @dataclass(slots=True)
 class Tree:
-    """A node of a tree being encoded, never changed: a leaf has no ``line``.
+    """A node of a tree being encoded. It is not modified; a leaf has no ``line``.
 
-    Not frozen, which would take three times as long to make, and many are made.
+    The class is not frozen because creating frozen instances takes three times as long,
+    and many are created.
     """
 
-    line: int  # of the test; a set bit goes right
+    line: int  # the test's line; rows with a set bit go right
     left: Tree | None
     right: Tree | None
     leaf: int  # number of the leaf, -1 for inner nodes
@@ -83,8 +85,9 @@ Cube = tuple[int, int, int]  # leaf, mask, value: codes with code & mask == valu
 def encode(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cube]]:
     """Encode a tree of at most ``2 ** planes`` leaves in at most ``planes`` planes.
 
-    Returns the line of each bit of a code, highest first, and which codes mean which
-    leaf; every code that a row can have means one. ``into`` receives the operations.
+    Returns the line of each bit of a code, highest first, and the codes of each leaf;
+    every code that a row can have belongs to one leaf. The operations are added to
+    ``into``.
     """
     if tree.leaf >= 0:
         return [], [(tree.leaf, 0, 0)]
@@ -99,7 +102,7 @@ def encode(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cub
     two = encode(_without(tree, path, 0), planes - 1, into)
     width = 1 + min(planes - 1, len(one[0]) + len(two[0]))
     lines = [select] + [into.zero] * (width - 1)
-    # The part's planes fill the places from the end, the rest's from the start.
+    # The subtree's planes fill the places from the end, the rest's from the start.
     places_one = [width - 1 - i for i in range(len(one[0]))]
     places_two = [1 + i for i in range(len(two[0]))]
     for place, line in zip(places_one, one[0], strict=True):
@@ -115,7 +118,7 @@ def encode(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cub
 
 
 def _own_planes(tree: Tree) -> tuple[list[int], list[Cube]]:
-    """Encode a small tree without operations: a plane for each of its tests."""
+    """Encode a small tree without operations: one plane for each test."""
     lines: list[int] = []
     found: list[tuple[int, list[tuple[int, int]]]] = []  # leaf, (place, bit) on its way
     pending: list[tuple[Tree, list[tuple[int, int]]]] = [(tree, [])]
@@ -141,7 +144,7 @@ def _own_planes(tree: Tree) -> tuple[list[int], list[Cube]]:
 
 
 def _moved(cube: Cube, places: Sequence[int], width: int, is_set: bool) -> Cube:
-    """Bring a cube of a part to the bits its planes have in the whole."""
+    """Move the bits of a part's cube to the places of its planes in the whole."""
     number, mask, value = cube
     new_mask = 1 << (width - 1)
     new_value = new_mask if is_set else 0
@@ -156,7 +159,7 @@ def _moved(cube: Cube, places: Sequence[int], width: int, is_set: bool) -> Cube:
 
 @lru_cache(maxsize=1 << 16)
 def _estimate(leaves: int, height: int, planes: int) -> float:
-    """Estimate the operations of encoding a tree; fitted to boosted trees."""
+    """Estimate the operations that encode a tree; fitted to boosted trees."""
     if leaves <= 1:
         return 0.0
     full = leaves / (1 << planes)
@@ -167,13 +170,13 @@ def _estimate(leaves: int, height: int, planes: int) -> float:
 
 
 def _best_subtree(tree: Tree, planes: int) -> tuple[tuple[int, ...], Tree] | None:
-    """Return the subtree whose cutting is estimated to cost the fewest operations."""
+    """Return the subtree that is estimated to be cheapest to cut out."""
     most, room = 1 << (planes - 1), planes - 1
     total = tree.leaves
     least = max(1, total - most)
     best: tuple[float, tuple[int, ...], Tree] | None = None
     pending: list[tuple[Tree, tuple[int, ...]]] = [(tree, ())]
-    # The most frequent lines of compiling a forest: attributes are read once.
+    # The hottest loop of compiling a forest: attributes are read once.
     while pending:
         at, path = pending.pop()
         a, steps = at.leaves, len(path)
@@ -192,7 +195,7 @@ def _best_subtree(tree: Tree, planes: int) -> tuple[tuple[int, ...], Tree] | Non
         if at.leaf < 0 and steps < SEARCH_DEPTH:
             left, right = at.left, at.right
             assert left is not None and right is not None
-            # A part must be big enough that the rest is not too big.
+            # The subtree must be large enough that the rest is not too large.
             if left.leaves >= least:
                 pending.append((left, (*path, 0)))
             if right.leaves >= least:
@@ -211,7 +214,7 @@ def _without(tree: Tree, path: tuple[int, ...], at: int) -> Tree:
 
 
 def _condition(tree: Tree, path: tuple[int, ...], into: Encoding) -> tuple[int, bool]:
-    """Return a line and whether it is set for rows that follow the path."""
+    """Return a line, and whether it is set or clear for rows on the path."""
     if len(path) == 1:
         return tree.line, bool(path[0])
     total = into.one
@@ -253,7 +256,7 @@ def _in_order(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[
 
 
 def code_table(cubes: Sequence[Cube], planes: int) -> NDArray[np.int32]:
-    """Return the leaf of each code of ``planes`` bits; codes no row has: any."""
+    """Return the leaf of each code of ``planes`` bits; unused codes get any leaf."""
     table = np.full(1 << planes, cubes[0][0], np.int32)
     codes = np.arange(1 << planes)
     for number, mask, value in cubes:

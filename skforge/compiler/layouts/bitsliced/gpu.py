@@ -1,10 +1,10 @@
 """The bit-sliced representation on a GPU: a table of predicates in shared memory.
 
-A block takes ``rows`` rows, 32 to a word: word l of a line is a *lane*. A block of 1024
-rows has 32 lanes, those of a warp, so that all its threads read words of the same line
-side by side. ``threads / lanes`` trees are folded at once. ``gpu_predicates.py`` plans
-the lines and ``gpu_rows.py`` fills them; ``gpu_trees.py`` lays out the trees, which
-``gpu_walks.py`` folds.
+A block evaluates ``rows`` rows, 32 to a word; word l of a line is called *lane* l. A
+block of 1024 rows has 32 lanes, one for each thread of a warp, so that the threads of a
+warp read adjacent words of the same line. ``threads / lanes`` trees are folded at once.
+``gpu_predicates.py`` plans the lines and ``gpu_rows.py`` fills them; ``gpu_trees.py``
+lays out the trees and ``gpu_walks.py`` folds them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from skforge.compiler.layouts.bitsliced.gpu_walks import NUMBERS, WHAT, BitWalks
 from skforge.compiler.layouts.bitsliced.sliced_layout import folds
 from skforge.exceptions import ScheduleError
 
-#: Words that a thread folds at once where all trees are alike.
+#: Words that a thread folds at once if all trees have the same shape.
 WIDE = 2
 
-#: Most bytes of a group's leaf values that are brought to shared memory.
+#: A group's leaf values are copied to shared memory if they take at most these bytes.
 STAGED_BYTES = 32 << 10
 
 
 def check_shape(shape: BlockShape) -> None:
-    """Refuse rows that do not fill words, or that threads cannot share."""
+    """Raise if rows do not fill words, or threads cannot share them evenly."""
     lanes = shape.rows // WORD
     group = shape.threads // max(1, lanes)
     if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
@@ -56,10 +56,11 @@ def check_shape(shape: BlockShape) -> None:
 
 
 def stride_of(lanes: int, wide: int) -> int:
-    """Return the words from one line to the next.
+    """Return the number of words from one line to the next.
 
-    Marks of one row on several lines go to different banks where lanes are padded;
-    lanes that do not fill a warp read lines of several trees, where it does not help.
+    Padding puts the marks of one row on several lines in different banks. Lanes that do
+    not fill a warp are not padded: there a warp reads lines of several trees, and
+    padding does not help.
     """
     return lanes + wide if lanes >= WORD else lanes
 
@@ -67,15 +68,16 @@ def stride_of(lanes: int, wide: int) -> int:
 def lay_out(
     hir: PredictEnsemble, shape: BlockShape, shared_bytes: int
 ) -> GpuBitslicedLayout:
-    """Lay a forest out so that a thread folds as many words as are worth it.
+    """Lay a forest out, with as many words a thread at once as pay off.
 
-    Two words at once take 2.6 instructions a node and word, not 4.5 (sm_90); but twice
-    as many trees are folded at once then, whose shapes must not differ within a warp.
+    Two words at once take 2.6 instructions a node and word instead of 4.5 (sm_90). They
+    also double the trees that are folded at once, and the shapes of those must not
+    differ within a warp.
 
     Raises
     ------
     ScheduleError
-        If no table of predicates of a block fits, before anything is laid out.
+        If a block's table of predicates does not fit; nothing is laid out then.
     """
     forest, lanes = hir.forest, shape.rows // WORD
     most = max(map(len, _tables(forest, hir.tiles.tree_order, shape.trees)))
@@ -95,7 +97,7 @@ def lay_out(
 
 
 class GpuBitslicedLayout(GpuBlockLayout):
-    """One forest for blocks of one shape."""
+    """One forest, laid out for blocks of one shape."""
 
     def __init__(self, hir: PredictEnsemble, shape: BlockShape, wide: int = 1) -> None:
         forest = self._forest = hir.forest
@@ -123,7 +125,7 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
     @property
     def n_words(self) -> int:
-        """Words of the table: lines, and for lists constants and temporaries."""
+        """Words of the table: predicates; for lists also constants and temporaries."""
         if not self.trees.has_lists:
             return self.places.n_predicates * self.places.stride
         group = self.geometry.group
@@ -131,13 +133,13 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
     @property
     def stages_leaves(self) -> bool:
-        """Whether groups' leaf values are brought to shared memory."""
+        """Whether each group's leaf values are copied to shared memory."""
         forest = self._forest
         size = self.trees.most_leaves * forest.leaf_value.itemsize
         return forest.leaf_value.shape[1] == 1 and size <= STAGED_BYTES
 
     def shared_bytes(self) -> int:
-        """Return the shared memory that a block takes."""
+        """Return the bytes of shared memory that a block takes."""
         numbers = 4 * NUMBERS * self.geometry.group * self.geometry.lanes
         leaves = self.trees.most_leaves * self._forest.leaf_value.itemsize
         parts = (4 * self.n_words, numbers, leaves * self.stages_leaves)
@@ -160,12 +162,12 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _GpuBitslicedCode(GpuBlockCode):
-    """Writes the tables and sums of one block of rows."""
+    """Emits the tables and sums of one block of rows."""
 
     b: Builder
     rows: BitRows
     walks: BitWalks
-    trees: int  # of a tile
+    trees: int  # trees a tile
 
     def evaluate(self, first: Value) -> None:
         """Fill the lines of a tile's predicates."""
@@ -190,7 +192,7 @@ def _tables(
 
 
 def _predicates(forest: Forest, trees: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the distinct predicates that some trees test."""
+    """Return the distinct predicates that the given trees test."""
     parts = [
         forest.predicate[forest.tree_offset[t] : forest.tree_offset[t + 1]]
         for t in trees

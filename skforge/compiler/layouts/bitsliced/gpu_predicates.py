@@ -1,12 +1,12 @@
-"""Where a GPU block keeps each predicate's bits, and what fills them: plain arrays.
+"""Plans where a GPU block keeps each predicate's bits, and the tables that fill them.
 
-A *line* holds one predicate for the rows of a block, a word of 32 rows a lane. Sorted
-thresholds of a feature are one *column*: a row's code is how many of them send it
-right, one search finds it, and it is marked in one line; afterwards each line takes up
-those above it, which makes a thermometer of the marks. Tests for equality and of
-category sets are columns of *classes*: a table says which of their predicates send a
-class of values right. Columns are of one feature and one rule for missing values, so
-that forests may mix the rules.
+A *line* holds one predicate for the rows of a block, one word of 32 rows a lane. The
+sorted thresholds of a feature form one *column*. A row's code is how many of them send
+it right: one search finds it, and the row is marked in one line. Afterwards each line
+takes the union with the lines above it, which turns the marks into a thermometer code.
+Equality tests and category sets form columns of *classes*: a table lists, for each
+class of values, which predicates send it right. All predicates of a column share one
+feature and one rule for missing values, so forests may mix the rules.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from skforge.compiler.layouts.bitsliced.predicate_table import columns_of
 
 IntArray = NDArray[np.int32]
 
-#: Numbers of a column's record, and of a job's.
+#: Integers in the record of a column, and of a job.
 RECORD, JOB = 8, 4
 
-#: Kinds of columns of classes, by the test of their predicates.
+#: Kinds of class columns, by the comparison of their predicates.
 ClassKind = Literal["equal", "in", "member"]
 CLASS_KINDS: dict[ClassKind, Comparison] = {
     "equal": Comparison.EQ,
@@ -36,7 +36,7 @@ CLASS_KINDS: dict[ClassKind, Comparison] = {
     "member": Comparison.MEMBER,
 }
 
-#: Classes of values in no set, and of missing ones; categories follow.
+#: Classes of values in no set and of missing values; categories follow.
 NONE, GONE, FIRST_CATEGORY = 0, 1, 2
 
 
@@ -51,7 +51,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestPlan:
-    """What the threads of a block read to fill its lines.
+    """The tables from which a block's threads fill its lines.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class TestPlan:
         follows, first mask).
     """
 
-    n_lines: int  # of the greatest tile, a multiple of four
+    n_lines: int  # lines of the largest tile, a multiple of four
     line_of: tuple[IntArray, ...]  # for each tile, each predicate's line or -1
     ordered: Columns
     classes: dict[ClassKind, Columns]
@@ -74,7 +74,7 @@ class TestPlan:
     thresholds: NDArray[Any]  # levels of 2**k - 1 a column, NaN past the last
     masks: IntArray  # for each line with mixed rules: -1 where missing rows go right
     words: NDArray[np.uint32]  # rows of classes: which predicates send them right
-    plain: bool  # no ordered column looks at missing values: NaN goes left by itself
+    plain: bool  # no ordered column tests for missing values: NaN goes left anyway
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class _Records:
 def plan_tests(
     forest: Forest, tiles: Sequence[NDArray[np.int64]], stride: int
 ) -> TestPlan:
-    """Lay out the predicates that each tile of trees tests, of a normalised forest.
+    """Lay out the predicates that each tile of trees tests, for a normalised forest.
 
     ``stride`` is the number of elements from one line to the next.
     """
@@ -149,7 +149,7 @@ class _Builder:
             else:
                 self._class(of, column)
         self._most = max(self._most, self._n_lines)
-        # The longest first: threads take one after another.
+        # The longest first, because threads take one after another.
         self._jobs.rows[first_job:] = sorted(
             self._jobs.rows[first_job:], key=lambda job: -job[1]
         )
@@ -163,7 +163,7 @@ class _Builder:
         return first
 
     def _search(self, thresholds: NDArray[Any]) -> tuple[int, int]:
-        """Store thresholds for a search; return where, and how many levels it has."""
+        """Store thresholds for a search; return their offset and the levels."""
         levels = len(thresholds).bit_length()
         padded = np.full((1 << levels) - 1, np.nan, thresholds.dtype)
         padded[: len(thresholds)] = thresholds

@@ -1,10 +1,10 @@
-"""How a GPU block fills its lines: one search a value, marks, thermometers.
+"""Fills a GPU block's lines: one search a value, then marks, then thermometers.
 
-Threads take values as they lie in memory: neighbours read neighbouring features of a
-row. The row's code on a column is marked by an atomic add to shared memory, since 32
-rows share a word (each adds a bit of its own, so the sum is their union). After a
-barrier every line of a column takes up the marks of those above: one logic operation
-a line and 32 rows, whatever comparing them all would have cost.
+Adjacent threads read adjacent features of a row. A row's code on a column is marked by
+an atomic add to shared memory, since 32 rows share a word (each row adds its own bit,
+so the sum is the union). After a barrier every line of a column takes the union with
+the marks of the lines above: one logic operation for each line and 32 rows, regardless
+of the number of comparisons this replaces.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from skforge.compiler.layouts.bitsliced.gpu_predicates import (
     TestPlan,
 )
 
-#: Neighbouring threads that read neighbouring features: a sector of memory.
+#: Adjacent threads that read adjacent features: a memory sector.
 FEATURES = 8
-#: Rows whose searches a thread runs together, so that one's loads hide another's.
+#: Rows whose searches a thread interleaves, so that the loads overlap.
 TOGETHER = 4
-#: Rows of a word.
+#: Rows in a word.
 WORD = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A block: rows, threads, elements from line to line, words a thread folds."""
+    """Shape of a block: rows, threads, elements between lines, words a thread folds."""
 
     rows: int
     threads: int
@@ -56,12 +56,12 @@ class Geometry:
 
     @property
     def group(self) -> int:
-        """Trees that are folded at once."""
+        """Trees folded at once."""
         return self.threads * self.wide // self.lanes
 
 
 class BitRows:
-    """Writes the code; one for a block of a kernel."""
+    """Emits the code that fills the lines; one instance for each block of a kernel."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class BitRows:
         thread: Value,
         body: Callable[[tuple[Value, ...], list[_Row]], None],
     ) -> None:
-        """Run a body for each column and each row, some rows together."""
+        """Run a body for each column and each row, several rows at once."""
         b, g = self.b, self._g
         across, at_once = self._across, g.threads // self._across
         own = b.convert(thread, I32)
@@ -158,9 +158,9 @@ class BitRows:
         b.for_(first, high, b.const(across, I32), column, hint="column")
 
     def _row(self, i: Value, feature: Value) -> _Row:
-        """Return a value; one past the batch is that of the last row."""
+        """Read a row's value; past the end of the batch, read the last row's."""
         b, rows, lanes = self.b, self._block.rows, self._g.lanes
-        # Rows that are neighbours here are of different words: of different banks.
+        # Adjacent i are in different words, and so in different banks.
         lane, bit = b.binary("rem", i, lanes), b.binary("div", i, lanes)
         if lanes & (lanes - 1) == 0:
             lane = b.binary("and", i, lanes - 1)
@@ -178,7 +178,7 @@ class BitRows:
         self.b.emit(lir.AtomicAdd(self._lines, at, row.mark))
 
     def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
-        """Mark how many thresholds of a column send each row right."""
+        """Mark the line of each row's code, unless the code is 0."""
         b = self.b
         _, first, levels, before, gone, kind, *_ = record
         values = [row.value for row in rows]
@@ -221,7 +221,7 @@ class BitRows:
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
     ) -> tuple[Value, Value | None]:
-        """Return what is compared, and whether it is missing, by a column's rule."""
+        """Return the value to compare and whether it is missing, by a column's rule."""
         b = self.b
         nan, zero = b.is_nan(x), b.const(0.0, x.type)
         never: Value | None = None
@@ -244,7 +244,7 @@ class BitRows:
     def _class_of(
         self, kind: ClassKind
     ) -> Callable[[tuple[Value, ...], list[_Row]], None]:
-        """Return the code for columns of equality or category sets."""
+        """Return the body for columns of equality tests or category sets."""
         b = self.b
         kinds = self._plan.classes[kind].missing
         words = self._block.model("class_words", self._plan.words)
@@ -267,7 +267,7 @@ class BitRows:
     def _mark_all(
         self, words: Buffer, at: Value, n_words: Value, line: Value, row: _Row
     ) -> None:
-        """Mark every line whose bit is set in a row of words."""
+        """Mark every line whose bit is set in the words of a class."""
         b, stride = self.b, self._g.stride
 
         def word(w: Value, _: tuple[Value, ...]) -> None:
@@ -288,7 +288,7 @@ class BitRows:
         b.for_(b.const(0, I32), n_words, b.const(1, I32), word, hint="word")
 
     def _equal(self, x: Value, where: Value, levels: Value) -> Value:
-        """Return the class of the threshold that a value equals."""
+        """Return the class of the threshold that equals a value."""
         b = self.b
         (count,) = self._search([x], where, levels, "ge")
         last = b.binary("max", b.sub(count, 1), 0)
@@ -298,7 +298,7 @@ class BitRows:
         return b.select(same, b.add(last, FIRST_CATEGORY), b.const(NONE, I32))
 
     def _category(self, x: Value, count: Value, exact: bool) -> Value:
-        """Return the class of a category; no value that is none converts."""
+        """Return the class of a category; values that are none are not converted."""
         b = self.b
         code, known = self._rules.category(x, NO_CATEGORY, exact)
         code = b.convert(code, I32)
@@ -308,7 +308,7 @@ class BitRows:
     # ------------------------------------------------------------ thermometers
 
     def _take_up(self, tile: Value, thread: Value) -> None:
-        """Let each line of a column hold the marks of those above it, too."""
+        """Let each line of a column take the union with the lines above it."""
         b, g, plan = self.b, self._g, self._plan
         own = b.convert(thread, I32)
         lane, row = split_thread(b, own, g.lanes)
@@ -360,7 +360,7 @@ class _Row:
 
 
 def split_thread(b: Builder, thread: Value, lanes: int) -> tuple[Value, Value]:
-    """Return a thread's word of each line, and its number among those that have it."""
+    """Return the word of each line that a thread handles, and its rank in that word."""
     if lanes & (lanes - 1) == 0:
         shift = lanes.bit_length() - 1
         return b.binary("and", thread, lanes - 1), b.binary("shr", thread, shift)

@@ -1,9 +1,9 @@
-"""Trees as a GPU block folds them: groups of trees, lines by element, leaf tables.
+"""Lays out trees for GPU blocks: groups of trees, lines by element, leaf tables.
 
-As on a CPU a tree is folded or a list of bit operations (``sliced_layout.py``). Here
-numbers are those of elements of shared memory, a group of trees is folded at once by
-as many rows of threads and added in order, and no group has trees of two outputs:
-sums stay in registers while a group is added.
+As on a CPU, a tree is folded or is a list of bit operations (``sliced_layout.py``).
+Here lines are numbered by their element in shared memory. The rows of threads fold a
+group of trees at once, one tree each, and the leaves are added in order. All trees of a
+group add to the same output, so that sums stay in registers while a group is added.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import (
 
 IntArray = NDArray[np.int32]
 
-#: Lines of a tree start at a multiple of it, so that four are loaded at once.
+#: Each tree's lines start at a multiple of this, so that four are loaded at once.
 QUAD = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BitTrees:
-    """Every tree, in the order that threads take them.
+    """Every tree, in the order in which threads fold them.
 
     Attributes
     ----------
     shapes : tuple of Shape
-        That occur; lists have ``MAX_BITS`` planes, those they lack being zero.
+        Shapes that occur; lists have ``MAX_BITS`` planes, missing ones being zero.
     trees : ndarray of int32, shape (n_trees, 4)
         Shape, first line over four, first operation, end of the operations. Line
         ``i + 1`` of a folded tree is that of heap node i.
@@ -68,21 +68,21 @@ class BitTrees:
 
     @property
     def most_leaves(self) -> int:
-        """Leaf values of the greatest group."""
+        """Leaf values of the largest group."""
         return int(self.groups[:, 3].max(initial=0))
 
 
 @dataclass(frozen=True, slots=True)
 class LinePlaces:
-    """Where lines lie: predicates, then lines of no and all bits, then temporaries."""
+    """Positions of lines: predicates, then all zeros and all ones, then temporaries."""
 
-    n_predicates: int  # of the greatest tile
+    n_predicates: int  # predicates of the largest tile
     stride: int
-    unit: int = 1  # elements that a tree's numbers count
+    unit: int = 1  # elements that a tree's line numbers count in
 
     @property
     def zero(self) -> int:
-        """The element of the line of no bits; that of all bits follows."""
+        """Element of the all-zeros line; the all-ones line follows."""
         return self.n_predicates * self.stride
 
     def temporary(self, group_row: int, number: int, each: int) -> int:
@@ -101,12 +101,12 @@ def lay_out_trees(
 ) -> BitTrees:
     """Lay the trees of ``order`` out for the threads of a block.
 
-    ``tile_size`` trees share a table of predicates, whose lines ``line_of`` has tile by
-    tile; at most ``group`` of them are folded at once.
+    ``tile_size`` trees share a table of predicates, whose lines ``line_of`` gives for
+    each tile. At most ``group`` trees are folded at once.
     """
     tile = np.arange(len(order)) // tile_size
     outputs = forest.tree_output[order]
-    # Each output's trees stay in order, which is all that its sums depend on.
+    # Trees of one output stay in order; its sums depend on nothing else.
     by_output = np.lexsort((outputs, tile))
     order, outputs, tile = order[by_output], outputs[by_output], tile[by_output]
     first = _groups(tile, outputs, group)
@@ -123,7 +123,7 @@ def lay_out_trees(
     n_lines = np.where(folded, np.maximum(codes, QUAD), 2 * QUAD)
     first_line = np.cumsum(n_lines) - n_lines
     lines = np.zeros(int(n_lines.sum()) + QUAD, np.int32)
-    # 0 stands for a dummy until predicates become elements.
+    # 0 is a dummy until predicates are replaced by elements.
     leaf_row = coded.fill(forest, order, number_of + 1, lines, first_line + 1)
     element = [np.concatenate([[0], s * places.stride // places.unit]) for s in line_of]
     for k, of in enumerate(element):
@@ -175,7 +175,7 @@ def _table(*columns: Any) -> IntArray:
 def _groups(
     tile: NDArray[np.int64], outputs: IntArray, group: int
 ) -> NDArray[np.int64]:
-    """Return where groups start: at most so many trees of a tile and an output."""
+    """Return where groups start: at most ``group`` trees of one tile and output."""
     n = len(tile)
     changes = (np.diff(tile) != 0) | (np.diff(outputs) != 0)
     runs = np.concatenate([[0], np.flatnonzero(changes) + 1]) if n else np.zeros(0, int)
@@ -185,9 +185,9 @@ def _groups(
 
 
 def _reused(tree: ListedTree, first: int) -> tuple[NDArray[np.int64], list[int], int]:
-    """Let results take the places of those that nothing reads any more.
+    """Assign temporaries to places, reusing those whose value is no longer read.
 
-    Returns the operations, the planes, and how many temporaries they take.
+    Returns the operations, the planes, and the number of temporaries.
     """
     ops, planes = tree.ops.tolist(), tree.lines.tolist()
     last: dict[int, int] = {}

@@ -1,9 +1,9 @@
-"""How a GPU block walks trees in bits: fold a group of trees, then look leaves up.
+"""Evaluates trees in a GPU block: fold a group of trees in bits, then look leaves up.
 
-A thread folds one tree of the group for a word of 32 rows, by one logic operation a
-node, and leaves the rows' leaf numbers in shared memory as bytes. After a barrier each
-thread has a few rows of its own, of which it adds the leaves of the group's trees in
-the order of the model; the sums stay in its registers.
+A thread folds one tree of the group for a word of 32 rows, one logic operation a node,
+and stores the rows' leaf numbers in shared memory as bytes. After a barrier each thread
+adds the leaves of the group's trees for a few rows of its own, in model order; the sums
+stay in its registers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, Geometry, split_th
 from skforge.compiler.layouts.bitsliced.gpu_trees import QUAD, BitTrees
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold
 
-#: Words of leaf numbers a thread leaves for 32 rows: word k has those of rows k,
-#: 8 + k, 16 + k and 24 + k.
+#: Words of leaf numbers that a thread stores for 32 rows: word k has those of rows k, 8
+#: + k, 16 + k and 24 + k.
 NUMBERS = 8
 
-#: What shared memory is for, in errors.
+#: Names the user of shared memory in errors.
 WHAT = 'represent("bitsliced")'
 
 _Then: TypeAlias = Callable[[Value], None]
@@ -38,15 +38,15 @@ _TRANSPOSE = ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F))
 
 @dataclass(frozen=True, slots=True)
 class OwnRows:
-    """The rows whose sums a thread has: words of leaf numbers, and bytes of them."""
+    """The rows whose sums a thread keeps: words of leaf numbers, and bytes in them."""
 
     words: tuple[Value, ...]
-    shift: Value | None  # of a word, where threads share it
+    shift: Value | None  # of a word that several threads share
     n_bytes: int
 
 
 class BitWalks:
-    """Writes the code; one for a block of a kernel."""
+    """Emits the code; one instance for each block of a kernel."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class BitWalks:
         staged: bool,
         zero: int,
     ) -> None:
-        self._zero = zero  # element of the lines of constants
+        self._zero = zero  # element of the constant lines
         self._block, self.b = block, block.b
         self._t, self._forest, self._g, self._lines = trees, forest, geometry, lines
         self._sum: Scalar = scalar_of(forest.leaf_value.dtype)
@@ -76,18 +76,18 @@ class BitWalks:
 
     @property
     def _n_rows(self) -> int:
-        """Rows of a thread."""
+        """Rows a thread."""
         return self._g.rows // self._g.threads
 
     @property
     def _word(self) -> Scalar | Vec:
-        """What a thread folds at once: 32 rows, or several times that."""
+        """Type that a thread folds at once: one word of 32 rows, or several."""
         return U32 if self._g.wide == 1 else Vec(U32, self._g.wide)
 
     # ------------------------------------------------------------ rows of a thread
 
     def _own_rows(self, part: Value) -> OwnRows:
-        """Return which leaf numbers the thread with a number in its lane adds up."""
+        """Return the leaf numbers that a thread adds up, from its rank in its lane."""
         b, n = self.b, self._n_rows
         if n >= 4:
             step = self._g.threads // self._g.lanes
@@ -98,7 +98,7 @@ class BitWalks:
         return OwnRows((word,), shift, n)
 
     def _each_row(self, thread: Value) -> list[Value]:
-        """Return the number in the batch of each row of a thread."""
+        """Return the batch index of each of a thread's rows."""
         b = self.b
         lane, part = split_thread(b, b.convert(thread, I32), self._g.lanes)
         own = self._own_rows(part)
@@ -116,7 +116,7 @@ class BitWalks:
     # ------------------------------------------------------------ sums
 
     def start(self) -> None:
-        """Set sums to the base, and write the lines of constants."""
+        """Set sums to the base, and write the constant lines."""
         b, forest = self.b, self._forest
 
         def begin(thread: Value) -> None:
@@ -155,7 +155,7 @@ class BitWalks:
         b.for_(b.const(0), n, b.const(1), output, hint="output")
 
     def _if_real(self, row: Value, then: _Then, output: Value | None) -> None:
-        """Run a body with a row's place in the result, if the batch has the row."""
+        """Run a body with a row's offset in the result, if the row is in the batch."""
         b = self.b
 
         def inside() -> None:
@@ -172,7 +172,7 @@ class BitWalks:
         b.store(self._sums, b.const(i), b.load(self._block.result, at))
 
     def finish(self) -> None:
-        """Write the sums; those of several outputs are written already."""
+        """Write the sums; those of several outputs are already written."""
         b = self.b
         if self._forest.n_outputs > 1:
             return
@@ -190,7 +190,7 @@ class BitWalks:
         """Add the trees of a tile, group after group."""
         b, t = self.b, self._t
         groups = self._block.model("tree_groups", t.groups.reshape(-1))
-        # Read, not written down: a short loop of known length would be unrolled.
+        # Loaded instead of constant: a short loop of known length would be unrolled.
         starts = self._block.model("group_start", t.group_start)
         low, high = b.load(starts, tile), b.load(starts, b.add(tile, 1))
 
@@ -218,7 +218,7 @@ class BitWalks:
         return self._block.model("code_values", values)
 
     def _stage(self, own: Value, first: Value, count: Value) -> None:
-        """Bring a group's leaf values to shared memory."""
+        """Copy a group's leaf values to shared memory."""
         b, leaves = self.b, self._leaves
         if leaves is None:
             return
@@ -289,7 +289,7 @@ class BitWalks:
         return planes
 
     def _leave(self, planes: list[Value], row: Value, lane: Value) -> None:
-        """Store leaf numbers, a byte a row, from their planes."""
+        """Transpose the planes of leaf numbers and store them, one byte a row."""
         b, lanes = self.b, self._g.lanes
         words: list[Value | None] = [None] * NUMBERS
         words[: len(planes)] = planes[::-1]
@@ -380,8 +380,8 @@ class BitWalks:
 
 
 def _mux(b: Builder, select: Value, a: Value, other: Value) -> Value:
-    """Return the bits of ``a`` where ``select`` is set, else of the other."""
-    # Exclusive ors would be shorter here; compilers tear them out of the one
+    """Return the bits of ``a`` where ``select`` is set, else those of ``other``."""
+    # Exclusive ors would be shorter here, but compilers then fail to use the one
     # instruction that this becomes (402 against 277 for a tree of depth 8).
     kept = b.binary("and", b.invert(select), other)
     return b.binary("or", b.binary("and", select, a), kept)

@@ -1,13 +1,13 @@
-"""float64 rows compared as float32: half the bytes, twice the lanes, the same answers.
+"""float64 rows compared as float32: half the bytes, twice the lanes, same answers.
 
 Let P be a threshold T rounded down to float32, and X a value x rounded down. Then
-``x > T`` is ``X > P``, unless X equals P and x is no float32: above P there is no
-float32 up to T, and if X is below P so is x below T. Such ties are noticed while
-comparing (a bit pattern equal to that of a pivot), which is rare, and the feature's
-tests on those rows are then done again in float64::
+``x > T`` is ``X > P``, unless X equals P and x is not a float32: there is no float32
+above P and up to T, and if X is below P, then x is below T. The comparisons detect such
+ties (the bit patterns of value and pivot are equal). Ties are rare; the tests of the
+feature on those rows are then repeated in float64::
 
     least = min over all compares of  bits(X) xor bits(P)
-    if least == 0 and any value of the column is no float32:
+    if least == 0 and any value of the column is not a float32:
       line[i] = column > T[i]     for every test of the job
 """
 
@@ -29,7 +29,7 @@ from skforge.compiler.layouts.bitsliced.predicate_table import Job
 #: Rows whose tests are stored at once.
 ROWS = 64
 
-#: Tests of a feature from which narrower compares repay rounding its values.
+#: Rounding values pays off from this many tests a feature.
 WORTH = 10
 
 
@@ -50,11 +50,11 @@ def narrowed(forest: Forest) -> Forest:
 
 
 def round_down(b: Builder, x: Value) -> Value:
-    """Return the greatest float32 that is not above a float64; NaN stays NaN."""
+    """Return the largest float32 that is not above a float64; NaN stays NaN."""
     near = b.convert(x, F32)
     above = b.compare("gt", b.convert(near, F64), x)
     bits = b.bitcast(near, U32)
-    # One step down: away from zero where the sign is set, toward it elsewhere.
+    # One step down: away from zero if the sign is set, otherwise towards zero.
     one = b.const(1, bits.type)
     sign = b.const(1 << 31, bits.type)
     negative = b.compare("ge", bits, sign)
@@ -63,9 +63,9 @@ def round_down(b: Builder, x: Value) -> Value:
 
 
 class Ties:
-    """Notices ties of one job at a time, and does its tests again in float64.
+    """Detects the ties of one job at a time, and repeats its tests in float64.
 
-    ``exact`` holds the threshold of each line in float64.
+    ``exact`` holds each line's threshold in float64.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class Ties:
         self._vec = Vec(U32, self.lanes)
 
     def none(self) -> Value:
-        """Return what :meth:`nearer` starts with: no tie so far."""
+        """Return the initial value of :meth:`nearer`: no tie so far."""
         return self.b.const((1 << 32) - 1, self._vec)
 
     def nearer(self, least: Value, x: Value, pivot: Value) -> Value:
-        """Return the lesser of ``least`` and how far x is from a pivot: 0 in a tie."""
+        """Return the minimum of ``least`` and x's distance from a pivot (0: a tie)."""
         b = self.b
         apart = b.binary("xor", b.bitcast(x, U32), b.bitcast(pivot, U32))
         return b.binary("min", least, apart)
 
     def keep(self, least: Value) -> None:
-        """Keep what a job's compares have found."""
+        """Store the distances that a job's comparisons found."""
         self.b.store(self._found, self.b.const(0), least)
 
     def settle(
@@ -105,7 +105,7 @@ class Ties:
         lines: Buffer,
         line_bytes: int,
     ) -> None:
-        """Do a job's tests again where a tie may have been decided wrongly."""
+        """Repeat a job's tests if a tie may have been decided wrongly."""
         b = self.b
         least = b.load(self._found, b.const(0), self._vec)
         tie = b.any_true(b.compare("eq", least, b.const(0, self._vec)))
@@ -120,7 +120,7 @@ class Ties:
         b.if_(tie, check)
 
     def _load(self, rows: BlockRows, feature: Value, left: Value) -> Value:
-        """Copy a column, and return whether any value of it is no float32."""
+        """Copy a column, and return whether any of its values is not a float32."""
         b = self.b
 
         def row(r: Value, found: tuple[Value, ...]) -> list[Value]:

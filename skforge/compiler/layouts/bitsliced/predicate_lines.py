@@ -1,4 +1,4 @@
-"""The input stage of a block as LIR: rows to columns to lines of bits.
+"""Emits the input stage of a block: rows to columns to lines of bits.
 
 For each tile of columns that has a used feature::
 
@@ -10,8 +10,8 @@ For each tile of columns that has a used feature::
       category:  line[i] = column in set[i]
       lines of tests that send a missing value right |= column is missing
 
-Every choice is measured in the project's notes on the input stage: searches beat
-compares from ten thresholds, eight vectors in lockstep beat one after another.
+The project's notes on the input stage have the measurements: searches beat comparisons
+from ten thresholds on, and eight vectors in lockstep beat one after another.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
 from skforge.compiler.layouts.bitsliced.set_lines import SetLines
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 
-#: Rows of a part otherwise: compares of a part are unrolled, so code is bounded.
+#: Most rows of a part. The comparisons of a part are unrolled, so this bounds the code.
 MAX_PART = 1024
 
-#: Tiles of columns that wide rows are fetched ahead: memory takes longer than the work
-#: on one tile (epsilon, 4096 rows: 0.51 us a row for 1, 0.38 for 2, 0.37 for 3).
+#: How many tiles of columns ahead wide rows are prefetched: loading takes longer than
+#: the work on one tile (epsilon, 4096 rows: 0.51 us a row for 1, 0.38 for 2, 0.37 for
+#: 3).
 AHEAD = 3
 
 #: Planes of a search: the bits of its codes, and which values are missing.
@@ -65,7 +66,7 @@ PLANES, MISSING_PLANE = 9, 8
 
 
 class PredicateLowering:
-    """Writes the input stage of blocks of one shape."""
+    """Emits the input stage for blocks of one shape."""
 
     def __init__(self, rules: Rules, table: PredicateTable, shape: BlockOfBits) -> None:
         self.b, self.t, self.shape = rules.b, table, shape
@@ -82,21 +83,21 @@ class PredicateLowering:
         self.right = not table.unordered and len(table.right_lines) > 1
         self.scalar: Scalar = self.numbers.element
         self.line_bytes = shape.rows // 8
-        # float64 rows whose numbers are float32: see narrow_rows.py.
+        # float64 rows compared with float32 numbers: see narrow_rows.py.
         self.narrow = self.scalar == F32 and forest.input_dtype == np.float64
-        # Wide rows are taken in parts of a block, so that the cache lines a tile of
-        # columns touches stay in the first cache.
+        # Wide rows are processed in parts of a block, so that the cache lines touched
+        # by a tile of columns stay in L1.
         self.wide = forest.n_features > WIDE
         self.part = min(shape.rows, WIDE_PART if self.wide else MAX_PART)
-        # A part's planes are short. Kept for all searches of a block, they become
-        # lines whole (epsilon: 0.38 us a row, 0.34 with).
+        # The planes of a part are short. Keeping them for all searches of a block
+        # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
         self.searches = np.flatnonzero(searched(jobs.kind))
 
     # ------------------------------------------------------------ the stage
 
     def scratch(self) -> None:
-        """Allocate the columns of a tile, code bits and line parts of one feature."""
+        """Allocate a tile's columns, code bits, and the line parts of one feature."""
         b, lanes = self.b, self.shape.registers.lanes
         clean = self._clean_narrow if self.narrow else self._clean
         self.columns = ColumnTile(b, self.scalar, lanes, self.part, clean)
@@ -106,7 +107,7 @@ class PredicateLowering:
             exacts = self._model("exact_thresholds", exact)
             self.ties = Ties(b, exacts, self.columns, self._clean, self.t.unordered)
         held = len(self.searches) if self.kept else 1
-        # One set of planes more, for what is missing in other jobs.
+        # One more set of planes, for missing values in other jobs.
         self.spare = held * PLANES * self.line_bytes
         bits = b.const(self.spare + PLANES * self.line_bytes)
         self.planes = b.alloc("code_planes", U8, bits, alignment=64)
@@ -114,7 +115,7 @@ class PredicateLowering:
         self.steps = b.alloc("code_steps", U8, steps, alignment=64)
 
     def _plane(self, size: int) -> Vec:
-        """Return the vector that lines of ``size`` bytes are combined in."""
+        """Return the vector type in which lines of ``size`` bytes are combined."""
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
 
     def evaluate(self, rows: BlockRows, lines: Buffer) -> None:
@@ -129,7 +130,7 @@ class PredicateLowering:
             here = replace(rows, first=b.binary("add", rows.first, r))
             self._evaluate_part(here, b.binary("div", r, 8))
 
-        # Parts of nothing but padding stay as they are: nobody asks for their sums.
+        # Parts that are only padding are skipped: their sums are never read.
         left = b.binary("sub", rows.n_rows, rows.first)
         left = b.binary("min", left, self.shape.rows)
         b.for_(b.const(0), left, b.const(self.part), part, hint="part")
@@ -185,7 +186,7 @@ class PredicateLowering:
         b.for_(b.const(0), b.const(n_tiles), one, tile, hint="tile")
 
     def _job(self, j: Value, shift: Value) -> tuple[Value, Job]:
-        """Return the kind of job j, and what it reads and writes from a shift on."""
+        """Return the kind of job j, and what it reads and writes from ``shift`` on."""
         b = self.b
         kind, *fields = (b.convert(b.load(field, j), I64) for field in self._jobs)
         column, line, count, offset = fields
@@ -242,7 +243,7 @@ class PredicateLowering:
     # ------------------------------------------------------------ jobs
 
     def _clean(self, x: Value) -> Value:
-        """Apply the forest's notion of missing: NaN is 0, or tiny is NaN."""
+        """Apply the forest's rule for missing values: NaN to 0, or tiny to NaN."""
         return self._rules.nan_if_missing(x, self.t.missing)
 
     def _clean_narrow(self, x: Value) -> Value:
@@ -260,7 +261,7 @@ class PredicateLowering:
         body: Callable[[Value, list[tuple[Value, Value]]], None],
         hint: str,
     ) -> None:
-        """Run a loop whose body lists what it compares, and note ties among it."""
+        """Run a loop whose body lists its comparisons, and record ties among them."""
         b = self.b
 
         def turn(i: Value, least: tuple[Value, ...]) -> list[Value]:
@@ -290,7 +291,7 @@ class PredicateLowering:
         self._noting_ties(b.const(0), job.count, 1, one, "threshold")
 
     def _search(self, levels: int, job: Job, planes: Value) -> None:
-        """Write the bits of the codes of a column, each as a plane."""
+        """Write each bit of a column's codes as a plane."""
         b, registers = self.b, self.shape.registers
         tables = registers.load_pivots(b, self.numbers, job.offset, levels)
         index = U32 if self.scalar == F32 else I64
@@ -321,8 +322,8 @@ class PredicateLowering:
         """Write ``code > i`` for every threshold i from the bits of the code.
 
         ``code >= 16 h + l`` is ``high >= h + 1  or  high >= h and low >= l``: one
-        three-input operation and one store a line. Up to 15 lines too many are
-        written; later jobs, or nobody, own them.
+        three-input operation and one store a line. This writes up to 15 lines too many:
+        they belong to later jobs, which overwrite them, or are spare.
         """
         b, size = self.b, self.line_bytes
         plane = self._plane(size)
@@ -375,7 +376,7 @@ class PredicateLowering:
     def _each(
         self, size: int, plane: Vec, body: Callable[[Value, tuple[Value, ...]], None]
     ) -> None:
-        """Run code for each plane of ``size`` bytes, however many there are."""
+        """Run a body for each plane-sized piece of ``size`` bytes."""
         b, width = self.b, plane.lanes * 8
         if size == width:
             body(b.const(0), ())

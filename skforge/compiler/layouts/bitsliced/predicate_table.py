@@ -1,10 +1,10 @@
-"""How a forest's distinct predicates become lines: bit vectors, one bit a row.
+"""Maps a forest's distinct predicates to lines: bit vectors with one bit a row.
 
-A line holds one predicate for a block of rows: the bit says that the row goes right.
-The thresholds of a feature, sorted, need one search a row: its *code* is how many of
-them are not above the value, and line i is ``code > i`` (a thermometer). Features with
-few thresholds compare directly. What is computed, in which order and from which table
-is data, so that the code does not depend on the forest.
+A line holds one predicate for a block of rows; a set bit means that the row goes right.
+The sorted thresholds of a feature need one search a row: its *code* is the number of
+thresholds that are not above the value, and line i is ``code > i`` (a thermometer
+code). Features with few thresholds compare directly. The jobs, their order and their
+tables are data, so the code does not depend on the forest.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from skforge.exceptions import ScheduleError
 IntArray = NDArray[np.int32]
 _Int = TypeVar("_Int", bound=np.integer[Any])
 
-#: Kinds of job, in the order of their code: compare each threshold, search with so
-#: many levels, category sets.
+#: Kinds of job: compare each threshold, category sets, tables of sets; any other kind
+#: is the number of levels of a search.
 DIRECT = 0
 CATEGORY = 9
 
-#: Sets of few categories: tables of so many entries, a byte for the answers of eight
-#: sets. The last entry is of a category in none, the one before of a missing value.
+#: Tables for sets of few categories: kind of job and entries. Each byte answers for
+#: eight sets. The last entry is for a category in no set, the one before for a missing
+#: value.
 SETS = {10: 64, 11: 128, 12: 256}
 SETS_A_BYTE = 8
 
-#: Tests that have no line here (NE becomes EQ before).
+#: Tests that cannot be lines here (NE is replaced by EQ earlier).
 NOT_CACHED = (Comparison.EQ, Comparison.NE, Comparison.MEMBER)
 
-#: Thresholds of a feature up to which comparing each costs less than a search
+#: Up to this many thresholds of a feature, comparing each costs less than a search
 #: (measured: 9 with 512-bit registers and masks, 7 with 256-bit ones).
 DIRECT_LIMIT = 9
 
-#: Lines a search may write past its own.
+#: Lines that a search may write past its own.
 SPARE_LINES = 16
 
 
@@ -70,12 +71,12 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job in LIR: its number, and where its column, lines and numbers are."""
+    """One job in LIR: its number, and the places of its column, lines and numbers."""
 
     number: Value
     column: Value  # in the tile's columns
     line: Value  # number of the first line
-    place: Value  # byte of the first line, from the part on
+    place: Value  # byte of the part in the first line
     count: Value
     offset: Value
     shift: Value  # bytes of a line before the part
@@ -83,7 +84,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredicateTable:
-    """Everything the input stage of a block reads, and where each predicate goes."""
+    """Everything the input stage of a block reads, and the line of each predicate."""
 
     n_lines: int  # spare ones included
     line_of: IntArray  # (n_predicates,)
@@ -95,7 +96,7 @@ class PredicateTable:
     kinds: tuple[int, ...]  # kinds of job that occur
     right_lines: IntArray  # lines that a missing value sets, job by job
     right_offset: IntArray  # (n_jobs + 1,) into right_lines
-    unordered: bool  # missing goes right everywhere: compares do it by themselves
+    unordered: bool  # missing always goes right, by unordered compares
     missing: Missing  # the forest's only rule
 
 
@@ -125,12 +126,12 @@ def columns_of(
 
 
 def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
-    """Lay the predicates of a normalised forest out.
+    """Lay out the predicates of a normalised forest.
 
     Raises
     ------
     ScheduleError
-        If the missing kinds differ within the forest, or a test is one for equality.
+        If the forest mixes kinds of missing values or has an equality test.
     """
     refused = refusal(forest)
     if refused is not None:
@@ -196,10 +197,10 @@ class _Planner:
         self._size = self._set_size = 0
 
     def number_lines(self) -> tuple[IntArray, int]:
-        """Return each job's first line, and how many there are: searches come first.
+        """Return each job's first line, and the number of lines; searches come first.
 
-        A search writes up to 15 lines too many: those of the next, or spare ones.
-        Tables of sets write lines by eight.
+        A search writes up to 15 lines too many, into those of the next job or spare
+        lines. Tables of sets write lines in groups of eight.
         """
         kind = np.array([job.kind for job in self.jobs], np.int32)
         count = np.array([len(job.predicates) for job in self.jobs], np.int32)
@@ -242,7 +243,7 @@ class _Planner:
         right = np.ones((groups * SETS_A_BYTE, size), np.bool_)
         held = holds[:, :size]
         right[: len(held), : held.shape[1]] = ~held
-        right[:, size - 2] = False  # missing values have a rule of their own
+        right[:, size - 2] = False  # missing values have their own rule
         bits = right.reshape(groups, SETS_A_BYTE, size)
         self.set_tables.append(np.packbits(bits, axis=1).reshape(-1))
         self._add(kind, column, predicates, np.zeros(0), self._set_size)
@@ -258,7 +259,7 @@ class _Planner:
     ) -> None:
         offset = self._size if offset is None else offset
         self.jobs.append(_Planned(kind, column, predicates, offset))
-        # Searches load whole vectors from an aligned place.
+        # Searches load whole vectors from aligned offsets.
         padding = -len(numbers) % self._registers.lanes
         self.numbers.append(np.pad(numbers, (0, padding), constant_values=np.inf))
         self._size += len(numbers) + padding

@@ -1,7 +1,7 @@
-"""Lines of tests for sets of categories: the answers of eight sets by one look-up.
+"""Emits the lines of category-set tests, eight sets a look-up.
 
-A byte of a table holds what one category says to eight sets, so that one permute of 64
-rows' categories answers them all; each bit of the result is then a line::
+A byte of a table holds one category's answers for eight sets, so one permute of 64
+rows' categories answers all of them; each bit of the result is then a line::
 
     entry = category of each row, or that of none, or that of a missing value
     for each table:
@@ -9,7 +9,7 @@ rows' categories answers them all; each bit of the result is then a line::
         bits = table[entry]
         line[0..8] = top bit of bits, of 2 bits, of 4 bits, ..
 
-Sets of more categories than a table has entries are tested one by one.
+Sets with more categories than a table has entries are tested one by one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateTable,
 )
 
-#: Rows of a look-up in tables of sets.
+#: Rows of one look-up.
 SET_ROWS = 64
 
 
 class SetLines:
-    """Writes the lines of one tile's columns of categories."""
+    """Emits the lines of one tile's category columns."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SetLines:
         self._lines, self.line_bytes = lines, line_bytes
 
     def by_tables(self, entries: int, job: Job, left: Value) -> None:
-        """Write a job's lines for ``left`` rows from tables of so many entries.
+        """Write a job's lines for ``left`` rows from tables of ``entries`` entries.
 
         Up to seven lines too many are written.
         """
@@ -90,7 +90,7 @@ class SetLines:
 
             def outside(x: Value) -> Value:
                 out = b.invert(self._rules.in_set(number, x))
-                # A missing value goes by its own rule: not right by itself.
+                # A missing value has its own rule, so it does not go right here.
                 return b.binary("and", out, b.invert(b.is_nan(x)))
 
             def vectors(v: Value, _: tuple[Value, ...]) -> None:

@@ -1,10 +1,10 @@
-"""The bit-sliced representation: a tree is the numbers of its predicates' lines.
+"""Lays out trees for the bit-sliced representation: line numbers and leaf tables.
 
-A bushy tree is *folded*: a node of the complete tree of depth d stands at its heap
-place; the leaf a row reaches is the number whose bits are the answers on the way, the
-root's highest (a set bit went right). Shallower leaves are repeated below dummy nodes,
-whose answer does not matter. Any other tree is a *list* of bit operations
-(``encode_trees.py``), whose last results are the bits of the leaf's code.
+A bushy tree is *folded*: each node is at its heap place in the complete tree of depth
+d. The answers on the way to a leaf, the root's first, are the bits of the leaf's number
+(a set bit went right). Shallower leaves are repeated below dummy nodes, whose answer
+does not matter. Any other tree is a *list* of bit operations (``encode_trees.py``),
+whose last results are the bits of the leaf's code.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from skforge.exceptions import ScheduleError
 
 _T = TypeVar("_T")
 
-#: Bits of a code: the 256 entries that byte look-ups reach.
+#: Bits of a code: byte look-ups reach 256 entries.
 MAX_BITS = 8
 
-#: Bits of a list's code where a table brings it back to a leaf's number: one more than
-#: 129 to 256 leaves need halves their operations.
+#: Bits of a list's code where a table maps it back to a leaf's number: one more bit
+#: than 129 to 256 leaves need halves their operations.
 MAX_CODE_BITS = 9
 
-#: Bodies of code a kernel has for folded trees of different depth.
+#: Depth classes of folded trees; a kernel has one body of code for each.
 MAX_CLASSES = 3
 
-#: A folded node costs a quarter of an operation of a list, which leaves cost 1.3 each.
+#: A folded node costs a quarter of a list operation; a leaf costs 1.3 operations.
 FOLD_LIMIT = 5
 
-#: Trees whose operations are run together, and how many at most: their temporaries
-#: stay in the first cache (LightGBM, 31 leaves: 13.7 ns a row one by one, 9.5, 8.3 and
+#: Trees whose operations are run together, and the most operations, so that their
+#: temporaries stay in L1 (LightGBM, 31 leaves: 13.7 ns a row one by one, 9.5, 8.3 and
 #: 8.1 for 2, 4 and 8).
 GROUP_TREES, GROUP_OPS = 8, 256
 
@@ -57,8 +57,8 @@ class BlockOfBits:
 
     rows: int
     plane_rows: int  # rows whose bits one plane holds
-    byte_lookup: bool  # whether registers of bytes are permuted
-    registers: Registers  # of the rows' values
+    byte_lookup: bool  # whether the target permutes registers of bytes
+    registers: Registers  # that hold the rows' values
 
     @classmethod
     def of(cls, target: Target, rows: int, dtype: np.dtype[Any]) -> BlockOfBits:
@@ -76,12 +76,12 @@ Shape = tuple[Literal["fold", "list"], int]  # and the bits of a leaf's number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlicedTrees:
-    """Every tree as it is walked in bits, by position.
+    """Every tree's lines, operations and leaves, by position.
 
-    A folded tree's ``lines`` are those of its heap nodes, a list's those of its code.
+    ``lines`` has a folded tree's heap nodes, or the code bits of a list.
     """
 
-    shapes: tuple[Shape, ...]  # that occur
+    shapes: tuple[Shape, ...]  # those that occur
     shape_of: NDArray[np.uint8]  # (n_trees,) into shapes
     line_offset: NDArray[np.int32]  # (n_trees,) into lines
     lines: NDArray[np.int32]
@@ -89,7 +89,7 @@ class SlicedTrees:
     ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
     leaf_offset: NDArray[np.int32]  # (n_trees,) into leaf_row
     leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each code
-    constants: tuple[int, int]  # the lines of no and of all bits
+    constants: tuple[int, int]  # the all-zeros and the all-ones line
     n_lines: int  # predicates, constants and temporaries
 
     @property
@@ -99,7 +99,7 @@ class SlicedTrees:
 
 
 def folds(forest: Forest) -> NDArray[np.bool_]:
-    """Return which trees are bushy enough to be folded."""
+    """Return which trees are bushy enough to fold."""
     depth = forest.tree_depths().astype(np.int64)
     complete = 1 << np.minimum(depth, MAX_BITS + 1)
     bushy: NDArray[np.bool_] = complete <= FOLD_LIMIT * _leaves(forest)
@@ -120,7 +120,7 @@ def fits_bits(forest: Forest) -> bool:
 
 
 def check_trees(forest: Forest) -> None:
-    """Refuse trees that have too many leaves for a code.
+    """Raise if a tree has too many leaves for a code.
 
     Raises
     ------
@@ -144,10 +144,10 @@ def slice_trees(
     n_lines: int,
     code_bits: int = MAX_BITS,
 ) -> SlicedTrees:
-    """Lay every tree out in bits, at the positions of ``order``.
+    """Lay out every tree in bits, at the positions of ``order``.
 
-    ``line_of`` has the line of each predicate, of ``n_lines``; constants and
-    temporaries follow. The code of a list has at most ``code_bits``.
+    ``line_of`` has the line of each predicate, ``n_lines`` in all; constants and
+    temporaries follow. The code of a list has at most ``code_bits`` bits.
     """
     check_trees(forest)
     first = n_lines + 2
@@ -178,24 +178,24 @@ def slice_trees(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodedTrees:
-    """The code of every tree, by position: what CPUs and GPUs lay out alike."""
+    """The code of every tree, by position; shared by CPUs and GPUs."""
 
     folded: NDArray[np.bool_]
-    bits: NDArray[np.int64]  # of a code
+    bits: NDArray[np.int64]  # bits of each tree's codes
     lists: dict[int, ListedTree]  # trees that are not folded
 
     @property
     def first_code(self) -> NDArray[np.int64]:
-        """Return where each tree's codes begin among those of all."""
+        """Each tree's first code among those of all trees."""
         first: NDArray[np.int64] = np.cumsum(1 << self.bits) - (1 << self.bits)
         return first
 
     def shapes(
         self, list_bits: int | None = None
     ) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
-        """Return the shapes that occur and each tree's number among them.
+        """Return the shapes that occur and each tree's index into them.
 
-        With ``list_bits`` all lists have codes of so many bits.
+        With ``list_bits`` all lists have codes of that many bits.
         """
         of_tree: list[Shape] = [
             ("fold", bits) if is_folded else ("list", list_bits or bits)
@@ -216,14 +216,14 @@ class CodedTrees:
     ) -> NDArray[np.int32]:
         """Return the leaf of each code, and write the lines of folded trees.
 
-        Those of the tree at position p go to ``lines[heap[p]:]``, by heap place.
+        The lines of the tree at position p go to ``lines[heap[p]:]``, by heap place.
         """
         first_code = self.first_code
         leaf_row = np.zeros(int((1 << self.bits).sum()), np.int32)
         for p, made in self.lists.items():
             leaf_row[first_code[p] :][: len(made.table)] = made.table
-        # Every item is (position, heap place, forest node); a leaf above the bottom
-        # goes on to both children of a dummy.
+        # Each item is (position, heap place, forest node); a leaf above the bottom
+        # continues to both children of a dummy.
         position = np.flatnonzero(self.folded)
         place = np.zeros(len(position), np.int64)
         node = forest.tree_offset[:-1][order[position]].astype(np.int64)
@@ -251,9 +251,9 @@ def code_trees(
     first: int,
     code_bits: int,
 ) -> CodedTrees:
-    """Fold trees, or encode them as lists, whose temporaries are lines from ``first``.
+    """Fold trees, or encode them as lists whose temporaries are lines from ``first``.
 
-    The two lines before those hold constants.
+    The two lines before ``first`` hold constants.
     """
     folded = folds(forest)[order]
     bits = np.zeros(len(order), np.int64)
@@ -276,11 +276,11 @@ class ListedTree:
 
 
 def _groups(lists: dict[int, ListedTree], first: int) -> dict[int, NDArray[np.int32]]:
-    """Give the operations of several trees to the first of them, by dependence.
+    """Merge the operations of several trees into the first of them, by dependence.
 
-    An operation waits for those before it that it reads; others of other trees fill
-    the time. Each tree of a group gets temporaries of its own, from line ``first`` on;
-    the lines of ``lists`` are renumbered in place.
+    An operation waits for the earlier ones that it reads; operations of other trees
+    fill that time. Each tree of a group gets its own temporaries, from line ``first``
+    on; the lines of ``lists`` are renumbered in place.
     """
     groups: dict[int, list[NDArray[np.int32]]] = {}
     at, used = -1, 0
@@ -300,7 +300,7 @@ def _groups(lists: dict[int, ListedTree], first: int) -> dict[int, NDArray[np.in
 
 
 def _by_level(ops: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Sort operations by how many others they wait for."""
+    """Sort operations by their depth in the dependence graph."""
     level: dict[int, int] = {}
     for target, select, a, b in ops.tolist():
         level[target] = 1 + max(level.get(line, 0) for line in (select, a, b))
@@ -316,7 +316,7 @@ def list_tree(
     into: Encoding,
     code_bits: int,
 ) -> ListedTree:
-    """Encode one tree as operations, with one bit to spare where codes have it."""
+    """Encode one tree as operations, with one spare bit if ``code_bits`` allows it."""
     first, last = forest.tree_offset[tree], forest.tree_offset[tree + 1]
     predicate = forest.predicate[first:last].tolist()
     left = (forest.left[first:last] - first).tolist()
@@ -349,13 +349,13 @@ def fold(
 ) -> list[_T]:
     """Return the planes of the leaf numbers of a folded tree, highest bit first.
 
-    ``line`` gives the answers of a heap node, ``mux`` those of its second argument
-    where the first is set, else of the third.
+    ``line`` returns the answers of a heap node. ``mux`` returns its second argument
+    where the first is set, else its third.
     """
     found: list[_T] = []
 
     def reach(node: int, level: int, below: int) -> _T:
-        """Return the answers that rows get ``below`` levels under a node."""
+        """Return the answers of the nodes reached ``below`` levels under a node."""
         if below == 0:
             return line(node)
         left = reach(2 * node + 1, level + 1, below - 1)
@@ -370,7 +370,7 @@ def fold(
 def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the depth each tree is laid out with: few, so that the code is short.
 
-    A depth joins the next greater one where that adds the fewest nodes.
+    A depth is merged into the next larger one where that adds the fewest nodes.
     """
     kept, counts = np.unique(depth, return_counts=True)
     classes = dict(zip(kept.tolist(), counts.tolist(), strict=True))
@@ -386,9 +386,9 @@ def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
-    """Return tables of values, one a row, as planes of bytes, lowest byte first.
+    """Return tables of values, one a row, as byte planes, lowest byte first.
 
-    The planes have shape (n, itemsize, entries); entries past a table are zero.
+    The planes have shape (n, itemsize, entries); unused entries are zero.
     """
     n, size = values.shape
     item = values.dtype.itemsize

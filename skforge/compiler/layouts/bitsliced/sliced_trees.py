@@ -1,4 +1,4 @@
-"""Trees as bit logic over lines of predicates, for a block of rows at a time.
+"""Emits trees as bit logic over lines of predicates, one block of rows at a time.
 
 For each tree, of depth d::
 
@@ -7,10 +7,10 @@ For each tree, of depth d::
     leaf     = the number whose bits are the planes, as bytes
     sum     += value[leaf]
 
-Leaf values are looked up in registers, a byte of the value at a time, where the target
-permutes bytes; elsewhere they are loaded one by one. Either way sums stay in tree
-order. The rows of a block of 64 come out of the byte look-up in another order, the
-same for every tree, which the last step undoes.
+If the target permutes bytes, leaf values are looked up in registers, one byte of the
+value at a time; otherwise they are loaded one by one. Either way sums stay in tree
+order. The byte look-up returns each 64 rows in another order, the same for every tree,
+which the last step undoes.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import (
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
 
-#: Rows whose leaf values are loaded together where nothing permutes bytes.
+#: Rows whose leaf values are loaded together without byte permutes.
 LOADED_ROWS = 8
 
 #: Rows whose leaf numbers fill one look-up.
 GROUP = 64
 
-#: Groups of a block up to which all are looked up, real or padding.
+#: Blocks of at most this many groups look all of them up, real or padding.
 FEW_GROUPS = 4
 
-#: Outputs of a vector leaf that a turn of a loop adds, where there are more than twice
-#: as many: code does not grow with them.
+#: Outputs of a vector leaf added in one loop turn if there are more than twice as many,
+#: so that the code does not grow with them.
 OUTPUTS_A_TURN = 8
 
-#: Parts of a block that are folded together where planes are shorter than blocks.
+#: Parts of a block folded together if planes are shorter than blocks.
 PARTS_TOGETHER = 2
 
 
 class BitslicedLowering:
-    """Writes the trees of one block, which ``order`` has in walking order."""
+    """Emits the trees of one block; ``order`` is their walking order."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class BitslicedLowering:
         self.width = forest.leaf_value.shape[1]
         self.shape_of = model("tree_shape", trees.shape_of)
         self.line_offset = model("line_offset", trees.line_offset)
-        # Short numbers where they fit: these tables are read whole for each block.
+        # Short numbers if they fit: every block reads these tables entirely.
         number = np.uint16 if trees.n_lines <= 1 << 16 else np.int32
         self.lines_of = model("tree_lines", trees.lines.astype(number))
         self.op_offset = model("op_offset", trees.op_offset)
@@ -92,13 +92,13 @@ class BitslicedLowering:
     # ------------------------------------------------------------ stored layout
 
     def _entries(self, depth: int) -> int:
-        """Entries of a value table: as many as leaves, at least one look-up."""
+        """Return the entries of a value table: one a leaf, at least one look-up."""
         if not self.byte_lookup:
             return 1 << depth
         return max(GROUP, 1 << min(depth, MAX_BITS))
 
     def _remap(self, depth: int) -> int:
-        """Bytes of the table from a long code to a leaf's number, before the values."""
+        """Return the bytes of the table from long codes to leaf numbers."""
         return 1 << depth if self.byte_lookup and depth > MAX_BITS else 0
 
     def _value_sizes(self) -> NDArray[np.int64]:
@@ -116,7 +116,7 @@ class BitslicedLowering:
         return np.cumsum(sizes) - sizes  # may pass 2**31: vector leaves of many outputs
 
     def _value_tables(self) -> NDArray[Any]:
-        """Return the tables of all trees; vector leaves have one an output."""
+        """Return the tables of all trees; vector leaves have one table an output."""
         leaf, offsets = self.forest.leaf_value, self._value_offsets()
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
         made = np.empty(int(self._value_sizes().sum()), dtype)
@@ -139,7 +139,7 @@ class BitslicedLowering:
         return made
 
     def row_order(self) -> NDArray[np.int64]:
-        """Return where row i of a group of 64 lies in the sums."""
+        """Return where row i of a group of 64 is in the sums."""
         if not self.byte_lookup:
             return np.arange(GROUP)
         rows = np.arange(GROUP)
@@ -154,16 +154,17 @@ class BitslicedLowering:
     # ------------------------------------------------------------ code
 
     def scratch(self) -> None:
-        """Allocate the planes of one tree and leaf numbers of a group."""
+        """Allocate the planes of one tree and the leaf numbers of a group."""
         b = self.b
         size = b.const(MAX_CODE_BITS * self.block // 8)
         self.planes = b.alloc("leaf_planes", U8, size, alignment=64)
         self.numbers = b.alloc("leaf_numbers", U8, b.const(GROUP), alignment=64)
 
     def rows_left(self, left: Value) -> None:
-        """Say how many rows of a block are real: only their leaves are looked up.
+        """Set how many rows of a block are real; only their leaves are looked up.
 
-        Few groups are all looked up: a loop of fixed length is 7 % faster.
+        If there are few groups, all are looked up: a loop of fixed length is 7 %
+        faster.
         """
         b, whole = self.b, self.block // GROUP
         self.groups = b.const(whole)
@@ -171,7 +172,7 @@ class BitslicedLowering:
             self.groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
 
     def add_tree(self, tree: Value, lines: Buffer, sums: Buffer) -> None:
-        """Add one tree's leaves to the block's sums, an output after another."""
+        """Add one tree's leaves to the block's sums, one output after another."""
         b = self.b
 
         def table(buffer: Buffer) -> Value:
@@ -200,7 +201,7 @@ class BitslicedLowering:
             b.switch(table(self.shape_of), cases)
 
     def _run(self, bits: int, tree: Value, own: Value, lines: Buffer) -> None:
-        """Run a tree's operations; copy the planes of its code together."""
+        """Run a tree's operations, then copy the planes of its code side by side."""
         b, rows = self.b, self.plane_rows
         plane, parts = Plane(rows), self.block // rows
         first = b.convert(b.load(self.op_offset, tree), I64)
@@ -236,7 +237,7 @@ class BitslicedLowering:
             b.for_(b.const(0), b.const(parts), b.const(1), sub_block, hint="part")
 
     def constants(self, lines: Buffer) -> None:
-        """Write the lines of no and of all bits, which lists read."""
+        """Write the all-zeros and all-ones lines, which lists read."""
         b = self.b
         words = self.block // 64
         lanes = min(words, self.plane_rows // 64)
@@ -252,7 +253,7 @@ class BitslicedLowering:
         plane = Plane(rows)
         parts = self.block // rows
 
-        # Planes of several parts side by side share the loads of their lines' numbers.
+        # Parts folded together share the loads of their line numbers.
         together = min(parts, PARTS_TOGETHER)
 
         def line(node: int, first: Value) -> list[Value]:
@@ -321,7 +322,7 @@ class BitslicedLowering:
         b.for_(b.const(0), self.groups, b.const(1), group, hint="group")
 
     def _each_output(self, body: Callable[[int | Value], None]) -> None:
-        """Write the body for every output of a leaf: many in a loop, a few a turn."""
+        """Emit the body for every output of a leaf: many in a loop, a few a turn."""
         b = self.b
         looped = 0
         if self.width > 2 * OUTPUTS_A_TURN:
@@ -341,7 +342,7 @@ class BitslicedLowering:
         return k * size if isinstance(k, int) else self.b.mul(k, size)
 
     def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
-        """Return the places of 64 rows in the value table, from the bits of codes."""
+        """Return 64 rows' indices into the value table, from the bits of codes."""
         b, vec = self.b, Vec(U8, GROUP)
         if not planes:
             return b.const(0, vec)
@@ -363,7 +364,7 @@ class BitslicedLowering:
     def _registers(
         self, depth: int, leaves: Value, k: int | Value
     ) -> list[list[Value]]:
-        """Load one output's value table: for each byte, its registers."""
+        """Load one output's value table: the registers of each byte."""
         b, entries = self.b, self._entries(depth)
         table = b.add(leaves, self._times(k, self.sum.bytes * entries))
         first = self._remap(depth)
@@ -383,8 +384,8 @@ class BitslicedLowering:
         self, tables: list[list[Value]], index: Value, first: Value, sums: Buffer
     ) -> None:
         b = self.b
-        # By rows, then by significance: each step joins pairs of neighbouring bytes
-        # (then halves, words) and splits the rows into a low and a high part.
+        # Each step joins pairs of adjacent bytes (then halves, words) and splits the
+        # rows into a low and a high part.
         parts = [[b.permute(registers, index) for registers in tables]]
         unit = U8
         while len(parts[0]) > 1:
@@ -406,7 +407,7 @@ class BitslicedLowering:
             b.store(sums, at, b.binary("add", b.load(sums, at, vec), value))
 
     def _add_loads(self, depth: int, leaves: Value, first: Value, sums: Buffer) -> None:
-        """Load leaf values one by one, add them eight rows at a time."""
+        """Load leaf values one by one, and add them eight rows at a time."""
         b, vec = self.b, Vec(self.sum, LOADED_ROWS)
 
         def rows(r: Value, _: tuple[Value, ...]) -> None:
@@ -431,10 +432,10 @@ class BitslicedLowering:
 def _numbered(
     rows: NDArray[np.int32], entries: int
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Give numbers to the leaves that each tree's codes stand for.
+    """Return the distinct leaves of each tree, and the number of each code's leaf.
 
-    ``rows`` has the leaf of each code, a tree a row. Returns the leaf of each number,
-    at most ``entries`` a tree, and the number of each code.
+    ``rows`` has the leaf of each code, one tree a row. A tree has at most ``entries``
+    distinct leaves.
     """
     leaves = np.zeros((len(rows), entries), np.int32)
     numbers = np.zeros(rows.shape, np.uint8)
@@ -446,5 +447,5 @@ def _numbered(
 
 
 def _halves(lanes: int) -> list[list[int]]:
-    """Return the shuffles that interleave two 512-bit registers of so many lanes."""
+    """Return the shuffles that interleave two 512-bit registers of ``lanes`` lanes."""
     return [unpacked(lanes, lanes // 4, 1, high) for high in (False, True)]

@@ -1,8 +1,8 @@
-"""The top levels of trees with a tree in each lane, whatever a row does there.
+"""Evaluates the top levels of trees, one tree in each vector lane.
 
 Every node position of ``levels`` complete levels is evaluated for as many trees as a
-register has bytes: its column's code is looked up in the register of the row's codes,
-and what remains of it above the rank is not 0 where the row goes right::
+register has lanes. A permute looks the code of the position's column up in the row's
+codes; the saturating difference from the rank is nonzero where the row goes right::
 
     v(p) = saturating(permute(codes, column[p]) - rank[p])
     level 0: k0 = v(1) != 0
@@ -10,9 +10,9 @@ and what remains of it above the rank is not 0 where the row goes right::
     level 2: k2 = ((v(7) if k1 else v(6)) if k0 else (v(5) if k1 else v(4))) != 0
     index = 4 k0 + 2 k1 + k2
 
-A position below a leaf goes left: no code exceeds its rank. Nor does any of a test
-for a set of categories: what those answer is a bit of a register of the heads of a
-table (``category_rows.py``), for as many positions as a lane has bits::
+A position below a leaf goes left: no code exceeds its rank. The same holds for category
+sets, whose answers come from elsewhere: each is a bit of a *head*, a register at the
+start of a table row (``category_rows.py``) with a bit for each position of a lane::
 
     v(p) = v(p) | (head[p / 8] & (1 << p % 8))
 """
@@ -32,13 +32,13 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import Buffer, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
-#: Rank of a test that every row passes to the left.
+#: Rank of a test that sends every row left.
 NEVER_RIGHT = 255
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTests:
-    """Where a row's code of each predicate is, and the rank to compare it with."""
+    """The place of each predicate's code in a row, and the rank to compare it with."""
 
     place: NDArray[np.int32]  # (n_predicates,)
     rank: NDArray[np.int32]  # (n_predicates,)
@@ -51,27 +51,27 @@ class RowTests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopLevels:
-    """The tests of every position, and where trees go on below."""
+    """The tests of every position, and the nodes where walks continue below."""
 
     levels: int
     n_trees: int
     tests: NDArray[Any]  # (groups, positions, 2, lanes): places, ranks
-    below: NDArray[np.int32]  # (n_trees, 2 ** levels) nodes; a leaf is its own
+    below: NDArray[np.int32]  # (n_trees, 2 ** levels) nodes; a leaf stays itself
     predicate: NDArray[np.int32]  # (n_trees, positions); -1: none
 
     @property
     def lanes(self) -> int:
-        """Trees of a group."""
+        """Trees in a group."""
         return int(self.tests.shape[3])
 
     @property
     def bits(self) -> int:
-        """Positions that a lane of a head has a bit for."""
+        """Positions for which a lane of a head has a bit."""
         return 8 * int(self.tests.dtype.itemsize)
 
     @property
     def heads(self) -> int:
-        """Registers of a group's heads."""
+        """Registers in a group's heads."""
         return -(-int(self.tests.shape[1]) // self.bits)
 
 
@@ -95,7 +95,7 @@ def lay_top_levels(
     lanes: int,
     dtype: type[np.unsignedinteger[Any]],
 ) -> TopLevels:
-    """Lay ``levels`` levels of every tree out, ``lanes`` trees a group."""
+    """Lay out ``levels`` levels of every tree, ``lanes`` trees a group."""
     n, groups = forest.n_trees, -(-forest.n_trees // lanes)
     made = np.zeros((groups * lanes, (1 << levels) - 1, 2), dtype)
     made[:, :, 1] = NEVER_RIGHT
@@ -113,7 +113,7 @@ def lay_top_levels(
 
 
 def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
-    """Return, for each class of categories, a bit for each position it sends right."""
+    """Return, for each class of categories, which positions it sends right, as bits."""
     lanes, bits, heads = top.lanes, top.bits, top.heads
     groups = int(top.tests.shape[0])
     own = classes.within(top.predicate)
@@ -132,7 +132,7 @@ def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
 
 
 class TopLevelsLowering:
-    """Writes the evaluation of the positions."""
+    """Emits the evaluation of the positions."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class TopLevelsLowering:
         self._first: Value | None = None
 
     def evaluate(self, group: Value, codes: list[Value], index: Buffer) -> None:
-        """Write which node below its top levels the row comes to in each tree."""
+        """Write, by tree, the index of the node reached below the top levels."""
         b, top = self.b, self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
@@ -176,11 +176,11 @@ class TopLevelsLowering:
         return index
 
     def _remains(self, below: int, position: int) -> Value:
-        """Return ``v`` of the position taken, ``below`` levels below a position."""
+        """Return ``v`` of the position reached ``below`` levels under a position."""
         b = self.b
         if not below:
             return self._position(position)
-        # The level of ``position``: its number has as many bits after the first.
+        # The level of a position: the number of bits after its highest.
         mask = self._masks[position.bit_length() - 1]
         left = self._remains(below - 1, 2 * position)
         return b.select(mask, self._remains(below - 1, 2 * position + 1), left)
@@ -191,7 +191,7 @@ class TopLevelsLowering:
         at = b.add(self._first, (position - 1) * 2 * lanes)
         code = b.permute(self._codes, b.load(self._tests, at, self._vec))
         rank = b.load(self._tests, b.add(at, lanes), self._vec)
-        # The larger less the rank: one saturating subtraction.
+        # max(code, rank) - rank is one saturating subtraction.
         more = b.sub(b.binary("max", code, rank), rank)
         if position not in self._has_set:
             return more
@@ -199,7 +199,7 @@ class TopLevelsLowering:
         return b.binary("or", more, b.binary("and", self._head(position), bit))
 
     def _head(self, position: int) -> Value:
-        """Return the register that a position's bit is in."""
+        """Return the register with a position's bit."""
         b, k = self.b, (position - 1) // self.top.bits
         assert self._group is not None and self._categories is not None
         if k not in self._heads:

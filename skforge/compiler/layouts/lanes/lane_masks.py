@@ -1,7 +1,7 @@
-"""Every node of small trees at once, a tree in each lane: masks of reachable leaves.
+"""Evaluates every node of small trees, one tree a lane: masks of reachable leaves.
 
-A row that goes right at a node reaches no leaf to the left of it. With leaves numbered
-from the left, the leaf reached is the first that no such node has excluded::
+A row that goes right at a node cannot reach the leaves of the node's left subtree. With
+leaves numbered from the left, the row's leaf is the first that no node excludes::
 
     reachable = all leaves
     for each slot (one node of every tree, in any order):
@@ -9,12 +9,12 @@ from the left, the leaf reached is the first that no such node has excluded::
       reachable &= not (leaves left of the node, where right)
     leaf = number of the lowest bit of reachable
 
-Tests for sets of categories take no slot: what one category leaves reachable, after all
-sets of its feature, is a register of a table (``category_rows.py``), and slots start
-from those of all features.
+Category sets take no slot. A table row (``category_rows.py``) has the leaves that stay
+reachable for a category after all sets of its feature; slots start from the
+intersection over all features.
 
-A register holds one byte of each tree's mask; masks are put together by interleaving,
-in an order that leaves trees where their number says.
+A register holds one part of each tree's mask (8 or 16 bits). The parts are joined by
+interleaving, and trees are assigned to lanes so that they end up in order.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Buffer, Scalar, Val
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.lanes.lane_levels import NEVER_RIGHT, RowTests
 
-#: Leaves of a tree, at most: the bits of the widest integer.
+#: Most leaves of a tree: the bits of the widest integer.
 MOST_LEAVES = 64
 
-#: Instructions, about, of a slot besides its planes, of a plane, which is a line of the
-#: first cache, too, and of a loop over slots.
+#: Approximate instructions of a slot without its planes, of a plane (which is also a
+#: cache line of L1), and of a loop over slots.
 SLOT, PLANE, PART = 7.0, 2.0, 5.0
 
 _BY_BITS: dict[int, Scalar] = {8: U8, 16: U16, 32: U32, 64: I64}
@@ -47,14 +47,13 @@ _BY_BITS: dict[int, Scalar] = {8: U8, 16: U16, 32: U32, 64: I64}
 class LeafMasks:
     """The tests and masks of every slot.
 
-    What a node excludes lies in the planes from that of its first leaf on the left to
-    that of its last, most often in one. Slots of one plane hold such nodes; others,
-    and those of trees with too many of a plane, are in slots of all planes up to their
-    last.
+    The leaves that a node excludes lie in consecutive planes, usually in one. A slot of
+    a single plane holds nodes that need only that plane. The remaining nodes are in
+    slots that have all planes from the first to the last one needed.
     """
 
     n_trees: int
-    lanes: int  # trees of a group
+    lanes: int  # trees in a group
     groups: int
     parts: tuple[tuple[int, int, int], ...]  # slots, their first plane, one past it
     planes: int  # registers of a group's masks
@@ -63,12 +62,12 @@ class LeafMasks:
 
     @property
     def element_bits(self) -> int:
-        """Bits of a lane."""
+        """Bits in a lane."""
         return 8 * int(self.slots.dtype.itemsize)
 
     @property
     def bits(self) -> int:
-        """Bits of one tree's mask."""
+        """Bits in one tree's mask."""
         return self.planes * self.element_bits
 
 
@@ -79,7 +78,7 @@ def leaf_counts(forest: Forest) -> NDArray[np.int64]:
 
 
 def mask_planes(forest: Forest, element_bits: int) -> int:
-    """Return how many registers the masks of a group take."""
+    """Return the number of registers for the masks of a group."""
     planes, most = 1, int(leaf_counts(forest).max(initial=1))
     while planes * element_bits < most:
         planes *= 2
@@ -88,7 +87,7 @@ def mask_planes(forest: Forest, element_bits: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exclusions:
-    """What each inner node excludes, tree by tree."""
+    """The leaves that each inner node excludes, tree by tree."""
 
     tree: NDArray[np.int64]  # (n_inner,)
     predicate: NDArray[np.int32]
@@ -99,13 +98,13 @@ class Exclusions:
 
     @classmethod
     def of(cls, forest: Forest) -> Exclusions:
-        """Look at trees of at most ``MOST_LEAVES`` leaves."""
+        """Find the exclusions of trees of at most ``MOST_LEAVES`` leaves."""
         first, last = _leaves_below(forest)
         inner = np.flatnonzero(forest.left >= 0)
         tree = np.searchsorted(forest.tree_offset, inner, "right") - 1
         end = last[forest.left[inner]]
         one, low, high = np.uint64(1), first[inner], end
-        # The leaves left of a node are not all of its tree: no shift by all bits.
+        # A left subtree never has all leaves of a tree, so no shift is by all bits.
         leaves = (one << high.astype(np.uint64)) - (one << low.astype(np.uint64))
         return cls(tree, forest.predicate[inner], low, end, leaves, first)
 
@@ -118,7 +117,7 @@ def lay_leaf_masks(
     lanes: int,
     dtype: type[np.unsignedinteger[Any]],
 ) -> LeafMasks:
-    """Lay the nodes out whose predicate takes a slot."""
+    """Lay out the nodes whose predicate takes a slot."""
     bits = 8 * np.dtype(dtype).itemsize
     planes, groups = mask_planes(forest, bits), -(-forest.n_trees // lanes)
     own = np.flatnonzero(in_slots[excluded.predicate])
@@ -155,7 +154,7 @@ def lay_leaf_masks(
 def _fewest_planes(
     tree: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], bits: int
 ) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
-    """Return the slot of each node and the parts, by the cheapest number of each plane.
+    """Return each node's slot, and the parts, with the cheapest slot counts.
 
     ``low`` and ``high`` are a node's first plane and one past its last; trees ascend.
     """
@@ -164,14 +163,14 @@ def _fewest_planes(
 
 
 def _cost(found: tuple[Any, list[tuple[int, int, int]]]) -> float:
-    """Return about how many instructions the slots of a group take."""
+    """Return the approximate instructions of a group's slots."""
     return sum(PART + n * (SLOT + PLANE * (end - begin)) for n, begin, end in found[1])
 
 
 def _slots(
     tree: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], most: int
 ) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
-    """Give the first ``most`` nodes of one plane a slot of that plane, in each tree."""
+    """Assign slots: in each tree, up to ``most`` nodes a plane get one-plane slots."""
     slot = np.zeros(len(tree), np.int64)
     left = np.ones(len(tree), np.bool_)
     parts: list[tuple[int, int, int]] = []
@@ -198,7 +197,7 @@ def _slots(
 
 
 def _number(tree: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of each node in its tree, whose nodes lie together."""
+    """Return the rank of each node in its tree; nodes of a tree are adjacent."""
     return np.arange(len(tree)) - np.searchsorted(tree, tree)
 
 
@@ -213,7 +212,7 @@ def _planes(masks: NDArray[np.uint64], planes: int, bits: int) -> NDArray[np.uin
 def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
     """Return (groups, trees, slots, parts) as (groups, slots, parts, lanes).
 
-    The lane of a tree is where interleaving leaves it at its number's place.
+    Each tree is put in the lane that interleaving moves to the tree's number.
     """
     by_lane: NDArray[Any] = np.empty_like(shaped)
     by_lane[:, _interleaved(np.arange(shaped.shape[1]), planes, bits)] = shaped
@@ -224,7 +223,7 @@ def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
 def set_masks(
     masks: LeafMasks, excluded: Exclusions, classes: SetClasses
 ) -> NDArray[Any]:
-    """Return what each class of categories leaves reachable, after all its sets."""
+    """Return the leaves each class of categories can reach after all of its sets."""
     own = classes.within(excluded.predicate)
     nodes = np.flatnonzero(own >= 0)
     number, tree = own[nodes], excluded.tree[nodes]
@@ -239,7 +238,7 @@ def set_masks(
             found = np.bitwise_and.reduceat(kept, starts, axis=1)
             reachable[:, tree[starts]] = found
         parts = _planes(reachable, masks.planes, masks.element_bits).astype(dtype)
-        # Classes stand for slots.
+        # Classes take the axis of slots.
         shaped = parts.reshape(len(right), groups, lanes, -1).transpose(1, 2, 0, 3)
         placed = _by_lane(shaped, masks.planes, masks.element_bits)
         made: NDArray[Any] = placed.transpose(1, 0, 2, 3).reshape(len(right), -1)
@@ -286,7 +285,7 @@ def _halves(lanes: int, unit: int, bits: int) -> tuple[list[int], list[int]]:
 
 
 def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[Any]:
-    """Return the lane that stands at each tree's place after interleaving."""
+    """Return the lane that interleaving moves to each tree's place."""
     made = [[lanes] for _ in range(planes)]
     unit = 1
     while len(made) > 1:
@@ -303,7 +302,7 @@ def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[An
 
 
 class LeafMasksLowering:
-    """Writes the evaluation of the slots."""
+    """Emits the evaluation of the slots."""
 
     def __init__(
         self,
@@ -317,7 +316,7 @@ class LeafMasksLowering:
         self._vec = Vec(scalar_of(masks.slots.dtype), masks.lanes)
 
     def evaluate(self, group: Value, codes: list[Value], reachable: Buffer) -> None:
-        """Write the masks of the reachable leaves of a group of trees."""
+        """Write the masks of reachable leaves of a group of trees."""
         b, masks = self.b, self.masks
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
         at = b.mul(group, len(masks.slots) // masks.groups)
@@ -346,11 +345,11 @@ class LeafMasksLowering:
     def _slot(
         self, at: Value, codes: list[Value], planes: tuple[Value, ...]
     ) -> list[Value]:
-        """Return the planes without the leaves that one node of each tree excludes."""
+        """Return the planes without the leaves excluded by one node of each tree."""
         b, lanes = self.b, self.masks.lanes
         code = b.permute(codes, b.load(self._slots, at, self._vec))
         rank = b.load(self._slots, b.add(at, lanes), self._vec)
-        # All bits of a lane or none: each plane is then one operation.
+        # All ones or all zeros in a lane, so that each plane takes one operation.
         right = b.convert(b.compare("gt", code, rank), self._vec.element)
         right = b.sub(b.const(0, self._vec), right)
         made = []
@@ -361,7 +360,7 @@ class LeafMasksLowering:
         return made
 
     def _interleave(self, planes: list[Value]) -> list[Value]:
-        """Put the parts of each tree's mask together."""
+        """Join the parts of each tree's mask."""
         b, bits = self.b, self.masks.element_bits
         made, unit = [[plane] for plane in planes], 1
         while len(made) > 1:
@@ -376,7 +375,7 @@ class LeafMasksLowering:
         return made[0]
 
     def items(self, first: Value, count: int, reachable: Buffer) -> list[Value]:
-        """Return the leaf item of ``count`` trees from ``first`` on."""
+        """Return the leaf items of ``count`` trees from ``first`` on."""
         b, bits = self.b, self.masks.bits
         whole = _BY_BITS[bits]
         at, base = b.mul(first, self.masks.planes), b.mul(first, bits)

@@ -1,18 +1,18 @@
-"""From below the top levels to the leaves: several trees in flight, codes compared.
+"""Walks from the top levels to the leaves, several trees at a time.
 
-Either the rest of a tree is complete, so that a node's number says where its children
-are, and every tree takes the same hops::
+If the rest of a tree is complete, a node's number gives its children's places, and
+every tree takes the same number of hops::
 
     test = tests[level][i]                 # i counts the nodes of all trees' levels
     i = 2 i + (codes[test >> 8] > (test & 255))
 
-or a node says how far behind it its left child is; a leaf has its children behind
-itself and never goes right, so a walk stays there while others of its group go on::
+Otherwise a node stores the distance to its left child; a leaf has distance 0 and never
+goes right, so its walk stays there while others of the group continue::
 
     node = node + (word >> 16) + (codes[word >> 8 & 255] > (word & 255))
 
-Words are twice as wide where a place takes more than a byte: each test for a set of
-categories has a code of its own.
+Words are twice as wide if a place takes more than a byte, since each category-set test
+has its own code.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Buffer, Value
 from skforge.compiler.layouts.lanes.lane_levels import RowTests, TopLevels, descend
 
-#: Trees walked at the same time: one waits for its loads, more than there are
-#: registers spill. 4 to 12 are within 4 % where few levels are left; where many are, 4,
-#: 8, 12, 16 took 1.35, 0.87, 0.74, 0.70 us a row (100 trees of 255 leaves).
+#: Trees walked at the same time: with one, loads are not overlapped; with too many,
+#: registers spill. 4 to 12 are within 4 % if few levels are left; if many are, 4, 8,
+#: 12, 16 took 1.35, 0.87, 0.74, 0.70 us a row (100 trees of 255 leaves).
 IN_FLIGHT, IN_FLIGHT_DEEP = 8, 16
 
-#: Words of a complete rest that padding may take, as a multiple of the forest's nodes.
+#: Most words of a complete rest, as a multiple of the forest's nodes.
 PADDING = 6
 
-#: Levels that a complete rest may have: it doubles with each.
+#: Most levels of a complete rest; each level doubles it.
 MOST_COMPLETE = 8
 
 
-#: A node is at most so far behind its parent.
+#: Most nodes of a tree: a child's distance from its parent takes 16 bits.
 MOST_NODES = 1 << 16
 
 
@@ -51,19 +51,19 @@ class Rest(ABC):
 
     #: Trees walked at the same time.
     in_flight: int = IN_FLIGHT
-    #: For each item that a walk may end on, the row of leaf values it stands for.
+    #: The row of leaf values for each item where a walk may end.
     leaf_of_item: NDArray[np.int32]
 
     @abstractmethod
     def items(
         self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
     ) -> list[Value]:
-        """Return the leaf item of each tree from ``first`` on, from its index."""
+        """Return the leaf item of each tree from ``first`` on, given its index."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompleteRest(Rest):
-    """Complete levels, none included."""
+    """Complete levels (possibly none)."""
 
     n_trees: int
     top: int  # levels above
@@ -74,7 +74,7 @@ class CompleteRest(Rest):
     def items(
         self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
     ) -> list[Value]:
-        """Hop level by level, tree after tree within a level."""
+        """Hop level by level; within a level, tree after tree."""
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
         base, width, at = b.mul(first, 1 << self.top), 1 << self.top, 0
@@ -92,7 +92,7 @@ class CompleteRest(Rest):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseRest(Rest):
-    """Nodes with children behind them, as deep as they are."""
+    """Nodes that store the distance to their children, to any depth."""
 
     in_flight = IN_FLIGHT_DEEP
 
@@ -103,7 +103,7 @@ class SparseRest(Rest):
     def items(
         self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
     ) -> list[Value]:
-        """Hop until no walk of these trees is on its way any more."""
+        """Hop until every walk of these trees has ended."""
         words = model("rest_words", self.words)
         wide = self.words.dtype == np.int64
         below = model("rest_below", self.below.reshape(-1))
@@ -136,7 +136,7 @@ def _goes_right(b: Builder, word: Value, codes: Buffer, wide: bool) -> Value:
     place = b.binary("shr", word, 8)
     if not wide:
         place = b.binary("and", place, 255)
-    # Compared as bytes where codes are: no extension, and memory as an operand.
+    # Compare byte codes as bytes: no extension, and memory can be an operand.
     code = b.load(codes, b.convert(place, I64))
     if codes.element != U8:
         return b.convert(
@@ -146,14 +146,14 @@ def _goes_right(b: Builder, word: Value, codes: Buffer, wide: bool) -> Value:
 
 
 def refusal(forest: Forest) -> str | None:
-    """Say why trees cannot be walked so, or return None."""
+    """Say why the trees cannot be walked this way, or return None."""
     if int(np.diff(forest.tree_offset).max(initial=0)) > MOST_NODES:
         return f"trees of more than {MOST_NODES} nodes; use another representation."
     return None
 
 
 def plan_rest(forest: Forest, tests: RowTests, top: TopLevels) -> Rest:
-    """Lay the rest out, complete where that costs little."""
+    """Lay out the rest; make it complete if that costs little."""
     _, high = forest.leaf_depths()
     levels = max(0, int(high.max(initial=0)) - top.levels)
     words = forest.n_trees << (top.levels + levels)
@@ -178,7 +178,7 @@ def _complete(
 
 
 def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
-    """Lay nodes out tree by tree and level by level: siblings are neighbours."""
+    """Lay nodes out tree by tree and level by level; siblings are adjacent."""
     levels: list[NDArray[np.int32]] = []
     level = forest.tree_offset[:-1].astype(np.int32)
     while len(level):

@@ -1,10 +1,10 @@
-"""``represent("lanes")``: one row at a time, a tree in each lane of a vector.
+"""``represent("lanes")``: one row at a time, one tree in each lane of a vector.
 
-The row becomes one byte a column (``row_codes.py``), which fits a register or a few.
-Trees of at most 64 leaves are then evaluated whole (``lane_masks.py``) where that is
-cheaper; of others the top levels are, for as many trees as a register has bytes
+A row becomes one byte a column (``row_blocks.py``), which fits one or a few registers.
+Trees of at most 64 leaves are evaluated whole (``lane_masks.py``) if that is cheaper.
+Otherwise the top levels are evaluated for as many trees as a register has bytes
 (``lane_levels.py``), and the rest is walked (``lane_walks.py``). Leaves are added one
-after another in the order of the model.
+by one, in model order.
 """
 
 from __future__ import annotations
@@ -58,21 +58,22 @@ from skforge.compiler.layouts.lanes.lane_walks import refusal as walk_refusal
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
-#: Columns of codes that a byte of a test counts.
+#: Most columns of codes: a test numbers its column with a byte.
 MOST_COLUMNS = 256
 
-#: Levels evaluated in lanes, at most: the tests of 8 take twice the first cache (5, 6,
-#: 7 and 8 took 0.17, 0.14, 0.15 and 0.41 us a row).
+#: Most levels evaluated in lanes: the tests of 8 take twice L1 (5, 6, 7 and 8 took
+#: 0.17, 0.14, 0.15 and 0.41 us a row).
 MOST_LEVELS = 7
 
-#: Instructions, about: of a position and a slot besides their look-up of codes, of a
-#: slot's mask, of a hop of the walk, of a leaf. They choose levels, and the way.
+#: Approximate instructions: of a position and a slot without looking codes up, of a
+#: slot's mask, of a hop of the walk, of a leaf. They decide the levels and the way.
 POSITION, SLOT, MASK, HOP, LEAF = 3.0, 4.0, 1.5, 5.0, 5.0
 
-#: Of finding a category's row, of a register of it, of a position's bit in one.
+#: Approximate instructions for finding a category's row, for reading one of its
+#: registers, and for a position's bit.
 ENTRY, READ, SET_BIT = 20.0, 3.0, 1.0
 
-#: Registers that may hold sums.
+#: Most registers that hold sums.
 MOST_REGISTERS = 8
 
 #: Values of a vector leaf added at once.
@@ -81,13 +82,13 @@ CHUNK = 8
 
 @dataclass(frozen=True, slots=True)
 class LaneShape:
-    """What a register of codes is on a target."""
+    """How a target's registers hold the codes of a row."""
 
     dtype: type[np.unsignedinteger[Any]]
     lanes: int
     tables: int  # registers that hold a row's codes
-    narrow: int  # codes, where they fill only a part of one register; else 0
-    look_up: int  # instructions, about, that find a code for each lane
+    narrow: int  # codes loaded, if they fill only part of a register; else 0
+    look_up: int  # approximate instructions to find a code for each lane
 
     @property
     def element(self) -> Scalar:
@@ -96,9 +97,9 @@ class LaneShape:
 
 
 def lane_shape(target: Target, n_columns: int) -> LaneShape:
-    """Return the registers that hold so many codes.
+    """Return the registers that hold ``n_columns`` codes.
 
-    Words instead of bytes where only words permute over whole registers.
+    Codes are words instead of bytes if only words permute over whole registers.
     """
     dtype: type[np.unsignedinteger[Any]] = np.uint8
     bits = target.vector_bits
@@ -114,12 +115,13 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
     whole = dtype is np.uint16 or narrow >= lanes
     look_up = max(1, 3 * tables // 2 - 2)  # two registers at a time, then blends
     if dtype is np.uint8 and not target.has("avx512vbmi"):
-        # 16 bytes at a time, then blends, each with a mask of its own.
+        # 16 bytes at a time, then blends, each with its own mask.
         look_up = 3 * (narrow // 16) - 2
     return LaneShape(dtype, lanes, tables, 0 if whole else narrow, look_up)
 
 
-#: Evaluates a group of trees; gives the leaf items of some trees; what items stand for.
+#: Code that evaluates a group of trees, code that returns leaf items of some trees, and
+#: the row of leaf values of each item.
 _Way: TypeAlias = tuple[
     Callable[[Value], None],
     Callable[[Value, int], list[Value]],
@@ -172,7 +174,7 @@ class LanesLayout(RowLayout):
             self.rest = plan_rest(forest, RowTests(place, rank), self.top)
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
-        """Find the row's codes and load them into registers."""
+        """Compute the row's codes and load them into registers."""
         shape, forest = self.shape, self.forest
         size = shape.tables * shape.lanes
         if self.categories is not None:
@@ -196,7 +198,7 @@ class LanesLayout(RowLayout):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LanesCode(RowCode):
-    """Writes what follows the codes of one row."""
+    """Emits the evaluation of all trees from the codes of one row."""
 
     layout: LanesLayout
     b: Builder
@@ -206,10 +208,10 @@ class _LanesCode(RowCode):
     categories: CategoryRows | None
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
-        """Evaluate all trees, then add their leaves, some trees in flight at a time.
+        """Evaluate all trees, then add their leaves, several trees in flight at a time.
 
-        Adding a group's leaves before the next group is evaluated gains nothing: it
-        waits for the numbers just stored (airline: 0.17 us a row, not 0.15).
+        Adding a group's leaves before evaluating the next group does not help: it waits
+        for the numbers just stored (airline: 0.17 us a row, not 0.15).
         """
         b, layout = self.b, self.layout
         lanes, n_trees = layout.shape.lanes, layout.forest.n_trees
@@ -274,10 +276,10 @@ class _LanesCode(RowCode):
 
 
 class _Sums:
-    """Adds leaves in order: to registers where few hold all sums, else in memory.
+    """Adds leaves in order: in registers if all sums fit in a few, else in memory.
 
-    Trees of scalar leaves take turns where each output has a register, as those of
-    boosted classifiers do: the trees in flight are then a multiple of the outputs.
+    Scalar leaves use registers if trees cycle through the outputs, as in boosted
+    classifiers. The number of trees in flight is then a multiple of the outputs.
     """
 
     def __init__(
@@ -292,14 +294,14 @@ class _Sums:
         self.b, self.forest, self._sums, self._at = b, forest, sums, at
         n, width = forest.n_outputs, forest.leaf_value.shape[1]
         self._vectors = width > 1
-        #: Trees after which an output's turn comes again.
+        #: Trees until the same output is added to again.
         self.turn = 1
-        #: What is added at once: the first output and how many.
+        #: First output and count of each part added at once.
         self._chunks = _chunks(0, n) if self._vectors else [(k, 1) for k in range(n)]
         in_turn = (forest.tree_output == np.arange(forest.n_trees) % n).all()
         self._carried = len(self._chunks) <= MOST_REGISTERS
         if self._vectors:
-            #: Outputs added in a loop: code does not grow with them.
+            #: Outputs added in a loop, so that the code does not grow with them.
             self._looped = 0 if self._carried else n // CHUNK * CHUNK
             self._chunks = _chunks(self._looped, n)
             self._rows = model("lane_leaf_rows", leaf_of_item)
@@ -323,14 +325,14 @@ class _Sums:
         self.b.store(self._sums, self.b.add(self._at, self._chunks[chunk][0]), value)
 
     def start(self) -> list[Value]:
-        """Return what is carried from leaf to leaf."""
+        """Return the sums that are carried in registers."""
         count = len(self._chunks) if self._carried else 0
         return [self._read(chunk) for chunk in range(count)]
 
     def add(
         self, first: Value, items: Sequence[Value], carried: list[Value]
     ) -> list[Value]:
-        """Add the leaves of consecutive trees; turns begin with the first."""
+        """Add the leaves of consecutive trees; ``first`` starts a cycle of outputs."""
         b = self.b
         for k, item in enumerate(items):
             if self._vectors:
@@ -368,13 +370,13 @@ class _Sums:
         return made if carried else []
 
     def finish(self, carried: list[Value]) -> None:
-        """Write carried sums back."""
+        """Write carried sums back to memory."""
         for chunk, value in enumerate(carried):
             self._write(chunk, value)
 
 
 def _chunks(done: int, n: int) -> list[tuple[int, int]]:
-    """Return how numbers ``done .. n`` are cut: first and length of each part."""
+    """Cut numbers ``done .. n`` into parts; return the first and length of each."""
     made, lanes = [], CHUNK
     while done < n:
         while lanes > n - done:
@@ -385,12 +387,12 @@ def _chunks(done: int, n: int) -> list[tuple[int, int]]:
 
 
 def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
-    """Whether evaluating every node costs less than the top levels and a walk."""
+    """Whether evaluating every node costs less than top levels and a walk."""
     return masks_cost(forest, shape) < cheapest_levels(forest, shape)[0]
 
 
 def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
-    """Return about how many instructions trees take, and how many levels in lanes."""
+    """Return the approximate instructions of all trees, and the levels in lanes."""
     groups = -(-forest.n_trees // shape.lanes)
     depths = forest.leaf_depths()[1]
     deepest = int(depths.max(initial=0))
@@ -410,7 +412,7 @@ def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
 
 
 def _deepest_sets(forest: Forest, sets: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the depth of the deepest node that tests each of some predicates."""
+    """Return the depth of the deepest node that tests each predicate in ``sets``."""
     inner = np.flatnonzero(forest.predicate >= 0)
     deepest = np.zeros(forest.n_predicates, np.int64)
     np.maximum.at(deepest, forest.predicate[inner], forest.node_depths()[inner])
@@ -418,7 +420,7 @@ def _deepest_sets(forest: Forest, sets: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def masks_cost(forest: Forest, shape: LaneShape) -> float:
-    """Return about how many instructions all nodes take; infinite for big trees."""
+    """Return the approximate instructions of all nodes; infinite for large trees."""
     groups = -(-forest.n_trees // shape.lanes)
     sets = set_groups(forest)
     slots = int(leaf_counts(forest).max(initial=1)) - 1
@@ -448,19 +450,19 @@ def refusal(forest: Forest) -> str | None:
 
 
 def _code_table(forest: Forest) -> CodeTable:
-    """Return the columns that a row's codes are searched in."""
+    """Return the columns in which a row's codes are searched."""
     sets = in_groups(forest, set_groups(forest))
     return plan_codes(forest, np.uint8, chosen=~sets)
 
 
 def lanes_cost(forest: Forest, target: Target) -> float:
-    """Return about how many instructions one row takes; infinite where it is no use."""
+    """Return the approximate instructions of a row; infinite if not supported."""
     if refusal(forest) is not None or not target.permute_entries(8):
         return float("inf")
     table = _code_table(forest)
     shape = lane_shape(target, table.n_columns)
     compares = table.n_columns + int((table.counts > BLOCK).sum())
-    # A block of thresholds is so many registers, and more masks to put together.
+    # A block of thresholds takes several registers, and more masks to join.
     registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
     search = compares * (5 + 5 * registers) + ENTRY * len(set_groups(forest))
     trees = min(cheapest_levels(forest, shape)[0], masks_cost(forest, shape))
@@ -473,13 +475,13 @@ class Lanes(RowRepresentation):
     name = "lanes"
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of positions, leaves and numbers, about."""
+        """Return the approximate bytes of positions, leaves and numbers."""
         forest = hir.forest
         item = forest.leaf_value.dtype.itemsize
         return (forest.n_trees << MOST_LEVELS) * 8 + forest.n_nodes * (8 + 6 * item)
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Refuse what trees in lanes cannot do."""
+        """Raise for forests and schedules that lanes do not support."""
         if hir.reduction == "reproducible":
             raise ScheduleError(
                 'represent("lanes") sums floats in model order; use '
@@ -495,7 +497,7 @@ class Lanes(RowRepresentation):
         super().check(hir)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> LanesLayout:
-        """Lay positions, rests and leaves out."""
+        """Lay out positions, rests and leaves."""
         return LanesLayout(hir, target)
 
 

@@ -1,10 +1,10 @@
 """The array and reorg representations: complete heaps, no pointers.
 
-``array`` stores each tree's tiles in level order, the children of node n at
-``(tile_size + 1) * n + 1 ...`` (SilvanForge §6, Treebeard §3.8.1); ``reorg``
-interleaves the heaps of all trees, roots first, as RAPIDS FIL does. Both reserve room
-for complete trees of the forest's greatest depth: fast for shallow balanced trees,
-refused for deep ones.
+``array`` stores each tree's tiles in level order, with the children of node n at
+``(tile_size + 1) * n + 1 ...`` (SilvanForge §6, Treebeard §3.8.1). ``reorg``
+interleaves the heaps of all trees, roots first, as RAPIDS FIL does. Both reserve space
+for complete trees of the forest's maximum depth: fast for shallow balanced trees, an
+error for deep ones.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Order = Literal["array", "reorg"]
 
 #: Places of a heap that ``cache`` prefetches on a CPU: eight levels of single nodes.
 #: Measured on 40 trees of depth 18: whole heaps take 65,000 us a row (reorg) and 5,700
-#: (array), these 22 and 11, no cache 23 and 13.
+#: (array), this limit 22 and 11, no cache 23 and 13.
 MOST_PREFETCHED = 255
 
 
 def _heap_size(tiles: TiledForest) -> int:
-    """Nodes of a complete tree as deep as the deepest."""
+    """Return the nodes of a complete tree of the maximum depth."""
     fan, depth = tiles.tile_size + 1, int(tiles.max_depth.max(initial=0))
     size: int = (fan ** (depth + 1) - 1) // (fan - 1)
     return size
@@ -62,7 +62,7 @@ class HeapLayout(RecordLayout):
         self._order = order
         self._heap = _heap_size(tiles)
         self._n_trees = tiles.n_trees
-        #: First of the interleaved trees in shared memory, and how many there may be.
+        #: First interleaved tree in shared memory, and the most trees there.
         self._shared_trees: tuple[Value, int] | None = None
         self._leaf_flag = 1 << self.encoding.free_bit
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
@@ -77,7 +77,7 @@ class HeapLayout(RecordLayout):
         self._data = (BufferData(self.nodes, words.reshape(-1)),)
 
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return tree * heap + node, or node * n_trees + tree, from the root's on."""
+        """Return tree * heap + node, or node * n_trees + tree, relative to the root."""
         tree = b.convert(tree, node_scalar(node))
         if self._order == "array":
             first = b.add(b.mul(tree, self._heap), -self._root)
@@ -90,7 +90,7 @@ class HeapLayout(RecordLayout):
         return b.const(self._root, with_lanes(node_scalar(tree), tree.type))
 
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
-        """Return the feature number(s), the leaf flag taken off."""
+        """Return the feature index or indices, without the leaf flag."""
         word = self._features(b, at)
         return b.binary("and", word, (1 << self.encoding.feature_bits) - 1)
 
@@ -118,11 +118,11 @@ class HeapLayout(RecordLayout):
 
     @property
     def n_items(self) -> int:
-        """Number of records, those without a node included."""
+        """Number of records, including those without a node."""
         return self._heap * self._n_trees
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch the heaps, or of deep trees the levels next to the roots."""
+        """Prefetch the heaps, or for deep trees the levels next to the roots."""
         words, zero, one = self.shape.words, b.const(0), b.const(1)
         near = min(self._heap, MOST_PREFETCHED)
 
@@ -147,7 +147,7 @@ class HeapLayout(RecordLayout):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> Layout:
-        """Bring whole heaps to shared memory, interleaved if they were."""
+        """Copy whole heaps to shared memory, interleaved if they were."""
         b, heap = memory.b, self._heap
         if self._order == "array":
             lo, n = b.mul(first, heap), b.mul(count, heap)
@@ -203,7 +203,7 @@ class Heap(WalkRepresentation):
         return _heap_size(hir.tiles) * hir.tiles.n_trees * self._shape(hir).words * 4
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Refuse trees too deep, and node tiles where heaps are interleaved."""
+        """Raise for trees that are too deep, and for node tiles with "reorg"."""
         if self._order == "reorg" and hir.tiles.tile_size > 1:
             raise ScheduleError(
                 'represent("reorg") stores single nodes; leave out tile_nodes or use '

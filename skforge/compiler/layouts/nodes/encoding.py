@@ -1,6 +1,6 @@
-"""How a node's test is written into words: thresholds, feature numbers and flags.
+"""Encodes the test of a node in words: threshold, feature index and flags.
 
-Shared by the representations that store one record a tile. Only the flags a forest
+Representations that store one record a tile share this module. Only flags that a forest
 needs take bits: a forest without missing values or categories has none.
 """
 
@@ -22,15 +22,15 @@ from skforge.exceptions import UnsupportedModelError
 
 @dataclass(frozen=True, slots=True)
 class TestFacts:
-    """Which kinds of test a normalised forest holds; code is written only for these."""
+    """Which kinds of test a normalised forest has; code is emitted only for these."""
 
     flags: tuple[str, ...]
-    all_nan_is_zero: bool = False  # every test, so that no flag is needed
-    exact_members: bool = False  # a fraction is in no set (of those with "member")
+    all_nan_is_zero: bool = False  # true of every test, so no flag is needed
+    exact_members: bool = False  # for "member": fractions are in no set
 
     @classmethod
     def of(cls, forest: Forest) -> TestFacts:
-        """Look at every predicate of a forest."""
+        """Collect the facts from every predicate of a forest."""
         values = flag_values(forest)
         held = {flag for flag, own in values.items() if bool(own.any())}
         exact = "member" in held
@@ -45,10 +45,10 @@ class TestFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tests:
-    """What a kernel's nodes read and compare with, for each predicate.
+    """The value each predicate reads and the threshold it compares with.
 
-    Where rows are quantised that is a column of codes and the least code that goes
-    right, without flags: codes know about missing values and categories.
+    For quantised rows these are a column of codes and the smallest code that goes
+    right. There are no flags then, since codes include missing values and categories.
     """
 
     facts: TestFacts
@@ -59,7 +59,7 @@ class Tests:
 
     @classmethod
     def of(cls, hir: PredictEnsemble) -> Tests:
-        """Look at every predicate of a kernel's forest."""
+        """Collect the tests of every predicate of a kernel's forest."""
         forest, table = hir.forest, hir.codes
         if table is None:
             facts = TestFacts.of(forest)
@@ -82,25 +82,25 @@ class Tests:
 
     @property
     def never_left(self) -> Any:
-        """What a dummy compares with: every row goes right."""
+        """The threshold of a dummy, which sends every row right."""
         return self.threshold.dtype.type(0 if self.are_codes else np.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class TestEncoding:
-    """A feature number and its flags in the low bits of a u32; above them a code."""
+    """A feature index and its flags in the low bits of a u32, and a code above them."""
 
     tests: Tests
     feature_bits: int
-    code_bits: int  # of a test on codes, whose number stands in the same word
+    code_bits: int  # bits of the code, which is in the same word
     code_at: int  # the code's lowest bit
 
     @classmethod
     def of(cls, hir: PredictEnsemble, code_on_top: bool = False) -> TestEncoding:
         """Choose as few bits as the forest needs.
 
-        With ``code_on_top`` a code ends at the word's last bit, where one shift
-        decodes it, and what is free lies between feature number and code.
+        With ``code_on_top`` a code ends at the word's highest bit, so that one shift
+        decodes it; the free bits lie between the feature index and the code.
         """
         tests = Tests.of(hir)
         bits = max(1, int(tests.n_features - 1).bit_length())
@@ -115,22 +115,22 @@ class TestEncoding:
 
     @property
     def threshold_words(self) -> int:
-        """Words a threshold takes: 1 (float32), 2 (float64), 0 for codes."""
+        """Words of a threshold: 1 (float32), 2 (float64), 0 for codes."""
         return 0 if self.tests.are_codes else self.tests.threshold.dtype.itemsize // 4
 
     @property
     def free_bit(self) -> int:
-        """The lowest bit that neither feature number, flags nor code take."""
+        """The lowest bit that neither feature index, flags nor code use."""
         below = self.feature_bits + len(self.tests.flags)
         return below if self.code_at > below else self.bits
 
     @property
     def bits(self) -> int:
-        """Bits a feature number, its flags and a code take."""
+        """Bits of a feature index, its flags and a code."""
         return self.feature_bits + len(self.tests.flags) + self.code_bits
 
     def encode(self, predicate: NDArray[np.int32]) -> NDArray[np.uint32]:
-        """Return the words of nodes; predicate -1 (a dummy or a leaf) is 0."""
+        """Return the words of nodes; predicate -1 (a dummy or a leaf) gives 0."""
         tests = self.tests
         word = tests.feature.copy()
         up = self.feature_bits
@@ -142,17 +142,17 @@ class TestEncoding:
         return _take(word, predicate, np.uint32(0))
 
     def thresholds(self, predicate: NDArray[np.int32]) -> NDArray[Any]:
-        """Return what the tests of nodes compare with."""
+        """Return the thresholds of nodes."""
         return _take(self.tests.threshold, predicate, self.tests.never_left)
 
     def feature(self, b: Builder, word: Value) -> Value:
-        """Decode the feature number of a word."""
+        """Decode the feature index of a word."""
         if self.feature_bits == 32:
             return word
         return b.binary("and", word, (1 << self.feature_bits) - 1)
 
     def code(self, b: Builder, word: Value) -> Value:
-        """Decode the code a word compares with."""
+        """Decode the code that a word compares with."""
         if not self.code_bits:
             return b.const(0, word.type)
         up = b.binary("shr", word, self.code_at)
@@ -168,7 +168,7 @@ class TestEncoding:
 
 
 def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
-    """Return the value of every flag for each predicate, in order of their bits."""
+    """Return the value of every flag for each predicate, in bit order."""
     return {
         "default_left": forest.missing_left & (forest.missing != Missing.NEVER),
         "category": forest.comparison >= Comparison.IN,
@@ -180,7 +180,7 @@ def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
 
 
 def stored_thresholds(forest: Forest) -> NDArray[np.floating[Any]]:
-    """Return what each predicate compares with; a set's number, as bits, for sets."""
+    """Return each predicate's threshold; for sets, the set's number as bits."""
     value: NDArray[np.floating[Any]] = forest.threshold.copy()
     category = forest.comparison >= Comparison.IN
     as_int = np.uint32 if value.dtype == np.float32 else np.uint64
@@ -191,7 +191,7 @@ def stored_thresholds(forest: Forest) -> NDArray[np.floating[Any]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTests:
-    """The tests of every HIR tile as plain arrays, for layouts of one's own.
+    """The tests of every HIR tile as plain arrays, for custom layouts.
 
     Attributes
     ----------
@@ -201,7 +201,7 @@ class NodeTests:
     feature : ndarray of uint32, shape (n_items, tile_size)
         What ``load_feature_index`` must return; 0 for leaves and dummies.
     flags : dict of str to ndarray of bool, shape (n_items, tile_size)
-        What ``load_flag`` must return, for each flag it can be asked for. A forest
+        What ``load_flag`` must return, for each flag that it can be asked for. A forest
         without missing values or categories has none.
     """
 
@@ -211,7 +211,7 @@ class NodeTests:
 
 
 def node_tests(hir: PredictEnsemble) -> NodeTests:
-    """Return what the tests of every tile hold, as plain arrays to store anyhow."""
+    """Return the tests of every tile as plain arrays, to store in any layout."""
     tests, predicate = Tests.of(hir), hir.tiles.predicate
     return NodeTests(
         _take(tests.threshold, predicate, tests.never_left),
@@ -224,7 +224,7 @@ def node_tests(hir: PredictEnsemble) -> NodeTests:
 
 
 def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
-    """``table[index]`` with ``missing`` where the index is -1."""
+    """Return ``table[index]``, with ``missing`` where the index is -1."""
     if not len(table):
         return np.full(index.shape, missing, table.dtype)
     taken = table[np.maximum(index, 0)]

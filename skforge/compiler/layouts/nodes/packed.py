@@ -1,10 +1,11 @@
 """The packed representation: three levels of a complete tree in sixteen bytes.
 
-A tile holds the tests of the seven nodes of three levels, a byte for the column of
-codes and one for the code each compares with, so that one 128-bit load serves three
-hops: a third of the dependent loads of a walk and 2.3 bytes a node (GPU notes, idea C;
-Treebeard §3 for tiles). Tiles of a tree lie level by level, complete, without
-pointers; shallower leaves are followed to the right, as dummy tests are::
+A tile holds the tests of the seven nodes of three levels, each with one byte for the
+column of codes and one for the code it compares with. One 128-bit load serves three
+hops: a third of the dependent loads of a walk, and 2.3 bytes a node (GPU notes, idea C;
+Treebeard §3 for tiles). The tiles of a tree are stored level by level, complete,
+without pointers. Leaves above the last level continue to the right through dummy
+tests::
 
     word 0: node 0 | -        word 1: node 1 | node 2
     word 2: node 3 | node 4   word 3: node 5 | node 6     (16 bits each)
@@ -47,14 +48,14 @@ from skforge.exceptions import ScheduleError
 LEVELS = 3
 FAN = 1 << LEVELS
 WORDS = 4
-#: Tiles a walk goes through at most: complete trees grow eightfold with each.
+#: Most tiles of a walk: each makes complete trees eight times larger.
 MOST_HOPS = 4
 #: Columns that one byte can number.
 MOST_COLUMNS = 256
 
 
 def _hops(tiles: TiledForest) -> int:
-    """Tiles from root to leaf of the deepest tree."""
+    """Return the tiles from root to leaf of the deepest tree."""
     return -(-int(tiles.max_depth.max(initial=0)) // LEVELS)
 
 
@@ -70,7 +71,7 @@ class PackedLayout(WalkLayout):
         self._hops = _hops(tiles)
         self._size = _tiles_a_tree(self._hops)
         self._n_trees = tiles.n_trees
-        self._first: Value | None = None  # of the trees in shared memory
+        self._first: Value | None = None  # the first tree in shared memory
         self.nodes = Buffer("tiles", U32, alignment=64)
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
         depth = tiles.depth.astype(np.int64)
@@ -87,7 +88,7 @@ class PackedLayout(WalkLayout):
         test = np.asarray(column, np.uint16) | (np.asarray(code, np.uint16) << 8)
         halves[tile[inner], slot[inner]] = np.where(predicate >= 0, test, 0)
         self._data = (BufferData(self.nodes, halves.view(np.uint32).reshape(-1)),)
-        # A leaf above the last level lies behind dummies, to the right of all.
+        # A leaf above the last level continues through dummies, always to the right.
         below = LEVELS * self._hops - depth
         leaf_place = ((place + 1) << below) - 1
         self._leaf = np.where(inner, -1, tree * FAN**self._hops + leaf_place)
@@ -97,11 +98,11 @@ class PackedLayout(WalkLayout):
         return self._data
 
     def root(self, b: Builder, tree: Value) -> Value:
-        """Return where the one leaf of a tree without a test lies."""
+        """Return the place of a single-leaf tree's leaf."""
         return b.const(FAN**self._hops - 1, node_scalar(tree))
 
     def walk(self, b: Builder, tree: Value, read: Callable[[Value], Value]) -> Value:
-        """Return the leaf's place, all hops written out: each level's base is known."""
+        """Return the leaf's place. Hops are unrolled: each level's base is constant."""
         scalar = node_scalar(tree)
         place = b.const(0, scalar)
         if self._first is not None:
@@ -136,7 +137,7 @@ class PackedLayout(WalkLayout):
     ) -> Value:
         """Return whether the test in a word's lower half sends the row right."""
         code = b.binary("shr", test, 8)
-        if not whole:  # another test stands above
+        if not whole:  # the upper half holds another test
             code = b.binary("and", code, 0xFF)
         return b.compare("ge", read(b.binary("and", test, 0xFF)), code)
 
@@ -146,12 +147,12 @@ class PackedLayout(WalkLayout):
         return b.binary("add", scaled, node)
 
     def item_of(self) -> NDArray[np.int64]:
-        """Return the place of each leaf among all."""
+        """Return the place of each leaf."""
         return self._leaf
 
     @property
     def n_items(self) -> int:
-        """Number of leaves of complete trees."""
+        """Number of leaves of all complete trees."""
         return int(self._n_trees * FAN**self._hops)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
@@ -164,7 +165,7 @@ class PackedLayout(WalkLayout):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Bring the tiles of consecutive trees to shared memory."""
+        """Copy the tiles of consecutive trees to shared memory."""
         b, words = memory.b, self._size * WORDS
         shared = copy.copy(self)
         lo, n = b.mul(first, words), b.mul(count, words)
@@ -174,7 +175,7 @@ class PackedLayout(WalkLayout):
 
 
 def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
-    """Return a directive on some loop that counts single hops, if there is one."""
+    """Return a loop directive that counts single hops, if there is one."""
     for loop in loops:
         for mark in loop.marks:
             if isinstance(mark, (UnrollWalk, PeelWalk, Specialize, Vectorize)):
@@ -193,7 +194,7 @@ class Packed(WalkRepresentation):
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
-        """Return codes of one byte, however many columns that makes."""
+        """Return one-byte codes, regardless of the number of columns."""
         return plan_codes(forest, np.uint8)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
@@ -204,7 +205,7 @@ class Packed(WalkRepresentation):
         return int(tree * hir.tiles.n_trees)
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Refuse what sixteen bytes cannot hold."""
+        """Raise for forests and schedules that sixteen bytes cannot express."""
         nest = hir.nest
         if nest.tile_kind != "complete" or nest.tile_nodes != FAN - 1:
             raise ScheduleError('represent("packed") needs tile_nodes(7, "complete").')

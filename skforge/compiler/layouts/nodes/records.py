@@ -1,7 +1,7 @@
-"""One record of 32-bit words a tile: what array, sparse and reorg have in common.
+"""One record of 32-bit words a tile: shared by array, sparse and reorg.
 
-A record is ``thresholds | feature words | shape | child``; tile size 1 has no shape,
-and packs the child into the feature word where both fit (8 bytes a node).
+A record is ``thresholds | feature words | shape | child``. Tile size 1 has no shape,
+and packs the child into the feature word if both fit (8 bytes a node).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from skforge.compiler.layouts.nodes.encoding import TestEncoding
 
 CACHE_LINE = 64
 
-#: Words from which on a lane's 32-bit node number times a record's words overflows.
+#: From this many words on, a lane's 32-bit record number times words overflows.
 WIDE_OFFSETS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """Where the words of a record stand."""
+    """Positions of the words of a record."""
 
     tile_size: int
     threshold_words: int  # of one threshold: 1 (float32), 2 (float64), 0 (codes)
@@ -53,7 +53,7 @@ class RecordShape:
 
     @property
     def child_at(self) -> int:
-        """The child word, when it has one of its own."""
+        """The child word, if it is separate."""
         return self.shape_at + (self.tile_size > 1)
 
     @property
@@ -64,7 +64,7 @@ class RecordShape:
 
 
 class RecordLayout(Layout):
-    """A buffer of records; subclasses say where a node's record is."""
+    """A buffer of records; subclasses compute the record of a node."""
 
     def __init__(
         self, hir: PredictEnsemble, shape: RecordShape, encoding: TestEncoding
@@ -75,7 +75,7 @@ class RecordLayout(Layout):
         self._data: tuple[BufferData, ...] = ()
         self._wide_offsets = False
         self._on_gpu = hir.nest.on_gpu
-        #: The first record of those in shared memory, where some are.
+        #: The first record in shared memory, if any is there.
         self._shared_from: Value | None = None
 
     # ------------------------------------------------------------ filling
@@ -91,15 +91,15 @@ class RecordLayout(Layout):
     ) -> NDArray[np.uint32]:
         """Write every HIR item's record.
 
-        ``record[i]`` is the record of item i; ``child`` what its child word holds.
-        ``idle_child`` fills the records no item has. ``leaf_flag`` is ored into the
+        ``record[i]`` is the record of item i, and ``child`` its child word.
+        ``idle_child`` fills the records without an item. ``leaf_flag`` is ored into the
         first feature word of leaves.
         """
         tiles, shape, nt = hir.tiles, self.shape, self.shape.tile_size
         self._wide_offsets = n_records * shape.words >= WIDE_OFFSETS
         words = np.zeros((n_records, shape.words), np.uint32)
         features = self.encoding.encode(tiles.predicate)
-        # Idle records: every test false, which codes of 0 are by themselves.
+        # Idle records: every test is false, as it is for codes of 0.
         if shape.threshold_words:
             thresholds = self.encoding.thresholds(tiles.predicate)
             nan = np.full(nt, np.nan, thresholds.dtype).view(np.uint32)
@@ -135,7 +135,7 @@ class RecordLayout(Layout):
         """Return the record number of a node."""
 
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
-        """Read the feature word (tile size 1); bigger tiles are read as vectors."""
+        """Read the feature word (tile size 1); larger tiles are read as vectors."""
         record = self._stored_at(b, tree, node)
         if self._wide_offsets:
             record = b.convert(record, I64)
@@ -151,15 +151,15 @@ class RecordLayout(Layout):
 
     @property
     def _pairs(self) -> bool:
-        """Whether a node is a pair of words, threshold and test, that are read at once.
+        """Whether a node is a threshold and a test word, read as a pair.
 
-        A GPU does so in one transaction.
+        A GPU reads both in one transaction.
         """
         words = self.shape.threshold_words, self.shape.feature_at, self.shape.words
         return self._on_gpu and words == (1, 1, 2)
 
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return where a record is in ``nodes``."""
+        """Return the position of a record in ``nodes``."""
         record = self.record_of(b, tree, node)
         if self._shared_from is not None:
             record = b.binary("sub", record, self._shared_from)
@@ -168,7 +168,7 @@ class RecordLayout(Layout):
     def _share(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> Layout:
-        """Bring ``count`` records, at most ``most``, from ``first`` on closer."""
+        """Copy ``count`` records, at most ``most``, from ``first`` to shared memory."""
         b, words = memory.b, self.shape.words
         shared = copy.copy(self)
         lo, n = b.mul(first, words), b.mul(count, words)

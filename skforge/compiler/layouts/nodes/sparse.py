@@ -1,9 +1,9 @@
-"""The sparse representation: only nodes that exist, with pointers to their children.
+"""The sparse representation: only existing nodes, with pointers to their children.
 
-SilvanForge §6 and Treebeard §3.8.2, with one change: leaves stand among the tiles and
-their child pointer leads back to themselves, so that a finished walk may take further
-hops for free. All exits of a tile are contiguous; an exit no row takes holds an idle
-record.
+It follows SilvanForge §6 and Treebeard §3.8.2, with one change: leaves are stored among
+the tiles and their child pointer leads back to themselves, so that a finished walk may
+take further hops at no cost. All exits of a tile are contiguous; an exit that no row
+takes has an idle record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from skforge.exceptions import ScheduleError
 
 
 def _tree_records(tiles: TiledForest) -> NDArray[np.int64]:
-    """First record of each tree, and the end: blocks of tile_size + 1 records."""
+    """Return each tree's first record, and the end, in blocks of tile_size + 1."""
     block = tiles.tile_size + 1
     inner = np.concatenate([[0], np.cumsum(tiles.leaf < 0)])[tiles.item_offset]
     return (inner + np.arange(len(inner))) * block
@@ -51,8 +51,8 @@ class SparseLayout(RecordLayout):
         first = _tree_records(tiles)
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
         inner = np.flatnonzero(tiles.leaf < 0)
-        # The k-th inner tile of a tree owns the tree's (k + 1)-th block of records;
-        # the root is the last of block 0, so that siblings never straddle a pair.
+        # The k-th inner tile of a tree owns the tree's (k + 1)-th block of records; the
+        # root is the last of block 0, so that siblings never straddle a pair.
         children = np.arange(len(inner)) * block + (tree[inner] + 1) * block
         record = np.zeros(tiles.n_items, np.int64)
         record[tiles.item_offset[:-1]] = first[:-1] + nt
@@ -88,7 +88,7 @@ class SparseLayout(RecordLayout):
         return b.binary("add", self.child_word(b, at), exit_)
 
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
-        """Return whether the last exit leads back here."""
+        """Return whether the last exit leads back to the node."""
         back = b.add(self.child_word(b, at), self.shape.tile_size)
         return b.compare("eq", back, at.node)
 
@@ -106,7 +106,7 @@ class SparseLayout(RecordLayout):
         return self._n_records
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch the records from the first tree's first to the last one's last."""
+        """Prefetch the records of consecutive trees."""
         words = self.shape.words
         lo = b.convert(b.load(self._first, first), first.type)  # type: ignore[arg-type]
         end = b.load(self._first, b.binary("add", first, count))
@@ -116,7 +116,7 @@ class SparseLayout(RecordLayout):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> Layout:
-        """Bring the records of consecutive trees to shared memory."""
+        """Copy the records of consecutive trees to shared memory."""
         b, starts = memory.b, self._tree_records
         most = min(most, len(starts) - 1)
         longest = int((starts[most:] - starts[: len(starts) - most]).max())

@@ -1,18 +1,18 @@
-"""Trees as sparse tiles of codes: how they lie in memory, encoded all at once.
+"""Encodes trees as sparse tiles of codes.
 
-The top levels of a tree are one table, kept in registers while a block of rows passes:
-the columns and ranks of its nodes, heap node h at lane h, and the item behind each of
-the exits. Below, the nodes of each ``levels`` levels under one node are a *tile*::
+The top levels of a tree are one table, kept in registers for a block of rows: the
+columns and ranks of its nodes, heap node h at lane h, and the item behind each exit.
+Below, the nodes of each ``levels`` levels under one node are a *tile*::
 
-    rank[2 ** levels]: u16   slot 0 unused; a node that is not there is never passed
+    rank[2 ** levels]: u16   slot 0 unused; a missing node is never passed
     column[2 ** levels]: u8
     child exits, leaf exits: u16   the first exit of each child, of each leaf
     first child, first leaf: u16   minus one; u32 in *wide* tiles
 
-A row's exit x in a tile is the number whose bits are its turns. Children and leaves of
-a tile are numbered one after another, so the item behind x is the first one plus the
-number of exits marked up to x. Tiles of a tree are numbered in level order, leaves from
-1 on: those of the top, then those of each tile.
+The bits of a row's exit x in a tile are the directions it took. The children and the
+leaves of a tile are numbered consecutively, so the item behind x is the first one plus
+the number of exits marked up to x. The tiles of a tree are numbered in level order;
+leaves are numbered from 1, those of the top first, then those of each tile.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _Ints = NDArray[np.int64]
 #: A left and a right child.
 _SIDES = np.arange(2)
 
-#: Bits of an entry that hold the row of a block; the rest number a tile or a leaf. The
-#: fewer are for trees of a million leaves and more.
+#: Bits of an entry for the row within a block; the others number a tile or leaf. Trees
+#: of a million leaves or more use the smaller value.
 ROW_BITS, FEWEST_ROW_BITS = 12, 10
 
-#: Leaves, and so tiles, a tree may have.
+#: Most leaves, and so most tiles, of a tree.
 MAX_LEAVES = (1 << (32 - FEWEST_ROW_BITS)) - 2
 
-#: Levels whose nodes are in registers; a register holds five levels, another the sixth.
+#: Levels whose nodes are in registers: one register holds five levels, another the
+#: sixth.
 TOP_LEVELS = 6
 
-#: What trees of full depth take, about: a quarter of a tile's nodes are there.
+#: Approximate size of full-depth trees: a quarter of a tile's nodes exist.
 BYTES_A_NODE = 12
 
 #: Lanes of a register of codes.
@@ -53,17 +54,17 @@ NEVER = 0xFFFF
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileTests:
-    """What a node compares, for each predicate, in the dtypes that tiles store."""
+    """The comparison of each predicate, in the dtypes that tiles store."""
 
-    place: NDArray[np.unsignedinteger[Any]]  # of what is compared, in a row
-    rank: NDArray[Any]  # what it must exceed to go right
+    place: NDArray[np.unsignedinteger[Any]]  # place of the value or code in a row
+    rank: NDArray[Any]  # the rank or threshold to exceed to go right
     never: float  # a rank that nothing exceeds
     top_levels: int = TOP_LEVELS
     gone_right: NDArray[np.bool_] | None = None  # whether missing values go right
 
     @classmethod
     def of_codes(cls, codes: CodePlaces) -> TileTests:
-        """Compare codes in registers."""
+        """Return tests that compare codes in registers."""
         place, rank = codes.place_of.astype(np.uint8), codes.rank_of.astype(np.uint16)
         return cls(place, rank, NEVER)
 
@@ -75,18 +76,18 @@ class TileTests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiledTrees:
-    """Every tree, by position of the walking order."""
+    """Every tree, by position in walking order."""
 
     top_levels: int
-    levels: int  # of a tile
+    levels: int  # levels of a tile
     wide: bool  # whether items are numbered by 32 bits
-    row_bits: int  # of an entry that hold its row
+    row_bits: int  # bits of an entry that hold its row
     top_column: NDArray[np.uint16]  # (n_trees, registers, 32)
     top_rank: NDArray[Any]  # (n_trees, registers, 32)
     top_item: NDArray[np.uint32]  # (n_trees, exits): number << row_bits | is a leaf
-    tiles: NDArray[np.uint8]  # bytes of every tile, then some to spare
+    tiles: NDArray[np.uint8]  # bytes of every tile, then spare bytes
     tile_offset: _Ints  # (n_trees,) byte of a tree's tile 0
-    leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is nobody's
+    leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is unused
     leaf_row: NDArray[np.int32]  # row of Forest.leaf_value at each place
     top_gone: NDArray[np.bool_] | None = None  # where missing values go right
     rank_bytes: int = 2
@@ -109,7 +110,7 @@ class TiledTrees:
 
 
 def tile_bytes(levels: int, wide: bool, slot_bytes: int = 3) -> int:
-    """Return the bytes of a tile: a power of two, so that none crosses a line."""
+    """Return the bytes of a tile: a power of two, so that none crosses a cache line."""
     size = (slot_bytes << levels) + (12 if wide else 8)
     return 1 << (size - 1).bit_length()
 
@@ -124,13 +125,13 @@ def tile_roots(
 
 
 def row_bits(nodes: TiledForest) -> int:
-    """Return the bits of an entry that can hold the row, by the greatest tree."""
+    """Return the bits of an entry that can hold the row, given the largest tree."""
     fits = most_leaves(nodes) <= (1 << (32 - ROW_BITS)) - 2
     return ROW_BITS if fits else FEWEST_ROW_BITS
 
 
 def most_leaves(nodes: TiledForest) -> int:
-    """Return the leaves of the greatest tree."""
+    """Return the leaves of the largest tree."""
     return int(np.diff(nodes.item_offset).max(initial=0)) // 2 + 1
 
 
@@ -147,14 +148,14 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
     nodes : TiledForest
         Tiles of one node, in level order.
     tests : TileTests
-        What each predicate compares.
+        The comparison of each predicate.
     levels : int
         Levels of a tile.
     """
     wide = needs_wide(nodes)
     position = _positions(nodes.item_offset)
     is_root = tile_roots(nodes, levels, tests.top_levels)
-    number = np.cumsum(is_root) - 1  # of the tile that a node is the first of
+    number = np.cumsum(is_root) - 1  # of the tile whose first node it is
     roots = np.flatnonzero(is_root)
     owner = position[roots]
     per_tree = np.bincount(owner, minlength=nodes.n_trees)
@@ -163,7 +164,7 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
     top = _Top(nodes, tests, number - first_tile[position])
     body = _Body(nodes, tests, roots, levels, wide)
 
-    # Leaves of a tree: a spare one, those of the top, then those of each tile.
+    # The leaves of a tree: a spare one, those of the top, then those of each tile.
     leaves = _popcount(body.leaf_exits)
     of_tree = np.bincount(owner, leaves, nodes.n_trees).astype(np.int64)
     sizes = 1 + top.n_leaves + of_tree
@@ -200,7 +201,7 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
 
 
 class _Top:
-    """The first levels of every tree."""
+    """The top levels of every tree."""
 
     def __init__(
         self, nodes: TiledForest, tests: TileTests, tile_number: _Ints
@@ -236,8 +237,8 @@ class _Top:
         self.item[tree, heap - (1 << levels)] = tile_number[item] << self._row_bits
 
     def _end(self, tree: _Ints, heap: _Ints, item: _Ints, level: int) -> None:
-        """Give leaves at a level numbers, and lead every exit below them there."""
-        # one level's nodes are ordered by tree
+        """Assign numbers to a level's leaves, and point all exits below to them."""
+        # One level's nodes are ordered by tree.
         rank = np.arange(len(tree)) - np.searchsorted(tree, tree)
         number = self.n_leaves[tree] + 1 + rank
         self.n_leaves += np.bincount(tree, minlength=len(self.n_leaves))
@@ -247,14 +248,14 @@ class _Top:
         self._leaves.append((tree, number, item))
 
     def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
-        """Return tree, number and item of every leaf of the top."""
+        """Return tree, number and item of every leaf in the top levels."""
         parts = zip(*self._leaves, strict=True)
         tree, number, item = (np.concatenate(part) for part in parts)
         return tree, number, item
 
 
 class _Body:
-    """The tiles of all trees, a level of every tile at a time."""
+    """The tiles of all trees, built one level of every tile at a time."""
 
     def __init__(
         self,
@@ -267,7 +268,7 @@ class _Body:
         self._wide, n = wide, len(roots)
         size, slots = tile_bytes(levels, wide, tests.slot_bytes), 1 << levels
         self._exits_at = tests.slot_bytes * slots
-        # A spare tile: what is loaded beyond the last one stays inside.
+        # A spare tile keeps loads past the last one inside the buffer.
         self.bytes = np.zeros((n + 1, size), np.uint8)
         rank = self.bytes.view(tests.rank.dtype)[:, :slots]
         column = self.bytes.view(tests.place.dtype)
@@ -284,7 +285,7 @@ class _Body:
             predicate = nodes.predicate[item, 0]
             rank[tile, heap] = tests.rank[predicate]
             column[tile, heap] = tests.place[predicate]
-            if tests.gone_right is not None:  # as bits, in the slot of no node
+            if tests.gone_right is not None:  # as bits, in the unused slot 0
                 right = np.where(tests.gone_right[predicate], 1 << heap, 0)
                 column[:n, 0] += np.bincount(tile, right, n).astype(column.dtype)
             tile = np.repeat(tile, 2)
@@ -297,7 +298,7 @@ class _Body:
             self._leaves.append((tile[ends], exit_, item[ends]))
             tile, item, heap = tile[inner], item[inner], heap[inner]
         self.child_exits += _bits(tile, heap - slots, n)
-        # the last one written to a tile is its first
+        # The last one written to a tile is its first.
         self.first_child[tile[::-1]] = item[::-1]
 
     def store(self, first_child: _Ints, first_leaf: _Ints) -> None:
@@ -320,12 +321,12 @@ class _Body:
 
 
 def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:
-    """Return for each tile the exits marked, as bits."""
+    """Return each tile's marked exits, as bits."""
     return np.bincount(tile, (1 << exit_).astype(np.float64), n).astype(np.int64)
 
 
 def _positions(offset: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the tree that each item is of."""
+    """Return the tree of each item."""
     sizes = np.diff(offset)
     return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 

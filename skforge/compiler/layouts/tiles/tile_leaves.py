@@ -1,8 +1,8 @@
-"""What rows add up when they reach leaves: numbers, one class of many, or vectors.
+"""Leaf storage: numbers, one class out of many, or vectors.
 
-A leaf of a classifier grown to full depth holds one class: it is stored as that class's
-number, and adding it adds to one sum of the row; the others would get zero, which
-changes no sum. Other vectors are stored once each, and leaves by number.
+A leaf of a classifier grown to full depth holds one class. It is stored as that class's
+number and adds to one sum of the row; the other outputs would add zero, which changes
+no sum. Other vectors are stored once each, and leaves store their index.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import Buffer, Value, Vec
 
-#: Of this many vectors, more than half distinct: they are not worth comparing.
+#: If more than half of this many vectors are distinct, duplicates are not searched.
 SAMPLE = 10_000
 
 
@@ -25,8 +25,8 @@ SAMPLE = 10_000
 class LeafTable:
     """Leaves by their place in ``TiledTrees.leaf_row``.
 
-    ``number``: ``values`` is what to add. ``class``: ``index`` is the one output that
-    gets ``values[0]``. ``vector``: ``index`` is a row of ``values``.
+    ``number``: ``values`` are the leaf values. ``class``: ``index`` is the one output
+    that gets ``values[0]``. ``vector``: ``index`` is a row of ``values``.
     """
 
     kind: Literal["number", "class", "vector"]
@@ -63,7 +63,7 @@ def add_vector(
         b.store(sums, here, b.binary("add", b.load(sums, here, type_), value))
 
     whole = width // 8 * 8
-    if whole > 32:  # long vectors in a loop: code is bounded
+    if whole > 32:  # loop over long vectors, to bound the code
 
         def eight(k: Value, _: tuple[Value, ...]) -> None:
             part(8, b.binary("add", here, k), b.binary("add", own, k))
@@ -77,7 +77,7 @@ def add_vector(
 
 
 def _narrow(numbers: NDArray[Any], count: int) -> NDArray[np.unsignedinteger[Any]]:
-    """Return numbers below ``count`` in as few bytes as hold them."""
+    """Return numbers below ``count`` in the smallest dtype that holds them."""
     for dtype in (np.uint8, np.uint16):
         if count <= np.iinfo(dtype).max + 1:
             return numbers.astype(dtype)
@@ -87,7 +87,7 @@ def _narrow(numbers: NDArray[Any], count: int) -> NDArray[np.unsignedinteger[Any
 def _one_class(forest: Forest) -> NDArray[np.intp] | None:
     """Return the output of each leaf if all add one positive number to one output."""
     values = forest.leaf_value
-    # A sum of -0.0 would become 0.0 by adding zero.
+    # Adding zero to a sum of -0.0 would make it 0.0.
     if not len(values) or bool((np.signbit(forest.base) & (forest.base == 0)).any()):
         return None
     height = values.max()
@@ -101,7 +101,7 @@ def _one_class(forest: Forest) -> NDArray[np.intp] | None:
 
 
 def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the distinct vectors and the number of each leaf's, or all of them."""
+    """Return the distinct vectors and each leaf's index; or all vectors."""
     bits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
     words = bits.view(np.uint64 if bits.shape[1] % 8 == 0 else np.uint32)
     key = np.zeros(len(values), np.uint64)
@@ -114,6 +114,6 @@ def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     if len(np.unique(sample)) > len(sample) // 2 > SAMPLE // 4:
         return everything
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
-    if bool((words[first][number] != words).any()):  # equal keys of two vectors
+    if bool((words[first][number] != words).any()):  # two vectors have equal keys
         return everything
     return values[first], number

@@ -1,11 +1,10 @@
-"""One row through all trees of tiles: sixteen trees decoded at a time.
+"""Passes one row through all trees of tiles, sixteen trees decoded at a time.
 
-What ``tiled_trees.py`` does for the rows of a block in one tree, for the trees of a
-forest and one row: the lists are of trees, the row's codes stay in registers, and the
-tiles met at one depth are read one after another, so that their cache misses overlap.
-A walk waits for a line at each of its hops; here a row waits for as many as it meets
-tiles in its longest walk. Leaves are then noted by tree, and added in the order of the
-model.
+``tiled_trees.py`` walks the rows of a block through one tree; this module walks one row
+through the trees of a forest. The lists hold trees, the row's codes stay in registers,
+and the tiles at one depth are read one after another, so that their cache misses
+overlap. A single walk waits for a cache line at each hop; here a row waits as often as
+its longest walk has tiles. Leaves are recorded by tree and then added in model order.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from skforge.compiler.target import Target
 
 
 class TreeLowering(FetchingLowering):
-    """Writes the walks of one row; ``block`` trees, a multiple of 16, are its rows."""
+    """Emits the walks of one row; its rows are ``block`` trees, a multiple of 16."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class TreeLowering(FetchingLowering):
     ) -> None:
         n = -(-len(trees.top_item) // GROUP) * GROUP
         super().__init__(b, trees, width, n, lanes, model)
-        # Trees are added up to a multiple of 16: single leaves, each nobody's.
+        # Pad to a multiple of 16 trees with single leaves, which are never read.
         spare = n - len(trees.top_item)
         column = np.pad(trees.top_column.reshape(n - spare, -1), [(0, spare), (0, 0)])
         self.top_column = model("row_top_column", column.astype(np.uint8).reshape(-1))
@@ -57,7 +56,7 @@ class TreeLowering(FetchingLowering):
         self.leaf_offset = model("row_leaf_offset", offset)
 
     def walk_row(self, codes: Buffer, copies: int) -> None:
-        """Walk one row by one or two copies of its codes."""
+        """Walk one row with one or two copies of its codes."""
         b = self.b
         own = range(0, copies * self.width, LANES)
         self._values = [b.load(codes, b.const(k), Vec(U16, LANES)) for k in own]
@@ -116,7 +115,7 @@ class RowTiles(RowLayout):
         self.entry_lanes = target.vector_bits // 32
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
-        """Find the row's codes."""
+        """Compute the row's codes."""
         places, forest = self.codes, self.hir.forest
         size = b.const(places.width * places.copies)
         codes = b.alloc("codes", U16, size, alignment=64)
@@ -130,13 +129,13 @@ class RowTiles(RowLayout):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RowCode(RowCode):
-    """Writes what follows the codes of one row."""
+    """Emits the evaluation of all trees from the codes of one row."""
 
     layout: RowTiles
     b: Builder
     model: Model
     codes: Buffer
-    missing: Value  # whether a value of the row is
+    missing: Value  # whether any value of the row is missing
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
         """Walk all trees, then add their leaves."""

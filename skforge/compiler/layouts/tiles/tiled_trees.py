@@ -1,6 +1,6 @@
-"""Trees of tiles as LIR: the walk of a block of rows, sixteen rows decoded at a time.
+"""Emits the walk of a block of rows through trees of tiles, sixteen rows at a time.
 
-For each tree, ``live`` being the rows that are still on their way::
+For each tree, with ``live`` the rows whose walks have not ended::
 
     for each row:           bits = codes[row][columns of the top] > ranks of the top
     for each 16 rows:       exit = the number the bits spell, level by level
@@ -11,8 +11,8 @@ For each tree, ``live`` being the rows that are still on their way::
                             ``live`` is compacted in place, the rest joins ``done``
     for each row of done:   sums[row] += value[leaf]
 
-An entry of either list is a number of a tile or a leaf, and a row. All operands of a
-tile come from a row's registers of codes, by permutes; nothing is gathered, and no
+An entry of either list is the number of a tile or leaf, and a row. All operands of a
+tile come from a row's registers of codes, by permutes; there are no gathers, and no
 branch depends on a row.
 """
 
@@ -25,11 +25,12 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
 
-#: Rows of a group are a multiple of those decoded together, a register of entries.
+#: Rows decoded together, one register of entries; groups have a multiple of them.
 GROUP = 16
 
-#: Bytes of tiles, or leaves, from which the next tree's are fetched ahead, and lines
-#: for each four rows: 1.6 million nodes took 2.6 us a row without, 1.4 with it.
+#: From this many bytes of tiles or leaves on, the next tree's are prefetched; and the
+#: cache lines for each four rows: 1.6 million nodes took 2.6 us a row without it, 1.4
+#: with it.
 STREAMED_BYTES, LINES_AHEAD = 4 << 20, 2
 
 #: Rows whose tiles are compared in one iteration.
@@ -37,7 +38,7 @@ UNROLL = 4
 
 
 class TileLowering:
-    """Writes the walks of one block of at most ``block`` rows."""
+    """Emits the walks of one block of at most ``block`` rows."""
 
     def __init__(
         self,
@@ -58,14 +59,14 @@ class TileLowering:
         self.leaf_offset = model("leaf_offset", trees.leaf_offset)
 
     def _declare_top(self, model: Model) -> None:
-        """Declare what the tops of trees compare."""
+        """Declare the tests of the trees' top levels."""
         self.top_column = model("top_column", self.t.top_column.reshape(-1))
         self.top_rank = model("top_rank", self.t.top_rank.reshape(-1))
 
     def scratch(self) -> None:
-        """Allocate the lists of rows and what is noted of each of them."""
+        """Allocate the lists of rows and the results for each row."""
         b, rows = self.b, self.block
-        # Lists are written by whole registers, a little past their end.
+        # Lists are written by whole registers, slightly past their end.
         room = b.const(rows + 2 * GROUP)
         self._scratch_top()
         self.live = b.alloc("live", U32, room, alignment=64)
@@ -83,7 +84,7 @@ class TileLowering:
         return 2 if self.t.wide else 1
 
     def walk(self, tree: Value, codes: Buffer, copies: int, n: Value) -> None:
-        """Walk ``n`` rows, a multiple of 16, by one or two copies of their codes.
+        """Walk ``n`` rows, a multiple of 16, with one or two copies of their codes.
 
         The leaves they reach are listed for :meth:`each_done`.
         """
@@ -133,7 +134,7 @@ class TileLowering:
         b.for_(b.const(0), n, b.const(UNROLL), rows, hint="row")
 
     def _turn(self, heap: Value, bits: Value, at: Value) -> Value:
-        """Return the heap number below, by the bit at a place."""
+        """Return the heap number of the child that a bit of ``bits`` selects."""
         b = self.b
         right = b.binary("and", b.binary("shr", bits, at), 1)
         return b.binary("or", b.binary("add", heap, heap), right)
@@ -161,7 +162,7 @@ class TileLowering:
         return live, done
 
     def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
-        """Return a function from rows, and where they begin, to items they reach."""
+        """Return a function from rows (and the first one) to the items they reach."""
         b, levels = self.b, self.t.top_levels
         exits = 1 << levels
         items = self._top_items(tree)
@@ -179,7 +180,7 @@ class TileLowering:
         return found
 
     def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
-        """Return a function from rows and their exits to the items behind them."""
+        """Return a function from rows and their exits to the items behind the exits."""
         b, exits = self.b, 1 << self.t.top_levels
         own = b.mul(tree, exits)
         items = [
@@ -190,36 +191,36 @@ class TileLowering:
         def found(row: Value, exit_: Value) -> Value:
             if self._lanes == GROUP:
                 return b.permute(items, exit_)
-            # registers hold too few of them
+            # Registers hold too few of them.
             at = b.binary("add", exit_, b.convert(own, U32))
             return b.load(self.top_item, b.bitcast(at, I32))
 
         return found
 
     def _append(self, list_: Buffer, count: Value, entry: Value, mask: Value) -> Value:
-        """Write the selected entries to the end of a list; return its new length."""
+        """Append the selected entries to a list; return its new length."""
         b = self.b
         b.store(list_, count, b.compress(entry, mask))
         return b.binary("add", count, b.popcount(b.mask_bits(mask, I64)))
 
     def _pad(self, live: Value) -> None:
-        """Let what follows the live rows be row 0 in tile 0, which is always there."""
+        """Pad the live rows with row 0 in tile 0, which always exists."""
         self.b.store(self.live, live, self.b.const(0, self._entries))
 
     # ------------------------------------------------------------ tiles
 
     def parts(self, entry: Value) -> tuple[Value, Value]:
-        """Return the row of an entry and its number of a tile or leaf."""
+        """Return the row of an entry, and the number of its tile or leaf."""
         b = self.b
         row = b.convert(b.binary("and", entry, self._row_mask), I64)
         return row, b.convert(b.binary("shr", entry, self.t.row_bits), I64)
 
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
-        """Return the byte where a tile of the tree starts."""
+        """Return the first byte of a tile of the tree."""
         return self.b.binary("add", self.b.mul(number, self.t.stride), first)
 
     def _ahead(self, tree: Value) -> list[Value]:
-        """Return where to begin to fetch the next tree's tiles, if they need it."""
+        """Return where prefetching of the next tree's tiles begins, if it is needed."""
         if self.t.tiles.nbytes < STREAMED_BYTES:
             return []
         b = self.b
@@ -227,7 +228,7 @@ class TileLowering:
         return [b.load(self.tile_offset, following)]
 
     def _passed(self, tile: Value, row: Value, codes: Buffer) -> Value:
-        """Return the bits of a tile's nodes that a row goes right at."""
+        """Return the bits of the tile's nodes where the row goes right."""
         b, t, slots = self.b, self.t, 1 << self.t.levels
         own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
         rank = b.load(self.tiles, tile, Vec(U16, slots))
@@ -278,7 +279,7 @@ class TileLowering:
             entry = b.binary("or", number, b.binary("and", entry, self._row_mask))
             left = b.convert(b.sub(live, j), U32)
             real = b.compare("lt", lanes, left)
-            # In place: what is written lies before what is still to be read.
+            # In place: writes stay behind the entries that are still to be read.
             return [
                 self._append(self.live, state[0], entry, b.binary("and", real, goes)),
                 self._append(
@@ -294,7 +295,7 @@ class TileLowering:
         return [live, done]
 
     def _load_exits(self, j: Value) -> tuple[Value, Value, Value]:
-        """Return exits marked, first child and first leaf of 16 rows' tiles."""
+        """Return marked exits, first child and first leaf of 16 rows' tiles."""
         b, per = self.b, 2 * self._exit_words
         at, half = b.mul(j, self._exit_words), self._lanes // 2
         parts = [
@@ -307,7 +308,7 @@ class TileLowering:
         return marks, child, leaf
 
     def _every(self, parts: list[Value], step: int, first: int) -> Value:
-        """Return lanes first, first + step, ... of registers joined, as one."""
+        """Return lanes first, first + step, ... of registers, joined into one."""
         b = self.b
         lanes = list(range(first, 2 * self._lanes, step))
         joined = [
@@ -324,7 +325,7 @@ class TileLowering:
     ) -> None:
         """Call ``add(row, leaf number)`` for every row, in any order of rows.
 
-        ``leaves`` has an element at each place of ``leaf_row``.
+        ``leaves`` has one element for each place of ``leaf_row``.
         """
         b, size = self.b, leaves.element.bytes
         following: Value | None = None
@@ -344,9 +345,9 @@ class TileLowering:
 
 
 class FetchingLowering(TileLowering):
-    """Asks for the tiles of all live rows before the first of them is compared.
+    """Prefetches the tiles of all live rows before the first is compared.
 
-    Their cache misses then overlap, and nothing is fetched ahead of a tree.
+    Their cache misses then overlap, and the next tree is not prefetched.
     """
 
     def _ahead(self, tree: Value) -> list[Value]:

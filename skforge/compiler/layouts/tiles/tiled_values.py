@@ -1,20 +1,20 @@
-"""Tiles that compare values of rows: for more columns than registers hold codes of.
+"""Tiles that compare row values, for more columns than registers hold codes of.
 
-Each node of a tile has a threshold and the place of its value in a row; values are
+Each node of a tile has a threshold and the place of its value in a row. Values are
 loaded one by one, all of a tile before they are compared::
 
-    threshold[2 ** levels]   slot 0 unused; a node that is not there is never passed
+    threshold[2 ** levels]   slot 0 unused; a missing node is never passed
     place[2 ** levels]: u16  slot 0: the nodes at which missing values go right, as bits
     exits, first child, first leaf: as in ``tile_layout.py``
 
-The top levels of a tree are compared for a register of rows at once: the rows of a
-block are turned to columns, and the items behind the exits are chosen among from the
+The top levels of a tree are compared for a register of rows at once. The rows of a
+block are transposed to columns, and the items behind the exits are selected from the
 lowest nodes up::
 
     item = passed[node] ? item of its right child : item of its left child
 
-Where rows have too many features for that, tiles begin at the root. A block of rows
-without missing values asks nowhere whether one is missing.
+If rows have too many features for that, tiles begin at the root. Blocks without missing
+values use code that does not test for them.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from skforge.compiler.layouts.tiles.tile_layout import (
 )
 from skforge.compiler.layouts.tiles.tiled_trees import FetchingLowering
 
-#: Features above which turning rows to columns costs more than it saves.
+#: Above this many features, transposing rows costs more than it saves.
 TOP_FEATURES = 1024
 
-#: Places that 16 bits number.
+#: Places that 16 bits can number.
 MAX_FEATURES = 1 << 16
 
 
 def refusal(forest: Forest) -> str | None:
-    """Return why tiles cannot compare the values of a normalised forest, if so."""
+    """Say why tiles cannot compare values of a normalised forest, or return None."""
     if forest.n_features > MAX_FEATURES:
         return f"{forest.n_features} features"
     if bool((forest.comparison > Comparison.LE).any()):
@@ -57,20 +57,20 @@ def refusal(forest: Forest) -> str | None:
 
 
 def value_tests(forest: Forest) -> TileTests:
-    """Return what the nodes of a normalised forest compare."""
+    """Return the comparisons of a normalised forest's nodes."""
     right = ~forest.missing_left
     some = bool(right.any()) and not bool((forest.missing == Missing.NEVER).any())
     place = forest.feature.astype(np.uint16)
     top = TOP_LEVELS
     if forest.threshold.itemsize > 4 or len(np.unique(forest.feature)) > TOP_FEATURES:
-        top = 0  # of float64, a register holds half the rows
+        top = 0  # a register holds only half as many rows of float64
     return TileTests(
         place, forest.threshold, float("nan"), top, right if some else None
     )
 
 
 class ValueLowering(FetchingLowering):
-    """Writes the walks of one block of rows by their values."""
+    """Emits the walks of one block of rows that compare their values."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ValueLowering(FetchingLowering):
         pass
 
     def take(self, rows: BlockRows, left: Value) -> None:
-        """Walk these rows, ``left`` of them; those past the end repeat the last."""
+        """Set the rows to walk, ``left`` in all; those past the end repeat the last."""
         b = self.b
         self._rows, self._last = rows, b.sub(left, 1)
         if not self.t.top_levels:
@@ -131,7 +131,7 @@ class ValueLowering(FetchingLowering):
         self._missing = b.compare("ne", b.load(self._seen, zero), 0)
 
     def walk_block(self, tree: Value, rows: Buffer, n: Value) -> None:
-        """Walk the rows taken, by the code for missing values where there are any."""
+        """Walk the rows, with the code for missing values if there are any."""
 
         def walk(asks: bool) -> None:
             self._asks = asks
@@ -196,7 +196,7 @@ class ValueLowering(FetchingLowering):
             b.load(rows.rows, b.binary("add", start, b.convert(place, I64)))
             for place in places
         ]
-        x = b.pack([values[0], *values])  # slot 0 is no node
+        x = b.pack([values[0], *values])  # slot 0 is unused
         x = self._clean(x)
         threshold = b.load(self.tiles, tile, Vec(rows.rows.element, slots))
         bits = b.mask_bits(b.compare(self._op, x, threshold), U16)

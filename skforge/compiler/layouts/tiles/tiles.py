@@ -1,8 +1,9 @@
-"""The representation of deep forests: sparse tiles of codes, rows by the block.
+"""The representation of deep forests: sparse tiles of codes, for blocks of rows.
 
-It lowers whole walks of a block of rows: quantised to codes, then tree by tree
-(``tiled_trees.py``) over tiles (``tile_layout.py``), leaves by ``tile_leaves.py``.
-Under a vectorised loop over trees, one row passes all of them (``tiled_row.py``).
+It lowers whole traversals of a block of rows: rows are quantised to codes, then passed
+through tiles (``tile_layout.py``) tree by tree (``tiled_trees.py``); ``tile_leaves.py``
+stores the leaves. Under a vectorised loop over trees, one row passes all of them
+(``tiled_row.py``).
 """
 
 from __future__ import annotations
@@ -55,19 +56,19 @@ from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
-#: Columns of codes: two copies of so many are numbered by a byte.
+#: Most columns of codes: a byte numbers the columns of two copies.
 MAX_COLUMNS = 4 * LANES
 
-#: Trees that one row passes at once: what is left of an entry, beside a tile or leaf of
-#: the largest trees, numbers so many.
+#: Most trees that one row passes at once: the bits of an entry beside the tile or leaf
+#: of the largest trees number them.
 MAX_TREES = 1 << FEWEST_ROW_BITS
 
-#: Sizes of tiles there is code for, and their levels.
+#: Supported sizes of tiles, and their levels.
 LEVELS = {7: 3, 15: 4}
 
 
 def tiles_of(hir: PredictEnsemble) -> tuple[CodePlaces, TiledTrees, LeafTable]:
-    """Return a forest as tiles, laid out once for all its kernels."""
+    """Return a forest as tiles of codes, laid out once for all its kernels."""
     levels = LEVELS[hir.nest.tile_nodes]
     key = ("tiles", levels)
     if key not in hir.shared:
@@ -92,7 +93,7 @@ def value_tiles_of(hir: PredictEnsemble) -> tuple[TiledTrees, LeafTable]:
 
 
 class TileLayout(BlockLayout):
-    """One forest for one target and block size."""
+    """One forest for one target and block size, comparing codes."""
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         self._hir, self._block = hir, block
@@ -129,7 +130,7 @@ class TileLayout(BlockLayout):
 
 
 class ValueTileLayout(BlockLayout):
-    """The same by the values of rows, without codes."""
+    """One forest for one target and block size, comparing row values."""
 
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         self._hir, self._block = hir, block
@@ -137,7 +138,7 @@ class ValueTileLayout(BlockLayout):
         self._trees, self._leaves = value_tiles_of(hir)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
-        """Take the rows of a block as they are."""
+        """Prepare the rows of a block without quantising them."""
         hir, block = self._hir, self._block
         walks = ValueLowering(
             b,
@@ -160,13 +161,13 @@ class ValueTileLayout(BlockLayout):
 
 
 def _whole_groups(b: Builder, left: Value) -> Value:
-    """Round a number of rows up: what those past the end are, nobody asks."""
+    """Round a number of rows up to whole groups; padding rows are never read."""
     return b.mul(b.binary("div", b.add(left, GROUP - 1), GROUP), GROUP)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TileCode(BlockCode):
-    """Writes the sums of one block of rows."""
+    """Emits the sums of one block of rows."""
 
     b: Builder
     model: Model
@@ -174,12 +175,12 @@ class _TileCode(BlockCode):
     block: int
     leaves: LeafTable
     walks: TileLowering
-    walk: Callable[[Value], None]  # writes the walks of all rows in a tree
-    n: Value  # rows of the block, as whole groups
+    walk: Callable[[Value], None]  # emits the walks of all rows in a tree
+    n: Value  # rows of the block, rounded up to whole groups
 
     @property
     def _by_row(self) -> bool:
-        """Whether a row's sums lie together: leaves add to several of them."""
+        """Whether a row's sums are adjacent, because leaves add to several of them."""
         return self.hir.forest.vector_leaves
 
     def start(self, sums: Buffer) -> None:
@@ -299,11 +300,11 @@ class Tiles(BlockRepresentation, RowRepresentation):
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
-        """Return codes whose columns hold tests of either rule for missing values."""
+        """Return codes whose columns mix both rules for missing values."""
         return plan_codes(forest, np.uint16, merge_missing=True)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of tiles, tops and leaves, about."""
+        """Return the approximate bytes of tiles, tops and leaves."""
         forest = hir.forest
         levels = LEVELS[hir.nest.tile_nodes]
         top, slot = TOP_LEVELS, 3
@@ -316,7 +317,7 @@ class Tiles(BlockRepresentation, RowRepresentation):
         return n_tiles * tile_bytes(levels, needs_wide(hir.tiles), slot) + tops + leaves
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Refuse what tiles of codes cannot express."""
+        """Raise for forests and schedules that tiles of codes cannot express."""
         nest = hir.nest
         if nest.tile_kind != "complete" or nest.tile_nodes not in LEVELS:
             raise ScheduleError(
@@ -351,7 +352,7 @@ class Tiles(BlockRepresentation, RowRepresentation):
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Refuse blocks that are no whole groups, or more rows than an entry holds."""
+        """Raise if blocks are not whole groups, or exceed the rows of an entry."""
         most = 1 << row_bits(hir.tiles)
         if block % GROUP or block > most:
             raise ScheduleError(
@@ -362,13 +363,13 @@ class Tiles(BlockRepresentation, RowRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
-        """Lay codes, tiles and leaves out for blocks of ``block`` rows."""
+        """Lay out codes, tiles and leaves for blocks of ``block`` rows."""
         if hir.codes is None:
             return ValueTileLayout(hir, target, block)
         return TileLayout(hir, target, block)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
-        """Lay codes, tiles and leaves out for one row at a time."""
+        """Lay out codes, tiles and leaves for one row at a time."""
         return RowTiles(hir, target, *tiles_of(hir))
 
 
