@@ -50,9 +50,9 @@ def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
     Parameters
     ----------
     trials : sequence of Trial
-        What to draw.
+        Trials of a search.
     ax : matplotlib.axes.Axes, default=None
-        What to draw on; None makes a figure.
+        The axes to draw on; None creates a figure.
 
     Returns
     -------
@@ -107,9 +107,9 @@ def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
     Parameters
     ----------
     trials : sequence of Trial
-        What to draw.
+        Trials of a search.
     ax : matplotlib.axes.Axes, default=None
-        What to draw on; None makes a figure.
+        The axes to draw on; None creates a figure.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> 
     what : str
         The kind of the labels, such as "batch size".
     ax : matplotlib.axes.Axes, default=None
-        What to draw on; None makes a figure.
+        The axes to draw on; None creates a figure.
 
     Returns
     -------
