@@ -35,13 +35,13 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
     forest : Forest
         Gives the number, the names and the dtype of the features.
     columns : str or None, default=None
-        ``"A:B"`` takes columns A to B - 1. With None the columns are those named like
-        the features, or all where the file or the model has no names.
+        ``"A:B"`` takes columns A to B - 1. None takes the columns named like the
+        features, or all columns if the file or the model has no names.
 
     Raises
     ------
     InvalidInputError
-        If the file is no table of numbers, or lacks columns of the model.
+        If the file is not a table of numbers, or lacks columns of the model.
     """
     rows, names, words = _read(path)
     places = list(range(rows.shape[1]))

@@ -69,12 +69,13 @@ def check_output(path: Path, *endings: str) -> None:
     path : Path
         The file to write.
     *endings : str
-        What its name may end in; anything if none is given.
+        Allowed file name endings; without any, every ending is allowed.
 
     Raises
     ------
     InvalidInputError
-        If it ends otherwise, is a folder, or lies in none that can be written.
+        If the ending is not allowed, the path is a folder, or its parent folder does
+        not exist or is not writable.
     """
     if endings and path.suffix.lower() not in endings:
         raise InvalidInputError(f"{path} does not end in {' or '.join(endings)}.")

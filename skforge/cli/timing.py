@@ -50,11 +50,11 @@ def interleave(
     calls : Mapping[str, Callable]
         The functions to time, by name. Each is called once before the clock starts.
     rounds : int, default=11
-        Samples of each call; at least 3 are taken whatever ``seconds`` says.
+        Samples of each call; at least 3 are taken, regardless of ``seconds``.
     seconds : float, default=1.0
-        Time to spend in all, roughly; it is shared equally between the samples.
+        Approximate total time, shared equally between the samples.
     clock : Callable, default=time.perf_counter
-        Returns seconds.
+        Returns the time in seconds.
 
     Returns
     -------
