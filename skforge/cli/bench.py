@@ -83,7 +83,7 @@ def bench(
 
 
 def _check_memory(n_rows: int, forest: Forest) -> None:
-    """Refuse a batch that this machine cannot hold twice."""
+    """Raise if two copies of a batch do not fit in this machine's memory."""
     needed = 2 * n_rows * forest.n_features * forest.input_dtype.itemsize
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
@@ -145,7 +145,7 @@ def demo(seconds: SecondsOption = 1.0) -> None:
 
 
 def _demo_data() -> tuple[Rows, NDArray[Any]]:
-    """Generate rows that full trees grow on: noisy labels, ties and missing values."""
+    """Generate rows with noisy labels, ties and missing values, for full trees."""
     from sklearn.datasets import make_classification
 
     X, y = make_classification(
@@ -172,7 +172,7 @@ def _demo_model(console: Console) -> Any:
             soft_wrap=True,
         )
         return RandomForestClassifier(100, max_depth=8, n_jobs=1, random_state=0)
-    # One thread: two that share a busy machine wait for each other.
+    # One thread: on a busy machine, several threads wait for each other.
     return xgboost.XGBClassifier(
         n_estimators=100, max_depth=8, n_jobs=1, random_state=0
     )

@@ -1,4 +1,4 @@
-"""Rows and schedules from files that a user names on the command line."""
+"""Read rows and schedules from files named on the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.floating[Any]]
 
-#: Cells of a .csv file without a value; ``float`` knows "nan".
+#: Texts of missing values in .csv files; ``float`` parses "nan" itself.
 _MISSING = {"", "na", "n/a", "<na>", "null", "none"}
 
 
@@ -35,13 +35,13 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
     forest : Forest
         Gives the number, the names and the dtype of the features.
     columns : str or None, default=None
-        ``"A:B"`` takes columns A to B - 1. With None the columns are those named like
-        the features, or all where the file or the model has no names.
+        ``"A:B"`` takes columns A to B - 1. None takes the columns named like the
+        features, or all columns if the file or the model has no names.
 
     Raises
     ------
     InvalidInputError
-        If the file is no table of numbers, or lacks columns of the model.
+        If the file is not a table of numbers, or lacks columns of the model.
     """
     rows, names, words = _read(path)
     places = list(range(rows.shape[1]))
@@ -67,7 +67,7 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
 
 
 def check_columns(data: Path | None, columns: str | None) -> None:
-    """Refuse ``--columns`` without ``--data``."""
+    """Raise if ``--columns`` is given without ``--data``."""
     if data is None and columns is not None:
         raise InvalidInputError(
             "--columns chooses columns of --data, which is missing."
@@ -75,15 +75,15 @@ def check_columns(data: Path | None, columns: str | None) -> None:
 
 
 def _are_given(names: Sequence[str] | None) -> bool:
-    """Tell whether a model has names that somebody gave to its features."""
+    """Return whether a model has feature names that LightGBM did not invent."""
     return names is not None and not all(
         re.fullmatch(r"Column_\d+", name)
-        for name in names  # LightGBM makes these up
+        for name in names  # LightGBM's default names
     )
 
 
 def _places(path: Path, names: list[str], forest: Forest) -> list[int]:
-    """Return where the columns of the model are in a file."""
+    """Return the positions of the model's features among a file's columns."""
     where = {name: i for i, name in enumerate(names)}
     wanted = forest.feature_names or ()
     missing = [name for name in wanted if name not in where]
@@ -109,7 +109,7 @@ def _slice(columns: str) -> slice:
         ) from None
 
 
-#: Rows, names of the columns, and of columns with words where the first is.
+#: Rows, column names, and the place of the first text for columns that hold text.
 _Table: TypeAlias = tuple[NDArray[Any], list[str] | None, dict[int, str]]
 
 
@@ -163,7 +163,7 @@ def _read_parquet(path: Path) -> _Table:
 
 
 def _read_csv(path: Path) -> _Table:
-    """Read numbers; a first line with anything else has the names of the columns."""
+    """Read numbers; a first line with anything else holds the column names."""
     names: list[str] | None = None
     words: dict[int, str] = {}
     values, width = array("d"), 0
@@ -206,7 +206,7 @@ def _number(cell: str) -> float | None:
 
 
 def load_schedule(text: str | None) -> Schedule | None:
-    """Return the schedule that an option names: a preset, JSON, or a file of JSON."""
+    """Return the schedule that an option gives: a preset, JSON, or a JSON file."""
     from skforge.compiler.schedule.schedule import Schedule
 
     if text is None or text == "auto":

@@ -1,4 +1,4 @@
-"""Errors and warnings of the command line, one line each, and exit codes."""
+"""Report errors and warnings of the command line in one line, with exit codes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from skforge.exceptions import (
 
 MISMATCH, BAD_USAGE = 1, 2
 
-#: What the parser raises for bad options.
+#: The parser's base class of errors for bad options.
 _UsageError: type[Any] = typer.BadParameter.__bases__[0]
 
 
 class OneLineGroup(TyperGroup):
-    """Commands that report each error that a user can mend in one line."""
+    """A command group that reports user errors in one line."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a command, and end the process."""
+        """Run a command and exit the process."""
         options["standalone_mode"] = False
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning(warnings.showwarning)
@@ -62,19 +62,20 @@ def _one_line(error: Any) -> str:
 
 
 def check_output(path: Path, *endings: str) -> None:
-    """Refuse, before any work is done, a file that could not be written after it.
+    """Raise before any work is done if an output file could not be written.
 
     Parameters
     ----------
     path : Path
         The file to write.
     *endings : str
-        What its name may end in; anything if none is given.
+        Allowed file name endings; without any, every ending is allowed.
 
     Raises
     ------
     InvalidInputError
-        If it ends otherwise, is a folder, or lies in none that can be written.
+        If the ending is not allowed, the path is a folder, or its parent folder does
+        not exist or is not writable.
     """
     if endings and path.suffix.lower() not in endings:
         raise InvalidInputError(f"{path} does not end in {' or '.join(endings)}.")

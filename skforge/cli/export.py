@@ -1,4 +1,4 @@
-"""The command ``export``: a model file to a C library, with its sizes printed."""
+"""The command ``export``: write a C library and print its sizes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The command ``inspect``: one level of the compilation, for any target.
+"""The command ``inspect``: print one level of the compilation, for any target.
 
-A module only exists for a machine that its code runs on; text can be had for all.
+A compiled module needs a machine that runs it; the text does not.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def inspect(
 
 
 def _own_text(path: Path, level: str, n_rows: int | None) -> str:
-    """Return a level of a saved model, or how its schedules were found."""
+    """Return a level of a saved model, or a summary of its tuning."""
     if level == "tuning":
         return result_of(path).summary()
     from skforge import load
@@ -81,7 +81,7 @@ def _level_text(
     schedule: Schedule | None = None,
     n_rows: int | None = None,
 ) -> str:
-    """Return a level of what a forest compiles to; the target need not be here."""
+    """Return one level of a forest's compilation; the target need not run here."""
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.passes.lir import emulate_grids
     from skforge.compiler.pipeline import MIR_PASSES, build_hir, lower

@@ -38,7 +38,7 @@ RunTarget = Annotated[
 
 
 def sizes_of(text: str) -> list[int]:
-    """Return the numbers of rows that ``--batch-sizes`` lists."""
+    """Parse the numbers of rows in ``--batch-sizes``."""
     try:
         sizes = [int(part) for part in text.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""What ``demo`` and ``bench`` print: proof of equal bits, then speed side by side."""
+"""Reports of ``demo`` and ``bench``: proof of equal bits, then speed side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Predict = Callable[[Rows], NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A compiled function, and the source's own that must return the same bits."""
+    """A compiled function and the source's function that must return the same bits."""
 
     name: str
     compiled: Predict
@@ -36,9 +36,9 @@ class Pair:
 
 
 def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the rows whose bits differ, of arrays of one shape and dtype.
+    """Return the rows whose bits differ between arrays of one shape and dtype.
 
-    Bits, not values: NaN equals itself, and 0.0 differs from -0.0.
+    Compares bits, not values: NaN equals itself, and 0.0 differs from -0.0.
 
     >>> differing_rows(np.array([0.0, 1.0, np.nan]), np.array([-0.0, 1.0, np.nan]))
     array([0])
@@ -53,7 +53,7 @@ def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]
 
 
 def describe(console: Console, name: str, forest: Forest) -> None:
-    """Print a line on what was read."""
+    """Print a line that describes a forest."""
     facts = (
         count(forest.n_trees, "tree"),
         count(forest.n_nodes, "node"),
@@ -65,7 +65,7 @@ def describe(console: Console, name: str, forest: Forest) -> None:
 
 
 def count(n: int, what: str) -> str:
-    """Return a number with its noun.
+    """Return a number with its noun in singular or plural.
 
     >>> count(1, "tree"), count(2000, "tree")
     ('1 tree', '2,000 trees')
@@ -74,7 +74,7 @@ def count(n: int, what: str) -> str:
 
 
 def show_schedules(console: Console, module: CompiledModule) -> None:
-    """Print each schedule once, with the batch sizes it serves and its loop nest."""
+    """Print each schedule once, with its batch sizes and loop nest."""
     served: dict[Schedule, list[tuple[int, int | None]]] = {}
     for ends, schedule in module.schedules.items():
         served.setdefault(schedule, []).append(ends)
@@ -139,7 +139,7 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> bool:
-    """Print for each pair and set of rows whether all bits agree; return if all do."""
+    """Print whether all bits agree, for each pair and set of rows; return if all do."""
     console.print()
     _title(console, "Predictions, compared bit by bit")
     table = _table("skforge", "source", "rows", "bits")
@@ -159,7 +159,7 @@ def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> 
 
 
 def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
-    """Return how two results differ, in a few words, or None if no bit does."""
+    """Describe the difference of two results, or return None if all bits agree."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"
@@ -177,7 +177,7 @@ def speed(
     *,
     seconds: float = 1.0,
 ) -> None:
-    """Print medians for each batch size; all calls of a size share their rounds."""
+    """Print median times per batch size; the calls of a size share rounds."""
     console.print()
     _title(console, "Time of one call on one thread, median of interleaved rounds")
     right = ("rows", "time", "its time", "speedup")
@@ -213,7 +213,7 @@ def own_speed(
     *,
     seconds: float = 1.0,
 ) -> None:
-    """Print medians of the compiled function alone, for want of the source's."""
+    """Print median times of the compiled function without a source to compare."""
     console.print()
     _title(console, "Time of one call on one thread, median of rounds")
     columns = ("rows", name, "per row")

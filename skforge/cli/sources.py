@@ -1,4 +1,4 @@
-"""Predictors of the libraries that wrote model files, to compare with and to time."""
+"""Predictors of the source libraries of model files, for comparison and timing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def source_pair(
     console: Console, model_file: Path, module: CompiledModule
 ) -> Pair | None:
-    """Return our predictor and that of the file's own library, on one thread.
+    """Return the compiled predictor and the source library's, on one thread.
 
-    Returns None, and prints why, where the library is not installed or cannot read
+    Returns None and prints the reason if the library is not installed or cannot read
     the file.
     """
     made = _MAKERS.get(model_file.suffix.lower())
@@ -43,13 +43,13 @@ def source_pair(
 
 
 def reference_pair(module: CompiledModule) -> Pair:
-    """Return our predictor and skforge's slow, plain walk."""
+    """Return the compiled predictor and skforge's slow reference traversal."""
     walk = ForestSource(None, module.forest).raw
     return Pair("predict_raw", module.predict_raw, "reference", walk)
 
 
 class _Unreadable(Exception):
-    """The installed release of the library refuses the file."""
+    """The installed version of the source library cannot read the file."""
 
 
 def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:
@@ -60,13 +60,13 @@ def _xgboost(model_file: Path, module: CompiledModule) -> Pair:
     import xgboost
 
     try:
-        with xgboost.config_context(verbosity=0):  # old files draw a warning
+        with xgboost.config_context(verbosity=0):  # old files cause a warning
             booster = xgboost.Booster(model_file=str(model_file))
     except xgboost.core.XGBoostError as error:
         raise _Unreadable(str(error).strip().splitlines()[-1]) from error
     booster.set_param({"nthread": 1})
     rounds = (0, 0)  # all
-    # The wrapper that saved the file predicts with the rounds up to the best one.
+    # XGBoost's scikit-learn wrapper predicts with the rounds up to the best iteration.
     if booster.attr("scikit_learn") is not None:
         rounds = (0, int(booster.attr("best_iteration") or -1) + 1)
 
@@ -107,7 +107,7 @@ def _onnxruntime(model_file: Path, module: CompiledModule) -> Pair:
     if len(feeds) != 1:
         raise _Unreadable(f"it has {len(feeds)} inputs, and rows are one array")
     feed = feeds[0].name
-    # Scores after the post transform: ONNX Runtime shows no others.
+    # Compare scores after the post transform; ONNX Runtime returns no others.
     return Pair(
         "predict",
         lambda X: _one_axis(module.predict(X)),

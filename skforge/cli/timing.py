@@ -1,4 +1,4 @@
-"""Fair timing of a few calls: interleaved rounds, medians, ratios within a round."""
+"""Time calls against each other: interleaved rounds, medians, ratios in a round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds per call of several calls, one sample a round.
+    """Seconds per call of several functions, one sample per round.
 
     Parameters
     ----------
@@ -27,10 +27,10 @@ class Timing:
         return median(self.samples[name])
 
     def speedup(self, name: str, over: str) -> float:
-        """Return how many times faster ``name`` is: the median of rounds' ratios.
+        """Return the speedup of ``name``: the median of the ratios in each round.
 
-        The two of a round ran next to each other, so that a machine that slows down
-        for a while slows both.
+        The calls of a round run next to each other, so a slow phase of the machine
+        slows both.
         """
         pairs = zip(self.samples[over], self.samples[name], strict=True)
         return median(slow / fast for slow, fast in pairs)
@@ -48,13 +48,13 @@ def interleave(
     Parameters
     ----------
     calls : Mapping[str, Callable]
-        What to time, by name. Each is called once before the clock starts.
+        The functions to time, by name. Each is called once before the clock starts.
     rounds : int, default=11
-        Samples of each call; at least 3 are taken whatever ``seconds`` says.
+        Samples of each call; at least 3 are taken, regardless of ``seconds``.
     seconds : float, default=1.0
-        Time to spend in all, roughly; it is shared equally between the samples.
+        Approximate total time, shared equally between the samples.
     clock : Callable, default=time.perf_counter
-        Returns seconds.
+        Returns the time in seconds.
 
     Returns
     -------
@@ -80,20 +80,20 @@ def interleave(
 
 
 def _rotated(names: list[str], by: int) -> Iterator[str]:
-    """Yield names beginning elsewhere each round: nobody always goes first."""
+    """Yield the names rotated by ``by``, so that the order changes each round."""
     for i in range(len(names)):
         yield names[(i + by) % len(names)]
 
 
 def _repeats(call: Call, slot: float, clock: Callable[[], float]) -> int:
-    """Return how many calls fill a slot; they warm caches and clocks, too."""
+    """Return the number of calls that fill a slot; this also warms up the machine."""
     call()
     repeats = 1
     while True:
         taken = _sample(call, repeats, clock) * repeats
         if taken >= slot / 2 or repeats >= 1 << 24:
             return repeats
-        # Too short to tell anything: grow at most tenfold, at least twofold.
+        # Too short to measure: grow at least twofold, at most tenfold.
         repeats *= max(2, min(10, round(slot / max(taken, 1e-9))))
 
 

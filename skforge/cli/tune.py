@@ -81,12 +81,12 @@ def tune(
 
 
 def is_own(path: Path) -> bool:
-    """Tell whether a file is one that ``skforge.save`` wrote, by its name."""
+    """Return whether a file's name ends in ``.skforge``."""
     return path.suffix.lower() == ".skforge"
 
 
 def refuse_own(path: Path) -> None:
-    """Refuse a file that ``skforge.save`` wrote, where a source's is needed."""
+    """Raise for a ``.skforge`` file, because the command needs a source model."""
     if is_own(path):
         raise InvalidInputError(
             f"{path.name} is a file of skforge's own; name the model file it was made "
@@ -95,7 +95,7 @@ def refuse_own(path: Path) -> None:
 
 
 def result_of(path: Path) -> TuningResult:
-    """Return the tuning result that a saved model keeps."""
+    """Return the tuning result of a saved model."""
     from skforge import load
 
     result: TuningResult | None = getattr(load(path), "tuning_result_", None)

@@ -1,9 +1,8 @@
-"""Predictions beyond one machine, on the engines that are there already.
+"""Predict on several machines with Dask, Spark or Ray.
 
-Each adapter sends the model to the workers as a few bytes, without machine code; a
-worker compiles it once, when its first rows come, for the CPU it runs on. What comes
-back has the bits that one process would give, whatever the blocks, the workers, and
-those of them that died on the way.
+Each adapter sends the model to the workers as bytes without machine code. A worker
+compiles it once for its own CPU, when it gets its first rows. The results have the same
+bits as in one process, regardless of blocks, workers and worker failures.
 
 ===================================== ==============================================
 `skforge.distributed.dask.predict`    Dask arrays and data frames

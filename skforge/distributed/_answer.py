@@ -1,4 +1,4 @@
-"""What a method answers: the dtype, the width and the names that engines ask for."""
+"""The result type of a model's methods: dtype, width and column names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[Any]
 
-#: Methods of a model, and what its columns are called.
+#: Methods of a model, and the prefix of their column names.
 METHODS = {
     "predict": "prediction",
     "predict_proba": "probability",
@@ -30,22 +30,22 @@ METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The dtype, width and names of what a method returns."""
+    """The dtype, width and column names of a method's result."""
 
     dtype: np.dtype[Any]
-    #: Values of a row; None where a row has one value and no axis for it.
+    #: Values per row; None if the result is one-dimensional.
     width: int | None
     #: A name for each value: ``("prediction",)``, ``("probability_no", ...)``.
     names: tuple[str, ...]
 
     def empty(self) -> Array:
-        """Return the answer to 0 rows, which not every model gives itself."""
+        """Return the result for 0 rows, which not every model accepts."""
         shape = (0,) if self.width is None else (0, self.width)
         return np.empty(shape, self.dtype)
 
 
 def as_array(found: Any) -> Array:
-    """Return an answer as one array of at most two axes, targets side by side."""
+    """Return a result as one array of at most two axes, with targets side by side."""
     if isinstance(found, list):
         return np.concatenate(found, axis=1)
     array = np.asarray(found)
@@ -53,7 +53,7 @@ def as_array(found: Any) -> Array:
 
 
 def described(model: CompiledForest, method: str) -> Answer:
-    """Return what a method answers; raise if the model does not have it."""
+    """Return the result type of a method; raise if the model lacks the method."""
     if method not in METHODS:
         raise InvalidInputError(
             f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
@@ -69,7 +69,7 @@ def described(model: CompiledForest, method: str) -> Answer:
 
 
 def _scored(model: CompiledForest, method: str) -> Array:
-    """Return the answer to a row whose scores are 0: nothing is compiled for it."""
+    """Return the result for one row of zero scores, without compiling the model."""
     from skforge.prediction.predictor import Predictor
     from skforge.sources.delegation import model_of
 
@@ -84,7 +84,7 @@ def _scored(model: CompiledForest, method: str) -> Array:
 
 
 def _leaves(model: CompiledForest) -> Array:
-    """Return the leaves of a row, each number 0."""
+    """Return the result of ``apply`` for one row, with every leaf number 0."""
     from skforge.sources.delegation import model_of
     from skforge.sources.find import source_of
 
@@ -94,14 +94,14 @@ def _leaves(model: CompiledForest) -> Array:
 
 
 def feature_names(model: CompiledForest) -> list[str] | None:
-    """Return the names the model was trained with, in its order; None: without."""
+    """Return the feature names the model was trained with, in order, or None."""
     names = model.forest_.feature_names
     names = getattr(model, "feature_names_in_", None) if names is None else names
     return None if names is None else [str(name) for name in names]
 
 
 def _names(model: CompiledForest, method: str, width: int | None) -> tuple[str, ...]:
-    """Return a name for each value: by class where each is of one, else by number."""
+    """Return a name for each value, by class if values match classes, else numbered."""
     name = METHODS[method]
     if width is None:
         return (name,)

@@ -1,4 +1,4 @@
-"""What is sent to workers: a model as bytes, named by their checksum."""
+"""Artifacts: a model as bytes with a checksum, as it is sent to workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Artifact:
     pickled : bool
         Whether it is a pickle, which holds the source model and needs its library.
     checksum : str
-        SHA-256 of the payload, hexadecimal. Workers know a model by it.
+        Hexadecimal SHA-256 of the payload, by which workers identify the model.
     """
 
     payload: bytes
@@ -38,16 +38,16 @@ class Artifact:
     checksum: str
 
     def __repr__(self) -> str:
-        """Return one line: the form, the size, the start of the checksum."""
+        """Return the form, the size and the start of the checksum."""
         form = "pickle" if self.pickled else ".skforge"
         return f"<Artifact: {form}, {len(self.payload):,} bytes, {self.checksum[:12]}>"
 
     def __dask_tokenize__(self) -> str:
-        """Return the name Dask gives it, the same in every process."""
+        """Return the token for Dask, which is the same in every process."""
         return self.checksum
 
     def load(self) -> CompiledForest:
-        """Return the model; its kernels compile when they are first needed.
+        """Return the model; its kernels are compiled on first use.
 
         Raises
         ------
@@ -74,20 +74,20 @@ def pack(
     *,
     keep_estimator: KeepEstimator = "auto",
 ) -> Artifact:
-    """Return a model as the bytes that are sent to workers.
+    """Pack a model into the bytes that are sent to workers.
 
-    Every adapter packs the model it is given; a model packed once can be given to
-    many calls.
+    Every adapter packs its model. To reuse a packed model in several calls, pass the
+    artifact instead.
 
     Parameters
     ----------
     model : CompiledForest, Artifact or path
-        A fitted CompiledForest, a ``.skforge`` file that holds one, or what this
-        function returned, which is returned as it is.
+        A fitted CompiledForest, a ``.skforge`` file that holds one, or an Artifact,
+        which is returned unchanged.
     keep_estimator : bool or "auto", default="auto"
-        Whether the source model goes along, in a pickle; workers then need its
-        library. "auto": only where the model cannot be saved without it, which is true
-        of histogram boosting with categories.
+        Whether to include the source model in a pickle; workers then need its library.
+        "auto" includes it only if the model cannot be saved without it, as for
+        histogram boosting with categories.
 
     Returns
     -------
@@ -96,9 +96,9 @@ def pack(
     Raises
     ------
     UnsupportedModelError
-        If ``keep_estimator=False`` and rows of the model cannot be taken without it.
+        If ``keep_estimator=False`` and the model cannot take rows without its source.
     InvalidInputError
-        If ``model`` is no such object, or the file holds something else.
+        If ``model`` has another type, or the file holds something else.
     sklearn.exceptions.NotFittedError
         If the CompiledForest is not fitted.
 
@@ -137,8 +137,8 @@ def _packed(wrapper: CompiledForest, keep_estimator: KeepEstimator) -> Artifact:
     from skforge.persistence.artifact import to_bytes
 
     check_is_fitted(wrapper)
-    lean = copy.copy(wrapper)  # its kernels and entries stay behind
-    lean.tuning_result_ = None  # what was tried does not change a prediction
+    lean = copy.copy(wrapper)  # without kernels and entries
+    lean.tuning_result_ = None  # trials do not affect predictions
     if keep_estimator is True:
         return _named(pickle.dumps(lean, protocol=5), True)
     try:

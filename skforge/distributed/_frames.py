@@ -1,4 +1,4 @@
-"""Frames as engines hand them over, made what the model's own rules understand."""
+"""Convert data frames from engines to frames that the model accepts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def rows_of_frame(
     categories: bool,
     category_names: Sequence[Sequence[str | int]],
 ) -> Any:
-    """Return a pandas frame under the model's names, as numbers and categories.
+    """Return a pandas frame with the model's column names, numbers and categories.
 
-    Without ``names``, columns are 0, 1, and so on, which no model checks. With
-    ``categories``, text may stand for categories; a part of a table in which a column
-    has no value at all does not say that it holds some, but ``category_names`` does.
+    Without ``names``, columns are numbered from 0, which no model checks. With
+    ``categories``, text columns become categories. A column without any value has lost
+    its type; ``category_names`` tells whether it is categorical.
     """
     changed = {}
     for place, dtype in enumerate(frame.dtypes):
@@ -39,7 +39,7 @@ def rows_of_frame(
 
 
 def _is_taken(dtype: Any) -> bool:
-    """Tell whether models take columns of this dtype as they are."""
+    """Return whether models accept columns of this dtype without conversion."""
     if isinstance(dtype, np.dtype):
         return dtype.kind in "fiub"
     return type(dtype).__name__ == "CategoricalDtype"
@@ -54,9 +54,9 @@ def _all_missing(column: Any, names: Sequence[str | int]) -> Any:
 
 
 def _column(column: Any, categories: bool) -> Any:
-    """Return one column that NumPy does not hold as numbers.
+    """Convert a column that is not a numeric NumPy array.
 
-    Extension arrays of numbers (``Int64``, ``double[pyarrow]``) become NumPy's.
+    Numeric extension arrays (``Int64``, ``double[pyarrow]``) become NumPy arrays.
     """
     from pandas.api.types import is_numeric_dtype
 
@@ -89,7 +89,7 @@ def _is_text(column: Any) -> bool:
 
 
 def _numbers_of_objects(column: Any) -> Any:
-    """Return objects that are numbers, booleans or missing as float64, else None."""
+    """Return numbers, booleans and missing values as float64, else None."""
     from pandas import isna
 
     known = (bool, int, float, np.bool_, np.integer, np.floating)

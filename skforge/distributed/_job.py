@@ -1,4 +1,4 @@
-"""One prediction over many blocks of rows: checked once, done in every worker."""
+"""Prediction jobs: checked once by the caller, run by every worker on its blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A method of a model, as workers run it; plain data, a few bytes and the model."""
+    """A model's method and everything workers need to run it, as plain data."""
 
     artifact: Artifact
     method: str
@@ -31,22 +31,22 @@ class Job:
     n_features: int
     feature_names: tuple[str, ...] | None
     category_names: tuple[tuple[str | int, ...], ...]
-    #: Whether the model knows categories by name: frames may hold these as text.
+    #: Whether the model matches categories by name, so frames may hold them as text.
     categories: bool
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return what tells this job from others, the same in every process."""
+        """Return the token for Dask, which is the same in every process."""
         return type(self).__name__, self.artifact.checksum, self.method, self.n_jobs
 
     def of_rows(self, rows: Any) -> Array:
-        """Return the answer to rows without names, 0 of them included."""
+        """Return the result for rows without names; accepts 0 rows."""
         if not rows.shape[0]:
             return self.answer.empty()
         model = loaded(self.artifact, self.n_jobs)
         return as_array(getattr(model, self.method)(rows))
 
     def of_frame(self, frame: Any) -> Array:
-        """Return the answer to a frame whose columns are the features, in order."""
+        """Return the result for a frame whose columns are the features, in order."""
         if not len(frame):
             return self.answer.empty()
         return self.of_rows(
@@ -58,9 +58,9 @@ class Job:
     def columns_of(
         self, given: Iterable[Any], wanted: Sequence[Any] | None
     ) -> list[Any]:
-        """Return the columns that are the features, in the model's order.
+        """Return the feature columns in the model's order.
 
-        They are those ``wanted``, else those of the model's names, else all ``given``.
+        These are ``wanted``, else the model's feature names, else all ``given``.
         """
         there = list(given)
         columns: list[Any] = list(self.feature_names or there)
@@ -82,7 +82,7 @@ class Job:
         return columns
 
     def check_width(self, n_columns: int) -> None:
-        """Raise InvalidInputError unless rows have as many columns as features."""
+        """Raise InvalidInputError unless the columns are as many as the features."""
         if n_columns != self.n_features:
             raise InvalidInputError(
                 f"The model was trained on {self.n_features} features, but the rows "
@@ -96,7 +96,7 @@ def job(
     n_jobs: int | None,
     keep_estimator: KeepEstimator,
 ) -> Job:
-    """Return a job after checking what can be checked before there are rows."""
+    """Return a job after all checks that need no rows."""
     resolve_n_jobs(n_jobs)
     artifact = pack(model, keep_estimator=keep_estimator)
     here = loaded(artifact, n_jobs)
@@ -115,10 +115,10 @@ def job(
 
 
 def _by_name(forest: Forest) -> bool:
-    """Tell whether the model matches categories by name.
+    """Return whether the model matches categories by name.
 
-    XGBoost and LightGBM that were trained on numbers take the positions in each
-    frame's own list of categories, which is another one in every part of a table.
+    XGBoost and LightGBM models trained on numbers use positions in each frame's own
+    category list, which differs between the parts of a table.
     """
     if forest.source in ("xgboost", "lightgbm"):
         return bool(forest.category_names)
@@ -126,6 +126,6 @@ def _by_name(forest: Forest) -> bool:
 
 
 def _listed(names: Sequence[Any]) -> str:
-    """Return the first names, and how many there are beyond."""
+    """Return the first five names, and the number of others."""
     shown = ", ".join(repr(name) for name in names[:5])
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"

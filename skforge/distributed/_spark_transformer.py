@@ -1,4 +1,4 @@
-"""A model as a stage of Spark's pipelines, with parameters, saved with them."""
+"""A Spark pipeline stage that predicts with a model."""
 
 from __future__ import annotations
 
@@ -35,25 +35,27 @@ __all__ = ["ForestTransformer"]
 class ForestTransformer(
     Transformer, HasInputCols, HasFeaturesCol, HasOutputCol, MLReadable, MLWritable
 ):
-    """Adds a column of predictions: :func:`skforge.distributed.spark.predict_udf`.
+    """Adds a column of predictions to data frames in Spark pipelines.
+
+    Uses :func:`skforge.distributed.spark.predict_udf`.
 
     Parameters
     ----------
     model : CompiledForest, Artifact or path, default=None
-        A fitted model, a ``.skforge`` file of one, or what
-        :func:`skforge.distributed.pack` made of either.
+        A fitted model, a ``.skforge`` file, or an artifact from
+        :func:`skforge.distributed.pack`.
     inputCols : list of str, default=None
-        The columns that are the features, in the model's order. None takes the names
-        the model was trained with.
+        The feature columns in the model's order. None uses the feature names the model
+        was trained with, or all columns if it has none.
     featuresCol : str, default=None
-        Instead of ``inputCols``, one column of vectors or arrays.
+        One column of vectors or arrays with all features, instead of ``inputCols``.
     outputCol : str, default="prediction"
         The column of predictions.
     method : str, default="predict"
         The method of the model, such as ``predict_proba``.
     outputVector : bool, default=False
-        Whether several values of a row become a vector of doubles, as evaluators of
-        Spark want probabilities; by default they are an array of the model's type.
+        Whether several values per row are returned as a vector of doubles, as Spark's
+        evaluators expect probabilities, instead of an array of the model's type.
     nJobs : int, default=1
         Threads of one task.
     keep_estimator : bool or "auto", default="auto"
@@ -62,13 +64,13 @@ class ForestTransformer(
     Attributes
     ----------
     artifact : Artifact
-        The model as it is broadcast.
+        The packed model that is broadcast.
 
     Notes
     -----
-    ``save`` writes parameters as Spark's own stages do, and the model beside them, on
-    any file system Spark knows. A model that is kept with its source library is a
-    pickle: load only what you trust.
+    ``save`` writes the parameters as Spark's own stages do, and the model beside them,
+    on any file system that Spark supports. A model with its source estimator is saved
+    as a pickle: load only files you trust.
     """
 
     method: Param[str] = Param(
@@ -103,7 +105,7 @@ class ForestTransformer(
         keep_estimator: KeepEstimator = "auto",
     ) -> None:
         super().__init__()
-        # Spark's default of "features" would hide whether it was asked for.
+        # Remove Spark's default "features", to see whether the user set it.
         self._defaultParamMap.pop(self.featuresCol, None)
         self._setDefault(
             outputCol="prediction", method="predict", outputVector=False, nJobs=1
@@ -122,7 +124,7 @@ class ForestTransformer(
             self.artifact = pack(model, keep_estimator=keep_estimator)
 
     def setInputCols(self, value: list[str]) -> ForestTransformer:
-        """Set the columns that are the features, in the model's order."""
+        """Set the feature columns, in the model's order."""
         self._set(inputCols=value)
         return self
 
@@ -142,7 +144,7 @@ class ForestTransformer(
         return self
 
     def setOutputVector(self, value: bool) -> ForestTransformer:
-        """Set whether several values of a row are a vector."""
+        """Set whether several values per row are returned as a vector."""
         self._set(outputVector=value)
         return self
 
@@ -195,7 +197,7 @@ def _column(dataset: Any, name: str) -> Any:
 
 
 def _array(dataset: Any, name: str) -> Any:
-    """Return a column of arrays, made from vectors where it has to be."""
+    """Return a column of arrays, converted from vectors if needed."""
     from pyspark.ml.functions import vector_to_array
 
     if name not in dataset.columns:
@@ -216,7 +218,7 @@ def _array(dataset: Any, name: str) -> Any:
 
 
 def _checked(dataset: Any, name: str, categories: bool) -> Any:
-    """Return a column of numbers or categories, decimals as doubles."""
+    """Return a column of numbers or categories; decimals are cast to doubles."""
     column, kind = _column(dataset, name), dataset.schema[name].dataType.typeName()
     if kind == "decimal":
         return column.cast("double")
@@ -232,7 +234,7 @@ _NUMBERS = {"boolean", "byte", "short", "integer", "long", "float", "double"}
 
 
 class _Writer(MLWriter):
-    """Parameters as metadata, and the model as one row of Parquet."""
+    """Writes the parameters as metadata, and the model as one row of Parquet."""
 
     def __init__(self, stage: ForestTransformer) -> None:
         super().__init__()
@@ -250,7 +252,7 @@ class _Writer(MLWriter):
         row = (bytearray(artifact.payload), artifact.pickled, artifact.checksum)
         schema = "payload binary, pickled boolean, checksum string"
         made = session.createDataFrame([row], schema).coalesce(1)
-        # not compressed: that needs a native library, and gains little
+        # uncompressed: compression needs a native library and gains little
         made.write.option("compression", "none").parquet(f"{path}/artifact")
 
 
@@ -258,7 +260,7 @@ class _Reader(MLReader[ForestTransformer]):
     """Reads what ``_Writer`` wrote."""
 
     def load(self, path: str) -> ForestTransformer:
-        """Return the stage of a folder."""
+        """Load a stage from a folder."""
         session = self.sparkSession
         metadata = DefaultParamsReader.loadMetadata(path, session)
         row = session.read.parquet(f"{path}/artifact").first()

@@ -1,4 +1,4 @@
-"""The pandas UDF that predicts a batch of Spark's rows."""
+"""The pandas UDF that predicts batches of Spark rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skforge.distributed._answer import Array
 from skforge.distributed._job import Job
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
-#: Spark's types, by the kind and the size of NumPy's.
+#: Spark types by the kind and item size of NumPy dtypes.
 _TYPES = {
     "b1": "boolean",
     "i1": "tinyint",
@@ -28,7 +28,7 @@ _TYPES = {
 
 
 def udf_of(work: Job) -> Callable[..., Any]:
-    """Return the function of columns that does a job."""
+    """Return the function of Spark columns that runs a job."""
     from pyspark.sql import functions as F
 
     sent = _broadcast(work)
@@ -54,14 +54,14 @@ def udf_of(work: Job) -> Callable[..., Any]:
                 "columns instead; give one for each feature, or one of arrays."
             )
         given = [F.col(c) if isinstance(c, str) else c for c in columns]
-        # under names of our own: expressions have odd ones, or the same one
+        # rename: expressions may have odd or equal names
         return predicted(F.struct(*(c.alias(f"f{i}") for i, c in enumerate(given))))
 
     return udf
 
 
 class _Here:
-    """A broadcast where there is none: the value goes with the function."""
+    """Replaces a broadcast: the value is pickled with the function."""
 
     def __init__(self, value: Job) -> None:
         self.value = value
@@ -86,13 +86,13 @@ def _pandas_udf(run: Callable[..., Any], returned: str) -> Any:
     from pandas import DataFrame, Series
     from pyspark.sql.functions import pandas_udf
 
-    # Spark tells the kind of a UDF by its hints, and wants them evaluated.
+    # Spark infers the kind of a UDF from its evaluated type hints.
     run.__annotations__ = {"batches": Iterator[DataFrame], "return": Iterator[Series]}
     return pandas_udf(run, returnType=returned)
 
 
 def spark_type(work: Job) -> str:
-    """Return the type of a job's answer, as Spark writes it."""
+    """Return the name of the Spark type of a job's result."""
     dtype, width = work.answer.dtype, work.answer.width
     name = "string" if dtype.kind in "UO" else _TYPES.get(dtype.str.lstrip("<>|="))
     if name is None:
@@ -103,7 +103,7 @@ def spark_type(work: Job) -> str:
 
 
 def _series(work: Job, frame: Any) -> Any:
-    """Return one batch's answer as a series Arrow takes without a copy."""
+    """Return one batch's result as a series that Arrow takes without a copy."""
     from pandas import Series
 
     found = _answer(work, frame)
@@ -128,7 +128,7 @@ def _answer(work: Job, frame: Any) -> Array:
 
 
 def _rows_of_arrays(work: Job, column: Any) -> Array:
-    """Return a column of arrays, one a row, as one array."""
+    """Stack a column of arrays, one per row, into one array."""
     arrays = column.to_list()
     for array in arrays:
         if array is None or len(array) != work.n_features:

@@ -1,8 +1,7 @@
-"""The models of a process: each is loaded once, whatever number of tasks asks for it.
+"""A per-process cache of models, so that each is loaded once for all tasks.
 
-A worker meets the same artifact in every task. It is known by its checksum, so that
-neither the engine nor the task has to keep the compiled model; kernels compile on
-the first rows, for the CPU of this process.
+A worker gets the same artifact in every task and finds the model by its checksum.
+Kernels are compiled with the first rows, for the CPU of this process.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from skforge.distributed._artifact import Artifact
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
-#: Models a process keeps; the one that was asked for longest ago is forgotten first.
+#: Maximum models in the cache; the least recently used is evicted first.
 MOST_MODELS = 16
 
 Key: TypeAlias = tuple[str, int | None]
 
 
 class _Slot:
-    """A model, or the place where the first task that needs it puts it."""
+    """A cache entry; the first task that needs the model loads it."""
 
     __slots__ = ("lock", "model")
 
@@ -38,9 +37,9 @@ _lock = Lock()
 
 
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
-    """Return the model of an artifact, the same object to every thread.
+    """Return the model of an artifact; all threads share one object per ``n_jobs``.
 
-    Callers must not change it. Each ``n_jobs`` is a model of its own.
+    Callers must not modify it.
     """
     key = (artifact.checksum, n_jobs)
     with _lock:
@@ -48,7 +47,7 @@ def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
         _slots.move_to_end(key)
         while len(_slots) > MOST_MODELS:
             _slots.popitem(last=False)
-    with slot.lock:  # others of this model wait, those of other models do not
+    with slot.lock:  # only tasks of the same model wait
         if slot.model is None:
             model = artifact.load()
             model.n_jobs = n_jobs
@@ -57,13 +56,13 @@ def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
 
 
 def kept() -> list[str]:
-    """Return the checksums of the models that this process holds, oldest use first."""
+    """Return the checksums of the cached models, least recently used first."""
     with _lock:
         return [checksum for (checksum, _), s in _slots.items() if s.model is not None]
 
 
 def _after_fork_in_child() -> None:
-    """Forget everything: a lock may be held by a thread that is not here."""
+    """Clear the cache: a thread of the parent may have held a lock."""
     global _lock
     _lock = Lock()
     _slots.clear()

@@ -1,4 +1,4 @@
-"""Predictions of Dask arrays and data frames, block by block, when they are asked for.
+"""Predict Dask arrays and data frames lazily, block by block.
 
 ::
 
@@ -36,47 +36,46 @@ def predict(
     n_jobs: int | None = 1,
     keep_estimator: KeepEstimator = "auto",
 ) -> Any:
-    """Return a Dask collection of predictions; nothing is computed yet.
+    """Return a lazy Dask collection of predictions.
 
     Parameters
     ----------
     model : CompiledForest, Artifact or path
-        A fitted model, a ``.skforge`` file of one, or what
-        :func:`skforge.distributed.pack` made of either.
+        A fitted model, a ``.skforge`` file, or an artifact from
+        :func:`skforge.distributed.pack`.
     X : dask.array.Array of shape (n_rows, n_features), or dask.dataframe.DataFrame
-        Rows. Numbers of rows may be unknown (``nan``), blocks may be empty or of
-        sparse matrices, and columns lie in any number of chunks.
+        Rows. Row counts may be unknown (``nan``), blocks may be empty or sparse
+        matrices, and columns may be split into several chunks.
     method : str, default="predict"
         The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
         ``predict_raw``, ``decision_function``, ``score_samples`` or ``apply``.
     columns : sequence, default=None
-        Of a data frame, the columns that are the features, in the model's order. None
-        takes the names the model was trained with, or all columns if with none.
+        The feature columns of a data frame, in the model's order. None uses the feature
+        names the model was trained with, or all columns if it has none.
     n_jobs : int or None, default=1
-        Threads of one task. Dask runs a task on each of a worker's threads, so 1 uses
-        them all; more only helps workers of one thread.
+        Threads of one task. Dask runs a task on each thread of a worker, so 1 uses them
+        all; more only helps single-threaded workers.
     keep_estimator : bool or "auto", default="auto"
         See :func:`skforge.distributed.pack`.
 
     Returns
     -------
     dask.array.Array of shape (n_rows,) or (n_rows, n_values)
-        For an array: chunks of the rows as they were, the model's own dtype.
+        For an array: the same row chunks, with the model's own dtype.
     dask.dataframe.Series or DataFrame
-        For a data frame: with its index and divisions; named ``prediction``, or
-        ``probability_<class>`` and so on.
+        For a data frame: the same index and divisions, with names such as
+        ``prediction`` or ``probability_<class>``.
 
     Raises
     ------
     InvalidInputError
-        If the model lacks the method, the columns are not its features, or ``X`` is
-        no Dask collection of rows.
+        If the model lacks the method, the columns are not its features, or ``X`` is not
+        a Dask array or data frame.
 
     Notes
     -----
-    The model is one node of the graph, which workers hand on to each other; each
-    process loads it once. Nothing depends on a process that lives: blocks lost with a
-    worker are predicted again by another.
+    The model is one node of the graph that workers pass to each other; each process
+    loads it once. If a worker dies, another predicts its lost blocks again.
 
     Examples
     --------
@@ -111,7 +110,7 @@ def predict(
 
 
 def _sent(work: Job) -> Any:
-    """Return the job as one node of a graph, of the same name every time."""
+    """Return the job as one graph node with a deterministic name."""
     from dask.base import tokenize
     from dask.delayed import delayed
 
@@ -161,7 +160,7 @@ def _of_frame(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:
 
 
 def _part(frame: Any, work: Job) -> Any:
-    """Return a frame's answer as a frame or series with its index."""
+    """Return the result for a frame as a frame or series with its index."""
     from pandas import DataFrame, Series
 
     found, names = work.of_frame(frame), work.answer.names

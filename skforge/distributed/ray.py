@@ -1,4 +1,4 @@
-"""Predictions of Ray datasets: a callable class for ``map_batches``.
+"""Predict Ray datasets, with a callable class for ``map_batches``.
 
 ::
 
@@ -39,20 +39,19 @@ def predict(
     batch_format: str = "numpy",
     **options: Any,
 ) -> Any:
-    """Return a dataset with predictions; nothing is computed yet.
+    """Return a lazy dataset with predictions.
 
     Parameters
     ----------
     model : CompiledForest, Artifact or path
-        A fitted model, a ``.skforge`` file of one, or what
-        :func:`skforge.distributed.pack` made of either. It is put into Ray's object
-        store once.
+        A fitted model, a ``.skforge`` file, or an artifact from
+        :func:`skforge.distributed.pack`. It is put into Ray's object store once.
     dataset : ray.data.Dataset
         Rows.
     method, columns, keep, n_jobs, keep_estimator
-        As of :class:`Predictor`.
+        See :class:`Predictor`.
     batch_format : {"numpy", "pandas", "pyarrow"}, default="numpy"
-        How batches come; "pandas" for columns of categories.
+        Format of the batches; use "pandas" for categorical columns.
     **options
         Passed to ``map_batches``: ``compute``, ``batch_size``, ``num_cpus``, ...
 
@@ -63,7 +62,7 @@ def predict(
     Raises
     ------
     InvalidInputError
-        If the model lacks the method, or ``dataset`` is no dataset of Ray.
+        If the model lacks the method, or ``dataset`` is not a Ray dataset.
     """
     import ray
 
@@ -84,37 +83,36 @@ def predict(
 
 
 class Predictor:
-    """A callable class for ``map_batches``: adds predictions to each batch.
+    """A callable class for ``map_batches`` that adds predictions to each batch.
 
-    An actor compiles the model when its first rows come; actors and tasks of one
-    process share it.
+    The model is compiled with the first rows; actors and tasks of one process share it.
 
     Parameters
     ----------
     model : CompiledForest, Artifact or path
-        A fitted model, a ``.skforge`` file of one, or, best,
-        what :func:`skforge.distributed.pack` made of either: it is smaller to send.
-        An ``ObjectRef`` of any of these is fetched.
+        A fitted model, a ``.skforge`` file, or preferably an artifact from
+        :func:`skforge.distributed.pack`, which is smaller to send. An ``ObjectRef`` of
+        any of these is fetched.
     method : str, default="predict"
         The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
         ``predict_raw``, ``decision_function``, ``score_samples`` or ``apply``.
     columns : sequence of str, default=None
-        The columns that are the features, in the model's order, or one that holds
-        them all as a tensor. None takes the names the model was trained with, or all
-        columns if with none.
+        The feature columns in the model's order, or one column that holds them all as a
+        tensor. None uses the feature names the model was trained with, or all columns
+        if it has none.
     keep : bool or sequence of str, default=True
-        Columns of the batch to return beside the predictions. Without the features
-        there is less to store.
+        Input columns to return with the predictions: all, none or those named. Leaving
+        out the features saves storage.
     n_jobs : int or None, default=1
         Threads of one actor. Ray gives an actor one core by default; with
-        ``num_cpus=k``, give k.
+        ``num_cpus=k``, use k.
     keep_estimator : bool or "auto", default="auto"
         See :func:`skforge.distributed.pack`.
 
     Raises
     ------
     InvalidInputError
-        If the model lacks the method; in a call, if the columns are not its features.
+        If the model lacks the method; when called, if the columns are not its features.
 
     Examples
     --------
@@ -153,7 +151,7 @@ class Predictor:
         self._keep = keep
 
     def __call__(self, batch: Any) -> Any:
-        """Return a batch with its predictions, in the form it came in.
+        """Return a batch with its predictions, in the same format.
 
         Parameters
         ----------
@@ -163,8 +161,8 @@ class Predictor:
         Returns
         -------
         dict of str to ndarray, pandas.DataFrame or pyarrow.Table
-            With a column ``prediction``, or one for each value, ``probability_<class>``
-            and so on.
+            The kept columns and ``prediction``, or one column for each value, such as
+            ``probability_<class>``.
         """
         is_table = hasattr(batch, "column_names")
         names = list(batch.column_names if is_table else batch)
@@ -191,7 +189,7 @@ class Predictor:
         return kept
 
     def _values(self, batch: Any, names: list[str]) -> dict[str, Array]:
-        """Return the predictions of a batch by the names of their columns."""
+        """Return the predictions of a batch by column name."""
         work, answer = self._job, self._job.answer
         tensor = self._tensor(batch, names)
         if tensor is not None:
@@ -210,7 +208,7 @@ class Predictor:
         }
 
     def _tensor(self, batch: Any, names: list[str]) -> Array | None:
-        """Return the one column that holds all features, if it is there."""
+        """Return the single column that holds all features as a tensor, or None."""
         columns = names if self._columns is None else list(self._columns)
         if not isinstance(batch, dict) or len(columns) != 1:
             return None

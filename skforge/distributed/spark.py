@@ -1,4 +1,4 @@
-"""Predictions of Spark data frames: an iterator pandas UDF, and a stage of pipelines.
+"""Predict Spark data frames, with a pandas UDF or a pipeline stage.
 
 ::
 
@@ -27,7 +27,7 @@ __all__ = ["ForestTransformer", "predict_udf"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "ForestTransformer":  # its base classes are Spark's
+    if name == "ForestTransformer":  # loaded on use: its base classes need Spark
         from skforge.distributed._spark_transformer import ForestTransformer
 
         return ForestTransformer
@@ -41,49 +41,49 @@ def predict_udf(
     n_jobs: int | None = 1,
     keep_estimator: KeepEstimator = "auto",
 ) -> Callable[..., Any]:
-    """Return a function of columns whose value is the model's prediction.
+    """Return a function of Spark columns that predicts with a model.
 
-    It is an iterator pandas UDF: rows come as Arrow batches, and a Python worker loads
-    the model once, however many batches and tasks it is given.
+    It is an iterator pandas UDF: rows arrive as Arrow batches, and a Python worker
+    loads the model once for all batches and tasks.
 
     Parameters
     ----------
     model : CompiledForest, Artifact or path
-        A fitted model, a ``.skforge`` file of one, or what
-        :func:`skforge.distributed.pack` made of either. It is broadcast.
+        A fitted model, a ``.skforge`` file, or an artifact from
+        :func:`skforge.distributed.pack`. It is broadcast.
     method : str, default="predict"
         The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
         ``predict_raw``, ``decision_function``, ``score_samples`` or ``apply``.
     n_jobs : int or None, default=1
         Threads of one task. Spark runs a task on each core of an executor, so 1 uses
-        them all; with ``spark.task.cpus=k``, give k.
+        all cores; with ``spark.task.cpus=k``, use k.
     keep_estimator : bool or "auto", default="auto"
         See :func:`skforge.distributed.pack`.
 
     Returns
     -------
     callable
-        ``udf(*columns) -> Column``. The columns, names or expressions, are the
-        features in the model's order; none means those of the names the model was
-        trained with. One column of arrays stands for all features
-        (``vector_to_array`` of ``pyspark.ml.functions`` makes one of vectors). A null
-        is a missing value, and text a category. The value is a number, boolean or
-        text of the model's own type, or an array of them.
+        ``udf(*columns) -> Column``. The columns, given as names or expressions, are the
+        features in the model's order. Without arguments, the columns with the model's
+        feature names are used. A single column of arrays may hold all features;
+        ``vector_to_array`` of ``pyspark.ml.functions`` converts vectors. Nulls are
+        missing values, text columns are categories. The result is a number, boolean or
+        string of the model's own type, or an array of them.
 
     Raises
     ------
     InvalidInputError
         If the model lacks the method.
     UnsupportedModelError
-        If Spark has no type for what it answers.
+        If Spark has no type for the results.
     RuntimeError
         If there is no Spark session.
 
     Notes
     -----
-    Workers need skforge, and Python packages of the same versions as the driver. A
-    task lost with its worker is run again by Spark; a row is never counted twice,
-    since the UDF only maps.
+    Workers need skforge and the same versions of Python packages as the driver. Spark
+    reruns a task that is lost with its worker; no row is counted twice, because the UDF
+    only maps rows.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""``skforge.export``: a forest as a library in C, without Python."""
+"""``skforge.export``: write a forest as a C library that needs no Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 KINDS = ("object", "shared", "c", "wheel")
 FORMAT = "skforge-export"
 
-#: Names that stand for several CPUs, best first.
+#: Target names that stand for several CPUs, best first.
 _SEVERAL = {"x86-64": ("x86-64-v4", "x86-64-v3", "x86-64-v2")}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
@@ -48,41 +48,41 @@ def export(
     version: str | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write a forest as a library with a C header, which needs no Python.
+    """Write a forest as a library with a C header that needs no Python.
 
     The folder gets the library, its header ``NAME.h``, ``example.c`` and ``NAME.json``,
-    which says what the functions return and what the library holds. It needs the C
-    library only, and the bits are those that :meth:`CompiledModule.predict_raw` gives.
+    which describes the functions and the contents. The library only depends on the C
+    library. Its results have the same bits as :meth:`CompiledModule.predict_raw`.
 
     Parameters
     ----------
     compiled : CompiledForest, CompiledModule or Forest
-        What to export; its schedules are used for the CPU it was compiled for, the
-        default ones for others.
+        The model. Its schedules are used for the CPU it was compiled for, default
+        schedules for other CPUs.
     path : path
-        The folder to make.
+        The folder to create.
     kind : {"object", "shared", "c", "wheel"}, default="object"
-        ``object``: a relocatable file to be linked into a program; no C compiler is
-        needed to make it. ``shared``: a shared library, made by the system's linker.
-        ``c``: one file of portable C99, for machines that LLVM has no code for here;
-        walks, many times slower. It is for any target. ``wheel``: a shared
-        library as a Python package for Linux that needs NumPy, and not skforge.
+        ``object``: a relocatable object file to link into a program; exporting it needs
+        no C compiler. ``shared``: a shared library, made by the system's linker.
+        ``c``: one file of portable C99 for any CPU, also where this LLVM has no code
+        generator; it ignores ``target`` and is many times slower. ``wheel``: a shared
+        library as a Python package for Linux that needs NumPy but not skforge.
     target : str, Target or sequence of them, default="cpu"
-        "cpu" is the CPU this runs on; "x86-64-v2" to "x86-64-v4" and "aarch64" are
-        any CPU of that kind; "x86-64" is all three levels in one library, which
-        chooses when it runs.
+        "cpu" is this machine's CPU; "x86-64-v2" to "x86-64-v4" and "aarch64" are any
+        CPU of that kind; "x86-64" puts all three levels in one library, which chooses
+        at run time.
     name : str, default=None
-        Prefix of every function; None takes it from the folder's name.
+        Prefix of every function; None derives it from the folder's name.
     batch_sizes : sequence of int, default=None
-        Numbers of rows that calls will have: kernels for others are left out, which
-        makes the library smaller. It still takes any number of rows.
+        Expected numbers of rows per call. Kernels for other sizes are left out, which
+        makes the library smaller; it still accepts any number of rows.
     apply : bool, default=False
-        Whether there is a function that finds leaves; it needs the trees a second
-        time, some 12 bytes a node.
+        Whether to add a function that finds leaves; it stores the trees a second time,
+        about 12 bytes per node.
     version : str, default=None
-        Of a wheel; None is "1.0.0".
+        The version of a wheel; only for ``kind="wheel"``. None means "1.0.0".
     overwrite : bool, default=False
-        Whether an earlier export in ``path`` may be replaced; other files there stay.
+        Whether to replace an earlier export in ``path``; other files there are kept.
 
     Returns
     -------
@@ -92,14 +92,15 @@ def export(
     Raises
     ------
     InvalidInputError
-        If an argument is none of those, or ``path`` is there already.
+        If an argument is invalid, or ``path`` already exists.
     TargetError
-        If no library can be made for a target, the model was compiled for a GPU alone,
-        or there is no linker for "shared" and "wheel".
+        If a target is not supported, the model was compiled only for a GPU, or no
+        linker is available for "shared" and "wheel".
     NotFittedError
         If a CompiledForest was not fitted.
     VerificationError
-        If the code does not give the model's own bits; it is run where this CPU can.
+        If the code does not give the model's own bits. It is checked by running it, if
+        this CPU can.
 
     Examples
     --------
@@ -167,7 +168,7 @@ def _name(folder: Path, name: str | None) -> str:
 
 
 def _check_free(folder: Path, overwrite: bool) -> None:
-    """Refuse to replace what is there, but an export when that is asked for."""
+    """Raise if the folder exists, unless it may be overwritten and is an export."""
     if not os.path.lexists(folder):
         return
     if not overwrite:
@@ -212,7 +213,7 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
 
     check_is_fitted(compiled)
     own, table = compiled.target_, compiled.schedule_
-    if compiled.gpu_min_rows_ is not None:  # it is for both, and this is the CPU's
+    if compiled.gpu_min_rows_ is not None:  # for CPU and GPU: take the CPU module
         module = (compiled.__dict__.get("_predictor") or compiled._revive()).module
         module = getattr(module, "cpu", module)
         own, table = module.target, module.schedules
@@ -221,7 +222,7 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
 
 
 def _cpu_of(target: Target, instead: str) -> Target:
-    """Return a target that is a CPU."""
+    """Return the target; raise TargetError if it is a GPU."""
     if target.is_gpu:
         raise TargetError(
             f"The model was compiled for {target}, and libraries are for CPUs: export "
@@ -250,7 +251,7 @@ def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
     targets = list(dict.fromkeys(Target.parse(one) for one in names))
     if len(targets) > 1 and targets[0].arch == "aarch64":
         raise TargetError("Of aarch64 there is one kind; name it once.")
-    # Wider vectors first, then more features: the best that runs is taken.
+    # Wider vectors first, then more features: the library takes the first that runs.
     return sorted(targets, key=lambda t: (-t.vector_bits, -len(t.enabled)))
 
 
@@ -326,7 +327,7 @@ def _metadata(
 
 
 def _others(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Return what is in a folder but neither of an earlier export nor of this one."""
+    """Return the files in a folder that belong neither to an export nor to this one."""
     names = set(files)
     for file in filter(_is_export, folder.iterdir()):
         facts = json.loads(file.read_text(encoding="utf-8"))
@@ -335,10 +336,10 @@ def _others(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files beside the folder, which then takes the place of what is there.
+    """Write all files to a temporary folder that then replaces ``folder``.
 
-    What an earlier export did not write is kept. An interruption leaves the old folder,
-    under its name or one beside it.
+    Files that an earlier export did not write are kept. An interruption leaves the old
+    folder under its name, or under a temporary name beside it.
     """
     others = _others(folder, files) if folder.exists() else []
     folder.parent.mkdir(parents=True, exist_ok=True)

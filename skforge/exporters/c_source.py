@@ -1,7 +1,8 @@
-"""A forest as one file of portable C99: for any CPU with a C compiler.
+"""Write a forest as one file of portable C99 for any CPU with a C compiler.
 
-Much slower than kernels, and small: no vectors, no batches, no scratch. Each row goes
-through the trees, some at a time; sums are the source's, operation by operation.
+The code is small and much slower than compiled kernels: it uses no vectors, batches or
+scratch. Each row traverses a few trees at a time; sums follow the source library,
+operation by operation.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ static int goes_left(int32_t test, ROW x) {
 }
 """
 
-#: Trees that are walked together; twice as fast as one after another.
+#: Trees traversed together; twice as fast as one after another.
 _TOGETHER = 8
 
 _WALK = """\
@@ -144,7 +145,7 @@ void {name}_close({name}_model *model) {{ (void)model; }}
 
 
 def can_write(steps: Steps) -> bool:
-    """Tell whether an output's arithmetic is written in C here."""
+    """Return whether an output's arithmetic can be written in C."""
     return steps.result != "row" and steps.function != "path_length"
 
 
@@ -175,7 +176,7 @@ def source_text(library: Library) -> str:
     zero_is_missing = int((forest.missing == Missing.ZERO).any())
     kinds = np.unique(forest.comparison).tolist()
     categories = int(any(one >= Comparison.IN for one in kinds))
-    # Where all tests are of one kind, compilers leave out what others would need.
+    # If all tests are of one kind, compilers remove the code of the others.
     kind = str(kinds[0]) if len(kinds) == 1 else "test_kind[test]"
     unused = set() if len(kinds) != 1 else {"test_kind"}
     unused |= set() if categories else {"set_begin", "set_word"}
@@ -250,9 +251,10 @@ const char *{name}_error(int code) {{
 
 
 def _tables(forest: Forest, leaves: bool) -> Iterator[tuple[str, str]]:
-    """Yield the arrays by name: inner nodes only, children below 0 are ~leaf.
+    """Yield the name and C text of each array, with inner nodes only.
 
-    That is a row of ``leaf_value``; with ``leaves``, the number of a node among leaves.
+    A child below 0 is ``~leaf``: a row of ``leaf_value``, or, with ``leaves``, the
+    number of the leaf node.
     """
     inner = np.flatnonzero(forest.leaf < 0)
     place = np.full(forest.n_nodes, -1, np.int64)
@@ -297,7 +299,7 @@ def _array(type_: str, name: str, values: NDArray[Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    """Return a float as C reads it back without rounding."""
+    """Return a float as a C literal that is read back without rounding."""
     if np.isnan(value):
         return "NAN"
     if np.isinf(value):
@@ -311,7 +313,7 @@ def _number(value: Any) -> str:
 def _finish(
     function: str, steps: Steps, result: tuple[str, int], forest: Forest, total: str
 ) -> str:
-    """Return what happens to one row's sums."""
+    """Return the C function that turns one row's sums into a result."""
     k, f = forest.n_outputs, "f" if total == "float" else ""
     make = forest.accumulator_dtype.type
     each = f"for (int k = 0; k < {k}; k++)"
@@ -361,7 +363,7 @@ def _finish(
 
 
 def _value(steps: Steps, make: Any, f: str) -> str:
-    """Return the function of ``x``."""
+    """Return the C expression of the transform of ``x``."""
 
     def apply(name: OpName, operands: list[str]) -> str:
         first, second = (*operands, "")[:2]

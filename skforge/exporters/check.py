@@ -1,4 +1,4 @@
-"""An exported object is run in this process before anyone else may."""
+"""Verify an exported object by running it in this process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from skforge.exporters.contents import Library
 
 Array = NDArray[Any]
 
-#: Rows that are compared, some of them on thresholds; fewer than that if they are wide,
-#: so that the kernels of large batches are not run.
+#: Number of rows compared, some on thresholds; the maximum number of values, which
+#: limits wide rows (kernels of larger batches are then not run); and the minimum rows.
 CHECKED_ROWS, CHECKED_VALUES, FEWEST_ROWS = 600, 1 << 24, 64
 
 _P, _I = ctypes.c_void_p, ctypes.c_int64
@@ -36,15 +36,15 @@ _PREDICT = ctypes.CFUNCTYPE(ctypes.c_int, _P, _P, _I, _I, _I, _P)
 
 
 def verify(library: Library, binary: bytes) -> bool:
-    """Run every function, kernel and variant that can run here, and compare.
+    """Compare every function, kernel and variant that runs here with the reference.
 
-    Sums in any order (``reduction="fast"``) may be off by what the mode allows; what is
-    made of them is compared with them.
+    With ``reduction="fast"``, sums may differ by what the mode allows; other results
+    are compared with values computed from the library's own sums.
 
     Returns
     -------
     bool
-        False where nothing runs on this machine.
+        False if no variant runs on this machine.
 
     Raises
     ------
@@ -57,10 +57,10 @@ def verify(library: Library, binary: bytes) -> bool:
     loaded = _Loaded(library, binary)
     forest, reduction = library.forest, library.reduction
     most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
-    with np.errstate(over="ignore"):  # thresholds may be the largest numbers
+    with np.errstate(over="ignore"):  # thresholds may be the largest floats
         rows = draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
     leaves = reference_leaves(forest, rows)
-    if reduction == "reproducible":  # the same bits by every schedule
+    if reduction == "reproducible":  # every schedule gives the same bits
         module = compile_forest(forest, reduction=reduction)
         raw = module.predict_raw(rows)
     else:
@@ -94,7 +94,7 @@ def verify(library: Library, binary: bytes) -> bool:
 
 
 class _Loaded:
-    """A library in this process, with a model open for one thread."""
+    """A library loaded in this process, with a model open for one thread."""
 
     def __init__(self, library: Library, binary: bytes) -> None:
         name, self._results = library.name, library.results
@@ -128,7 +128,7 @@ class _Loaded:
 
 
 def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
-    """Return what a function of a library has to give for raw scores and leaves."""
+    """Return the expected result of a function for raw scores and leaves."""
     with np.errstate(all="ignore"):
         match function:
             case "apply":
@@ -144,7 +144,7 @@ def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
 
 
 def _same(found: Array, wanted: Any, limit: Array) -> bool:
-    """Whether values are the same in every bit, or off by no more than a limit > 0."""
+    """Return whether values have equal bits, or differ by at most a limit > 0."""
     wanted = np.asarray(wanted).reshape(found.shape)
     if wanted.dtype != found.dtype:
         return False

@@ -16,7 +16,7 @@ from skforge.compiler.runtime.entry.results import ResultWriter
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
-#: What functions return, from 0 on: the name in C, and the text.
+#: Return codes of the functions, numbered from 0: the name in C, and the text.
 ERRORS = {
     "OK": "success",
     "ERROR_NULL": "a pointer is null",
@@ -25,9 +25,9 @@ ERRORS = {
     "ERROR_MEMORY": "out of memory",
 }
 
-#: Values of a part of the rows that are converted, and rows of it, at most.
+#: Maximum values and rows of a part when rows are converted in parts.
 PART_VALUES, PART_ROWS = 1 << 16, 512
-#: Bytes of a cache line: of the head of a handle and of a slot's state.
+#: Bytes of a cache line, of a handle's header and of a slot's state.
 LINE = 64
 
 Table = Mapping[BatchRange, Schedule]
@@ -35,9 +35,9 @@ Table = Mapping[BatchRange, Schedule]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedKernel:
-    """A kernel by its symbol: its constants, scratch, and the rows it takes at most.
+    """A kernel: its symbol, constants, maximum rows per call and scratch.
 
-    ``scratch`` are the bytes of each piece, whole cache lines.
+    ``scratch`` holds the bytes of each piece, rounded up to cache lines.
     """
 
     symbol: str
@@ -48,9 +48,10 @@ class ExportedKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedVariant:
-    """The kernels for one CPU, by the last row count of their ranges (None: any).
+    """The kernels for one CPU.
 
-    ``leaves`` is the number of the kernel that finds leaves, if there is one.
+    ``ranges`` holds the last batch size of each range (None: no limit) and the number
+    of its kernel. ``leaves`` is the number of the kernel that finds leaves, or None.
     """
 
     target: Target
@@ -62,9 +63,9 @@ class ExportedVariant:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The bytes in a slot for converted rows, for their sums, and for kernels.
+    """The bytes of a slot's scratch for converted rows, their sums and kernels.
 
-    All are whole cache lines; a kernel's scratch is behind the other two.
+    All are multiples of cache lines; the kernel's scratch follows the other two.
     """
 
     rows: int
@@ -79,10 +80,10 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
-    """A forest as a library.
+    """A forest to export as a library.
 
-    ``outputs`` are the steps of each function, by its name without a dtype;
-    ``left_out`` says why others are not there. Portable C has no variants.
+    ``outputs`` maps each function's name, without a dtype, to its steps; ``left_out``
+    maps other functions to the reason they are missing. Portable C has no variants.
     """
 
     name: str
@@ -95,7 +96,7 @@ class Library:
 
     @property
     def row_dtype(self) -> str:
-        """Return the dtype that kernels take rows in."""
+        """Return the dtype of rows that kernels take."""
         return self.forest.input_dtype.name
 
     @property
@@ -105,7 +106,7 @@ class Library:
 
     @property
     def results(self) -> dict[str, tuple[str, int]]:
-        """Return the dtype and the columns of every function's results."""
+        """Return the dtype and the number of columns of every function's results."""
         found = {}
         for name, steps in self.outputs.items():
             writer = ResultWriter(self.entry_kind(steps))
@@ -115,7 +116,7 @@ class Library:
         return found
 
     def entry_kind(self, steps: Steps) -> EntryKind:
-        """Return an output as compiled entries know it."""
+        """Return the entry kind of an output, for the compiled entry's generator."""
         return EntryKind(
             n_features=self.forest.n_features,
             n_outputs=self.forest.n_outputs,
@@ -132,24 +133,24 @@ class Library:
 
     @property
     def part_rows(self) -> int:
-        """Return how many rows are converted, or have their sums kept, at a time."""
+        """Return the number of rows that are converted, or summed, at a time."""
         widest = max(self.forest.n_features, self.forest.n_outputs, 1)
         return max(1, min(PART_ROWS, PART_VALUES // widest))
 
     @property
     def scratch(self) -> Scratch:
-        """Return what a call may need; portable C needs nothing."""
+        """Return the scratch that a call may need; portable C needs none."""
         if not self.variants:
             return Scratch(0, 0, 0)
         rows = self.forest.n_features * self.forest.input_dtype.itemsize
         sums = self.forest.n_outputs * self.forest.accumulator_dtype.itemsize
         kernels = [sum(k.scratch) for v in self.variants for k in v.kernels]
-        # Vectors may be read past the end, hence a line more.
+        # One more line, because vector loads may read past the end.
         wide = [-(-self.part_rows * n // LINE) * LINE + LINE for n in (rows, sums)]
         return Scratch(wide[0], wide[1], max(kernels, default=0))
 
     def scratch_rows(self, apply: bool) -> int:
-        """Return how many rows a call has, at least, whose kernel needs scratch."""
+        """Return the smallest batch size whose kernel needs scratch."""
         found = [1 << 62]
         for variant in self.variants:
             ranges = [(None, variant.leaves)] if apply else variant.ranges

@@ -1,4 +1,4 @@
-"""The header of an exported library, and an example that uses it."""
+"""Write the header of an exported library, and an example that uses it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from skforge._version import __version__
 from skforge.exporters.contents import ERRORS, Library
 
-#: Of each function: the dtype and the columns of what it fills.
+#: The dtype and the number of columns of each function's results.
 Results: TypeAlias = Mapping[str, tuple[str, int]]
 
 C_TYPES = {
@@ -123,7 +123,7 @@ def _open_says(name: str, scratch_bytes: int) -> list[str]:
 
 
 def example_text(name: str, results: Results, build: str) -> str:
-    """Return a program that predicts rows of text from its standard input."""
+    """Return a C program that predicts rows read as text from standard input."""
     function = "predict" if "predict" in results else "predict_raw"
     dtype, columns = results[function]
     out, width = C_TYPES[dtype], f"{name.upper()}_N_FEATURES"

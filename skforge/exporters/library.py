@@ -1,7 +1,7 @@
-"""A compiled forest as one relocatable object with plain C functions, or as C.
+"""Build a forest as a relocatable object with C functions, or as C source.
 
-Kernels of every variant and range are lowered and linked with the library's own text;
-nothing of Python is in the result, and nothing outside LLVM is needed to make it.
+The kernels of every variant and range are lowered and linked with the library's own
+functions. The result contains no Python, and making it needs only LLVM.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from skforge.exporters.contents import (
     Table,
 )
 
-#: Scratch of a thread above which a kernel takes a batch in parts, if that helps.
+#: Scratch bytes per thread above which a kernel splits a batch, if that helps.
 SCRATCH_BYTES = 1 << 20
-#: The batch range whose walk finds leaves.
+#: The batch range whose traversal schedule is used to find leaves.
 _LEAVES: BatchRange = (128, 2048)
 
 
@@ -57,24 +57,24 @@ def export_object(
     Parameters
     ----------
     forest : Forest
-        What is exported.
+        The forest to export.
     targets : sequence of Target
         CPUs of one instruction set, best first.
     tables : sequence of dict or None
-        The schedules for each; None takes the defaults.
+        The schedules for each target; None uses the defaults.
     reduction : {"exact", "reproducible", "fast"}
         How leaf values are summed.
     name : str
         Prefix of every symbol.
     batch_sizes : sequence of int or None
-        Sizes whose ranges keep a kernel of their own.
+        Batch sizes whose ranges keep their kernels; None keeps all ranges.
     apply : bool
-        Whether there is a function that finds leaves.
+        Whether to add a function that finds leaves.
 
     Raises
     ------
     TargetError
-        If a target is no CPU that code can be exported for.
+        If a target is not a CPU that export supports.
     """
     check_targets(targets)
     outputs, left_out = outputs_of(forest)
@@ -97,7 +97,7 @@ def export_object(
 def export_source(
     forest: Forest, name: str, apply: bool = False
 ) -> tuple[Library, bytes]:
-    """Return a forest as portable C, with the functions whose arithmetic is C's."""
+    """Return a forest as portable C, without functions whose arithmetic C lacks."""
     outputs, left_out = outputs_of(forest)
     for function in [name for name, one in outputs.items() if not can_write(one)]:
         del outputs[function]
@@ -138,7 +138,7 @@ def check_targets(targets: Sequence[Target]) -> None:
 def fewer_ranges(
     table: Table, sizes: Sequence[int] | None
 ) -> dict[BatchRange, Schedule]:
-    """Return a table without the ranges that no size is in."""
+    """Return a table without the ranges that contain no size; gaps are closed."""
     ranges = sorted(table.items())
     if sizes:
         firsts = [first for (first, _), _ in ranges]
@@ -161,7 +161,7 @@ def _variant(
     apply: bool,
     texts: list[str],
 ) -> ExportedVariant:
-    """Lower the schedules of a table, each once; their code is added to ``texts``."""
+    """Lower each schedule of a table once and append its LLVM IR to ``texts``."""
     cache, numbers = HirCache(), dict[Schedule, int]()
     kernels: list[ExportedKernel] = []
     attributes = machine_attributes(target)
@@ -192,7 +192,7 @@ def _variant(
 
 
 def _oldest(targets: Sequence[Target]) -> Target:
-    """Return what the library's own functions are compiled for."""
+    """Return the baseline target that the library's own functions are compiled for."""
     if targets[0].arch != "x86_64":
         return targets[0]
     return replace(Target.x86_64("v1"), triple=targets[0].triple)
@@ -202,11 +202,11 @@ def _oldest(targets: Sequence[Target]) -> Target:
 
 
 def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
-    """Return the functions a library has, and why others are not there.
+    """Return the functions of a library, and the reasons why others are left out.
 
-    ``predict_raw`` is always there. ``predict`` is ``CompiledModule.predict``;
-    classifiers have ``predict_proba`` and ``predict_class``, a position in
-    ``classes_``.
+    Every library has ``predict_raw``. ``predict`` corresponds to
+    ``CompiledModule.predict``. Classifiers add ``predict_proba`` and ``predict_class``,
+    which returns a position in ``classes_``.
     """
     if forest.aggregate != "sum":
         raise UnsupportedModelError(

@@ -1,4 +1,4 @@
-"""The system's linker: objects to shared libraries."""
+"""Link objects to shared libraries with the system's linker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SECONDS = 120
 
 
 def link_shared(binary: bytes, file: str, target: Target) -> bytes:
-    """Return a shared library made of one object.
+    """Link one object to a shared library and return its bytes.
 
-    ``file`` is the name by which programs will look for it. Raises
-    :class:`TargetError` if there is no linker for the machine, or it fails.
+    ``file`` becomes the library's soname. Raises :class:`TargetError` if no linker for
+    the target is available, or linking fails.
     """
     commands = list(_commands(target, file))
     if not commands:
@@ -59,9 +59,9 @@ def _drivers(target: Target) -> list[str]:
 
 
 def _commands(target: Target, file: str) -> list[list[str]]:
-    """Return the commands to try: compilers as linkers first, which know where libc is.
+    """Return the commands to try, compiler drivers first: they know where libc is.
 
-    lld makes a library whose users bring the C library themselves.
+    A library linked by lld leaves the C library to the program that loads it.
     """
     apple = "darwin" in target.triple
     name = ["-install_name", f"@rpath/{file}"] if apple else ["-soname", file]

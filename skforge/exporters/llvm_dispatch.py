@@ -1,7 +1,7 @@
-"""Which of a library's variants the CPU can run: LLVM text that asks ``cpuid``.
+"""LLVM text that selects the variants a CPU can run, with ``cpuid``.
 
-It is asked when a model is opened: ``cpuid`` traps to the hypervisor on virtual
-machines, and takes longer there than a prediction.
+The selection runs when a model is opened, because on virtual machines ``cpuid`` traps
+to the hypervisor and takes longer than a prediction.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from skforge.compiler.target import Target
 
-#: The bit of each feature, by LLVM's name, in the words of ``cpuid``. Kernels use none
-#: of the features that are not here.
+#: The bit of each feature, by its LLVM name, in the words of ``cpuid``. Kernels use no
+#: other features.
 _BITS = {
     "one.c": {
         "sse3": 0,
@@ -51,7 +51,7 @@ _BITS = {
     "subleaf.a": {"avxvnni": 4, "avx512bf16": 5, "avxifma": 23},
     "extended.c": {"sahf": 0, "lzcnt": 5, "sse4a": 6},
 }
-#: Registers that the system saves for vectors of 256 and of 512 bits.
+#: Register state (XCR0 bits) that the system must save for 256- and 512-bit vectors.
 _SAVED = {"avx": 0x06, "avx512f": 0xE6}
 
 _ASK = """\
@@ -63,13 +63,13 @@ _ASK = """\
 def variant_text(name: str, variants: Sequence[Target]) -> str:
     """Return the internal functions that choose a variant.
 
-    ``NAME.runs`` tells whether a variant runs here, ``NAME.best`` returns the number of
-    the first that does, or -1. The variants are in order, the best first.
+    ``NAME.runs`` returns whether this CPU can run a variant. ``NAME.best`` returns the
+    number of the first variant that it can run, or -1. Variants are ordered best first.
     """
     count = len(variants)
     if variants[0].arch == "x86_64":
         runs = _x86_text(name, variants)
-    else:  # NEON is always there
+    else:  # aarch64 always has NEON
         runs = f"""
 define internal i1 @{name}.runs(i32 %variant) nounwind {{
   %known = icmp ult i32 %variant, {count}

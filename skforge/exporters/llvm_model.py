@@ -1,10 +1,9 @@
-"""The opaque handle of an exported library: LLVM text that makes, lends and frees it.
+"""LLVM text that creates, uses and frees the opaque handle of an exported library.
 
-A handle is one block of memory: the number of the variant, and a slot of scratch for
-each thread that it was opened for. Predictions take a slot by one atomic exchange and
-give it back; where all are taken, by more calls at once than were announced, a block
-is allocated for that call alone. So nothing waits for other calls, nothing is shared
-but what is read, and a thread that dies in a call costs its slot.
+A handle is one block of memory with the number of the variant and one slot of scratch
+per thread. A prediction acquires a slot with an atomic exchange and releases it. If
+all slots are taken, the call allocates its own block. So calls never wait for each
+other and only share read-only data; a thread that dies in a call loses its slot.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ _FREE, _TAKEN, _ALLOCATED = 0, 1, 2
 def model_text(name: str, scratch: Scratch) -> str:
     """Return the functions of a library's handles.
 
-    ``NAME.acquire`` and ``NAME.give`` are internal: the first returns a slot's scratch
-    or null where there is no memory.
+    ``NAME.acquire`` and ``NAME.give`` are internal: the first returns a slot's scratch,
+    or null if memory cannot be allocated.
     """
     slot = LINE + scratch.bytes
     slots = slot if scratch.bytes else 0

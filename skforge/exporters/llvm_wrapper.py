@@ -3,13 +3,13 @@
 ::
 
     int name_predict_f32(model, rows, n, row_stride, column_stride, out):
-      for part of rows:                                   # all at once, if it can be
-        rows = convert(part)                # other precision, a marker, column strides
+      for part of rows:                                       # all at once if possible
+        rows = convert(part)           # other dtype, missing marker or column stride
         run(model.variant, rows, sums)                    # kernel of the batch's range
         finish(sums, out)                                 # averages, transform, labels
 
-Nothing here is faster for newer machines, so it is compiled for the oldest; kernels
-have attributes that say what they are for.
+This code gains nothing from newer CPUs, so it is compiled for the baseline; kernels
+have attributes with their own CPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from skforge.exporters.contents import ERRORS, ExportedKernel, Library
 from skforge.exporters.llvm_dispatch import variant_text
 from skforge.exporters.llvm_model import model_text
 
-#: Constants that kernels may read past their end, as vectors.
+#: Padding bytes after constants, because kernels' vector loads may read past the end.
 PADDING = 64
 
 GIVEN = {"f32": "float32", "f64": "float64"}
@@ -38,12 +38,12 @@ _OUT_TYPES = {**LLVM_TYPES, "int32": "i32"}
 
 
 def data_bytes(library: Library) -> int:
-    """Return the size of all constants, each counted once."""
+    """Return the bytes of all constants, counting equal ones once."""
     return sum(len(one) for one in _Constants(library).bytes.values())
 
 
 def library_text(library: Library) -> str:
-    """Return the module that is linked with the kernels."""
+    """Return the LLVM module that is linked with the kernels."""
     constants = _Constants(library)
     leaves = any(variant.leaves is not None for variant in library.variants)
     parts = [
@@ -66,7 +66,7 @@ def library_text(library: Library) -> str:
 
 
 def kernel_text(text: str, cpu: str, features: str) -> str:
-    """Return a kernel's module as a library takes it: hidden, for its own CPU."""
+    """Return a kernel's module with hidden symbols and its own CPU's attributes."""
     attributes = f'"target-cpu"="{cpu}" "target-features"="{features}"'
     text = re.sub(
         r"^(define [^\n]*) nounwind( noinline)? \{$",
@@ -88,7 +88,7 @@ declare float @llvm.fabs.f32(float)"""
 
 
 class _Constants:
-    """The arrays of all kernels, equal ones once."""
+    """The constant arrays of all kernels; equal arrays are stored once."""
 
     def __init__(self, library: Library) -> None:
         self.name = library.name
@@ -120,7 +120,7 @@ _HEAD = "(ptr %model, ptr %scratch, ptr %rows, i64 %n, i64 %stride, ptr %sums)"
 
 
 def _run(library: Library, constants: _Constants) -> str:
-    """Return the functions that find a batch's kernel, and call it."""
+    """Return the functions that select a batch's kernel and call it."""
     name, forest, parts = library.name, library.forest, []
     for v, variant in enumerate(library.variants):
         for k, kernel in enumerate(variant.kernels):
@@ -158,7 +158,7 @@ def _run(library: Library, constants: _Constants) -> str:
 
 
 def _choose(symbol: str, functions: list[str]) -> str:
-    """Return the function that calls the one of the model's variant."""
+    """Return the function that calls the function of the model's variant."""
     table = " ".join(f"i32 {v}, label %v{v}" for v in range(1, len(functions)))
     lines = [
         f"define internal void @{symbol}{_HEAD} nounwind {{",
@@ -177,7 +177,7 @@ def _call(
     constants: _Constants,
     result_bytes: int,
 ) -> str:
-    """Return the function that fills a kernel's slots, for parts of many rows."""
+    """Return the function that fills a kernel's slots and calls it, part by part."""
     scratch = library.scratch
     fixed = [constants.symbol(array) for array in kernel.data]
     pieces = []
@@ -228,7 +228,7 @@ end:
 
 
 class _Finish(ResultWriter):
-    """Writes what happens to sums, as compiled entries do it."""
+    """Writes the code from sums to results, as in compiled entries."""
 
     def text(self, symbol: str) -> str:
         body = "\n".join([self._divide(), self._transform(), self._finish()])
@@ -250,9 +250,9 @@ def _finish(library: Library, name: str, steps: Steps) -> str:
 
 
 def _convert(library: Library, given: str) -> str:
-    """Return the function that copies rows: dense, in the forest's precision, with NaN.
+    """Return the function that copies rows densely in the forest's dtype, with NaN.
 
-    The cast is C's: to the nearest, and to infinity what is too large.
+    The cast is that of C: round to nearest, and too large values become infinity.
     """
     theirs, mine = LLVM_TYPES[GIVEN[given]], LLVM_TYPES[library.row_dtype]
     cast = {"float": "fpext", "double": "fptrunc"}[theirs]
@@ -303,7 +303,7 @@ end:
 def _predict(
     library: Library, given: str, output: str, steps: Steps | None = None
 ) -> str:
-    """Return one of the library's own functions; without steps, that of leaves."""
+    """Return one of the library's public functions; without steps, ``apply``."""
     name = library.name
     in_place, run, finish = True, f"{name}.run.apply", ""
     dtype, columns = library.results[output]
@@ -392,7 +392,7 @@ short:
 
 
 def _bytes(payload: bytes) -> str:
-    """Return bytes as a string of LLVM, each in hexadecimal."""
+    """Return bytes as an LLVM string constant in hexadecimal."""
     if not payload:
         return "zeroinitializer"
     digits = np.frombuffer(payload.hex().upper().encode(), np.uint8).reshape(-1, 2)
@@ -403,7 +403,7 @@ def _bytes(payload: bytes) -> str:
 
 
 def _facts(library: Library) -> str:
-    """Return the functions without rows."""
+    """Return the functions that take no rows, such as ``version``."""
     name = library.name
     texts: list[str] = []
 
@@ -419,7 +419,7 @@ def _facts(library: Library) -> str:
         items = [
             f"ptr {text(f'{symbol}.{k}', value)}" for k, value in enumerate(values)
         ]
-        # pointers need relocations: a switch has none, and stays in read-only pages
+        # a table of pointers needs relocations; a switch stays in read-only pages
         lines = [
             f"define ptr @{name}_{symbol}(i32 %k) nounwind {{",
             f"  switch i32 %k, label %k{len(values)} [ "

@@ -1,4 +1,4 @@
-"""An exported library as a Python wheel: a few lines of ctypes, without skforge."""
+"""Pack an exported library as a Python wheel that uses ctypes and not skforge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skforge.exporters.contents import Library
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
 
-#: A version as PEP 440 has them, in its normal form.
+#: A version in the normal form of PEP 440.
 _VERSION = re.compile(
     r"([1-9][0-9]*!)?(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*((a|b|rc)(0|[1-9][0-9]*))?"
     r"(\.post(0|[1-9][0-9]*))?(\.dev(0|[1-9][0-9]*))?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
@@ -108,7 +108,7 @@ def {function}(X: ArrayLike) -> NDArray[np.{dtype}]:
 
 
 class Package(NamedTuple):
-    """What a wheel is called: a module, a distribution and its version."""
+    """The names of a wheel's module and distribution, and its version."""
 
     module: str
     distribution: str
@@ -121,7 +121,8 @@ def check_package(name: str, version: str | None) -> Package:
     Raises
     ------
     InvalidInputError
-        If Python has the name for something else, or the version is none.
+        If the name is reserved in Python or needed by the wheel, or the version is not
+        valid.
     """
     taken = keyword.iskeyword(name) or name in ("numpy", "skforge")
     if taken or name in sys.stdlib_module_names:
@@ -146,9 +147,9 @@ def wheel(
     binary: bytes,
     metadata: bytes,
 ) -> tuple[str, bytes]:
-    """Return the name and the bytes of a wheel of a shared library for Linux.
+    """Return the name and the bytes of a Linux wheel with a shared library.
 
-    It is tagged with the C library that the linker found. ``metadata`` are the
+    Its platform tag is that of the C library the linker used. ``metadata`` holds the
     library's facts as JSON.
     """
     if "linux" not in target.triple:
@@ -191,15 +192,15 @@ def wheel(
 
 
 def platform_tag(binary: bytes, target: Target) -> str:
-    """Return the tag of a Linux library: of the newest C library its symbols are of.
+    """Return the platform tag of a Linux library, from its newest glibc symbol version.
 
-    The names of versions stand in the library as text. A library that was linked
-    without a C library has none, and gets the tag that says nothing.
+    Symbol versions are stored in the library as text. A library linked without glibc
+    has none and gets the generic ``linux`` tag.
     """
     found = re.findall(rb"GLIBC_2\.(\d+)", binary)
     if not found:
         return f"linux_{target.arch}"
-    # 2.17 is the oldest that PEP 599's successors tag for every machine.
+    # 2.17 is the oldest glibc that PEP 599's successors tag for every architecture.
     return f"manylinux_2_{max(17, *map(int, found))}_{target.arch}"
 
 

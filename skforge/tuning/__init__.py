@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skforge.tuning.space.space import ScheduleSpace
     from skforge.tuning.tuner import Tuner, tune
 
-# Loaded on first use, as the names of `skforge` itself.
+# Loaded on first use, like the names of `skforge`.
 _HOME = {
     "Candidate": "skforge.tuning.search.trial",
     "CostModel": "skforge.tuning.cost.cost_model",
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 
-# Not for type checkers, to whom it would say that every name is there.
+# Hidden from type checkers, which would otherwise accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

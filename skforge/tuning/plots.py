@@ -1,4 +1,4 @@
-"""Results drawn with matplotlib: distributions, slowdowns, sensitivity."""
+"""Plot tuning results with matplotlib: distributions, slowdowns, sensitivity."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Array = NDArray[Any]
 
 
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw how many schedules are how much slower than the best (SilvanForge, Fig. 5).
+    """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5).
 
     Parameters
     ----------
     trials : sequence of Trial
-        Of a search; those that were timed count, those given up included.
+        Trials of a search; all timed ones are drawn, including stopped ones.
     ax : matplotlib.axes.Axes, default=None
-        What to draw on; None makes a figure.
+        The axes to draw on; None creates a figure.
 
     Returns
     -------
@@ -45,14 +45,14 @@ def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw each trial's time by the default's, in order, and the best so far.
+    """Draw each trial's time relative to the default, in order, and the best so far.
 
     Parameters
     ----------
     trials : sequence of Trial
-        What to draw.
+        Trials of a search.
     ax : matplotlib.axes.Axes, default=None
-        What to draw on; None makes a figure.
+        The axes to draw on; None creates a figure.
 
     Returns
     -------
@@ -77,21 +77,21 @@ def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
-    """Return how much slower the best schedule of one batch size is at another.
+    """Return the slowdown of the best schedule of one batch size at another.
 
     Parameters
     ----------
     trials : sequence of Trial
-        The more sizes its schedules were timed at, the fuller the matrix: an
-        exhaustive search of the same space for each size fills it.
+        Trials of a search. An exhaustive search of one space for each size fills the
+        whole matrix.
 
     Returns
     -------
     sizes : list of int
         Batch sizes, ascending.
     slowdown : ndarray of shape (n, n)
-        Row: the size that is run. Column: the size whose best schedule is used. NaN
-        where that schedule was not timed.
+        Row: the size that runs. Column: the size whose best schedule is used. NaN if
+        that schedule was not timed.
     """
     sizes = _sizes(trials)
     times: dict[int, dict[Schedule, float]] = {size: {} for size in sizes}
@@ -102,14 +102,14 @@ def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
 
 
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw the matrix across batch sizes (SilvanForge, Figure 2a).
+    """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a).
 
     Parameters
     ----------
     trials : sequence of Trial
-        What to draw.
+        Trials of a search.
     ax : matplotlib.axes.Axes, default=None
-        What to draw on; None makes a figure.
+        The axes to draw on; None creates a figure.
 
     Returns
     -------
@@ -122,25 +122,25 @@ def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
 def model_sensitivity(
     times: Mapping[str, Mapping[Schedule, float]],
 ) -> tuple[list[str], Array]:
-    """Return how much slower the best schedule of one model is on another.
+    """Return the slowdown of the best schedule of one model on another.
 
     Parameters
     ----------
     times : mapping of str to mapping of Schedule to float
-        By model, the time of each schedule at one batch size.
+        For each model, the time of each schedule at one batch size.
 
     Returns
     -------
     names : list of str
         The models.
     slowdown : ndarray of shape (n, n)
-        Row: the model that is run. Column: the model whose best schedule is used.
+        Row: the model that runs. Column: the model whose best schedule is used.
     """
     return list(times), _matrix(list(times.values()))
 
 
 def _matrix(times: Sequence[Mapping[Schedule, float]]) -> Array:
-    """Return by how much the best schedule of each column is slower in each row."""
+    """Return the slowdown in each row of each column's best schedule."""
     matrix = np.full((len(times), len(times)), np.nan)
     for column, own in enumerate(times):
         best = min(own, key=own.__getitem__, default=None)
@@ -151,18 +151,18 @@ def _matrix(times: Sequence[Mapping[Schedule, float]]) -> Array:
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
-    """Draw a matrix of slowdowns, each written in its cell.
+    """Draw a matrix of slowdowns with the value in each cell.
 
     Parameters
     ----------
     labels : list of str
-        Of rows and columns.
+        Labels of the rows and columns.
     matrix : ndarray of shape (n, n)
-        As :func:`sensitivity_matrix` and :func:`model_sensitivity` return it.
+        A matrix from :func:`sensitivity_matrix` or :func:`model_sensitivity`.
     what : str
-        What the labels are.
+        The kind of the labels, such as "batch size".
     ax : matplotlib.axes.Axes, default=None
-        What to draw on; None makes a figure.
+        The axes to draw on; None creates a figure.
 
     Returns
     -------
@@ -211,6 +211,6 @@ def _axes(ax: Any) -> Any:
         raise InvalidInputError(
             "drawing needs matplotlib: pip install 'skforge[plot]'."
         ) from error
-    if "matplotlib.pyplot" in sys.modules:  # a notebook or a session with windows
+    if "matplotlib.pyplot" in sys.modules:  # a notebook or an interactive session
         return sys.modules["matplotlib.pyplot"].subplots()[1]
     return Figure(layout="constrained").add_subplot()

@@ -1,8 +1,8 @@
-"""Records: what searches found, kept in a file for the next one.
+"""Tuning records: a file with the results of earlier searches.
 
-A file of JSON lines that is only ever appended to. Each line says for which forest
-shape, range of batch sizes, machine and release it holds, and which schedules won. A
-later search for the same needs no measuring; one line more is one search more.
+The file holds JSON lines and is only appended to; each search adds one line. A line
+holds the forest shape, ranges of batch sizes, machine and release, and the schedules
+that won. A later search with the same key measures nothing.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ VERSION = 1
 
 
 def forest_key(forest: Forest) -> str:
-    """Return a name for a forest's shape: what the speed of schedules depends on.
+    """Return a hash of the forest's properties that the speed of schedules depends on.
 
-    Trees, features, outputs, dtypes, distinct predicates, the depths of all leaves and
-    the kinds of tests count; thresholds and leaf values do not. A model that is trained
-    again on other rows is another shape, in most cases.
+    It covers the numbers of trees, nodes, features and outputs, the dtypes, distinct
+    predicates, the depths of all leaves and the kinds of tests; not thresholds and leaf
+    values. A model retrained on other rows usually has another key.
     """
     depths = forest.node_depths()[forest.leaf >= 0]
     facts = (
@@ -58,30 +58,30 @@ def forest_key(forest: Forest) -> str:
 
 
 def target_key(target: Target) -> str:
-    """Return a name for a machine: its kind, CPU or GPU, features and caches."""
+    """Return a hash of a target: its kind, CPU or GPU model, features and caches."""
     facts = json.loads(target.to_json())
     return hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordKey:
-    """What a record holds for.
+    """The conditions under which a record applies.
 
     Parameters
     ----------
     forest : str
-        As :func:`forest_key` names it.
+        The result of :func:`forest_key`.
     target : str
-        As :func:`target_key` names it.
+        The result of :func:`target_key`.
     reduction : str
         How leaf values are summed.
     n_threads : int
         Threads of a call.
     ranges : tuple of ((int, int or None), int or None)
-        The ranges of batch sizes asked for with the size each was measured at, or
-        with None where the ranges were those of the defaults.
+        The requested ranges of batch sizes, each with the size it was measured at.
+        Empty if the ranges of the default schedules were used.
     version : str
-        Of skforge: another release makes other code.
+        The version of skforge, because another release generates other code.
     """
 
     forest: str
@@ -100,7 +100,7 @@ class RecordKey:
         n_threads: int,
         ranges: Mapping[BatchRange, int] | None,
     ) -> RecordKey:
-        """Return the key of a search that is about to begin."""
+        """Return the key of a search."""
         asked: tuple[tuple[BatchRange, int | None], ...] = ()
         if ranges is not None:
             asked = tuple(sorted(ranges.items(), key=lambda item: item[0][0]))
@@ -116,22 +116,22 @@ class RecordKey:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line: a key, and what was found.
+    """The result of one search, stored as one line.
 
     Parameters
     ----------
     key : RecordKey
-        What it holds for.
+        The conditions under which it applies.
     table : mapping of (int, int or None) to Schedule
-        The schedules that won.
+        The chosen schedule of each range of batch sizes.
     strategy : str
-        What found them.
+        The name of the search strategy.
     complete : bool
-        Whether the search came to its end.
+        Whether the search finished within its budget.
     seconds : float
-        What it took.
+        Seconds that the search took.
     machine : str
-        The machine as a sentence, for readers.
+        A description of the machine for readers.
     """
 
     key: RecordKey
@@ -159,7 +159,7 @@ class Record:
 
     @classmethod
     def from_line(cls, line: str) -> Record | None:
-        """Return the record of a line; None if it is damaged or of another version."""
+        """Parse a line; return None if it is damaged or has another version."""
         try:
             content = json.loads(line, parse_constant=_no_number)
             if not isinstance(content, dict) or content.get("record") != VERSION:
@@ -191,7 +191,7 @@ def _no_number(name: str) -> Any:
 
 
 def _as(kind: type[T], value: Any) -> T:
-    """Return a value of a type; nothing is converted, for nothing is meant by it."""
+    """Return ``value`` if its type is exactly ``kind``, else raise ValueError."""
     if type(value) is not kind:
         raise ValueError(f"{value!r:.60} is no {kind.__name__}")
     return value
@@ -211,7 +211,7 @@ def _seconds(value: Any) -> float:
 
 
 def _range(first: Any, last: Any) -> BatchRange:
-    begin = _as(int, first) and _whole(first)  # 0 is a batch size, too
+    begin = _as(int, first) and _whole(first)  # 0 is a valid batch size
     end = None if last is None else _whole(last)
     if end is not None and end < begin:
         raise ValueError("a range that ends before it begins")
@@ -219,11 +219,11 @@ def _range(first: Any, last: Any) -> BatchRange:
 
 
 def _table(lines: Any) -> dict[BatchRange, Schedule]:
-    """Return schedules by ranges of batch sizes that do not overlap; at least one."""
+    """Return schedules by range; raise ValueError if ranges overlap or are missing."""
     table = {}
     for first, last, content in _as(list, lines):
         schedule = Schedule.from_json(json.dumps(content))
-        hash(schedule)  # arguments that are lists or objects are found here
+        hash(schedule)  # raises TypeError for arguments that are lists or dicts
         table[_range(first, last)] = schedule
     ranges = sorted(table, key=lambda batch: batch[0])
     if len(table) != len(lines) or not table:
@@ -235,12 +235,12 @@ def _table(lines: Any) -> dict[BatchRange, Schedule]:
 
 
 class TuningRecords:
-    """A file of records, safe for many processes that append at once.
+    """A file of tuning records that several processes can append to at once.
 
     Parameters
     ----------
     path : path
-        The file; it is made when the first record is added.
+        The file; it is created when the first record is added.
 
     Examples
     --------
@@ -255,11 +255,11 @@ class TuningRecords:
         self.path = Path(path)
 
     def __repr__(self) -> str:
-        """Return the call that makes it."""
+        """Return the constructor call."""
         return f"TuningRecords({str(self.path)!r})"
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of one path."""
+        """Return whether both have the same path."""
         return isinstance(other, TuningRecords) and self.path == other.path
 
     def __hash__(self) -> int:
@@ -267,12 +267,12 @@ class TuningRecords:
         return hash(self.path)
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the records in the order they were added, damaged lines left out.
+        """Yield the records in the order they were added, without damaged lines.
 
         Warns
         -----
         TuningWarning
-            Once, with the numbers of such lines.
+            If lines are damaged; a single warning with their numbers.
         """
         records, damaged = self._read()
         if damaged:
@@ -288,20 +288,20 @@ class TuningRecords:
         return iter(records)
 
     def __len__(self) -> int:
-        """Return the number of records that can be read."""
+        """Return the number of readable records."""
         return len(self._read()[0])
 
     def find(
         self, key: RecordKey, usable: Callable[[Record], bool] | None = None
     ) -> Record | None:
-        """Return the record to start from: the latest complete one, or the latest.
+        """Return the latest complete record of a key, or else the latest, or None.
 
         Parameters
         ----------
         key : RecordKey
-            What it is to hold for.
+            The key to look up.
         usable : callable, default=None
-            Says of a record of this key whether it will do; None takes any.
+            A predicate that records must satisfy; None accepts all.
         """
         found = None
         for record in self:
@@ -311,7 +311,7 @@ class TuningRecords:
         return found
 
     def add(self, *records: Record) -> None:
-        """Append records, all at once or none."""
+        """Append records in a single write."""
         if not records:
             return
         self._check_file()
@@ -321,21 +321,21 @@ class TuningRecords:
             file.seek(0, os.SEEK_END)
             if file.tell():
                 file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":  # a writer died within a line
+                if file.read(1) != b"\n":  # an earlier write was interrupted
                     text = b"\n" + text
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
 
     def export(self, path: str | os.PathLike[str], target: Target | None = None) -> int:
-        """Write the latest record of each key to another file; return how many.
+        """Append the latest record of each key to another file; return their number.
 
         Parameters
         ----------
         path : path
-            The other file, to which they are appended.
+            The other file.
         target : Target, default=None
-            Only records of this machine; None takes all.
+            Export only records of this machine; None exports all.
         """
         key = None if target is None else target_key(target)
         latest: dict[RecordKey, Record] = {}
@@ -348,7 +348,7 @@ class TuningRecords:
         return len(latest)
 
     def merge(self, path: str | os.PathLike[str]) -> int:
-        """Add the records of another file that are not here yet; return how many."""
+        """Add the records of another file that are new; return their number."""
         if not Path(path).is_file():
             raise InvalidInputError(f"{os.fspath(path)} is no file of records.")
         here = {record.to_line() for record in self}
@@ -357,7 +357,7 @@ class TuningRecords:
         return len(new)
 
     def _read(self) -> tuple[list[Record], list[int]]:
-        """Return the records, and the numbers of the lines that are none."""
+        """Return the records, and the numbers of the damaged lines."""
         self._check_file()
         try:
             content = self.path.read_bytes()
@@ -380,7 +380,7 @@ class TuningRecords:
         return good, damaged
 
     def _check_file(self) -> None:
-        """Refuse what is there and no file: to open a pipe would wait for ever."""
+        """Raise if the path exists and is not a regular file: a pipe would block."""
         with suppress(OSError):
             if not stat.S_ISREG(os.stat(self.path).st_mode):
                 raise InvalidInputError(
@@ -391,10 +391,10 @@ class TuningRecords:
 
 @contextmanager
 def _locked(file: IO[bytes]) -> Iterator[None]:
-    """Hold a file for this process alone."""
+    """Lock a file exclusively."""
     try:
         import fcntl
-    except ImportError:  # Windows: one append of one buffer has to do
+    except ImportError:  # Windows: rely on a single append of one buffer
         yield
         return
     fcntl.flock(file, fcntl.LOCK_EX)
@@ -406,7 +406,7 @@ def _locked(file: IO[bytes]) -> Iterator[None]:
 
 
 def as_records(value: Any) -> TuningRecords | None:
-    """Return records for a path, or the ones given."""
+    """Return the records at a path; return TuningRecords and None unchanged."""
     if value is None or isinstance(value, TuningRecords):
         return value
     if isinstance(value, (str, os.PathLike)):

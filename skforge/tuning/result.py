@@ -1,4 +1,4 @@
-"""What a search found: a frozen table of everything that was tried."""
+"""The result of a search: the chosen schedules and all trials."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuningResult:
-    """Everything that was tried, and the schedules that were chosen.
+    """The chosen schedules of a search, and all its trials.
 
     Parameters
     ----------
     table : mapping of (int, int or None) to Schedule
         The chosen schedule of each range of batch sizes.
     trials : tuple of Trial
-        One row for each candidate and batch size, in the order of trying.
+        One trial for each candidate and batch size, in the order tried.
     strategy : str
-        What proposed the candidates.
+        The name of the search strategy.
     target : str
-        What was measured on, as a sentence.
+        A description of the machine.
     reduction : str
         How leaf values were summed.
     n_threads : int
@@ -38,20 +38,21 @@ class TuningResult:
     budget : float or None
         Seconds allowed.
     seconds : float
-        Seconds taken, compiling included.
+        Seconds taken, including compilation.
     space : str
-        What was searched, with its size.
+        The name and size of the searched space.
     n_points : int or None
-        Its points, times the ranges that were searched: what an exhaustive search
-        tries. None if they are too many to be counted.
+        Points of the space times the number of ranges, as an exhaustive search would
+        try them. None if there are too many to count.
     n_tried : int
-        Points that were tried, whatever became of them.
+        Candidates tried, with any status except "no time".
     trying_seconds : float
-        Seconds that these took: not the default schedules, nor the last comparison.
+        Seconds spent on these candidates, without the default schedules and the final
+        comparison.
     notes : tuple of str
-        What was not as usual: rows that were drawn, an interruption, a record.
+        Remarks, such as drawn rows, an interruption or the use of a record.
     complete : bool
-        Whether every strategy came to its end.
+        Whether the search finished within its budget.
     """
 
     table: Mapping[BatchRange, Schedule]
@@ -83,9 +84,9 @@ class TuningResult:
 
     @property
     def best(self) -> dict[BatchRange, Trial]:
-        """For each range of ``table``, the trial of its schedule.
+        """The fastest trial of the chosen schedule, for each range of ``table``.
 
-        Ranges for which nothing was timed, as with a record, are left out.
+        Omits ranges without measurements, such as those from a record.
         """
         found = {}
         for batch, schedule in self.table.items():
@@ -96,9 +97,10 @@ class TuningResult:
         return found
 
     def speedup(self, n_rows: int) -> float:
-        """Return how many times faster than the default the choice for a size is.
+        """Return the speedup of the choice for a batch size over the default schedule.
 
-        By the measured size that is nearest; 1.0 where nothing was timed.
+        Uses the trial in ``best`` of the range that holds ``n_rows``, or of the nearest
+        lower range; 1.0 if nothing was timed.
         """
         last = None
         for batch, trial in sorted(self.best.items()):
@@ -107,7 +109,7 @@ class TuningResult:
         return 1.0 if last is None else 1 / last.relative
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the table as plain values, one dict a trial."""
+        """Return the trials as a list of dicts."""
         made = []
         for number, trial in enumerate(self.trials):
             low, high = trial.spread
@@ -136,13 +138,14 @@ class TuningResult:
         return made
 
     def to_pandas(self) -> Any:
-        """Return a frame with a row for each trial, parameters in columns ``param_*``.
+        """Return a data frame with a row for each trial.
 
         Returns
         -------
         pandas.DataFrame
-            ``seconds``, ``low`` and ``high`` are the median and the quartiles of one
-            call, ``relative`` its ratio to the default's.
+            ``seconds``, ``low`` and ``high`` are the median and quartiles of the time
+            per call, ``relative`` the ratio to the default schedule. Parameters are in
+            columns ``param_*``.
         """
         import pandas
 
@@ -152,9 +155,9 @@ class TuningResult:
         return pandas.DataFrame(rows)
 
     def beside(self, other: TuningResult) -> TuningResult:
-        """Return this result with the trials of another machine's after its own.
+        """Return this result with the trials of another machine's result appended.
 
-        The table stays this one's: which machine a batch goes to is not said here.
+        The table stays the same; it does not say which machine runs a batch.
         """
         return replace(
             self,
@@ -175,28 +178,28 @@ class TuningResult:
         )
 
     def counts(self) -> dict[str, int]:
-        """Return how many trials ended each way."""
+        """Return the number of trials with each status."""
         counted = Counter(trial.status for trial in self.trials)
         return {status: counted[status] for status in STATUSES if counted[status]}
 
     @property
     def share_tried(self) -> float | None:
-        """What share of all points was tried; None if their number is not known."""
+        """The share of all points that was tried; None if their number is unknown."""
         return self.n_tried / self.n_points if self.n_points else None
 
     @property
     def exhaustive_seconds(self) -> float | None:
-        """An *estimate* of what trying all points would take: nobody did.
+        """Estimated seconds of an exhaustive search.
 
-        What a candidate took here on average, compiling and the first look at it
-        included, times ``n_points``. None where that is not known.
+        The mean seconds per candidate of this search, including compilation and first
+        measurement, times ``n_points``. None if these are unknown.
         """
         if not (self.n_points and self.n_tried and self.trying_seconds):
             return None
         return self.trying_seconds / self.n_tried * self.n_points
 
     def summary(self) -> str:
-        """Return a few lines: what was searched, what was found, how long it took."""
+        """Return a short report of the search, its time and its best schedules."""
         budget = "" if self.budget is None else f" of {self.budget:g}"
         lines = [
             f"{self.strategy} on {self.target}, {self.reduction} sums, "
@@ -241,9 +244,10 @@ class TuningResult:
         Parameters
         ----------
         kind : {"distribution", "slowdown", "sensitivity"}
-            Times by the best of each batch size, as in Figure 5 of SilvanForge; the
-            slowdown of every trial, in order, with the best so far; how much slower
-            the best schedule of one batch size is at another, as in Figure 2.
+            "distribution": histograms of times relative to the best of each batch size,
+            as in Figure 5 of SilvanForge. "slowdown": every trial's time relative to
+            the default, in order, and the best so far. "sensitivity": the slowdown of
+            the best schedule of one batch size at another, as in Figure 2.
         **options : dict
             ``ax``, the axes to draw on.
 
@@ -267,7 +271,7 @@ class TuningResult:
     # --------------------------------------------------------------- storage
 
     def to_json(self) -> str:
-        """Return the result as JSON text; schedules are written once each."""
+        """Return the result as JSON text; each schedule is written once."""
         schedules: dict[Schedule, int] = {}
 
         def number(schedule: Schedule | None) -> int | None:
@@ -307,12 +311,12 @@ class TuningResult:
 
     @classmethod
     def from_json(cls, text: str) -> TuningResult:
-        """Return the result that :meth:`to_json` wrote.
+        """Return the result from the text of :meth:`to_json`.
 
         Raises
         ------
         InvalidInputError
-            If the text is none, or of a later version.
+            If the text is not a tuning result, or has another version.
         """
         try:
             content = json.loads(text)
@@ -380,7 +384,7 @@ def _trial(one: Mapping[str, Any], listed: Sequence[Schedule]) -> Trial:
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a point as JSON holds it: what it does not know becomes text."""
+    """Return a point with JSON types; other values become their repr."""
     return {
         name: value if isinstance(value, (str, int, float, bool, type(None))) else
         repr(value)
@@ -401,7 +405,7 @@ def range_text(batch: BatchRange) -> str:
 
 
 def _share(part: float, whole: float) -> str:
-    """Return a small share as "1/80", another as "60 %"."""
+    """Return a share below 1/2 as "1/80", another as "60%"."""
     return f"1/{whole / part:.0f}" if whole > 2 * part else f"{part / whole:.0%}"
 
 

@@ -1,4 +1,4 @@
-"""``tune``: from a forest and sample rows to the schedules that are fastest here."""
+"""``tune``: find the fastest schedules of a forest on this machine."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ from skforge.tuning.search.strategies import Problem, Strategy
 from skforge.tuning.search.trial import RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
 
-#: Seconds of a search where nobody says: on a CPU, and on a GPU.
+#: Default budget of a search in seconds, on a CPU and on a GPU.
 DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
 
 
 @dataclass(frozen=True)
 class Tuner:
-    """How schedules are searched: a value for ``CompiledForest(tuning=...)``.
+    """Configures a search for schedules; a value for ``CompiledForest(tuning=...)``.
 
     Parameters
     ----------
     strategy : str or Strategy, default="heuristic"
-        "heuristic", "learned", "exhaustive", "random", "halving", or one with a
+        "heuristic", "learned", "exhaustive", "random", "halving", or an object with a
         ``name`` and a method ``rounds``.
     space : ScheduleSpace, default=None
-        Where points come from; None takes the whole space of the target.
+        The space to search; None uses the target's whole space.
     budget : float, default=None
-        Seconds, all batch sizes together and compiling included. None takes 4, or 10
-        on a GPU, or what ``SKFORGE_TUNING_SECONDS`` says.
+        Seconds for all batch sizes together, including compilation. None uses the
+        environment variable ``SKFORGE_TUNING_SECONDS`` if set, else 4, or 10 on a GPU.
     records : TuningRecords or path, default=None
-        Where the choice for a forest of the same shape is looked up, and where what
-        is found is added.
+        A file of results. A record for a forest of the same shape is reused without
+        measuring; new results are added.
     measurer : Measurer, default=None
-        What compiles and times; None takes the target's own.
+        Compiles and times candidates; None uses the target's measurer.
 
     Examples
     --------
@@ -89,50 +89,52 @@ class Tuner:
         random_state: Any = None,
         verbose: int = 0,
     ) -> TuningResult:
-        """Search the fastest schedule of each range of batch sizes.
+        """Find the fastest schedule of each range of batch sizes.
 
         Parameters
         ----------
         forest : Forest
-            What is walked.
+            The forest to traverse.
         rows : array-like of shape (n_rows, n_features), default=None
-            Sample rows; where they do not fill a batch, or are None, rows are drawn
-            around the forest's thresholds.
+            Sample rows. If they are None or do not fill a batch, rows are drawn around
+            the forest's thresholds.
         target : Target or str, default="cpu"
-            What is compiled for; it has to run here.
+            The machine to compile for; this machine must be able to run it.
         reduction : {"exact", "reproducible", "fast"}, default="exact"
             How leaf values are summed.
         ranges : mapping of (int, int or None) to int, default=None
-            Ranges of batch sizes, and the size that each is measured at. None takes
-            those of the default schedules, each measured at its ends and its middle.
+            Ranges of batch sizes, and the size at which each is measured. None uses the
+            ranges of the default schedules, each measured at its ends and its middle.
         n_jobs : int, default=None
             Threads of one call.
         budget : float, default=None
-            Seconds; None takes the tuner's own.
+            Seconds; None uses the tuner's budget.
         random_state : int, RandomState instance or None, default=None
-            Seed of all chance.
+            Seed of the random numbers.
         verbose : int, default=0
-            Whether progress is shown.
+            Whether to show progress; 2 adds a line for each candidate.
 
         Returns
         -------
         TuningResult
-            Its ``table`` is never slower than the default schedules at the sizes that
-            were measured, beyond noise.
+            Its ``table`` is not slower than the default schedules at the measured
+            sizes, apart from noise.
 
         Raises
         ------
         TuningError
-            If there is nothing to try, or the default schedule does not run.
+            If the space is empty, no proposed schedule is legal, or the default
+            schedule fails.
 
         Warns
         -----
         TuningWarning
-            After an interruption from the keyboard, with what was found so far; and if
-            a budget that was given ended before anything was measured.
+            If a keyboard interrupt ended the search; the result holds the best so far.
+            If an explicit budget ended before anything was measured. If records exist
+            but cannot be used, or cannot be written.
         """
         begin = time.perf_counter()
-        forest = leaf_finder(forest)  # what is walked, though scores are no sums
+        forest = leaf_finder(forest)  # the traversal, even if scores are not sums
         machine = Target.parse(target)
         strategy = strategy_of(self.strategy)
         threads = resolve_n_jobs(n_jobs)
@@ -164,7 +166,7 @@ class Tuner:
         seconds = given
         if seconds is None:
             few = DEFAULT_SECONDS_GPU if machine.is_gpu else DEFAULT_SECONDS
-            seconds = tuning_seconds(few) or few  # 0 is for those who did not ask
+            seconds = tuning_seconds(few) or few  # 0 disables only implicit tuning
         measurer = self.measurer
         real = measurer is None
         if measurer is None:
@@ -203,7 +205,7 @@ class Tuner:
         sample = SampleRows(forest, rows, int(problem.random.integers(1 << 31)))
         notes = []
         with Progress(verbose, seconds) as progress:
-            # What came before counts, but on a clock of its own nothing else does.
+            # Setup time counts towards the budget, except with a custom clock.
             start = measurer.clock() - (time.perf_counter() - begin) * real
             session = Session(
                 problem, strategy, measurer, sample, seconds, progress.tell, start
@@ -245,7 +247,7 @@ class Tuner:
 
 
 def _record(records: TuningRecords, key: RecordKey, result: TuningResult) -> None:
-    """Add what a search found; it holds without the file, too."""
+    """Add a result to the records; warn if the file cannot be written."""
     try:
         records.add(
             Record(
@@ -266,7 +268,7 @@ def _record(records: TuningRecords, key: RecordKey, result: TuningResult) -> Non
 
 
 def _first(strategy: Strategy, problem: Problem, measurer: Measurer) -> Schedule:
-    """Return the first proposal for a range that is legal, else the default."""
+    """Return the first legal proposal for a range, else the default."""
     proposed = next(strategy.rounds(problem), None)
     for candidate in proposed.candidates if proposed is not None else ():
         if candidate.schedule is None:
@@ -283,7 +285,7 @@ def _kept(
     forest: Forest,
     ranges: Mapping[BatchRange, int] | None,
 ) -> Record | None:
-    """Return the record of an earlier search; those that cannot be used are named."""
+    """Return the record of an earlier search; warn if none can be used."""
     reasons: list[str] = []
 
     def usable(record: Record) -> bool:
@@ -305,7 +307,7 @@ def _kept(
 def _unusable(
     kept: Record, forest: Forest, ranges: Mapping[BatchRange, int] | None
 ) -> str:
-    """Return why a record's schedules do not fit; nothing if they do."""
+    """Return why a record cannot be used; empty if it can."""
     wanted = [(1, None)] if ranges is None else sorted(ranges, key=lambda r: r[0])
     if _joined(sorted(kept.table, key=lambda r: r[0])) != _joined(wanted):
         return "its batch sizes are not those that were asked for"
@@ -318,7 +320,7 @@ def _unusable(
 
 
 def _joined(ranges: Sequence[BatchRange]) -> list[BatchRange]:
-    """Return sorted ranges, those that follow on each other as one."""
+    """Return sorted ranges with adjacent ones merged."""
     made: list[BatchRange] = []
     for first, last in ranges:
         if made and made[-1][1] == first - 1:
@@ -331,7 +333,7 @@ def _joined(ranges: Sequence[BatchRange]) -> list[BatchRange]:
 def plan_ranges(
     defaults: Mapping[BatchRange, Schedule], ranges: Mapping[BatchRange, int] | None
 ) -> list[RangePlan]:
-    """Return the sizes and the default of each range asked for, or of the defaults."""
+    """Return the plan of each requested range, or of the default ranges."""
     if ranges is None:
         return [
             RangePlan(batch, probe_sizes(batch), main_size(batch), schedule)
@@ -347,13 +349,13 @@ def plan_ranges(
 
 
 def bounded(plan: RangePlan, most: int) -> RangePlan:
-    """Return a plan whose batches have no more rows than fit in memory."""
+    """Return the plan with batch sizes limited to ``most`` rows."""
     sizes = tuple(sorted({min(size, most) for size in plan.sizes}))
     return replace(plan, sizes=sizes, main=min(plan.main, most))
 
 
 def merged(table: Mapping[BatchRange, Schedule]) -> dict[BatchRange, Schedule]:
-    """Return a table whose neighbours with equal schedules are one range."""
+    """Return the table with adjacent ranges of equal schedules merged."""
     made: list[tuple[BatchRange, Schedule]] = []
     for batch, schedule in sorted(table.items(), key=lambda item: item[0][0]):
         if made and made[-1][1] == schedule and made[-1][0][1] == batch[0] - 1:
@@ -364,16 +366,16 @@ def merged(table: Mapping[BatchRange, Schedule]) -> dict[BatchRange, Schedule]:
 
 
 def default_space(strategy: Strategy, machine: Target, n_threads: int) -> ScheduleSpace:
-    """Return the whole space of a machine, or what a strategy is about."""
+    """Return the default space of a strategy on a machine."""
     if not machine.is_gpu:
         return ScheduleSpace.cpu(threads=n_threads > 1)
-    if isinstance(strategy, Heuristic):  # Algorithm 1, of Table 5
+    if isinstance(strategy, Heuristic):  # Algorithm 1 searches Table 5
         return ScheduleSpace.gpu()
     return ScheduleSpace.gpu_full()
 
 
 def check_space(space: object) -> None:
-    """Refuse what is no space, and a space without points."""
+    """Raise unless ``space`` is a ScheduleSpace with at least one point."""
     if not isinstance(space, ScheduleSpace):
         raise InvalidInputError(
             f"space must be a ScheduleSpace, got {type(space).__name__}."
@@ -386,13 +388,13 @@ def check_space(space: object) -> None:
 
 
 def size_text(space: ScheduleSpace) -> str:
-    """Return how many points a space has, as text."""
+    """Return the number of points of a space, as text."""
     size = space.size
     return f"more than {LISTED:,} schedules" if size is None else f"{size:,} schedules"
 
 
 def _check_anything_legal(result: TuningResult) -> None:
-    """Raise if all that was proposed was refused."""
+    """Raise TuningError if every proposed schedule is illegal."""
     proposed = [t for t in result.trials if t.candidate.origin == result.strategy]
     if proposed and result.complete and all(t.status == "illegal" for t in proposed):
         raise TuningError(
@@ -417,23 +419,23 @@ def tune(
     random_state: Any = None,
     verbose: int = 0,
 ) -> TuningResult:
-    """Search the fastest schedules of a forest, without scikit-learn.
+    """Find the fastest schedules of a forest, without scikit-learn.
 
     Parameters
     ----------
     forest : Forest
-        From :func:`skforge.load_forest`.
+        A forest from :func:`skforge.load_forest`.
     rows : array-like of shape (n_rows, n_features), default=None
         Sample rows.
     strategy, space, records, measurer
-        As of :class:`Tuner`.
+        See :class:`Tuner`.
     target, reduction, ranges, n_jobs, budget, random_state, verbose
-        As of :meth:`Tuner.tune`.
+        See :meth:`Tuner.tune`.
 
     Returns
     -------
     TuningResult
-        ``compile_forest(forest, dict(result.table))`` compiles what was found.
+        ``compile_forest(forest, dict(result.table))`` compiles the schedules found.
     """
     tuner = Tuner(strategy, space, records=records, measurer=measurer)
     return tuner.tune(

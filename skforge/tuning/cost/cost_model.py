@@ -1,8 +1,8 @@
-"""The cost model: a boosted forest that predicts what a schedule takes.
+"""The cost model: a boosted forest that predicts the time of a schedule.
 
-It predicts the logarithm of a row's time less that of the estimate among the features
-(``features``), so that forests larger than any it was trained on are not worth the
-same as the largest of these. The forest is stored as arrays and run by skforge.
+It predicts the logarithm of the ratio of a row's time to the estimate in ``features``,
+so that its predictions scale to forests larger than those it was trained on. The forest
+is stored as arrays and run by skforge.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
 
 Array = NDArray[np.float64]
 
-#: The model that is shipped, trained by benchmarks/train_cost_model.py.
+#: The shipped model, trained by benchmarks/train_cost_model.py.
 SHIPPED = Path(__file__).with_name("cost_model.npz")
 
-#: Arrays of a forest that are stored; all else is the same for every cost model.
+#: The stored arrays of a forest; all other fields are the same for every cost model.
 STORED = (
     "tree_offset",
     "predicate",
@@ -52,22 +52,22 @@ STORED = (
 
 
 class CostModel:
-    """Predicts times of schedules that were never run.
+    """Predicts the times of schedules without running them.
 
     Parameters
     ----------
     forest : Forest
         Maps the features to the error of the estimate, in natural logarithms.
     facts : mapping of str to float
-        What is known of its training, such as ``margin``: the gain that has to be
-        predicted before another schedule than the default is worth choosing.
+        Facts about its training, such as ``margin``: the predicted speedup at which a
+        schedule is preferred to the default.
     names : iterable of str
-        The features it was trained on.
+        The names of the features it was trained on.
 
     Raises
     ------
     InvalidModelError
-        If the features are not those of this version.
+        If this version has other features.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class CostModel:
 
     @classmethod
     def shipped(cls) -> CostModel | None:
-        """Return the model of the package; None if it has none."""
+        """Return the shipped model; None if the package has none."""
         return _shipped()
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> CostModel:
-        """Read a model; nothing but arrays is in the file."""
+        """Read a model from a file, which contains only arrays."""
         try:
             arrays = _arrays_of(Path(path))
             named = zip(arrays["fact_names"], arrays["facts"], strict=True)
@@ -106,7 +106,7 @@ class CostModel:
             ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model, compressed."""
+        """Write the model to a compressed file."""
         arrays: dict[str, Any] = {n: getattr(self.forest, n) for n in STORED}
         for name in ("left", "right", "predicate", "leaf", "feature"):
             if arrays[name].max(initial=0) < 1 << 15:
@@ -119,20 +119,20 @@ class CostModel:
     # ------------------------------------------------------------- prediction
 
     def seconds(self, setting: Setting, schedules: Iterable[Schedule]) -> Array:
-        """Return the predicted seconds of a call, for each schedule.
+        """Return the predicted seconds per call for each schedule.
 
         Parameters
         ----------
         setting : Setting
             Forest, target, rows and threads.
         schedules : iterable of Schedule
-            Legal ones; no other has a time.
+            Legal schedules; predictions for others are meaningless.
         """
         featured = featurize(setting, schedules)
         return np.asarray(np.exp(self.log_row(featured)) * 1e-9 * setting.n_rows)
 
     def log_row(self, featured: Featured) -> Array:
-        """Return predicted logarithms of the nanoseconds of a row."""
+        """Return the predicted natural logarithm of the nanoseconds per row."""
         if not len(featured.matrix):
             return np.zeros(0)
         if self._module is None:
@@ -141,10 +141,10 @@ class CostModel:
         return np.asarray(featured.log_estimate + error)
 
 
-#: Most bytes of one array, once it is no longer compressed; the shipped ones have 2 MB.
+#: Maximum uncompressed bytes of one array; the shipped ones have 2 MB.
 _ARRAY_BYTES = 64 << 20
 
-# What zipfile and arrays of another shape or type raise.
+# Exceptions raised by zipfile, and for arrays of a wrong shape or type.
 _DAMAGE = (
     *(OSError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError),
     *(NotImplementedError, OverflowError, RuntimeError, ValueError, TypeError),
@@ -152,7 +152,7 @@ _DAMAGE = (
 
 
 def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file; each size is checked before it is unpacked."""
+    """Return the arrays of a file; check each size before decompression."""
     if path.exists() and not path.is_file():
         raise ValueError("it is no regular file")
     arrays = {}
@@ -174,7 +174,7 @@ def _shipped() -> CostModel | None:
 
 
 def compiled(forest: Forest) -> CompiledModule:
-    """Compile the model by plain walks: they compile fastest, and nothing is tuned."""
+    """Compile a model with plain traversal schedules, which compile fastest."""
     target = Target.host()
     rows = {batch: s for batch, s in walking_schedules(forest, target).items()}
     few, many = rows[min(rows)], rows[128, 2048]
@@ -182,7 +182,7 @@ def compiled(forest: Forest) -> CompiledModule:
 
 
 def _forest_of(arrays: Mapping[str, Any]) -> Forest:
-    """Return a forest of scalar leaves, proven to be well-formed."""
+    """Return a validated forest with scalar leaves."""
     n_nodes, n_trees = len(arrays["left"]), len(arrays["tree_offset"]) - 1
     n_tests = len(arrays["feature"])
     kept = {f.name for f in fields(Forest)}

@@ -1,10 +1,11 @@
 """Features of (forest, schedule, batch size, target) for the cost model.
 
-Appendix A of *Learning to Schedule Halide Pipelines for the GPU* carried over to
-forests: a stage is the walk of all trees, a realization one pass of the forest over a
-block of rows, a scalar is one row in one tree. Nothing is lowered: a schedule is
-numbers (``schedule_facts``), so is a forest (``forest_facts``), and what follows from
-both is computed for all schedules at once. ``docs/cost_model.md`` has the table.
+Adapts Appendix A of *Learning to Schedule Halide Pipelines for the GPU* to forests: a
+stage is the traversal of all trees, a realization is one pass of the forest over a
+block of rows, a scalar is one row in one tree. Nothing is lowered. The features are
+computed for all schedules at once from numbers that describe the schedules
+(``schedule_facts``) and the forest (``forest_facts``). ``docs/cost_model.md`` lists
+them.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from skforge.tuning.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
 
 Array = NDArray[np.float64]
 
-#: Bytes of a node, by its threshold, its feature and its children.
+#: Bytes of a node besides its threshold, for its feature and children.
 NODE_EXTRA = 8
-#: Bytes of a node of tiles, about.
+#: Approximate bytes of a node in the tiled layout.
 TILED_NODE = 6.5
 
-#: What the estimate counts besides, in ns; a guess that the model corrects.
+#: Costs in the estimate, in ns; guesses that the model corrects.
 HOP_NS, CHECK_NS, TREE_NS, INSTRUCTION_NS = 1.6, 0.5, 1.0, 0.09
 CALL_NS, BLOCK_NS = 30.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all schedules of one comparison share.
+    """The conditions shared by all compared schedules.
 
     Parameters
     ----------
     forest : ForestFacts
-        What is walked.
+        The forest's facts.
     target : Target
         The machine.
     n_rows : int
-        Rows of a batch.
+        The batch size.
     n_threads : int
         Threads that a call may use.
     """
@@ -58,14 +59,15 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Featured:
-    """Features of schedules, and what they take by rules of thumb alone.
+    """Features of schedules, and estimates of their times by rules of thumb.
 
     Parameters
     ----------
     matrix : ndarray of shape (n_schedules, n_features)
-        In the order of ``NAMES``.
+        The features in the order of ``NAMES``.
     log_estimate : ndarray of shape (n_schedules,)
-        Natural logarithm of the nanoseconds of a row; the model learns its error.
+        Natural logarithm of the estimated nanoseconds per row; the model learns the
+        error.
     """
 
     matrix: Array
@@ -73,20 +75,20 @@ class Featured:
 
 
 def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
-    """Return the features of schedules; a schedule takes some microseconds.
+    """Return the features of schedules; this takes microseconds per schedule.
 
     Parameters
     ----------
     setting : Setting
         Forest, target, rows and threads.
     schedules : iterable of Schedule
-        Any; whether they are legal is not asked.
+        Any schedules; legality is not checked.
     """
     return from_facts(setting, facts_of(schedules))
 
 
 def from_facts(setting: Setting, facts: Array) -> Featured:
-    """Return the features of schedules whose facts are known."""
+    """Return the features of schedules from their facts."""
     view = View(setting, facts)
     columns = [np.broadcast_to(make(view), len(facts)) for make in _MAKERS.values()]
     matrix = np.empty((len(facts), len(columns)))
@@ -96,7 +98,7 @@ def from_facts(setting: Setting, facts: Array) -> Featured:
 
 
 class View:
-    """Sizes that several features are made of, as columns."""
+    """Intermediate values of the features, as columns over all schedules."""
 
     def __init__(self, setting: Setting, facts: Array) -> None:
         self.forest, self.target = setting.forest, setting.target
@@ -105,8 +107,8 @@ class View:
         f, n, trees = self.forest, float(self.n), float(max(1, self.forest.n_trees))
         blocks = np.maximum(self["row_blocks"], 1)
         block = np.where(self["row_block"] > 0, self["row_block"], np.ceil(n / blocks))
-        self.block = block  # rows scheduled for one
-        self.rows = np.minimum(block, n)  # rows that a block has
+        self.block = block  # scheduled rows per block
+        self.rows = np.minimum(block, n)  # actual rows per block
         self.blocks = np.ceil(n / block)
         tile = np.where(self["tree_block"] > 0, self["tree_block"], trees)
         tiles = np.where(self["tree_blocks"] > 0, self["tree_blocks"], 0)
@@ -155,7 +157,7 @@ class View:
         )
 
     def _bytes(self, f: ForestFacts, trees: float) -> None:
-        """Bytes that one block of rows touches, and all blocks do."""
+        """Compute the bytes accessed by one block of rows, and by all blocks."""
         codes = np.maximum(self["codes"], self.lanes)
         self.row_bytes = self.rows * f.row_bytes
         self.code_bytes = codes * self.rows * 2 * f.n_columns
@@ -171,7 +173,7 @@ class View:
         self.leaf_bytes = trees * f.leaves_per_tree * f.leaf_value_bytes
         self.tree_bytes = (self.node_bytes + self.leaf_bytes) / trees
         block = self.row_bytes + self.code_bytes + self.table_bytes
-        self.near = block + self.tree_bytes  # what is touched again and again
+        self.near = block + self.tree_bytes  # data that is accessed repeatedly
         self.working_set = block + self.node_bytes + self.leaf_bytes
         self.passes = np.where(
             self["trees_outside"] > 0,
@@ -180,7 +182,7 @@ class View:
         )
 
     def _costs(self, f: ForestFacts, n: float, trees: float) -> None:
-        """Rules of thumb, in ns a row; what a block does whether full or not counts."""
+        """Estimate the time in ns per row by rules of thumb; a partial block counts."""
         larger = np.maximum(1.0, self.block / SMALL_BLOCK) ** 0.4
         bits = f.block_cost * INSTRUCTION_NS * larger * self.blocks / n
         overlap = np.minimum(self.in_flight, 12.0) ** 0.75
@@ -219,12 +221,12 @@ _Maker = Callable[[View], "Array | float"]
 
 
 def _facts(*names: str) -> dict[str, _Maker]:
-    """Return features that are facts of the schedule."""
+    """Return makers of features that are facts of the schedule."""
     return {name: itemgetter(name) for name in names}
 
 
 def _sizes(*names: str) -> dict[str, _Maker]:
-    """Return features that are facts of the forest."""
+    """Return makers of features that are facts of the forest."""
     return {name: _size(name) for name in names}
 
 
@@ -236,7 +238,7 @@ def _layout(name: str) -> _Maker:
     return lambda view: view.name[name].astype(np.float64)
 
 
-#: Every feature by name; ``docs/cost_model.md`` says what each is.
+#: Every feature by name; ``docs/cost_model.md`` describes them.
 _MAKERS: dict[str, _Maker] = {
     # the whole
     "num_scalars": lambda v: float(v.n) * v.forest.n_trees,

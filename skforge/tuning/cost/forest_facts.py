@@ -1,4 +1,4 @@
-"""What a forest is to the features: numbers from one pass over its arrays."""
+"""Facts about a forest for the cost model's features."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ from skforge.compiler.target import Target
 
 @dataclass(frozen=True, slots=True)
 class ForestFacts:
-    """Sizes of a forest, and which walks it allows on a target.
+    """Sizes of a forest, and the kinds of traversal it allows on a target.
 
-    Depths are of the walks that the training rows took where covers are known, else
-    of leaves.
+    ``walk_depth`` weights leaves by their covers if these are known.
     """
 
     n_trees: int
@@ -47,20 +46,20 @@ class ForestFacts:
     inner_nodes: int
     leaves_per_tree: float
     most_leaves: int
-    walk_depth: float  # of a row, a tree
+    walk_depth: float  # mean depth of a row's traversal of a tree
     tree_depth: float  # mean of the deepest leaf of each tree
     min_depth: int
     max_depth: int
     depth_spread: float  # standard deviation of the trees' depths
     n_predicates: int
-    n_columns: int  # of codes
-    category_share: float  # of predicates
-    missing: float  # share of predicates that know missing values
-    folded_trees: float  # share of trees that are folded whole in bit logic
-    tile_hops_3: float  # tiles of three levels that a row meets in a tree
+    n_columns: int  # columns of bin codes
+    category_share: float  # share of predicates on categories
+    missing: float  # share of predicates that handle missing values
+    folded_trees: float  # share of trees folded completely in bit logic
+    tile_hops_3: float  # three-level tiles that a row visits in a tree
     tile_hops_4: float
-    lanes_cost: float  # instructions a row, as the default's rule estimates
-    block_cost: float  # of a small block of bit logic, likewise
+    lanes_cost: float  # instructions per row, as the default's rule estimates
+    block_cost: float  # instructions of a small block of bit logic, likewise
     tile_row_cost: float
     allows_bits: bool
     allows_lanes: bool
@@ -70,7 +69,7 @@ class ForestFacts:
 
     @classmethod
     def of(cls, forest: Forest, target: Target) -> ForestFacts:
-        """Measure a forest."""
+        """Compute the facts of a forest."""
         low, high = forest.leaf_depths()
         at, weight = leaf_weights(forest)
         total = max(float(weight.sum()), 1e-300)

@@ -1,9 +1,8 @@
-"""GPU kernels that are not worth a run: known from their code before it is loaded.
+"""Reject GPU kernels with register spills before they are run.
 
-Shared memory and threads of a block are judged by the language when a schedule is bound
-and lowered. What is left are registers: a kernel that spills them, or keeps arrays in
-local memory, reads memory for what others have in registers. The vendor's compiler says
-so; it needs no GPU. Where there is none, a bound on the registers has to do.
+The schedule language already checks shared memory and threads per block. A kernel that
+spills registers, or keeps arrays in local memory, is slow. The vendor's compiler
+reports this without a GPU; without the compiler, a lower bound on registers is used.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 
-#: Registers of 32 bits that a block may have, and a thread at most: NVIDIA's, on all
-#: architectures there are targets for; AMD's have no fewer.
+#: Maximum 32-bit registers of a block and of a thread, on all supported NVIDIA
+#: architectures; AMD GPUs have no fewer.
 REGISTERS, MOST_OF_THREAD = 65536, 255
 
-#: Registers of a walk at least, and of each further one in flight: its node and its
-#: value. sm_90 takes 18 and 3.3 (docs/schedules.md).
+#: Minimum registers of a traversal, and of each interleaved one for its node and value.
+#: On sm_90, 18 and 3.3 were measured (docs/schedules.md).
 WALK, IN_FLIGHT = 12, 2
 
 
 def problem(schedule: Schedule, lowered: Lowered, target: Target) -> str:
-    """Return why a kernel is not worth a run; empty if nothing speaks against it.
+    """Return why a kernel should not be run; empty if it should.
 
-    An emulated GPU is judged as the GPU would be.
+    An emulated GPU is treated like the GPU it emulates.
     """
     plan = emit_gpu(lowered.kernel.function, target)
     kind: Kind = "hip" if target.kind == "hip" else "cuda"
     try:
         found = resources_of(plan.source, target.cpu, kind)
-    except TargetError:  # no compiler here
+    except TargetError:  # no compiler available
         threads = max((launch.threads for launch in plan.launches()), default=1)
         return _by_model(schedule, threads)
     for launch in plan.launches():
@@ -50,7 +49,7 @@ def problem(schedule: Schedule, lowered: Lowered, target: Target) -> str:
 
 
 def _by_model(schedule: Schedule, threads: int) -> str:
-    """Judge registers by walks in flight, which are known without a compiler."""
+    """Check a lower bound on registers, computed from the interleaving factor."""
     walks = max(
         (d.factor or 1 for d in schedule.directives if isinstance(d, Interleave)),
         default=1,

@@ -1,8 +1,8 @@
-"""A cost model that learns from what was just measured.
+"""Correct a cost model with measurements of the current forest.
 
-The times of a few dozen schedules of one forest say little of forests in general, but
-much of this one: a small boosted forest learns by how much the model was off for them.
-Without a model (for a GPU there is none) it learns by how much the estimate was.
+The times of a few dozen schedules say little about forests in general, but much about
+this one: a small boosted forest learns the model's error for them. Without a model (as
+on GPUs), it learns the error of the estimate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skforge.tuning.cost.features import Featured, Setting, featurize
 
 Array = NDArray[np.float64]
 
-#: Times that are needed before a forest is fitted; until then their mean is used.
+#: Minimum times to fit a forest; with fewer, only the median error is corrected.
 FEWEST = 6
 
 PARAMETERS: dict[str, Any] = {
@@ -38,7 +38,7 @@ PARAMETERS: dict[str, Any] = {
 
 
 class Retrained:
-    """Predicts what schedules of one setting take, by a model that is corrected."""
+    """Predicts times of schedules in one setting with a corrected cost model."""
 
     def __init__(self, model: CostModel | None, setting: Setting) -> None:
         self._model, self._setting = model, setting
@@ -46,7 +46,7 @@ class Retrained:
         self._correction: CompiledModule | None = None
 
     def log_row(self, schedules: Sequence[Schedule]) -> Array:
-        """Return predicted logarithms of the nanoseconds of a row."""
+        """Return the predicted natural logarithm of the nanoseconds per row."""
         featured = featurize(self._setting, schedules)
         found = self._without(featured) + self._offset
         if self._correction is not None and len(schedules):
@@ -54,7 +54,7 @@ class Retrained:
         return found
 
     def learn(self, schedules: Sequence[Schedule], seconds: Sequence[float]) -> None:
-        """Learn from all that was measured so far, seconds of a call."""
+        """Fit the correction to all measurements so far, in seconds per call."""
         if not schedules:
             return
         featured = featurize(self._setting, schedules)
@@ -63,7 +63,7 @@ class Retrained:
         self._offset = float(np.median(error))
         self._correction = None
         if len(schedules) >= FEWEST:
-            # The fast ones are to be told apart.
+            # Give fast schedules more weight: these must be ranked well.
             weight = np.exp(took.min() - took)
             self._correction = _fitted(featured.matrix, error - self._offset, weight)
 
@@ -74,7 +74,7 @@ class Retrained:
 
 
 def _fitted(features: Array, error: Array, weight: Array) -> CompiledModule:
-    """Train a small forest and compile it: scikit-learn would wake all threads."""
+    """Train a small forest and compile it; scikit-learn would use all threads."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     learner = HistGradientBoostingRegressor(**PARAMETERS)

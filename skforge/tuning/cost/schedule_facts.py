@@ -1,7 +1,6 @@
-"""What a schedule says, as numbers: read off its directives, without lowering.
+"""Facts about a schedule as numbers, read from its directives without lowering.
 
-The numbers do not depend on a forest, a batch or a target, and are remembered for every
-schedule seen.
+The numbers do not depend on the forest, batch or target, and are cached.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from skforge.compiler.schedule.directives import (
 )
 from skforge.compiler.schedule.schedule import Schedule
 
-#: Representations that a model can tell apart; all others are the last.
+#: Representations that the model distinguishes; others count as "other".
 LAYOUTS = ("sparse", "array", "reorg", "bitsliced", "lanes", "tiles", "packed", "other")
 
-#: What is read off a schedule; sizes are 0 where a directive is absent.
+#: The facts of a schedule; 0 if the directive is absent.
 FACTS = (
-    "row_block",  # rows of a block of rows; 0: the whole batch
-    "row_blocks",  # or how many blocks, where that is fixed
-    "tree_block",  # trees of a tile of trees; 0: all
-    "tree_blocks",  # or how many tiles
+    "row_block",  # rows per block; 0: the whole batch
+    "row_blocks",  # or the number of blocks, if fixed
+    "tree_block",  # trees per tile; 0: all
+    "tree_blocks",  # or the number of tiles, if fixed
     "rows_inside",  # the innermost loop is over rows
     "trees_outside",  # the outermost loop is over trees
-    "rows_in_flight",  # walks of one tree at the same time; -1: the whole loop
-    "trees_in_flight",  # walks of one row at the same time; -1: the whole loop
+    "rows_in_flight",  # interleaved rows of one tree; -1: the whole loop
+    "trees_in_flight",  # interleaved trees of one row; -1: the whole loop
     "vector_rows",
     "vector_trees",
     "parallel_rows",
@@ -59,8 +58,8 @@ FACTS = (
     "cache_rows",
     "cache_trees",
     "cache_predicates",
-    "unroll_walk",  # hops without leaf checks, trees padded
-    "peel_walk",  # hops without leaf checks, trees as they are
+    "unroll_walk",  # levels without leaf checks, trees padded
+    "peel_walk",  # levels without leaf checks, trees not padded
     "node_tile",
     "complete_tiles",
     "probability_tiles",
@@ -72,9 +71,9 @@ FACTS = (
     "atomic_reduce",
     "shared_reduce",
     "vector_reduce",
-    "layout",  # place in LAYOUTS
-    "block_rows",  # rows of a GPU's block that are threads
-    "block_trees",  # tree tiles of a GPU's block that are threads
+    "layout",  # index in LAYOUTS
+    "block_rows",  # rows mapped to threads of a GPU block
+    "block_trees",  # tree tiles mapped to threads of a GPU block
 )
 PLACE = {name: i for i, name in enumerate(FACTS)}
 
@@ -85,7 +84,7 @@ def facts_of(schedules: Iterable[Schedule]) -> NDArray[np.float64]:
     return np.array(found, dtype=np.float64).reshape(len(found), len(FACTS))
 
 
-#: Directives that are counted.
+#: Directives whose number of uses is the fact.
 COUNTED: dict[type[Directive], str] = {
     Quantize: "codes",
     CachePredicates: "cache_predicates",
@@ -109,7 +108,7 @@ def _facts(schedule: Schedule) -> tuple[float, ...]:
 
 
 class _Reader:
-    """Follows the loops of a schedule, of copies by ``split`` the first one."""
+    """Tracks the loops of a schedule; after ``split``, only the first copy."""
 
     __slots__ = ("is_rows", "order", "out", "size")
 
@@ -121,7 +120,7 @@ class _Reader:
         self.out["node_tile"] = 1.0
 
     def read(self, directive: Directive) -> None:
-        """Take one directive into account."""
+        """Update the facts with one directive."""
         out = self.out
         match directive:
             case Tile():
@@ -177,5 +176,5 @@ class _Reader:
         self.size[tile.inner] = max(0, size)
         kind = "row" if rows else "tree"
         name = f"{kind}_blocks" if size < 0 else f"{kind}_block"
-        if not self.out[name]:  # of a block in a block, the outer
+        if not self.out[name]:  # of nested blocks, keep the outer
             self.out[name] = abs(size)

@@ -1,8 +1,7 @@
-"""Runners timed against each other: interleaved rounds, ratios within a round.
+"""Time runners against each other in interleaved rounds, as ratios within a round.
 
-The default schedule is the yardstick: it is timed in every round beside whatever else
-is, so that what slows the machine for a while slows both, and candidates that were
-timed minutes apart compare.
+The default schedule is the yardstick and is timed in every round. A slow phase of the
+machine then slows both runners, so candidates timed minutes apart are comparable.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from skforge.tuning.measure.measure import Runner
 
 T = TypeVar("T")
 
-#: A candidate that is this many times slower than the best is given up after a look,
-#: and by this much after two samples.
+#: Give up a candidate this many times slower than the best: after one call, and after
+#: two samples.
 HOPELESS, POOR = 3.0, 1.5
 
-#: Samples that a runner has even if time is up.
+#: Samples taken even if time is up.
 FEWEST = 3
 
-#: Calls of one sample at most.
+#: Maximum repetitions of the batches in one sample.
 MOST_ROUNDS = 1 << 16
 
 
@@ -33,9 +32,9 @@ MOST_ROUNDS = 1 << 16
 class Sampled:
     """Times of one runner at one batch size."""
 
-    samples: tuple[float, ...]  # seconds of a call
-    ratios: tuple[float, ...]  # each by the yardstick's in the same round
-    stopped: str = ""  # why it was given up, if it was
+    samples: tuple[float, ...]  # seconds per call
+    ratios: tuple[float, ...]  # each divided by the yardstick's in the same round
+    stopped: str = ""  # the reason if timing ended early
 
     @property
     def relative(self) -> float:
@@ -44,7 +43,7 @@ class Sampled:
 
 
 class Bench:
-    """Batches of one size, and the yardstick; a sample takes about ``slot`` seconds."""
+    """Times runners on batches of one size; a sample takes about ``slot`` seconds."""
 
     def __init__(
         self, batches: Sequence[NDArray[Any]], yardstick: Runner, slot: float
@@ -53,7 +52,7 @@ class Bench:
         self._rounds: dict[int, int] = {}
         self._look(yardstick)  # cold
         self._look(yardstick)
-        #: Seconds of a call of the yardstick, as they come.
+        #: Seconds per call of the yardstick, in the order measured.
         self.baseline: list[float] = [self._sample(yardstick) for _ in range(3)]
 
     def compare(
@@ -63,15 +62,15 @@ class Bench:
         best: float,
         late: Callable[[], bool] = lambda: False,
     ) -> Sampled:
-        """Time a runner beside the yardstick, in so many interleaved samples.
+        """Time a runner and the yardstick in ``samples`` interleaved samples.
 
-        It is given up if it is far worse than the ratio ``best``. When ``late`` says
-        that time is up, ``FEWEST`` samples have to do.
+        Stops early if the runner is far worse than the ratio ``best``. Once ``late``
+        returns True, it stops after ``FEWEST`` samples.
         """
         standard = median(self.baseline)
         seconds = self._look(runner)
         if seconds > HOPELESS * best * standard:
-            # once more: the first look is cold, or something else ran meanwhile
+            # repeat: the first call is cold, or another process interfered
             seconds = min(seconds, self._look(runner))
             if seconds > HOPELESS * best * standard:
                 ratio = seconds / standard
@@ -99,7 +98,7 @@ class Bench:
         samples: int,
         late: Callable[[], bool] = lambda: False,
     ) -> dict[T, Sampled]:
-        """Time several runners and the yardstick in rounds; each begins elsewhere."""
+        """Time several runners and the yardstick in rounds with rotating order."""
         names = list(runners)
         taken: dict[T, list[float]] = {name: [] for name in names}
         ratios: dict[T, list[float]] = {name: [] for name in names}
@@ -125,7 +124,7 @@ class Bench:
         return base, self._sample(runner)
 
     def _look(self, runner: Runner) -> float:
-        """Time the batches once, to warm up and to see how often they fill a slot."""
+        """Time the batches once, to warm up and to set the repetitions per sample."""
         seconds = max(1e-9, runner.time(self._batches, 1))
         fit = int(self._slot / (seconds * len(self._batches)))
         self._rounds[id(runner)] = max(1, min(MOST_ROUNDS, fit))

@@ -1,7 +1,7 @@
-"""Candidates on their way to machine code, in another thread while others are timed.
+"""Compile candidates to machine code, in another thread while others are timed.
 
-Each comes out in the order it went in, lowered and compiled once for all schedules
-that mean the same code; what is illegal, too large or late comes out with its reason.
+Builds keep the order of their candidates. Schedules that lower to the same code are
+compiled once. Illegal, too large or late candidates yield builds with a reason.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from skforge.exceptions import ScheduleError
 from skforge.tuning.measure.measure import Measurer, Plan, Runner
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status
 
-#: Candidates that are compiled ahead of the one that is timed.
+#: Candidates compiled ahead of the one being timed.
 AHEAD = 2
 
-#: Bytes that one candidate's trees may take, and those of all that are kept.
+#: Maximum bytes of one candidate's trees, and of all cached candidates.
 CANDIDATE_BYTES, KEPT_BYTES = 512 << 20, 1 << 30
 
-#: Bytes of a padded node, about.
+#: Approximate bytes of a padded node.
 NODE_BYTES = 16
 
-#: Seconds to compile a line of LIR on a fast machine, until something was compiled.
+#: Initial estimate of the seconds to compile a line of LIR, for a fast machine.
 LINE_SECONDS = 3e-5
 
-#: How much longer than foreseen a compilation may take.
+#: Safety factor on estimated compile times.
 CARE = 1.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Build:
-    """What became of a candidate before it is timed."""
+    """The result of lowering and compiling a candidate."""
 
     candidate: Candidate
-    status: Status  # "measured" where there is a runner
+    status: Status  # "measured" if there is a runner
     reason: str = ""
     runner: Runner | None = None
     digest: str = ""
@@ -54,7 +54,7 @@ class Builder:
 
     def __init__(self, forest: Forest, measurer: Measurer) -> None:
         self._forest, self._measurer = forest, measurer
-        # What lowering took, and compiling a line: to foresee what the next will take.
+        # Seconds of lowering, and of compiling a line, to estimate the next ones.
         self._lower_seconds, self._line_seconds = 0.0, LINE_SECONDS
         self._plans: dict[Schedule, Plan] = {}
         self._runners: dict[str, tuple[Runner, int]] = {}
@@ -63,12 +63,12 @@ class Builder:
             self._executor = ThreadPoolExecutor(1, "skforge-tune")
 
     def close(self) -> None:
-        """Let go of the thread; what it is compiling is not waited for."""
+        """Release the thread without waiting for its current compilation."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     def build(self, candidate: Candidate, deadline: float = float("inf")) -> Build:
-        """Lower and compile a candidate now, if it can be done by the deadline."""
+        """Lower and compile a candidate if it should finish by the deadline."""
         schedule = candidate.schedule
         if schedule is None:
             return Build(candidate, "illegal", candidate.refused)
@@ -93,7 +93,7 @@ class Builder:
     def stream(
         self, candidates: Iterable[Candidate], deadline: float
     ) -> Iterator[Build]:
-        """Yield builds in order, the next ones being compiled meanwhile."""
+        """Yield builds in order while the next ones are compiled."""
         if self._executor is None:
             for candidate in candidates:
                 yield self.build(candidate, deadline)
@@ -157,7 +157,7 @@ class Builder:
         if begin + CARE * self._line_seconds * plan.weight > deadline:
             reason = "compiling it would have taken longer than the budget"
             return made("no time", reason)
-        if candidate.origin != DEFAULT:  # that is the yardstick, whatever it takes
+        if candidate.origin != DEFAULT:  # the default is the yardstick, always built
             against = self._measurer.check(plan)
             if against:
                 return made("spills", against)
@@ -168,7 +168,7 @@ class Builder:
         return made("measured", runner=runner)
 
     def _keep(self, plan: Plan, runner: Runner) -> None:
-        """Keep a runner for later batch sizes; the oldest go where all are too much."""
+        """Cache a runner for later batch sizes; evict the oldest if they grow large."""
         self._runners[plan.digest] = runner, plan.n_bytes
         total = sum(size for _, size in self._runners.values())
         for digest in list(self._runners):
@@ -182,7 +182,7 @@ class _TooLarge(Exception):
 
 
 def _check_padding(forest: Forest, schedule: Schedule) -> None:
-    """Refuse to pad a forest beyond all memory, before it is tried."""
+    """Raise if padding the trees would take more than ``CANDIDATE_BYTES``."""
     depths = [d.depth for d in schedule.directives if isinstance(d, UnrollWalk)]
     if not depths:
         return

@@ -1,4 +1,4 @@
-"""Predictions of a candidate against the reference, before it may win."""
+"""Compare a candidate's predictions with the reference before it may win."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Array = NDArray[Any]
 
 
 class Checker:
-    """Compares a runner's predictions with the reference, once for each code and size.
+    """Compares predictions with the reference, once for each code and batch size.
 
-    ``limit`` says how far each row's sums may be off; all zero asks for the same bits.
+    ``limit`` holds each row's maximum absolute error; all zero demands equal bits.
     """
 
     def __init__(self, rows: Array, expected: Array, limit: Array) -> None:
@@ -24,7 +24,7 @@ class Checker:
         self._done: dict[tuple[str, int], str] = {}
 
     def problem(self, build: Build, n_rows: int) -> str:
-        """Return what is wrong with the predictions; empty if they are right."""
+        """Return a description of the first wrong row; empty if all are right."""
         key = build.digest, n_rows
         if key not in self._done:
             self._done[key] = self._compare(build.runner, n_rows)

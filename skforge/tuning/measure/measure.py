@@ -1,7 +1,7 @@
-"""Candidates compiled and run: what a search needs of a target, and two ways to it.
+"""Measurers: compile and time candidates on CPUs and GPUs.
 
-A search knows no machine. It asks a :class:`Measurer` to lower a schedule, to compile
-what was lowered, and to time the result; tests give it one with a clock of their own.
+A search is independent of the machine. It asks a :class:`Measurer` to lower a schedule,
+compile it and time the result; tests pass a measurer with a simulated clock.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """A schedule lowered, before it is compiled.
+    """A lowered schedule that is not compiled yet.
 
     Parameters
     ----------
     schedule : Schedule
-        What was lowered.
+        The schedule.
     digest : str
-        Equal for equal code on equal data.
+        A hash, equal for equal code on equal data.
     weight : float
-        Lines of code: what compiling them costs grows with it.
+        Lines of code, a measure of the compile time.
     n_bytes : int
-        Size of the model arrays.
+        Size of the model arrays in bytes.
     lowered : object
-        What the measurer needs to go on.
+        The lowered code, as the measurer needs it.
     """
 
     schedule: Schedule
@@ -64,34 +64,34 @@ class Runner(Protocol):
         """Return raw scores, of shape (n_rows, n_outputs)."""
 
     def time(self, batches: Sequence[Array], rounds: int) -> float:
-        """Return seconds of a call: the mean over all batches, ``rounds`` times."""
+        """Return mean seconds per call, over ``rounds`` passes over the batches."""
 
 
 class Measurer(Protocol):
     """A machine to measure on."""
 
-    #: Seconds, ever growing.
+    #: A monotonic clock in seconds.
     clock: Callable[[], float]
-    #: Whether compiling in another thread leaves timings alone.
+    #: Whether compiling in another thread does not disturb timings.
     parallel: bool
 
     def lower(self, schedule: Schedule) -> Plan:
         """Lower a schedule; raises ``SkforgeError`` if it does not fit."""
 
     def check(self, plan: Plan) -> str:
-        """Return why a plan is not worth a run; empty if nothing speaks against it.
+        """Return why a plan should not be run; empty if it should.
 
-        It may compile. The default schedule is run in any case.
+        This may compile the plan. The default schedule is run without this check.
         """
 
     def build(self, plan: Plan) -> Runner:
-        """Compile what was lowered."""
+        """Compile a plan."""
 
 
 def measurer_for(
     forest: Forest, target: Target, reduction: Reduction, n_jobs: int | None = None
 ) -> Measurer:
-    """Return the measurer of a target that runs here."""
+    """Return the measurer for a target that this machine can run."""
     kind = ModuleMeasurer if target.is_gpu else KernelMeasurer
     return kind(forest, target, reduction, n_jobs)
 
@@ -99,8 +99,8 @@ def measurer_for(
 def digest_of(lowered: Lowered) -> tuple[str, float, int]:
     """Return the structural hash of a kernel, its lines and the bytes of its data.
 
-    Names of loops and orders of directives that make no difference are gone by then:
-    schedules with equal hashes are the same machine code on the same arrays.
+    Lowering removes loop names and the order of independent directives, so schedules
+    with equal hashes give the same machine code on the same arrays.
     """
     text = print_lir(lowered.kernel.function)
     digest = hashlib.blake2b(text.encode(), digest_size=16)
@@ -114,7 +114,7 @@ def digest_of(lowered: Lowered) -> tuple[str, float, int]:
 
 
 class _Lowering:
-    """What both measurers share: schedules lowered to LIR for one forest and target."""
+    """Base of both measurers: lowers schedules to LIR for one forest and target."""
 
     clock = staticmethod(time.perf_counter)
 
@@ -124,7 +124,7 @@ class _Lowering:
         self._forest, self._target, self._reduction = forest, target, reduction
         self._n_jobs, self._threads = n_jobs, resolve_n_jobs(n_jobs)
         self._cache = KernelCache(forest, target, reduction)
-        # One core would only be taken from what is timed.
+        # Compile in parallel only if a core is free; else it would slow the timed code.
         self.parallel = not target.is_gpu and self._threads < target.n_cores
 
     def lower(self, schedule: Schedule) -> Plan:
@@ -134,10 +134,10 @@ class _Lowering:
 
 
 class KernelMeasurer(_Lowering):
-    """Kernels of the CPU, timed by machine code without Python around them."""
+    """Measures CPU kernels with a timing loop in machine code, without Python."""
 
     def check(self, plan: Plan) -> str:
-        """Return nothing: registers that are spilled are in the time."""
+        """Return an empty string: spilled registers show up in the time."""
         return ""
 
     def build(self, plan: Plan) -> Runner:
@@ -162,7 +162,7 @@ class _KernelRunner:
         self, kernel: Kernel, forest: Forest, threads: Callable[[int], int]
     ) -> None:
         self._kernel, self._forest, self._threads = kernel, forest, threads
-        #: The batches timed last: slots of their calls, and the result they share.
+        #: The last timed batches, the argument slots of their calls, and their result.
         self._prepared: tuple[Sequence[Array], bytes, int, Array] | None = None
 
     def predict(self, rows: Array) -> Array:
@@ -208,10 +208,10 @@ class _KernelRunner:
 
 
 class ModuleMeasurer(_Lowering):
-    """GPUs and what stands in for them, timed through ``predict_raw``."""
+    """Measures GPUs and emulated GPUs through ``predict_raw``."""
 
     def check(self, plan: Plan) -> str:
-        """Return what the GPU's compiler says against it; its code is kept."""
+        """Return what the GPU compiler reports against a plan; its code is cached."""
         return problem(plan.schedule, plan.lowered, self._target)
 
     def build(self, plan: Plan) -> Runner:
@@ -232,7 +232,7 @@ class ModuleMeasurer(_Lowering):
 class _ModuleRunner:
     def __init__(self, module: CompiledModule, alone: bool) -> None:
         self._module = module
-        # A GPU that is this thread: nobody else's time counts.
+        # A GPU emulated in this thread: count only this thread's CPU time.
         self._clock = time.thread_time if alone else time.perf_counter
 
     def predict(self, rows: Array) -> Array:

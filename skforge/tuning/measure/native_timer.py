@@ -1,9 +1,8 @@
-"""Timing calls of a kernel from machine code, where no Python thread disturbs.
+"""Time kernel calls from machine code, undisturbed by Python threads.
 
-A loop in Python would wait for the interpreter after each call, up to 5 ms while
-another thread compiles; and it costs more than a kernel of one row takes. Calls on one
-thread are timed by that thread's own clock, which stands still while the system runs
-somebody else: on a busy machine the wall's would tell who else is there.
+A loop in Python would wait for the interpreter lock after each call, up to 5 ms while
+another thread compiles, and would cost more than a kernel of one row. Single-threaded
+calls are timed with the thread's CPU clock, which excludes other processes.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ _PROTOTYPE = ctypes.CFUNCTYPE(
 
 @lru_cache(maxsize=1)
 def _loop() -> tuple[JitModule, Any, int] | None:
-    """Return the loop and the address of the clock; None where there is none."""
+    """Return the timing loop and the clock's address; None without such a clock."""
     if not hasattr(time, "CLOCK_MONOTONIC"):
         return None
     try:
@@ -94,8 +93,8 @@ def time_calls(
 ) -> float:
     """Return the mean seconds of one round of calls.
 
-    ``kernel`` and ``pfor``, which shares a parallel loop's iterations among
-    ``threads``, are addresses; ``calls`` has the slots of one call after another.
+    ``kernel`` and ``pfor`` are function addresses; ``pfor`` distributes the iterations
+    of a parallel loop over ``threads``. ``calls`` concatenates the calls' slots.
     """
     stride = len(calls) // n_calls
     found = _loop()
@@ -114,7 +113,7 @@ def time_calls(
 def _time_in_python(
     kernel: int, calls: bytes, n_calls: int, rounds: int, pfor: int | None, threads: int
 ) -> float:
-    """Do the same where the C library has no such clock; with Python's own cost."""
+    """Time calls in a Python loop, with its overhead, without a native clock."""
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     function = prototype(kernel)
     start = ctypes.cast(ctypes.c_char_p(calls), ctypes.c_void_p).value or 0

@@ -1,4 +1,4 @@
-"""Rows to measure and check with: the caller's, and some around the thresholds."""
+"""Rows to measure and check with: the caller's, and rows around the thresholds."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from skforge.compiler.forest.rows import prepare_rows
 
 Array = NDArray[Any]
 
-#: Rows that differ from call to call, so that no branch is learned by heart, and most
-#: batches of a small size.
+#: Distinct rows over all calls, so that branch predictors cannot memorise them, and the
+#: maximum number of batches of one size.
 DISTINCT_ROWS, MOST_BATCHES = 1024, 64
 
-#: Rows whose predictions are compared with the reference, and row-tree pairs at most:
-#: the reference walks in NumPy, about 10 million pairs a second.
+#: Maximum rows compared with the reference, and maximum row-tree pairs: the NumPy
+#: reference handles about 10 million pairs a second.
 CHECKED_ROWS, CHECKED_WALKS = 256, 1_000_000
 
-#: Values that are drawn for batches, and for rows to check, at about 30 ns each: rows
-#: repeat where more are needed. There are some in any case.
+#: Maximum values drawn for batches, and for rows to check, at about 30 ns each (rows
+#: repeat if more are needed); and the minimum number of rows drawn.
 DRAWN_VALUES, CHECKED_VALUES, FEWEST_ROWS = 2_000_000, 500_000, 16
 
-#: Bytes that batches of one size may take.
+#: Maximum bytes of all batches of one size.
 BATCH_BYTES = 256 << 20
 
 
 class SampleRows:
     """Batches of the caller's rows, filled up with rows drawn around the thresholds.
 
-    Rows are drawn alone if there are none, or nothing but missing values. ``note``
-    says why any were drawn.
+    All rows are drawn if the caller gives none, or only missing values. ``note`` says
+    why rows were drawn; it is empty if none were.
     """
 
     def __init__(self, forest: Forest, rows: Any, seed: int = 0) -> None:
@@ -56,7 +56,7 @@ class SampleRows:
         self._checked: tuple[Array, Array] | None = None
 
     def take(self, n: int) -> Array:
-        """Return ``n`` rows, those of the caller first."""
+        """Return ``n`` rows, the caller's first."""
         if len(self._rows) < n:
             if not self.note:
                 self.note = (
@@ -75,7 +75,7 @@ class SampleRows:
         return values // max(1, self._forest.n_features)
 
     def batches(self, n_rows: int) -> list[Array]:
-        """Return different batches of a size, each contiguous."""
+        """Return distinct, contiguous batches of ``n_rows`` rows."""
         row_bytes = max(1, self._forest.n_features * self._forest.input_dtype.itemsize)
         fit = max(1, BATCH_BYTES // (n_rows * row_bytes))
         count = max(1, min(DISTINCT_ROWS // n_rows, MOST_BATCHES, fit))
@@ -85,7 +85,7 @@ class SampleRows:
     def checked(self) -> tuple[Array, Array]:
         """Return rows and their reference scores, of shape (n, n_outputs).
 
-        Half are the caller's, half lie on and around the model's thresholds.
+        Up to half are the caller's; the others lie on and around the thresholds.
         """
         if self._checked is None:
             forest = self._forest
@@ -101,7 +101,7 @@ class SampleRows:
 
 
 def rounding_limit(forest: Forest, rows: Array, reduction: str) -> Array:
-    """Return how far each row's sum may be off the reference: 0 in exact mode."""
+    """Return each row's maximum absolute error of the sum; 0 in exact mode."""
     if reduction == "exact":
         return np.zeros(len(rows))
     return sum_limits(forest, reference_leaves(forest, rows))

@@ -1,4 +1,4 @@
-"""Strategies by name."""
+"""Look up strategies by name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from skforge.tuning.search.strategies import (
 
 
 def strategy_of(value: str | Strategy) -> Strategy:
-    """Return a strategy by name, or the one given.
+    """Return the strategy with a name; return a strategy object unchanged.
 
     Raises
     ------
     InvalidInputError
-        If there is none of that name.
+        If the name is unknown or the object is not a strategy.
     """
     named: dict[str, Strategy] = {
         one.name: one

@@ -1,4 +1,4 @@
-"""From times at a few batch sizes to the schedule of every size of a range."""
+"""Choose schedules for a range of batch sizes from times at a few sizes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from math import exp, log
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
-#: By how much a schedule has to beat the default where it is chosen: less is noise.
+#: Minimum gain over the default to choose a schedule; a smaller gain may be noise.
 MARGIN = 0.03
 
-#: How much slower than the default it may be at another size of its range.
+#: Maximum loss against the default at any other size of the range.
 TOLERANCE = 0.01
 
-#: By how much two schedules have to beat one, to be worth another kernel.
+#: Minimum gain of several schedules over one, to justify another kernel.
 SPLIT = 0.05
 
-#: The size that an open range is measured at, at least.
+#: Minimum upper size at which a range without an end is measured.
 OPEN = 4096
 
 
 def probe_sizes(batch: BatchRange) -> tuple[int, ...]:
-    """Return the batch sizes that stand for a range: its ends and the middle."""
+    """Return the batch sizes to measure in a range: its ends and geometric middle."""
     first, last = max(1, batch[0]), batch[1]
     if last is None:
         return (first, max(OPEN, 4 * first))
@@ -31,7 +31,7 @@ def probe_sizes(batch: BatchRange) -> tuple[int, ...]:
 
 
 def main_size(batch: BatchRange) -> int:
-    """Return the size that candidates are first measured at."""
+    """Return the size at which all candidates are measured."""
     sizes = probe_sizes(batch)
     return sizes[-1] if batch[1] is None else sizes[len(sizes) // 2]
 
@@ -42,11 +42,12 @@ def choose(
     seconds: Mapping[int, float],
     ratios: Mapping[int, Mapping[Schedule, float]],
 ) -> dict[BatchRange, Schedule]:
-    """Return the schedules of a range, and where one takes over from the other.
+    """Return the schedules of a range, split into sub-ranges if that is faster.
 
-    The default stays unless another is clearly faster. ``seconds`` are the default's,
-    by batch size; ``ratios`` are times of others by the default's. Schedules that were
-    not timed at all sizes do not count. The table covers the range without gaps.
+    The default stays unless another schedule is clearly faster. ``seconds`` maps batch
+    sizes to the default's times; ``ratios`` holds each schedule's time divided by the
+    default's. Schedules not timed at every size are ignored. The returned table covers
+    the range without gaps.
     """
     sizes = sorted(seconds)
     common = [
@@ -81,14 +82,14 @@ def _pieces(
     every: Mapping[Schedule, Sequence[float]],
     seconds: Sequence[float],
 ) -> dict[BatchRange, Schedule]:
-    """Cut a range where the lines through the times of two schedules meet."""
+    """Split a range where the interpolated times of two schedules cross."""
     table: dict[BatchRange, Schedule] = {}
     first = batch[0]
     for i in range(len(sizes) - 1):
         one, other = best[i], best[i + 1]
         if one == other:
             continue
-        # Both are taken to cost a fixed part and so much a row between the two sizes.
+        # Assume that both times are linear in the rows between the two sizes.
         gaps = [(every[one][j] - every[other][j]) * seconds[j] for j in (i, i + 1)]
         share = gaps[0] / (gaps[0] - gaps[1]) if gaps[0] != gaps[1] else 0.5
         cut = int(sizes[i] + min(1.0, max(0.0, share)) * (sizes[i + 1] - sizes[i]))

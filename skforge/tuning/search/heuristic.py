@@ -1,11 +1,13 @@
-"""Few candidates that are likely to be good: SilvanForge's Algorithm 1, and ours.
+"""Heuristic search: a few likely candidates for GPUs and CPUs.
 
-On GPUs this is Algorithm 1 of the paper: block and tree threads follow from the batch
-and the number of features, rows are cached and trees are not, walks are unrolled if
-they are interleaved, all layouts are tried; then reductions in shared memory for the
-three best. On CPUs the cost model's first five and one schedule of each kind come
-first; parameters are orthogonal enough there, too: then one at a time is changed of the
-two best kinds, then what helped together.
+On GPUs this is Algorithm 1 of the SilvanForge paper. The batch size and the number of
+features determine rows per block and tree threads; rows are cached and trees are not;
+interleaved traversals are unrolled; every layout is tried. A second round tries
+reductions in shared memory for the three best.
+
+On CPUs the first round holds the cost model's five best and one schedule of each kind
+of traversal. Parameters are nearly independent, so the next rounds change one parameter
+at a time of the two best kinds and then combine the changes that helped.
 """
 
 from __future__ import annotations
@@ -25,35 +27,35 @@ from skforge.tuning.space.cpu import CPU, WALKS, cpu_point
 from skforge.tuning.space.gpu_table5 import TABLE_5
 from skforge.tuning.space.space import ScheduleSpace
 
-#: Algorithm 1: batches and numbers of features up to which blocks have few rows.
+#: Algorithm 1: largest batch and number of features for blocks of few rows.
 T_BATCH, T_FEATURES = 2048, 128
 
-#: Algorithm 1: schedules whose reductions are tried.
+#: Algorithm 1: number of schedules for which shared-memory reduction is tried.
 TOP = 3
 
-#: Kinds of walk whose parameters are varied, on CPUs; and how many times slower than
-#: the best another kind may be and still be varied.
+#: On CPUs, the number of kinds of traversal whose parameters are varied, and the
+#: largest slowdown against the best kind at which another kind is still varied.
 KINDS, NEAR = 2, 1.5
 
-#: Schedules of the cost model that are tried first, on CPUs.
+#: On CPUs, number of schedules taken from the cost model for the first round.
 PROPOSED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """The heuristic of the target's kind.
+    """Searches with the heuristic for the target's kind, CPU or GPU.
 
     Parameters
     ----------
     model : CostModel, optional
-        What proposes schedules for CPUs; None takes the one that is shipped.
+        The cost model that proposes CPU schedules; None uses the shipped model.
     """
 
     model: CostModel | None = field(default=None, compare=False, repr=False)
     name: str = "heuristic"
 
     def rounds(self, problem: Problem) -> Rounds:
-        """Yield the phases, each depending on what the one before found."""
+        """Yield the phases; each depends on the trials of the previous one."""
         if problem.target.is_gpu:
             return _gpu_rounds(problem, self.name)
         return _cpu_rounds(problem, self)
@@ -63,9 +65,9 @@ class Heuristic:
 
 
 def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
-    """Yield the first phase of Algorithm 1, rows per thread swept as well.
+    """Yield the points of Algorithm 1's first phase, with rows per thread varied too.
 
-    The language refuses blocks of more threads than a device has.
+    The schedule language rejects blocks with more threads than the device allows.
     """
     small = n_rows <= T_BATCH or n_features > T_FEATURES
     rows, threads = ((8, 32), (20, 50)) if small else ((32, 64), (2, 10))
@@ -109,7 +111,7 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
             try:
                 schedule = space.schedule(point, problem.shape)
             except ScheduleError:
-                continue  # a neighbour that the language does not know
+                continue  # the schedule language refuses this point
             if point in space and schedule not in seen:
                 seen.add(schedule)
                 made.append(Candidate(schedule, point, name))
@@ -121,7 +123,7 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     asked = Learned("top-5", model=strategy.model, name=name)
     proposed = [c for c in proposals(alone, PROPOSED, asked) if c.schedule not in seen]
     seen.update(c.schedule for c in proposed)
-    # Defaults of other sizes come first: they are compiled already.
+    # Defaults of other sizes come first, because they are already compiled.
     first = yield Round([*known, *proposed, *fresh(kinds(problem))])
     trials = list(first)
     default = _point_of(problem, space)
@@ -142,7 +144,7 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
 
 
 def kinds(problem: Problem) -> list[dict[str, Any]]:
-    """Return one point of each kind of walk, the likeliest for the batch first."""
+    """Return one point of each kind of traversal, most likely for the batch first."""
     n = problem.n_rows
     hops = "unroll" if problem.shape.max_depth <= 10 else "peel"
     block = next((b for b in (64, 128, 256, 512) if b >= n), 512)
@@ -182,7 +184,7 @@ def neighbours(point: dict[str, Any], problem: Problem) -> Iterator[dict[str, An
 
 
 def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bool:
-    """Leave out what no measurement has ever favoured for such batches."""
+    """Return False for values that no measurement has favoured for such batches."""
     match name:
         case "block":
             return bool(value <= max(64, 2 * problem.n_rows))
@@ -200,7 +202,7 @@ def _distance(name: str, value: Any, own: Any) -> float:
 
 
 def _point_of(problem: Problem, space: ScheduleSpace) -> dict[str, Any] | None:
-    """Return the point that is the default schedule, if it is one."""
+    """Return the point of the space that yields the default schedule, or None."""
     wanted = _layout(problem.default)
     for point in kinds(problem):
         if _layout(space.schedule(point, problem.shape)) != wanted:
@@ -215,7 +217,7 @@ def _point_of(problem: Problem, space: ScheduleSpace) -> dict[str, Any] | None:
 
 
 def _layout(schedule: Schedule) -> str:
-    """Return the representation that a schedule names last, if any."""
+    """Return the last representation that a schedule names, or an empty string."""
     named = [d.representation for d in schedule.directives if isinstance(d, Represent)]
     return named[-1] if named else ""
 
@@ -223,7 +225,7 @@ def _layout(schedule: Schedule) -> str:
 def _best_by_kind(
     trials: Sequence[Trial], default: dict[str, Any] | None
 ) -> list[tuple[dict[str, Any], float]]:
-    """Return the best point of each kind of walk with its time, fastest first."""
+    """Return the best point of each kind with its relative time, fastest first."""
     found: dict[str, tuple[dict[str, Any], float]] = {}
     if default is not None:
         found[default["walk"]] = default, 1.0
@@ -237,7 +239,7 @@ def _best_by_kind(
 
 
 def _together(point: dict[str, Any], helped: Sequence[Any]) -> dict[str, Any]:
-    """Return the point with every change that helped by itself."""
+    """Return the point with every single change that helped applied."""
     return {
         **point,
         **{

@@ -1,9 +1,9 @@
-"""``tuning="learned"``: schedules that a cost model proposes.
+"""``tuning="learned"``: search guided by a cost model.
 
-*Learning to Schedule Halide Pipelines for the GPU* (Anderson et al.) carried over, with
-its three modes: the model's best alone, the best of its first five as measured, or
-rounds of measuring with retraining in between. A space is small enough for the model to
-score it whole, or many points drawn from it; the paper's beam search gained nothing.
+Follows *Learning to Schedule Halide Pipelines for the GPU* (Anderson et al.) with its
+three modes: take the model's best schedule, measure its five best, or alternate rounds
+of measuring and retraining. The model scores the whole space, or many points drawn from
+it, because the paper's beam search gained nothing here.
 """
 
 from __future__ import annotations
@@ -30,42 +30,43 @@ T = TypeVar("T")
 
 Mode: TypeAlias = Literal["one-shot", "top-5", "autotune"]
 
-#: Schedules that "top-5" measures.
+#: Number of schedules that "top-5" measures.
 TOP = 5
 
-#: Schedules of a round of "autotune", and those among them that are drawn at random
-#: from what was searched: a model never learns that it is wrong about what it avoids.
+#: Schedules per round of "autotune", and how many of them are drawn at random from the
+#: rest: without those, a model never learns that it is wrong about what it avoids.
 BATCH, DRAWN = 8, 1
 
-#: Schedules of which "one-shot" takes the first that is legal.
+#: Number of schedules from which "one-shot" takes the first legal one.
 SHOTS = 3
 
-#: The gain that must be predicted before "one-shot" leaves the default, where the model
-#: does not say.
+#: Predicted speedup at which "one-shot" leaves the default, if the model stores none.
 MARGIN = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Schedules by the cost model, measured or not.
+    """Proposes schedules with a cost model.
 
     Parameters
     ----------
     mode : {"autotune", "one-shot", "top-5"}, default="autotune"
-        "one-shot" takes the one that the model likes best if it should be clearly
-        faster than the default, and measures nothing; "top-5" measures the best five;
-        "autotune" rounds of a few, learning from each, until time is up.
+        "one-shot" measures nothing and takes the model's best schedule if the model
+        predicts that it is clearly faster than the default. "top-5" measures the five
+        best. "autotune" measures rounds of a few schedules, and retrains the model
+        after each, until time is up.
     samples, beam, passes : int
-        Have no effect: they were sizes of a search that scoring points has replaced.
+        Ignored; kept for compatibility. They configured an earlier beam search.
     iterations : int, default=20
-        Rounds of "autotune" at most.
+        Maximum number of rounds of "autotune".
     outright : int, default=10000
-        Spaces of so many points are scored whole; of larger ones, 4,096 points are.
+        Largest space that is scored completely; of larger spaces, 4,096 points are
+        drawn and scored.
     groups : bool, default=False
-        Has no effect: it gave trees of like depth loops of their own, which no
-        measurement ever favoured.
+        Ignored; kept for compatibility. It gave trees of similar depth separate loops,
+        which no measurement favoured.
     model : CostModel, optional
-        None takes the one that is shipped; for GPUs, the estimate alone.
+        The cost model; None uses the shipped model, or on GPUs only the estimate.
     """
 
     mode: Mode = "autotune"
@@ -79,7 +80,7 @@ class Learned:
     name: str = "learned"
 
     def __post_init__(self) -> None:
-        """Refuse what is no mode."""
+        """Check the mode and the counts."""
         if self.mode not in get_args(Mode):
             known = ", ".join(map(repr, get_args(Mode)))
             raise InvalidInputError(f"mode must be one of {known}; got {self.mode!r}.")
@@ -90,11 +91,11 @@ class Learned:
 
     @property
     def measures(self) -> bool:
-        """Whether what is proposed is measured before one is chosen."""
+        """Whether proposals are measured before one is chosen."""
         return self.mode != "one-shot"
 
     def rounds(self, problem: Problem) -> Rounds:
-        """Yield what the model proposes, and let it learn from the answers."""
+        """Yield the model's proposals and train the model with their trials."""
         proposer = _Proposer(self, problem)
         match self.mode:
             case "one-shot":
@@ -110,12 +111,12 @@ class Learned:
 
 
 def proposals(problem: Problem, n: int, strategy: Learned) -> list[Candidate]:
-    """Return the ``n`` candidates that a cost model likes best; nothing is measured."""
+    """Return the ``n`` best candidates by the cost model, without measuring."""
     return _Proposer(strategy, problem).best(n)
 
 
 class _Proposer:
-    """The search for one batch size: candidates in, trials out."""
+    """Ranks the candidates of one batch size and learns from their trials."""
 
     def __init__(self, strategy: Learned, problem: Problem) -> None:
         model = strategy.model
@@ -135,7 +136,7 @@ class _Proposer:
         self._random = problem.random
 
     def _kept(self, name: str, make: Callable[[], T]) -> T:
-        """Return what the ranges of a search have in common, made by the first."""
+        """Return a value shared by all ranges of a search; the first one makes it."""
         memory = self._problem.memory
         key = f"learned: {name}"
         if key not in memory:
@@ -146,13 +147,13 @@ class _Proposer:
     # ---------------------------------------------------------------- proposing
 
     def better(self, n: int) -> list[Candidate]:
-        """Return the best candidates that should beat the default by the margin."""
+        """Return those of the ``n`` best that should beat the default by the margin."""
         (own,) = self._predictor.log_row([self._problem.default])
         limit = np.exp(own) / self._margin
         return [c for c, cost in islice(self._ranked(), n) if cost < limit]
 
     def best(self, n: int, drawn: int = 0) -> list[Candidate]:
-        """Return ``n`` untried candidates: the best, and ``drawn`` of the others."""
+        """Return ``n`` untried candidates: the best, and ``drawn`` random others."""
         ranked = [candidate for candidate, _ in self._ranked()]
         chosen = _diverse(ranked, n - drawn)
         rest = [c for c in ranked if c not in chosen]
@@ -162,18 +163,18 @@ class _Proposer:
         return chosen
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Let the model learn from what was measured."""
+        """Train the model with measured trials."""
         for trial in trials:
             if trial.schedule is not None and trial.samples:
                 self._measured[trial.schedule] = trial.seconds
-                # What the default took beside it: that is known as well.
+                # The default was timed in the same rounds: derive its time.
                 own = trial.seconds / trial.relative
                 self._measured.setdefault(self._problem.default, own)
         self._predictor.learn(list(self._measured), list(self._measured.values()))
 
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
         """Yield untried candidates with their costs, best first."""
-        # Writing schedules takes longest of all, so all ranges share what was written.
+        # Building schedules is the slowest step, so all ranges share them.
         written = self._kept("written", self._written)
         known = [s for s in self._problem.known if s not in self._tried]
         choices = [*zip(repeat({}), known), *written]
@@ -188,7 +189,7 @@ class _Proposer:
                 yield Candidate(schedule, point, self._strategy.name), cost
 
     def _written(self) -> list[tuple[Point, Schedule]]:
-        """Return points with their schedules, those that the language refuses out."""
+        """Return the points of the space that have a schedule, with the schedules."""
         space = self._problem.space
         points: Iterable[Point] = space
         if space.size is None or space.size > self._strategy.outright:
@@ -202,7 +203,7 @@ class _Proposer:
         return written
 
     def _costs(self, schedules: Sequence[Schedule]) -> list[float]:
-        """Return predicted nanoseconds of a row."""
+        """Return predicted nanoseconds per row; infinity for pruned schedules."""
         if not schedules:
             return []
         costs = np.exp(self._predictor.log_row(schedules))
@@ -211,7 +212,7 @@ class _Proposer:
 
 
 def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]:
-    """Yield as many points for each kind of walk: the good kinds have few points."""
+    """Yield equally many points of each kind of traversal: good kinds have few."""
     kind, values = next(iter(space.parameters.items()))
     for value in values:
         part = space.with_values(**{kind: [value]})
@@ -219,9 +220,9 @@ def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]
 
 
 def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
-    """Return the first candidates, no more than half of them laid out alike.
+    """Return the first ``n`` candidates, at most half of them of one kind.
 
-    A model that is wrong about a way to walk is wrong about all that walk so.
+    A model that is wrong about a kind of traversal is wrong about all its schedules.
     """
     chosen: list[Candidate] = []
     held: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""Progress of a search: a bar in terminals and notebooks, lines in a log."""
+"""Show the progress of a search: a bar in terminals and notebooks, lines in logs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from skforge.tuning.search.trial import Trial
 
 
 class Progress:
-    """Shows how far a search is; nothing with ``verbose=0``.
+    """Shows the progress of a search; ``verbose=0`` shows nothing.
 
-    In a terminal or a notebook it is one bar that is redrawn; anywhere else one line
-    for each range of batch sizes. With ``verbose=2`` each candidate has a line, with
-    its time and its schedule. Lines go to standard error, or to ``stream``.
+    Terminals and notebooks get one bar that is redrawn; other streams get one line for
+    each range of batch sizes. ``verbose=2`` adds a line for each candidate with its
+    time and schedule. Lines go to ``stream``, or to standard error.
     """
 
     def __init__(self, verbose: int, seconds: float, stream: Any = None) -> None:
@@ -25,7 +25,7 @@ class Progress:
         self._last: tuple[BatchRange, int, float, float] | None = None
 
     def __enter__(self) -> Progress:
-        """Begin."""
+        """Start the bar, if any."""
         if not self._verbose:
             return self
         from rich.console import Console
@@ -48,7 +48,7 @@ class Progress:
         return self
 
     def tell(self, trial: Trial, n_trials: int, best: float, seconds: float) -> None:
-        """Show what became of a candidate."""
+        """Show the result of a candidate."""
         now = (trial.batch, n_trials, best, seconds)
         before, self._last = self._last, now
         if self._bar is not None:
@@ -59,7 +59,7 @@ class Progress:
             self._print(trial_line(trial))
 
     def __exit__(self, *_: object) -> None:
-        """End."""
+        """Stop the bar, or print the last line."""
         if self._bar is not None:
             self._bar.stop()
         elif self._verbose and self._last is not None:
@@ -67,14 +67,14 @@ class Progress:
 
     def _print(self, text: str) -> None:
         text = f"tuning: {text}"
-        if self._bar is not None:  # above the bar, which is drawn again
+        if self._bar is not None:  # prints above the bar
             self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             print(text, file=self._stream or sys.stderr, flush=True)
 
 
 def trial_line(trial: Trial) -> str:
-    """Return what became of a candidate, in a line.
+    """Return the result of a candidate as one line.
 
     >>> from skforge.compiler.schedule.schedule import Schedule
     >>> from skforge.tuning import Candidate, Trial

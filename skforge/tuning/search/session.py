@@ -1,4 +1,4 @@
-"""One search: ranges of batch sizes, candidates measured in rounds, a budget kept."""
+"""Run a search: measure each range's candidates in rounds, within a time budget."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from skforge.tuning.search.dispatch import choose
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status, Trial
 
-#: Candidates of a range that are timed again, in peace, with the default.
+#: Candidates of a range that are timed again, interleaved with the default.
 FINALISTS = 3
 
-#: Interleaved repetitions then.
+#: Interleaved samples of each finalist.
 FINAL_SAMPLES = 11
 
-#: A first look that is this much faster than the default makes a finalist.
+#: A first relative time below this makes a candidate a finalist.
 PROMISING = 0.99
 
-#: Seconds of one sample; short budgets have shorter ones. Many short samples are better
-#: than a few long ones: fewer of them are disturbed.
+#: Longest and shortest sample in seconds; short budgets use shorter samples. Of many
+#: short samples, a smaller share is disturbed than of a few long ones.
 SLOT, SHORTEST_SLOT = 2e-3, 2e-4
 
-#: Share of a range's time that is kept for its finalists at most; and how much longer
-#: than their samples it may take to make them.
+#: Maximum share of a range's time reserved for its finalists; and the factor from the
+#: time of their samples to the time reserved, which includes setup.
 FINAL_SHARE, FINAL_CARE = 0.25, 2.0
 
-#: What is told about progress: the trial, trials so far, the best ratio, time used.
+#: Progress callback: the trial, trials so far, the best ratio, seconds used.
 Tell = Callable[[Trial, int, float, float], None]
 
 
@@ -45,19 +45,19 @@ class RangePlan:
     """A range of batch sizes to choose schedules for."""
 
     batch: BatchRange
-    sizes: tuple[int, ...]  # that finalists are timed at
-    main: int  # that all candidates are timed at
+    sizes: tuple[int, ...]  # finalists are timed at all of these
+    main: int  # all candidates are timed at this size
     default: Schedule
 
     def problem(self, search: Problem) -> Problem:
-        """Return what a strategy is told of this range in a search."""
+        """Return the search problem of this range."""
         return replace(search, batch=self.batch, n_rows=self.main, default=self.default)
 
 
 class Session:
-    """A search under way: of ``problem`` at any batch size, for ``budget`` seconds.
+    """A running search for the schedules of ``problem``, limited to ``budget`` seconds.
 
-    They begin at ``start`` by the measurer's clock; None is now.
+    The budget starts at ``start`` on the measurer's clock; None means now.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Session:
         self._builder = Builder(problem.forest, measurer)
         self._checker: Checker | None = None
         self._benches: dict[tuple[BatchRange, int], Bench] = {}
-        #: By range, size and what was tried: the latest trial.
+        #: The latest trial by range, size and schedule (or point).
         self._trials: dict[tuple[Any, ...], Trial] = {}
         self._tables: dict[BatchRange, dict[BatchRange, Schedule]] = {}
         self.complete = True
-        #: Candidates of strategies, whatever became of them, and what they took.
+        #: Number of candidates tried, with any status, and the seconds they took.
         self.n_tried, self.trying_seconds = 0, 0.0
 
     @property
@@ -97,10 +97,10 @@ class Session:
         return tuple(self._trials.values())
 
     def run(self, plans: Sequence[RangePlan]) -> None:
-        """Tune all ranges; each has an equal share of the time that is left."""
+        """Tune all ranges; each gets an equal share of the remaining time."""
         try:
             for default in dict.fromkeys(plan.default for plan in plans):
-                # All are needed in any case; what they take is no range's alone.
+                # Every default is needed, so no single range pays for compiling it.
                 half = (self._start + self._end) / 2
                 self._builder.build(Candidate(default, {}, DEFAULT), half)
             for number, plan in enumerate(plans):
@@ -111,7 +111,7 @@ class Session:
             self._builder.close()
 
     def table(self, plans: Sequence[RangePlan]) -> dict[BatchRange, Schedule]:
-        """Return the choice for every range, however far the search came."""
+        """Return the choice for every range, also of an unfinished search."""
         table: dict[BatchRange, Schedule] = {}
         for plan in plans:
             table |= self._tables.get(plan.batch) or self._so_far(plan)
@@ -145,13 +145,13 @@ class Session:
         self._finish(plan, deadline)
 
     def _final_seconds(self, plan: RangePlan, deadline: float) -> float:
-        """Return the time to keep for the finalists of a range."""
+        """Return the seconds to reserve for the finalists of a range."""
         samples = FINAL_SAMPLES * (FINALISTS + 1) * len(plan.sizes)
         share = FINAL_SHARE * (deadline - self._measurer.clock())
         return min(share, FINAL_CARE * samples * self._slot)
 
     def _begin(self, plan: RangePlan, deadline: float) -> Bench | None:
-        """Compile and time the default; None if there is no time for that."""
+        """Compile and time the default; return None if time is too short."""
         candidate = Candidate(plan.default, {}, DEFAULT)
         build = self._builder.build(candidate, deadline)
         if build.runner is None:
@@ -228,7 +228,7 @@ class Session:
         return self._record(plan, n_rows, build, status, sampled.stopped, sampled)
 
     def _finish(self, plan: RangePlan, deadline: float) -> None:
-        """Time the best again beside each other, at every size of the range."""
+        """Time the finalists in interleaved rounds at every size, and choose."""
         finalists = self._finalists(plan)
         seconds: dict[int, float] = {}
         ratios: dict[int, dict[Schedule, float]] = {}
@@ -247,7 +247,7 @@ class Session:
                 break
             seconds[size], ratios[size] = found
         if len(seconds) < len(plan.sizes):
-            # Not known at the ends of the range: only there, where it was timed.
+            # Not every size was timed: keep the default for the range.
             seconds = {}
         self._tables[plan.batch] = choose(plan.batch, plan.default, seconds, ratios)
 
@@ -258,7 +258,7 @@ class Session:
         finalists: Sequence[Schedule],
         deadline: float,
     ) -> tuple[float, dict[Schedule, float]] | None:
-        """Return the seconds of the default and the ratios of finalists to it."""
+        """Return the default's seconds, and the finalists' ratios to it."""
         builds: dict[Schedule, Build] = {}
         runners: dict[Schedule, Runner] = {}
         for schedule in (plan.default, *finalists):
@@ -278,7 +278,7 @@ class Session:
         return median(bench.baseline), ratios
 
     def _so_far(self, plan: RangePlan) -> dict[BatchRange, Schedule]:
-        """Return the choice for a range that was not finished: the best first look."""
+        """Return the choice for an unfinished range, from its first measurements."""
         ratios = {
             t.schedule: t.relative
             for t in self._of(plan, plan.main)
@@ -311,7 +311,7 @@ class Session:
         return min((t.relative for t in rows if t.usable), default=1.0)
 
     def _twin(self, plan: RangePlan, n_rows: int, build: Build) -> Trial | None:
-        """Return the trial of another schedule that is the same code."""
+        """Return the trial of another schedule with the same code, if any."""
         for trial in self._of(plan, n_rows):
             if trial.digest == build.digest and trial.samples:
                 return trial
@@ -382,6 +382,6 @@ class Session:
 
 
 def _joined(before: Trial, sampled: Sampled) -> Sampled:
-    """Return the samples of two looks; ratios of the first are kept by their median."""
+    """Join the samples of two measurements; the first keeps only its median ratio."""
     ratios = (before.relative,) * len(before.samples) + sampled.ratios
     return Sampled((*before.samples, *sampled.samples), ratios)

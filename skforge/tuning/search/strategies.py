@@ -1,8 +1,8 @@
-"""What proposes candidates: the protocol of strategies, and those that need no model.
+"""Search strategies: the protocol, and the model-free ones.
 
-A strategy is a generator. It yields rounds of candidates and is sent what became of
-them; it ends when it has nothing more to try, or is ended when time is up. It never
-measures, compiles or looks at a clock, so that it can be tested without any of these.
+A strategy is a generator. It yields rounds of candidates and receives their trials. It
+ends when it has nothing more to try; the session closes it when time is up. A strategy
+never measures, compiles or reads a clock, so it can be tested without any of these.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ from skforge.compiler.target import Target
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.space import ScheduleSpace
 
-#: Names of strategies; ``by_name`` makes them.
+#: Names of the strategies that ``by_name`` can create.
 STRATEGIES = ("heuristic", "learned", "exhaustive", "random", "halving")
 
-#: Samples of each candidate: the interleaved repetitions of a first look.
+#: Default number of interleaved samples of each candidate.
 SAMPLES = 7
 
-#: Points that are drawn from a space at most.
+#: Maximum number of points drawn from a space.
 MOST_DRAWN = 4096
 
-#: Candidates of a round, where a strategy could yield all at once.
+#: Candidates per round of the exhaustive and random strategies.
 ROUND = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What is searched for: the fastest schedule at one batch size.
+    """A search problem: the fastest schedule of a forest at one batch size.
 
     Parameters
     ----------
     forest : Forest
-        What is walked.
+        The forest to traverse.
     shape : ForestShape
-        Its facts, as templates want them.
+        The forest's facts that schedule templates use.
     target : Target
-        The machine.
+        The machine to compile for.
     reduction : {"exact", "reproducible", "fast"}
         How leaf values are summed.
     batch : (int, int or None)
-        The range of batch sizes.
+        The range of batch sizes, both ends included.
     n_rows : int
-        The size that is measured.
+        The batch size to measure.
     n_threads : int
         Threads that a call may use.
     space : ScheduleSpace
-        Where points come from.
+        The space to take points from.
     random : numpy Generator
-        All chance comes from here.
+        The only source of randomness.
     default : Schedule
-        The static default, which is tried in any case.
+        The static default schedule, which is always measured.
     known : tuple of Schedule
-        Defaults of other batch sizes and other machines' records: worth a try.
+        Defaults of other batch sizes and schedules from other machines' records.
     memory : dict
-        For strategies: what is kept from one range of a search to the next.
+        State that strategies keep from one range of a search to the next.
     """
 
     forest: Forest
@@ -82,7 +82,7 @@ class Problem:
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def candidate(self, point: Any, origin: str) -> Candidate:
-        """Return a point of the space to try."""
+        """Return the candidate for a point of the space."""
         return self.space.candidate(point, self.shape, origin)
 
 
@@ -93,10 +93,10 @@ class Round:
     Parameters
     ----------
     candidates : sequence of Candidate
-        In the order of their promise: time may end within a round. One that was tried
-        before gets more samples.
+        Most promising first, because time may run out within a round. A candidate that
+        was tried before gets more samples.
     samples : int
-        Interleaved repetitions of each.
+        Interleaved samples of each candidate.
     """
 
     candidates: Sequence[Candidate]
@@ -108,28 +108,28 @@ Rounds: TypeAlias = Generator[Round, Sequence[Trial], None]
 
 @runtime_checkable
 class Strategy(Protocol):
-    """A way through a space.
+    """The protocol of search strategies.
 
-    One with an attribute ``measures`` that is false is asked for one round, of which
-    the first schedule that the forest and the target allow is taken unmeasured.
+    If a strategy has a false attribute ``measures``, it is asked for one round, and the
+    first schedule that is legal for the forest and target is used without measuring.
     """
 
     @property
     def name(self) -> str:
-        """What it is called in results and records."""
+        """The name in results and records."""
 
     def rounds(self, problem: Problem) -> Rounds:
-        """Yield rounds of candidates; each is answered with its trials, in order."""
+        """Yield rounds of candidates; receive the trials of each round, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exhaustive:
-    """Every point of the space, in order."""
+    """Tries every point of the space, in order."""
 
     name: str = "exhaustive"
 
     def rounds(self, problem: Problem) -> Rounds:
-        """Yield the whole space, some at a time."""
+        """Yield the whole space, ``ROUND`` points at a time."""
         points = iter(problem.space)
         while some := list(islice(points, ROUND)):
             yield Round([problem.candidate(point, self.name) for point in some])
@@ -137,12 +137,12 @@ class Exhaustive:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """Points drawn with equal chances.
+    """Tries points drawn uniformly at random.
 
     Parameters
     ----------
     n : int or None
-        How many legal ones; None draws until time is up or the space is empty.
+        Legal points to try; None draws until time is up or the space is exhausted.
     """
 
     n: int | None = None
@@ -160,18 +160,18 @@ class Random:
 
 @dataclass(frozen=True, slots=True)
 class SuccessiveHalving:
-    """Many points with few samples, the better ones with more.
+    """Measures many points with few samples, then the better ones with more.
 
     Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter
-    optimization (AISTATS 2016): of ``n`` candidates the best ``1 / eta`` stay in each
-    round, and get ``eta`` times the samples.
+    optimization (AISTATS 2016): each round keeps the best ``1 / eta`` of the candidates
+    and gives them ``eta`` times the samples.
 
     Parameters
     ----------
     n : int
-        Points drawn at first.
+        Points drawn for the first round.
     eta : int
-        How many times fewer candidates each round has.
+        The factor by which each round reduces the candidates.
     """
 
     n: int = 48
@@ -179,7 +179,7 @@ class SuccessiveHalving:
     name: str = "halving"
 
     def rounds(self, problem: Problem) -> Rounds:
-        """Yield ever fewer candidates."""
+        """Yield rounds of fewer candidates with more samples."""
         points = problem.space.sample(self.n, problem.random)
         left = [problem.candidate(point, self.name) for point in points]
         samples = 1

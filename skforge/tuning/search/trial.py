@@ -1,4 +1,4 @@
-"""Candidates that a strategy proposes, and trials: what became of them."""
+"""Candidates that a strategy proposes, and trials: their measured results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
-#: "measured": it was timed to the end. "stopped": it was so slow that the rest was
-#: spared. "same code": an earlier trial has its time. "illegal": the language, the
-#: forest or the target refuses it. "too large": it would take too much memory.
-#: "spills": its GPU kernel would keep registers in memory, so it is never run.
-#: "wrong": it predicts other values. "failed": compiling or running it raised. "no
+#: "measured": all samples were taken. "stopped": timing ended early because it was too
+#: slow. "same code": an earlier trial of the same machine code has its time. "illegal":
+#: the schedule language, the forest or the target refuses it. "too large": it would
+#: need too much memory. "spills": its GPU kernel would spill registers, so it is not
+#: run. "wrong": its predictions differ. "failed": compiling or running it raised. "no
 #: time": the budget ended first.
 Status: TypeAlias = Literal[
     "measured", "stopped", "same code", "illegal", "too large", "spills", "wrong",
@@ -25,7 +25,7 @@ Status: TypeAlias = Literal[
 ]  # fmt: skip
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-#: Where a candidate comes from that no space has: the static default, a record.
+#: Origins of candidates that come from no space: the static default, a record.
 DEFAULT, RECORD = "default", "record"
 
 
@@ -36,13 +36,13 @@ class Candidate:
     Parameters
     ----------
     schedule : Schedule or None
-        None if the language refused to write it; ``refused`` then says why.
+        The schedule; None if the schedule language refuses the point.
     params : mapping of str to object
-        The point of the space it was made from; empty if there is none.
+        The point of the space that the schedule was made from; empty if it has none.
     origin : str
-        Who proposed it: "default", "record" or the name of a strategy.
+        "default", "record" or the name of the strategy that proposed it.
     refused : str
-        Why there is no schedule.
+        The reason if ``schedule`` is None.
     """
 
     schedule: Schedule | None
@@ -62,31 +62,31 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a candidate at one batch size.
+    """The result of a candidate at one batch size.
 
     Parameters
     ----------
     batch : (int, int or None)
-        The range of batch sizes it was tried for.
+        The range of batch sizes that the candidate was tried for.
     n_rows : int
-        Rows of the batches it was timed with.
+        The batch size that was timed.
     candidate : Candidate
-        What was tried.
+        The candidate.
     status : str
         One of ``STATUSES``.
     reason : str
-        For all but "measured", a sentence.
+        The reason for the status, as a sentence; empty for "measured".
     samples : tuple of float
-        Seconds of one call, each the mean of many calls in a row.
+        Seconds per call; each sample is the mean of many consecutive calls.
     relative : float
         The median ratio of its time to the default schedule's in the same round; NaN
         if it was not timed.
     compile_seconds : float
-        Time for lowering and compiling; 0 where the code was there already.
+        Seconds of lowering and compiling; 0 if the code existed already.
     digest : str
-        Names the code: equal for schedules that are lowered to the same.
+        A hash of the code: equal for schedules that lower to the same code.
     machine : str
-        The kind of target: "cpu", "cuda", ...
+        The kind of target, such as "cpu" or "cuda".
     """
 
     batch: BatchRange
@@ -107,12 +107,12 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Median seconds of a call; NaN if it was never timed."""
+        """Median seconds per call; NaN if it was never timed."""
         return median(self.samples) if self.samples else float("nan")
 
     @property
     def spread(self) -> tuple[float, float]:
-        """First and third quartile of the seconds of a call."""
+        """First and third quartile of the seconds per call."""
         if not self.samples:
             return float("nan"), float("nan")
         low, high = np.quantile(self.samples, (0.25, 0.75))
@@ -120,5 +120,5 @@ class Trial:
 
     @property
     def usable(self) -> bool:
-        """Whether its schedule may be chosen: timed to the end, and right."""
+        """Whether its schedule may be chosen: correct and fully timed."""
         return self.status in ("measured", "same code") and bool(self.samples)

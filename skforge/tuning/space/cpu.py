@@ -1,4 +1,4 @@
-"""Templates of CPU schedules: SilvanForge's, and all that skforge does besides."""
+"""Templates of CPU schedules: SilvanForge's, and skforge's whole CPU space."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from skforge.tuning.space.space import (
 
 @lru_cache(maxsize=1)
 def paper_space() -> ScheduleSpace:
-    """Return parallel rows, trees or both, by walks in flight (SilvanForge §8.3)."""
+    """Return SilvanForge's CPU space (§8.3): what is parallel, and interleaving."""
     parameters = {
         "parallel": ("rows", "trees", "both"),
         "interleave": (1, 2, 4, 8, 16),
@@ -44,7 +44,7 @@ MAKERS["cpu_paper"] = paper_space
 
 
 def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
-    """Return the preset of that name with so many rows in flight."""
+    """Return the schedule of a point of SilvanForge's CPU space."""
     kind, in_flight = point["parallel"], point["interleave"]
     rows, tiles = point["rows_per_block"], point["tree_tiles"]
     match kind:
@@ -60,13 +60,13 @@ def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
 
 # -------------------------------------------------------------------- ours
 
-#: How rows meet trees. "rows": several rows of one tree in flight; "trees": several
-#: trees of one row; "vector": rows of one tree in SIMD lanes; "bitsliced": predicates
-#: once for a block of rows; "tiles": tiles of nodes, by blocks of rows; "tile-row" and
-#: "lanes": one row through all trees at once.
+#: Kinds of traversal. "rows" interleaves several rows of one tree; "trees" interleaves
+#: several trees of one row; "vector" puts rows of one tree in SIMD lanes; "bitsliced"
+#: evaluates each predicate once for a block of rows; "tiles" traverses tiles of nodes
+#: for blocks of rows; "tile-row" and "lanes" process one row through all trees at once.
 WALKS = ("bitsliced", "lanes", "tiles", "tile-row", "rows", "trees", "vector")
 
-#: Values, the first being what a parameter has where it has no say.
+#: Values of each parameter. The first is used where the parameter has no effect.
 CPU: dict[str, tuple[Any, ...]] = {
     "walk": WALKS,
     "block": (0, 16, 64, 128, 256, 512, 1024, 2048),
@@ -80,7 +80,7 @@ CPU: dict[str, tuple[Any, ...]] = {
     "tree_tiles": (1, 2, 4, 8),
 }
 
-#: Parameters that have a say for each kind of walk; the rest has its first value.
+#: Parameters with an effect, for each kind of traversal; others have the first value.
 _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
     "bitsliced": {"block": (64, 128, 256, 512, 1024)},
     "lanes": {},
@@ -121,7 +121,7 @@ _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Free:
-    """Tells whether a parameter has a value that counts for the kind of walk."""
+    """Tests whether a parameter's value is allowed for the kind of traversal."""
 
     name: str
 
@@ -177,9 +177,9 @@ _RULES = (
 )
 
 
-@lru_cache(maxsize=2)  # a space is a value, and lists its points only once
+@lru_cache(maxsize=2)  # spaces are immutable and list their points only once
 def cpu_space(threads: bool = True) -> ScheduleSpace:
-    """Return the whole CPU space; without threads, trees are never shared."""
+    """Return the whole CPU space; without ``threads``, trees are never shared."""
     parameters = dict(CPU)
     if not threads:
         parameters |= {"parallel": ("rows",), "tree_tiles": (1,)}
@@ -190,7 +190,7 @@ MAKERS["cpu"] = cpu_space
 
 
 def cpu_point(walk: str, **values: Any) -> dict[str, Any]:
-    """Return a point of the CPU space, with first values where none is given."""
+    """Return a point of the CPU space, with first values for missing parameters."""
     free = _FREE[walk]
     neutral = {name: free.get(name, kept)[0] for name, kept in CPU.items()}
     return {**neutral, "walk": walk, **values}
@@ -216,7 +216,7 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
 
 
 def _rows(point: Point, shape: ForestShape) -> Schedule:
-    """Return one tree at a time, several rows in flight or in lanes."""
+    """Return a schedule for one tree at a time, with rows interleaved or in lanes."""
     schedule, tree = Schedule(), ["tree"]
     shared = point["parallel"] in ("trees", "both")
     if shared:
@@ -248,7 +248,7 @@ def _rows(point: Point, shape: ForestShape) -> Schedule:
 
 
 def _walk(schedule: Schedule, index: str, point: Point, shape: ForestShape) -> Schedule:
-    """Add what every walk has: hops without leaf checks, tiles of nodes, a layout."""
+    """Add leaf-check removal, tiles of nodes and the layout to a schedule."""
     tiled = point["node_tile"] > 1
     if tiled:
         schedule = schedule.tile_nodes(point["node_tile"])

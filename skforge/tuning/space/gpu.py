@@ -1,7 +1,8 @@
-"""The template of all GPU schedules that skforge knows: SilvanForge's, and ours.
+"""The template of skforge's whole GPU space, which includes SilvanForge's.
 
-How rows and trees are dealt out comes first, as ``deal``; the other parameters have a
-say for some deals, and their first value elsewhere, as in the CPU's space.
+The first parameter, ``deal``, is the distribution of rows and trees over threads and
+blocks. Other parameters only have an effect for some distributions, and otherwise have
+their first value, as in the CPU space.
 """
 
 from __future__ import annotations
@@ -28,40 +29,40 @@ from skforge.tuning.space.space import (
     with_hops,
 )
 
-#: Who takes what. "rows": a thread takes rows through all trees. "parts": lanes are
-#: rows and each warp has a part of the trees, the nest of Table 5. "trees": lanes are
-#: the trees of a row. "blocks": these in several blocks. "stationary": blocks keep
-#: some trees in shared memory and rows stream past. "bits": predicates once for a
-#: block of rows, trees as bit logic.
+#: Distributions of the work. "rows": each thread takes rows through all trees. "parts":
+#: lanes are rows and each warp takes a part of the trees, the nest of Table 5. "trees":
+#: lanes are the trees of a row. "blocks": like "trees", over several blocks.
+#: "stationary": blocks keep some trees in shared memory and rows stream past. "bits":
+#: each predicate is evaluated once for a block of rows, and trees are bit logic.
 DEALS = ("rows", "parts", "trees", "blocks", "stationary", "bits")
 
-#: Values, the first being what a parameter has where it has no say.
+#: Values of each parameter. The first is used where the parameter has no effect.
 GPU: dict[str, tuple[Any, ...]] = {
     "deal": DEALS,
     "rows_per_block": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
     "rows_per_thread": (1, 2, 4, 8, 16, 32, 64, 128),
     "tree_threads": (1, 2, 4, 8, 10, 16, 20, 32, 50, 64, 128, 256, 512, 1024),
     "tree_blocks": (1, 2, 4, 8, 16, 32),
-    # Global memory; shared memory as the compiler lays it out for the lanes, or by
-    # rows with a word between them, or as they come; shared memory as bin codes.
+    # Global memory; shared memory laid out by the compiler for the lanes, row by row
+    # with one word of padding, or row by row; shared memory as bin codes.
     "rows_in": ("memory", "shared", "padded", "row", "codes"),
-    # Trees of each thread that its block brings to shared memory at a time; with
-    # "bits" those of a table of predicates.
+    # Trees of each thread that its block loads into shared memory at a time; with
+    # "bits", the trees of one table of predicates.
     "cached_trees": (0, 1, 2, 4, 8, 16, 32),
     "representation": ("sparse", "array", "reorg", "packed", "bitsliced"),
     "node_tile": (1, 2, 4, 7),
     "hops": ("checked", "peel", "unroll"),
     "interleave": (1, 2, 4, 8),
-    # Where sums of several threads meet: slots in memory, which a second launch adds
-    # where blocks share rows; shared memory; atomics. Lanes of a warp that share a row
-    # add by shuffles where any order will do.
+    # How threads combine sums: slots in global memory, which a second launch adds if
+    # blocks share rows; shared memory; atomics. Lanes of a warp that share a row use
+    # shuffles if any order of summation is allowed.
     "sums": ("memory", "shared", "atomic"),
 }
 
 _HOPS = GPU["hops"]
 _NODES = ("sparse", "array", "reorg")
 
-#: Parameters that have a say for each deal; the rest has its first value.
+#: Parameters with an effect, for each distribution; others have the first value.
 _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
     "rows": {
         "rows_per_block": (32, 64, 128, 256, 512),
@@ -124,7 +125,7 @@ _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Free:
-    """Tells whether a parameter has a value that counts for the deal."""
+    """Tests whether a parameter's value is allowed for the distribution."""
 
     name: str
 
@@ -136,7 +137,7 @@ class _Free:
 def _threads(
     deal: str, rows_per_block: int, rows_per_thread: int, tree_threads: int
 ) -> bool:
-    # Table 5 has blocks of fewer threads, and more, which the language refuses.
+    # Table 5 also has smaller blocks, and larger ones, which the language refuses.
     threads = rows_per_block // rows_per_thread * tree_threads
     return deal == "parts" or 32 <= threads <= 1024
 
@@ -178,9 +179,9 @@ _RULES = (
 )
 
 
-@lru_cache(maxsize=1)  # a space is a value, and lists its points only once
+@lru_cache(maxsize=1)  # spaces are immutable and list their points only once
 def full_gpu_space() -> ScheduleSpace:
-    """Return Table 5 and everything that skforge does on GPUs besides."""
+    """Return the whole GPU space, including Table 5."""
     return ScheduleSpace(GPU, full_gpu_schedule, _RULES, name="gpu_full")
 
 
@@ -188,7 +189,7 @@ MAKERS["gpu_full"] = full_gpu_space
 
 
 def gpu_point(deal: str, **values: Any) -> dict[str, Any]:
-    """Return a point of the whole GPU space, with first values where none is given."""
+    """Return a point of the GPU space, with first values for missing parameters."""
     free = _FREE[deal]
     neutral = {name: free.get(name, kept)[0] for name, kept in GPU.items()}
     return {**neutral, "deal": deal, **values}
@@ -228,7 +229,7 @@ def _cache_rows(schedule: Schedule, rows_in: str) -> Schedule:
 
 
 def _walk(dealt: Dealt, point: Point, shape: ForestShape) -> Schedule:
-    """Add what walks have: trees in flight, hops, sums, tiles of nodes, a layout."""
+    """Add interleaving, leaf-check removal, reductions, tiles and the layout."""
     schedule, trees, parts = dealt
     if point["interleave"] > 1:
         schedule = schedule.interleave(trees, point["interleave"])

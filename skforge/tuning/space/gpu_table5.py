@@ -22,7 +22,7 @@ TABLE_5 = {
 }
 
 
-@lru_cache(maxsize=1)  # a space is a value, and lists its points only once
+@lru_cache(maxsize=1)  # spaces are immutable and list their points only once
 def gpu_space() -> ScheduleSpace:
     """Return Table 5 of papers on SilvanForge (§8.1): 3·3·4·2·2·2·3·2·3 = 5184."""
     return ScheduleSpace(TABLE_5, gpu_schedule, name="gpu")
@@ -44,8 +44,8 @@ def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
               for r1 in rows of the thread:
                 for t0 in trees of the thread:        interleave, unroll_walk
 
-    With ``cache_trees`` the trees that all threads of a block walk at a time, some for
-    each thread, are in shared memory; their loop is then outside the threads.
+    With ``cache_trees``, shared memory holds the trees that the threads of a block
+    traverse at a time; the loop over trees is then outside the threads.
     """
     own = {name: point[name] for name in point.keys() & GPU.keys()}
     more = gpu_point(

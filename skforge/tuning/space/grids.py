@@ -1,4 +1,4 @@
-"""Parameter grids, as scikit-learn's searches take them, as spaces of schedules."""
+"""Convert parameter grids, as in scikit-learn's searches, to schedule spaces."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
 
 
 def space_of(value: Any) -> ScheduleSpace | None:
-    """Return a space for what a user gives: a space, a grid, schedules, or None.
+    """Return the space for a user's value: a space, a grid, schedules, or None.
 
     Parameters
     ----------
     value : ScheduleSpace, mapping, sequence or None
         A mapping of names to lists of values: ``{"schedule": [...]}``, or parameters of
-        the CPU space, or of the GPU space. Parameters that a grid leaves out have
-        their plainest value. A sequence of schedules or names of presets is a grid of
-        these.
+        the CPU space or of Table 5 for GPUs. Missing parameters get a plain default. A
+        sequence of schedules or names of presets is a grid of these.
 
     Raises
     ------
     InvalidInputError
-        If a name or a value is not known.
+        If a name or a value is unknown.
     """
     if value is None or isinstance(value, ScheduleSpace):
         return value
@@ -88,9 +87,9 @@ def _check_values(
 
 @dataclass(frozen=True, slots=True)
 class _InCpuSpace:
-    """Tells whether what a grid leaves out has a value that goes with the rest.
+    """Tests whether a grid's point, with defaults filled in, satisfies the CPU rules.
 
-    Sizes need not be those of the whole space: only its rules count.
+    Values may differ from those of the whole space; only its rules are checked.
     """
 
     def __call__(self, **chosen: Any) -> bool:
@@ -106,7 +105,7 @@ def _cpu_template(point: Point, shape: ForestShape) -> Schedule:
     return cpu_schedule(cpu_point(**point), shape)
 
 
-#: What a GPU grid leaves out.
+#: Defaults for parameters that a GPU grid leaves out.
 _GPU = {
     "rows_per_block": 32,
     "rows_per_thread": 1,

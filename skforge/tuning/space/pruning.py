@@ -1,9 +1,8 @@
-"""Schedules that are not worth a prediction, by rules that need no model.
+"""Rules that exclude schedules before the cost model predicts them.
 
-*Learning to Schedule Halide Pipelines for the GPU*, §6.6, carried over: too much is
-computed twice, threads stay idle, lanes stay empty, what is unrolled is too long, what
-is in flight does not fit the registers, or a limit of the machine or the forest is
-exceeded.
+Follows *Learning to Schedule Halide Pipelines for the GPU*, §6.6: too much redundant
+work, idle threads, empty lanes, too long unrolled code, more interleaved traversals
+than registers, or an exceeded limit of the machine or the forest.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.features import Setting, View
 from skforge.tuning.cost.schedule_facts import facts_of
 
-#: So many times a batch's rows, or a small block's, are padded blocks at most.
+#: Maximum rows of a padded block, as a multiple of the batch's rows.
 PADDED = 4
 
-#: Hops that are written out for all walks in flight at most: code, not data.
+#: Maximum node visits that are unrolled, summed over interleaved traversals.
 UNROLLED_HOPS = 512
 
-#: Walks in flight for each vector register at most.
+#: Maximum interleaved traversals per vector register.
 WALKS_A_REGISTER = 2
 
-#: Bytes that a forest may take, padding included.
+#: Maximum bytes of a forest, including padding.
 FOREST_BYTES = 512 << 20
 
-#: Walks of a batch that are worth a second thread.
+#: Minimum traversals (rows times trees) of a batch that justify a second thread.
 SHARED_WALKS = 20_000
 
-#: Why a schedule is left out, in the order in which rules are asked.
+#: Reasons to exclude a schedule, in the order in which the rules are checked.
 REASONS = (
     "",
     "most rows of its blocks would be padding",
@@ -47,7 +46,7 @@ REASONS = (
 
 
 def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
-    """Return for each schedule why it is left out, as a place in ``REASONS``."""
+    """Return the index in ``REASONS`` for each schedule; 0 means it is kept."""
     view = View(setting, facts_of(schedules))
     forest, target = setting.forest, setting.target
     padded = view["cache_predicates"] > 0

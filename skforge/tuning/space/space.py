@@ -1,8 +1,8 @@
-"""Spaces of schedules: named parameters, constraints, and a template that writes them.
+"""Schedule spaces: named parameters, constraints, and a template.
 
-The template turns a point, one value for each parameter, into a schedule; what is
-known of the forest (its depths, for walks without leaf checks) is given to it. The
-language itself judges what is legal.
+A point holds one value for each parameter. The template turns a point into a schedule
+and gets facts about the forest, such as its depths for traversals without leaf checks.
+The schedule language decides which schedules are legal.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Point: TypeAlias = Mapping[str, Any]
 Template: TypeAlias = Callable[[Point, ForestShape], Schedule]
 Apply: TypeAlias = Callable[[Schedule, Any], Schedule]
 
-#: Points that are listed to count or to draw from them; of larger spaces points are
-#: drawn until enough satisfy the constraints.
+#: Largest space whose points are listed for counting and sampling. In larger spaces,
+#: sampling draws combinations until enough satisfy the constraints.
 LISTED = 300_000
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A rule that points obey.
+    """A rule that the points of a space satisfy.
 
     Parameters
     ----------
     names : tuple of str
-        The parameters that it looks at.
+        The parameters that the test takes.
     test : callable
-        Takes these by name; a point for which it is false is left out.
+        Takes these by name; points for which it is false are excluded.
     why : str
         The rule as a sentence.
     """
@@ -53,37 +53,37 @@ class Constraint:
 
 
 def rule(test: Callable[..., bool], why: str = "") -> Constraint:
-    """Return the constraint on the parameters that are the arguments of a test."""
+    """Return a constraint on the parameters named by the arguments of a test."""
     return Constraint(tuple(inspect.signature(test).parameters), test, why)
 
 
-#: What makes the known spaces, by name; the modules of this folder fill it.
+#: Functions that create the built-in spaces; the modules of this package register them.
 MAKERS: dict[str, Callable[..., ScheduleSpace]] = {}
 
 
 class ScheduleSpace:
-    """Schedules as points of named parameters.
+    """A space of schedules, described by named parameters.
 
-    A space is a value: methods return another. Iterating yields the points, as dicts,
-    in the order of the values, the last parameter changing fastest.
+    Spaces are immutable: methods return new ones. Iteration yields the points as dicts
+    in the order of the values; the last parameter changes fastest.
 
     Parameters
     ----------
     parameters : mapping of str to sequence
         Names and values.
     template : callable
-        ``template(point, shape)`` returns the schedule of a point for a forest of a
+        ``template(point, shape)`` returns the schedule of a point for a
         :class:`~skforge.compiler.defaults.cpu.ForestShape`; it may raise
         ``ScheduleError``.
     constraints : iterable of Constraint
-        What points must obey.
+        Rules that points satisfy.
     name : str
-        For reports.
+        A name for reports.
 
     Raises
     ------
     InvalidInputError
-        If a parameter has no values, or one of them twice.
+        If a parameter has no values, or has a value twice.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class ScheduleSpace:
         self._many = False
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether two spaces have the same points and write the same schedules."""
+        """Return whether name, parameters, template and constraints are equal."""
         if not isinstance(other, ScheduleSpace):
             return NotImplemented
         return self._parts() == other._parts()
@@ -143,37 +143,36 @@ class ScheduleSpace:
 
     @classmethod
     def gpu(cls) -> ScheduleSpace:
-        """Return the space of Table 5 of SilvanForge: 5184 schedules for GPUs."""
+        """Return the GPU space of SilvanForge, Table 5: 5184 schedules."""
         return MAKERS["gpu"]()
 
     @classmethod
     def gpu_full(cls) -> ScheduleSpace:
-        """Return all that skforge knows to do on a GPU, Table 5 included."""
+        """Return the whole GPU space of skforge, including Table 5."""
         return MAKERS["gpu_full"]()
 
     @classmethod
     def cpu_paper(cls) -> ScheduleSpace:
         """Return the CPU space of SilvanForge, §8.3.
 
-        Threads share rows, trees or both, and so many walks are in flight.
+        Threads share rows, trees or both; several traversals are interleaved.
         """
         return MAKERS["cpu_paper"]()
 
     @classmethod
     def cpu(cls, *, threads: bool = True) -> ScheduleSpace:
-        """Return all that skforge knows to do on a CPU.
+        """Return the whole CPU space of skforge.
 
         Parameters
         ----------
         threads : bool, default=True
-            Whether loops over trees may be shared among threads, which is of no use on
-            one.
+            Whether threads may share loops over trees; useless with one thread.
         """
         return MAKERS["cpu"](threads)
 
     @classmethod
     def of(cls, schedules: Iterable[Schedule | str]) -> ScheduleSpace:
-        """Return a space of given schedules, or presets by name; one parameter."""
+        """Return a space with one parameter, of schedules and names of presets."""
         listed = tuple(schedules)
         for one in listed:
             if not isinstance(one, (Schedule, str)):
@@ -197,7 +196,7 @@ class ScheduleSpace:
         values : sequence
             Its values.
         apply : callable
-            ``apply(schedule, value)`` returns what the schedule becomes.
+            ``apply(schedule, value)`` returns the changed schedule.
 
         Returns
         -------
@@ -249,12 +248,12 @@ class ScheduleSpace:
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """What points must obey."""
+        """The rules that points satisfy."""
         return self._constraints
 
     @property
     def n_combinations(self) -> int:
-        """Combinations of values, those that constraints leave out included."""
+        """The number of combinations of values, ignoring constraints."""
         return prod(len(values) for values in self._parameters.values())
 
     def __len__(self) -> int:
@@ -266,7 +265,7 @@ class ScheduleSpace:
     def size(self) -> int | None:
         """The number of points; None if there are more than 300,000.
 
-        These are counted by ``len``, which takes its time.
+        ``len`` counts larger spaces, too, but slowly.
         """
         points = self._listed_if_few()
         return None if points is None else len(points)
@@ -278,7 +277,7 @@ class ScheduleSpace:
         return self._walk()
 
     def __contains__(self, point: object) -> bool:
-        """Whether a mapping is a point of the space."""
+        """Return whether a mapping is a point of the space."""
         return (
             isinstance(point, Mapping)
             and point.keys() == self._parameters.keys()
@@ -287,17 +286,17 @@ class ScheduleSpace:
         )
 
     def __repr__(self) -> str:
-        """Return the name, the parameters and how many values each has."""
+        """Return the name, the parameters and their numbers of values."""
         sizes = ", ".join(f"{k}: {len(v)}" for k, v in self._parameters.items())
         return f"<ScheduleSpace {self.name}: {sizes}>"
 
     def sample(self, n: int, random_state: Any = None) -> list[dict[str, Any]]:
-        """Return different points, drawn with equal chances.
+        """Return distinct points, drawn uniformly at random.
 
         Parameters
         ----------
         n : int
-            How many; all of them, in random order, if there are fewer.
+            Number of points; if the space has fewer, all of them in random order.
         random_state : int, Generator, RandomState or None
             Seed.
 
@@ -330,7 +329,7 @@ class ScheduleSpace:
         point : mapping of str to object
             A value for each parameter.
         forest : Forest or ForestShape
-            What it is for.
+            The forest that the schedule is for.
 
         Returns
         -------
@@ -339,9 +338,9 @@ class ScheduleSpace:
         Raises
         ------
         ScheduleError
-            If the language does not allow it.
+            If the schedule language refuses the point.
         InvalidInputError
-            If it is no point of this space.
+            If the point lacks a parameter or has an unknown one.
         """
         for key in point:
             self._check_name(key)
@@ -355,14 +354,14 @@ class ScheduleSpace:
     def candidate(
         self, point: Point, forest: Forest | ForestShape, origin: str
     ) -> Candidate:
-        """Return a point to try; one that is not legal says why."""
+        """Return the candidate for a point; it holds the reason if it is illegal."""
         try:
             return Candidate(self.schedule(point, forest), point, origin)
         except ScheduleError as error:
             return Candidate(None, point, origin, str(error).splitlines()[0])
 
     def _listed_if_few(self) -> list[dict[str, Any]] | None:
-        """Return all points, or None if they are more than ``LISTED``."""
+        """Return all points, or None if there are more than ``LISTED``."""
         if self._points is None and not self._many:
             points = list(islice(self._walk(), LISTED + 1))
             self._many = len(points) > LISTED
@@ -371,7 +370,7 @@ class ScheduleSpace:
         return self._points
 
     def _walk(self) -> Iterator[dict[str, Any]]:
-        """Yield points, each constraint tested as soon as its parameters are set."""
+        """Yield the points, testing each constraint once its parameters are set."""
         names, due = list(self._parameters), []
         for place, name in enumerate(names):
             before = set(names[: place + 1])
@@ -406,7 +405,7 @@ class ScheduleSpace:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """Return a generator for any seed that scikit-learn takes."""
+    """Return a generator for any ``random_state`` that scikit-learn accepts."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(1 << 31))
     return np.random.default_rng(random_state)
@@ -415,7 +414,7 @@ def generator(random_state: Any) -> np.random.Generator:
 def with_hops(
     schedule: Schedule, loop: str, hops: str, tiled: bool, shape: ForestShape
 ) -> Schedule:
-    """Leave out leaf checks as the parameter ``hops`` of a point says."""
+    """Remove leaf checks from a schedule as the parameter ``hops`` demands."""
     if hops == "unroll" and tiled:
         return schedule.pad_trees()
     padded = min(MAX_WALK_DEPTH, shape.max_depth) if hops == "unroll" else 0
