@@ -296,7 +296,7 @@ _PLAIN_PARAMS: dict[str, tuple[type | None, ...]] = {
 
 
 def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
-    """Return the record of a CompiledForest that keeps a ``StoredModel``."""
+    """Return the record of a CompiledForest whose model is a ``StoredModel``."""
     params = wrapper.get_params(deep=False)
     record: dict[str, Any] = {}
     for name, types in _PLAIN_PARAMS.items():
@@ -416,7 +416,7 @@ def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredM
 
 
 def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
-    """Return JSON for a fitted attribute; its arrays are put aside."""
+    """Return JSON for a fitted attribute; arrays go to ``arrays``."""
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
             return {"objects": [plain_out(one) for one in value.tolist()]}

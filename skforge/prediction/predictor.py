@@ -1,4 +1,4 @@
-"""A compiled module behind its source's methods: rows in, the source's values out."""
+"""A compiled module behind its source's methods: rows in, the source's answers out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
 
-#: Methods that may be compiled entries.
+#: Methods that may have compiled entries.
 METHODS = (
     "predict",
     "predict_proba",
@@ -44,12 +44,12 @@ METHODS = (
     "score_samples",
 )
 
-#: Held for a moment, and again by a predictor that is freed in it.
+#: Reentrant, because a predictor may be freed while its thread holds it.
 _METHODS_CHANGE = RLock()
 
 
 class Predictor:
-    """Everything a fitted ``CompiledForest`` calls; made anew after unpickling."""
+    """What a fitted ``CompiledForest`` calls; rebuilt after unpickling."""
 
     __slots__ = (
         "_classes",
@@ -69,38 +69,37 @@ class Predictor:
     def __init__(self, module: CompiledModule | AutoModule, estimator: Any) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
-        self._narrow: Narrow | Literal[False] | None = False  # not asked for yet
+        self._narrow: Narrow | Literal[False] | None = False  # False: not computed yet
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest)
         self.witness = Witness(estimator)
         self._dtype = module.forest.input_dtype
-        #: The labels that ``predict`` returns; None for 0, 1, and so on.
+        #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = class_labels(self.forest)
         if self._classes is None and self.forest.outputs.named:
             self._classes = getattr(estimator, "classes_", None)
-        #: Methods known to be there; see ``delegation.offered``.
+        #: Methods known to be offered; see ``delegation.offered``.
         self.offered: dict[Any, Any] = {}
-        #: Compiled calls by method, each a function of one argument that declines
-        #: with None what it is not for; a method without one has None, and one that
-        #: was not called yet has none here.
+        #: Compiled entries by method. An entry takes rows and returns None for rows
+        #: that it declines. None: the method has no entry. Absent: not called yet.
         self.entries: dict[str, Entry | None] = {}
         self.entry_jobs: int | None = None
 
     def __del__(self) -> None:
-        """Let go of the methods that were compiled."""
-        if _METHODS_CHANGE is not None:  # gone where the interpreter is going
+        """Retire the compiled methods."""
+        if _METHODS_CHANGE is not None:  # None at interpreter shutdown
             self.retire()
 
     def retire(self) -> None:
-        """Make bound methods that are kept ask their object from now on."""
+        """Make bound methods that users kept look up their object's method again."""
         with _METHODS_CHANGE:
             self._retired = True
             for entry in self._methods:
                 retire(entry)
 
     def threads_change(self) -> None:
-        """Forget the entries: how many rows they take depends on the threads."""
+        """Drop the entries: the rows they accept depend on the number of threads."""
         with _METHODS_CHANGE:
             for entry in self._methods:
                 retire(entry)
@@ -108,7 +107,7 @@ class Predictor:
             self._forget_entries()
 
     def method(self, owner: Any, function: Any) -> Any:
-        """Return a method's entry with the function behind it, or the function."""
+        """Return the method's entry bound over the function, or the function."""
         entry = self.entries.get(function.__name__)
         if entry is None or self.source.warns:
             return function
@@ -121,7 +120,7 @@ class Predictor:
         return made if behind is function else function
 
     def ask(self, method: str, X: Any, **params: Any) -> Any:
-        """Return what the source's own method returns, if it is still the same."""
+        """Call the source's own method, after checking that the source is unchanged."""
         self.witness.check()
         return self.source.call(method, X, **params)
 
@@ -130,15 +129,15 @@ class Predictor:
         return self._answer("predict", X, n_jobs)
 
     def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return class probabilities; a list for several targets of scikit-learn."""
+        """Return class probabilities; a list for scikit-learn's multi-output."""
         return self._answer("predict_proba", X, n_jobs)
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return scores of classes, or of how far from an outlier a row is."""
+        """Return class scores, or an outlier detector's shifted scores."""
         return self._answer("decision_function", X, n_jobs)
 
     def score_samples(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return how usual each row is for an isolation forest."""
+        """Return an isolation forest's normality score of each row."""
         return self._answer("score_samples", X, n_jobs)
 
     def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
@@ -146,7 +145,7 @@ class Predictor:
         return self._answer("predict_raw", X, n_jobs)
 
     def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer by the method's entry, which is compiled now if it has one to be."""
+        """Answer with the method's entry, compiling it now if it is due."""
         if type(X) is not np.ndarray and is_device_array(X):
             return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
@@ -163,7 +162,7 @@ class Predictor:
         return self._ordinary(method, X, n_jobs)
 
     def _ordinary(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer by the kernels and NumPy, or by the source."""
+        """Answer with the kernels and NumPy, or with the source."""
         raw = self._raw(X, method, n_jobs)
         return self.ask(method, X) if raw is None else self.of_scores(method, raw)
 

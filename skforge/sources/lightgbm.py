@@ -119,13 +119,13 @@ class LightGBMBoosterSource(Source):
         return None
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the Booster; labels are made from its scores by the caller."""
+        """Call the Booster; the caller makes labels from its scores."""
         return self.model.predict(X, **_ASKING.get(method, {}), **params)
 
     def _raw(self, rows: Array) -> Any:
-        """Return raw scores; LightGBM sums each row in tree order on any thread."""
+        """Return raw scores; LightGBM adds each row's trees in order on any thread."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # feature names: rows have lost theirs
+            warnings.simplefilter("ignore")  # feature names: the rows have none
             return self.model.predict(rows, raw_score=True)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class LightGBMBoosterSource(Source):
 
 @register
 class LightGBMSource(LightGBMBoosterSource):
-    """A wrapper of LightGBM: scikit-learn's checks, then its Booster."""
+    """A LightGBM wrapper: scikit-learn's checks, then its Booster."""
 
     classes = ("lightgbm.sklearn.LGBMModel",)
     kinds = ("lightgbm",)
@@ -149,30 +149,30 @@ class LightGBMSource(LightGBMBoosterSource):
             classifier = self.stored.offers("predict_proba")
         else:
             classifier = hasattr(model, "predict_proba")
-        #: Whether it predicts raw scores, with a warning.
+        #: Whether it predicts raw scores and warns about it.
         self._has_no_labels = classifier and not forest.classifies
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return those of its Booster."""
+        """Return the traces of its Booster."""
         return super().traces(model.booster_)
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind; scikit-learn's checks refuse 0 rows."""
+        """Return the kind, without an answer to 0 rows: scikit-learn refuses them."""
         return self.kinds[0], {}
 
     @property
     def declines(self) -> Refused | None:
-        """Return "nothing", or None where each call is warned of."""
+        """Return "nothing", or None if each call warns."""
         return None if self._has_no_labels else "nothing"
 
     @property
     def warns(self) -> bool:
-        """Whether it was trained with names."""
+        """Whether the model was trained with feature names."""
         return self._warns
 
     def takes(self, X: Array) -> bool:
-        """Accept all but 0 rows, where labels can be made of their scores."""
+        """Refuse 0 rows, and all rows if labels cannot be made from scores."""
         return len(X) > 0 and not self._has_no_labels
 
     def reading(self) -> Reading | None:
@@ -186,9 +186,9 @@ class LightGBMSource(LightGBMBoosterSource):
         return self.model.booster_
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Take numbers; data frames are never asked for their names."""
+        """Accept numbers; the names of data frames are not checked."""
         if self.model is not None and self._warns and not hasattr(X, "iloc"):
-            return None  # the wrapper itself warns that names are missing
+            return None  # the wrapper itself warns about missing names
         rows = super()._rows(X, method)
         asked = method in ("predict", "predict_proba")
         if self._has_no_labels and asked and rows is not None:
@@ -217,11 +217,11 @@ class LightGBMSource(LightGBMBoosterSource):
         return Source._outputs(self, X)  # the wrapper has methods
 
 
-#: The warning of LGBMClassifier where the objective is a function of the user's own.
+#: LGBMClassifier's warning if the objective is a custom function.
 _NO_LABELS = (
     "Cannot compute class probabilities or labels due to the usage of customized "
     "objective function.\nReturning raw scores instead."
 )
 
-#: How ``predict`` is asked for what is no method of its own.
+#: Parameters of ``predict`` for methods that LightGBM does not have.
 _ASKING = {"predict_raw": {"raw_score": True}, "apply": {"pred_leaf": True}}

@@ -1,4 +1,4 @@
-"""Rows as scikit-learn's forests take them, of every kind.
+"""Adapters for scikit-learn's forests of every kind.
 
 Each adapter runs the estimator's own validation, so that values, warnings and errors
 are those of its own ``predict``; it declines rows that the trees check once more.
@@ -26,25 +26,25 @@ from skforge.sources.base import Array, Source, are, is_flag, register
 from skforge.sources.plain import Reading
 from skforge.sources.sparse import most_entries
 
-#: Attributes that ``fit`` of an ensemble replaces; ``offset_`` is also set by hand, to
-#: move the threshold of an IsolationForest.
+#: Attributes that ``fit`` of an ensemble replaces. Users also set ``offset_``, to move
+#: the threshold of an IsolationForest.
 _FITTED = ("tree_", "estimators_", "_predictors", "estimator_weights_", "offset_")
 
 
 class SklearnSource(Source):
-    """An estimator of scikit-learn: ``validate_data`` decides."""
+    """A scikit-learn estimator; ``validate_data`` checks its rows."""
 
     _nan_is_fine = _infinity_is_fine = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self._warns = hasattr(model, "feature_names_in_")
-        #: Passed to ``validate_data``, which names its class in messages.
+        #: Passed to ``validate_data``, whose messages use its class name.
         self._estimator = model if self.stored is None else self.stored.validator()
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return its trees and what else ``fit`` replaces."""
+        """Return its trees and the other objects that ``fit`` replaces."""
         traces: list[Any] = []
         for name in _FITTED:
             value = vars(model).get(name)
@@ -57,22 +57,22 @@ class SklearnSource(Source):
 
     @property
     def declines(self) -> Refused | None:
-        """Values that it refuses."""
+        """Values that the estimator refuses."""
         if self._nan_is_fine:
             return "nothing" if self._infinity_is_fine else "infinite"
         return "not_finite"
 
     @property
     def warns(self) -> bool:
-        """Whether it was trained with names."""
+        """Whether the estimator was trained with feature names."""
         return self._warns
 
     def reading(self) -> Reading | None:
-        """Compare names, and cast to the dtype of the trees."""
+        """Compare names, and cast to the trees' dtype."""
         return self._reading()
 
     def takes(self, X: Array) -> bool:
-        """Refuse 0 rows, and values the source refuses."""
+        """Refuse 0 rows, and values that the estimator refuses."""
         if not len(X):
             return False
         if (self._nan_is_fine and self._infinity_is_fine) or self._unchecked():

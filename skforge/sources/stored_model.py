@@ -1,4 +1,4 @@
-"""Models that are kept as plain data: forest, labels, and rules for rows."""
+"""Models kept as plain data: forest, labels and row rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from skforge.compiler.forest.frames import FrameColumns, is_pandas, is_table
 from skforge.compiler.forest.mistakes import mistake_in
 from skforge.exceptions import InvalidInputError, SourceNeededError
 
-#: Methods of a wrapper that a model may have.
+#: Methods that a stored model may offer.
 METHODS = (
     "predict",
     "predict_proba",
@@ -38,29 +38,29 @@ METHODS = (
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
-    """A forest with everything its source's methods need beyond it, as plain data.
+    """A forest and what the source model's methods need beyond it, as plain data.
 
-    It stands where the source model stood in a ``CompiledForest`` that was loaded
-    from a ``.skforge`` file or made by ``drop_estimator``.
+    It replaces the source model in a ``CompiledForest`` that was loaded from a
+    ``.skforge`` file or stripped by ``drop_estimator``.
     """
 
     forest: Forest
     class_name: str
-    #: The rules that its rows follow, and their values; see ``Source.describe``.
+    #: Name and values of the rules that its rows follow; see ``Source.describe``.
     kind: str = "forest"
     rules: Mapping[str, Any] = field(default_factory=dict)
-    #: The methods, fitted attributes and tags for scikit-learn that are kept.
+    #: The methods, fitted attributes and scikit-learn tags that are kept.
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return one line: it appears in the repr of the wrapper."""
+        """Return one line, for the repr of the wrapper."""
         return f"<StoredModel of {self.class_name}: {self.forest!r}>"
 
     def __getattr__(self, name: str) -> Any:
-        """Return a fitted attribute of the model that is not kept itself."""
-        if not name.startswith("__"):  # copies and pickles ask before there is a state
+        """Return a kept fitted attribute of the model."""
+        if not name.startswith("__"):  # copy and pickle ask before state is set
             kept = self.__dict__.get("attributes", {})
             if name in kept:
                 return kept[name]
@@ -73,23 +73,23 @@ class StoredModel:
         return name in self.methods
 
     def explain(self, name: str) -> None:
-        """Say where an attribute went, if the source has it."""
+        """Raise if the source had this attribute and it was not kept."""
         if name == "estimator_" or name in self.rules.get("left_out", ()):
             self.refuse(name)
 
     def refuse(self, what: str, why: str = "") -> NoReturn:
-        """Raise the one error of whatever needs the source."""
+        """Raise the SourceNeededError for something that needs the source."""
         raise SourceNeededError(
             f"{what} needs the {self.class_name} itself, which this CompiledForest "
             f"was saved without{why and ': ' + why}; use the original model."
         )
 
     def sklearn_tags(self) -> Tags:
-        """Return the tags of the model."""
+        """Return the model's scikit-learn tags."""
         return tags_from(self.tags)
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
-        """Return an estimator for ``validate_data``, whose messages name its class."""
+        """Return an estimator for ``validate_data``, named as the source's class."""
         made: Any = type(class_name or self.class_name, (_Validator,), {})()
         made.tags = self.sklearn_tags()
         for name in ("n_features_in_", "feature_names_in_")[: 1 + names]:
@@ -98,7 +98,7 @@ class StoredModel:
         return made
 
     def answer_to_no_rows(self, X: Any, method: str) -> NDArray[Any] | None:
-        """Return the answer to 0 rows, if the model's own is kept."""
+        """Return the kept answer of the model to 0 rows, or None."""
         kept = self.rules.get("of_no_rows", {}).get(method)
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if kept is None or shape != (0, self.forest.n_features):
