@@ -1,6 +1,6 @@
-"""The compiler's passes in order, verified and kept for ``inspect``.
+"""The compiler's passes in order; their results are verified and kept for ``inspect``.
 
-One tuple of named passes a level; nothing else knows the order.
+Each level has one tuple of named passes, the only place that knows their order.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from skforge.exceptions import CompilerError, ScheduleError, warn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """What the passes of a level may look at besides the IR itself."""
+    """Information for the passes besides the IR itself."""
 
     hir: PredictEnsemble
     vector_lanes: int
@@ -115,7 +115,7 @@ GPU_LIR_PASSES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowered:
-    """A kernel down to LIR, and every level it went through."""
+    """A kernel lowered to LIR, with every level on the way."""
 
     hir: PredictEnsemble
     stages: dict[str, mir.Function]  # MIR after each pass, "lower-to-mir" first
@@ -141,7 +141,7 @@ def build_hir(
     tiled: HirCache | None = None,
     kind: Kind = "cpu",
 ) -> PredictEnsemble:
-    """Bind a schedule to a kind of target and shape the trees as it asks.
+    """Bind a schedule to a kind of target and lay out the trees as it asks.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def build_hir(
     return hir
 
 
-#: The columns of codes of a normalised forest: ``Representation.plan_codes``.
+#: Plans the code columns of a normalised forest: ``Representation.plan_codes``.
 PlanCodes: TypeAlias = Callable[[Forest], CodeTable]
 
 
@@ -195,7 +195,7 @@ class HirCache:
         self.shared: dict[tuple[object, ...], Any] = {}
 
     def normalize(self, forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
-        """Return the forest with one comparison."""
+        """Return the forest with a single comparison operator, and that operator."""
         key = id(forest)
         if key not in self._normal:
             self._normal[key] = normalize_predicates.run(forest)
@@ -204,14 +204,14 @@ class HirCache:
     def codes(
         self, forest: Forest, plan: PlanCodes = Representation.plan_codes
     ) -> CodeTable:
-        """Return the columns of codes of a normalised forest."""
+        """Return the code columns of a normalised forest."""
         key = id(forest), plan
         if key not in self._codes:
             self._codes[key] = plan(forest)
         return self._codes[key]
 
     def tile(self, forest: Forest, size: int, kind: TileKind) -> TiledForest:
-        """Return the forest's trees of tiles."""
+        """Return the forest with its nodes grouped into tiles."""
         key = (id(forest), size, kind)
         if key not in self._tiles:
             self._tiles[key] = tile_nodes.run(forest, size, kind)
@@ -230,7 +230,7 @@ def lower(
     Raises
     ------
     CompilerError
-        If a pass produced IR that its verifier refuses.
+        If a pass produced IR that the verifier rejects.
     """
     _check_dump_levels()
     row_bits = 8 * hir.forest.threshold.dtype.itemsize
@@ -264,7 +264,7 @@ def lower(
 
 
 def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
-    """Lay the trees out as the loops take rows through them."""
+    """Lay out the trees for the loops of a body."""
     shape = block_shape(body) if target.is_gpu else None
     if shape is not None:
         gpu = GpuBlockRepresentation.of(hir)
@@ -278,7 +278,7 @@ def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
 
 
 def _finished(kernel: LoweredKernel, passes: tuple[LirPass, ...]) -> LoweredKernel:
-    """Run the passes on LIR."""
+    """Run the LIR passes."""
     if verify_every_pass():
         _verified("lower-to-lir", lambda: verify_lir(kernel.function))
     for lir_step in passes:
@@ -291,7 +291,7 @@ def _finished(kernel: LoweredKernel, passes: tuple[LirPass, ...]) -> LoweredKern
 
 
 def _check_blocks(hir: PredictEnsemble) -> None:
-    """Refuse a nest around blocks of rows that the passes below would refuse."""
+    """Refuse row-block loop nests that later passes would refuse."""
     body = _run_until("quantize-rows", hir).body
     shape = block_shape(body)
     if shape is not None:
@@ -312,7 +312,7 @@ def _check_blocks(hir: PredictEnsemble) -> None:
 
 
 def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
-    """Run passes on nothing but the loops, so that rules on nests are only theirs."""
+    """Run the passes on the loops alone, so that only the nest rules apply."""
     function = lower_to_mir.run(hir, "accumulator")
     stage = Stage(hir, vector_lanes=2)
     for step in MIR_PASSES:
@@ -323,7 +323,7 @@ def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
 
 
 def _block_rows(body: mir.Body) -> int | None:
-    """Return the rows of a block whose predicates are evaluated, if any are."""
+    """Return the rows of a block whose predicates are evaluated, or None."""
     sizes = {
         loop.step
         for loop in loops_in(body)

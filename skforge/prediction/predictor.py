@@ -167,11 +167,11 @@ class Predictor:
         return self.ask(method, X) if raw is None else self.of_scores(method, raw)
 
     def _of_rows(self, method: str, rows: Array) -> Any:
-        """Answer for rows as kernels take them, on one thread."""
+        """Answer for rows converted for the kernels, on one thread."""
         return self.of_scores(method, self.module.predict_raw(rows, n_jobs=1))
 
     def of_scores(self, method: str, raw: Array) -> Any:
-        """Return what a method makes of raw scores."""
+        """Return a method's answer for raw scores."""
         forest = self.forest
         match method:
             case "predict_raw":
@@ -179,31 +179,31 @@ class Predictor:
             case "score_samples":
                 return score_samples(forest, raw)
             case "decision_function":
-                own = forest.outputs.decision == "none"  # the model's, of raw scores
+                own = forest.outputs.decision == "none"  # of a custom objective
                 return raw if own else decision_function(forest, raw)
             case "predict" if forest.classifies:
                 return self._labels(decide(forest, raw))
             case "predict_proba" if forest.classifies:
                 return predict_proba(forest, raw)
-            case _:  # of a regressor, or of an objective of one's own
+            case _:  # a regressor, or a custom objective
                 return apply_transform(forest, raw)
 
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
 
-        Entries know how many threads other calls may have: another number makes all
-        of them anew, each when its method is next called.
+        Entries depend on the number of threads of other calls: if it changes, each
+        entry is compiled again when its method is next called.
         """
         if n_jobs != self.entry_jobs:
             self._forget_entries()
             self.entry_jobs = n_jobs
         if method not in self.entries:
-            self.entries[method] = None  # for other threads meanwhile
+            self.entries[method] = None  # for other threads in the meantime
             ordinary = partial(self._of_rows, method)
             self.entries[method] = build_entry(
                 self.module, self.source, method, ordinary, n_jobs, self._classes
             )
-            self.offered.clear()  # the methods found so far are slower
+            self.offered.clear()  # the methods found so far lack the entry
 
     def _forget_entries(self) -> None:
         self.entries = {}
@@ -212,11 +212,11 @@ class Predictor:
     def warm_up(
         self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
     ) -> None:
-        """Compile what calls of these methods would compile when they first need it."""
+        """Compile everything that calls of these methods would compile on first use."""
         self.module.warm_up(batch_sizes)
         narrow = self._narrowed()
         if narrow is not None:
-            narrow.module.warm_up()  # sparse rows go through it in blocks
+            narrow.module.warm_up()  # sparse rows use it, in blocks
         for method in methods:
             self._seek_entry(method, n_jobs)
         if n_jobs not in (None, 1):
@@ -232,7 +232,7 @@ class Predictor:
         return np.log(probability)
 
     def transformed(self, X: Any) -> Any:
-        """Return raw scores after the source's transform, as a Booster gives them."""
+        """Return raw scores after the source's transform, as a Booster returns them."""
         raw = self._ordinary("predict_raw", X, None)
         return apply_transform(self.forest, np.asarray(raw))
 
@@ -248,7 +248,7 @@ class Predictor:
         return self.source.leaves(leaves)
 
     def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
-        """Return raw scores, or None where the source has to be asked."""
+        """Return raw scores, or None if the source must answer."""
         read = self.source.read(X)
         if read is not None and self.source.takes(read[0]):
             if read[1]:
@@ -263,7 +263,7 @@ class Predictor:
         return np.asarray(self.ask("predict_raw", X))
 
     def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
-        """Call the module; sparse rows go through it in dense blocks."""
+        """Call the module; sparse rows are converted to dense blocks."""
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs))
@@ -278,13 +278,13 @@ class Predictor:
         return np.concatenate(parts)
 
     def _narrowed(self) -> Narrow | None:
-        """Return the module for sparse rows, if they have one of their own."""
+        """Return the separate module for sparse rows, if there is one."""
         if self._narrow is False:
             self._narrow = narrowed(self.module)
         return self._narrow or None
 
     def _labels(self, index: Array) -> Array:
-        """Turn positions in ``classes_`` into labels."""
+        """Convert indices into ``classes_`` to labels."""
         classes = self._classes
         if classes is None:
             return index
@@ -298,7 +298,7 @@ class Predictor:
 
 Entry = Callable[[Any], Any]
 
-#: Rows on which an entry has to agree with the ordinary path, alone and together.
+#: Rows on which an entry must match the ordinary path, one by one and as a batch.
 CHECKED_ROWS = 24
 
 
@@ -310,10 +310,10 @@ def build_entry(
     n_jobs: int | None,
     classes: Any = None,
 ) -> Entry | None:
-    """Return a compiled call for a method, or None where there is none.
+    """Return a compiled entry for a method, or None if there cannot be one.
 
-    It agrees with ``ordinary``, the method without an entry, on drawn rows. Values
-    that the source refuses are its ``declines``; None has a say about every array.
+    It is checked against ``ordinary``, the method without an entry, on drawn rows. The
+    entry declines the values in ``source.declines``; None there means no entry.
     """
     refused = source.declines
     output = _output(module, method)
@@ -324,7 +324,7 @@ def build_entry(
     if entry is None:
         return None
     forest = module.forest
-    # Batches that go to a GPU are not an entry's.
+    # Batches that go to a GPU do not use the entry.
     most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
     if most < 1:
         return None
@@ -346,7 +346,7 @@ def build_entry(
 
 
 def _output(module: CompiledModule, method: str) -> Output | None:
-    """Return what an entry has to compute for a method, if one can."""
+    """Return the output that a method's entry computes, or None."""
     forest = module.forest
     classifies = forest.classifies
     if method == "predict_raw":

@@ -1,4 +1,4 @@
-"""Rows as LightGBM takes them: by position, float32 or float64, zeros where absent."""
+"""Adapters for LightGBM: columns by position, float32 or float64, absent means 0."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class LightGBMBoosterSource(Source):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the Booster, its rounds and the range of its values."""
+        """Return the Booster, its rounds and the range of its leaf values."""
         bounds = model.lower_bound(), model.upper_bound()
         return [model, model.current_iteration(), model.best_iteration, *bounds]
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind and what it answers to 0 rows."""
+        """Return the kind and the answers to 0 rows."""
         return self.kinds[0], {"of_no_rows": self._of_no_rows()}
 
     def _booster(self) -> Any:
         return self.model
 
     def reading(self) -> Reading | None:
-        """Take columns by position; arrays without floats become float32 first."""
+        """Match columns by position; arrays that are not floats become float32."""
         coded = self.model is not None and self._booster().pandas_categorical
         if coded and not self._named:
             return None
-        # since 4.7 LightGBM takes frames of polars by position, too
+        # since 4.7 LightGBM also reads polars frames by position
         own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")
         return self._reading(
             compares="never",
@@ -72,7 +72,7 @@ class LightGBMBoosterSource(Source):
         )
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Take numbers; everything else is LightGBM's business, if it is there."""
+        """Accept numbers; a live LightGBM handles everything else."""
         if self.stored is not None:
             if is_table(X) or (is_pandas(X) and self._named):
                 return prepare_rows(self.forest, X)
@@ -81,7 +81,7 @@ class LightGBMBoosterSource(Source):
             if X.ndim != 2 or not is_plain(X.dtype):
                 return None
             if X.dtype not in (np.float32, np.float64):
-                # LightGBM has no integers: they lose what a float32 cannot hold
+                # LightGBM casts integers to float32
                 X = X.astype(np.float32)
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
@@ -99,9 +99,9 @@ class LightGBMBoosterSource(Source):
         return np.array(X) if isinstance(X, list) else X
 
     def _numbers_of(self, X: Any) -> Array | None:
-        """Return a data frame's numbers; its columns count by position, not name.
+        """Return a data frame's numbers; columns match by position, not by name.
 
-        Columns of category dtype are those of the training frame, in order.
+        Columns of category dtype are matched, in order, to those of the training frame.
         """
         live = self.model is not None
         if live and not self._named and self._booster().pandas_categorical:

@@ -106,14 +106,14 @@ class StoredModel:
         return np.empty(kept[1], kept[0])
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Answer for 0 rows; raise for all else, as there is no model to ask."""
+        """Answer for 0 rows; raise for all other rows, as there is no live model."""
         if params:
             self.refuse(f"{method} with {', '.join(sorted(params))}")
         answer = self.answer_to_no_rows(X, method)
         return self.decline(X, method) if answer is None else answer
 
     def decline(self, X: Any, method: str) -> NoReturn:
-        """Raise the error of rows that only the model could take."""
+        """Raise the error for rows that only the live model could convert."""
         width = self.forest.n_features
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if len(shape) == 2 and shape[1] != width:
@@ -147,7 +147,7 @@ class StoredModel:
 
 
 class _Validator:
-    """The part of an estimator that scikit-learn's ``validate_data`` reads."""
+    """The parts of an estimator that scikit-learn's ``validate_data`` reads."""
 
     tags: Tags
 
@@ -156,7 +156,7 @@ class _Validator:
 
 
 def _categories_wanted(X: Any, forest: Forest) -> str:
-    """Return what an error says of the columns with categories."""
+    """Return the part of an error message that lists the categorical columns."""
     given = [str(name) for name in X.columns]
     told = [given[i] for i, names in enumerate(forest.category_names) if names]
     text = f", with categories in {', '.join(told)} and no other column"
@@ -177,12 +177,12 @@ _PARTS: dict[str, Any] = {
 
 
 def plain_tags(tags: Tags) -> dict[str, Any]:
-    """Return tags as a dict of booleans, texts and dicts of them."""
+    """Return tags as a dict of booleans, strings and nested dicts."""
     return {name: value for name, value in asdict(tags).items() if _is_json(value)}
 
 
 def tags_from(kept: Mapping[str, Any]) -> Tags:
-    """Return the tags that :func:`plain_tags` saw; unknown ones are dropped."""
+    """Return the tags that :func:`plain_tags` stored; unknown ones are dropped."""
     tags = get_tags(BaseEstimator())
     known = {one.name for one in fields(Tags)}
     for name, value in kept.items():
