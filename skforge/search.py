@@ -1,4 +1,4 @@
-"""``ScheduleSearch``: a search for schedules in the form of scikit-learn's."""
+"""``ScheduleSearch``: schedule search with the interface of scikit-learn's searches."""
 
 from __future__ import annotations
 
@@ -32,71 +32,70 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _offered(name: str) -> Callable[[Method], Method]:
-    """Return a decorator: the method is there if the model has one of this name."""
+    """Return a decorator that offers the method only if the model has one so named."""
 
     def check(self: Any) -> bool:
-        getattr(self._inner(), name)  # its own AttributeError
+        getattr(self._inner(), name)  # raises the model's own AttributeError
         return True
 
     return cast(Callable[[Method], Method], available_if(check))
 
 
 class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
-    """Search schedules of a forest as ``GridSearchCV`` searches parameters.
+    """Search a forest's schedules as ``GridSearchCV`` searches parameters.
 
-    What is scored is time, not accuracy: every schedule gives the same predictions.
+    Schedules are scored by time, not accuracy: all give the same predictions.
 
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto, Forest or CompiledForest
         The model, fitted or not, as :class:`~skforge.CompiledForest` takes it.
     space : ScheduleSpace, dict, list or None, default=None
-        A space; a grid ``{"schedule": [...]}`` or of parameters of
-        ``ScheduleSpace.cpu()``; a list of schedules and presets. None is all that the
-        target knows.
+        A space; a grid ``{"schedule": [...]}`` or a grid of parameters of
+        ``ScheduleSpace.cpu()``; or a list of schedules and presets. None means the
+        target's whole space.
     strategy : str or Strategy, default="auto"
         "heuristic", "learned", "exhaustive", "random", "halving" or your own object.
-        "auto" is exhaustive for a grid or a list, and else the heuristic.
+        "auto" is exhaustive for a grid or a list, and heuristic otherwise.
     batch_sizes : array-like of int, default=None
-        Batch sizes to search for; None takes the ranges of the default schedules.
+        Batch sizes to search for; None means the ranges of the default schedules.
     scoring : {"latency", "throughput"} or callable, default="latency"
-        "latency" is minus the seconds of a call, "throughput" rows a second. A callable
-        takes a :class:`~skforge.tuning.Trial` that was timed, and returns a number;
+        "latency" is minus the seconds per call, "throughput" rows per second. A
+        callable receives a timed :class:`~skforge.tuning.Trial` and returns a number;
         greater is better.
     budget : float, default=None
-        Seconds, all batch sizes together. None takes a few, and for a grid or a list
-        as many as it needs.
+        Seconds for all batch sizes together. None means a few; for a grid or a list,
+        as many as needed.
     target, reduction
-        As of :class:`~skforge.CompiledForest`.
+        As in :class:`~skforge.CompiledForest`.
     records : TuningRecords or path, default=None
-        Where results are kept, for a later search of the same.
+        Where results are stored, for later searches of the same forest.
     refit : bool, default=True
-        Whether the model is compiled with the best schedules, so that this predicts.
+        Whether to compile the model with the best schedules, to predict with it.
     n_jobs, random_state, verbose
-        As of :class:`~skforge.CompiledForest`; ``n_jobs`` are threads of one call.
+        As in :class:`~skforge.CompiledForest`; ``n_jobs`` is the threads per call.
 
     Attributes
     ----------
     best_schedule_ : Schedule
-        The best on average over the batch sizes.
+        The schedule with the best mean score over the batch sizes.
     best_params_ : dict
         Its point of the space; ``{"schedule": ...}`` for the default schedule and for
-        one from a record, which are of none.
+        one from a record, which are not points of the space.
     best_score_ : float
         Its mean score.
     best_index_ : int
         Its row of ``results_``.
     schedules_ : dict of (int, int or None) -> Schedule
-        The best of each range of batch sizes, which predictions use.
+        The best schedule of each range of batch sizes; predictions use these.
     results_ : dict of str to ndarray
-        Shaped like ``cv_results_``, a row for each candidate: ``params``,
-        ``param_<name>``, ``schedule``, ``status``, ``reason``, ``compile_seconds``,
-        for each size ``seconds_<size>`` and ``score_<size>``, ``mean_score`` and
-        ``rank_score``.
+        Like ``cv_results_``, one row per candidate: ``params``, ``param_<name>``,
+        ``schedule``, ``status``, ``reason``, ``compile_seconds``, ``seconds_<size>``
+        and ``score_<size>`` of each size, ``mean_score`` and ``rank_score``.
     tuning_result_ : TuningResult
-        All that was tried.
+        All trials.
     best_estimator_ : CompiledForest
-        With ``refit``.
+        The compiled model; set only with ``refit``.
 
     Examples
     --------
@@ -162,15 +161,15 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
 
     @validated
     def fit(self, X: Any, y: Any = None, **fit_params: Any) -> ScheduleSearch:
-        """Train the model if it is not fitted, and search.
+        """Train the model if it is not fitted, and search its schedules.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training rows, or sample rows for a model that is fitted; candidates are
-            timed and checked on them.
+            Training rows, or sample rows for a fitted model; candidates are timed and
+            checked on them.
         y : array-like, default=None
-            Targets; only used to train.
+            Targets; used only to train.
         **fit_params : dict
             Passed to the model's ``fit``.
 
@@ -182,9 +181,9 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         TuningError
-            If the space is empty, or has no point that is legal.
+            If the space is empty or has no legal point.
         InvalidInputError
-            If the space is none.
+            If ``space`` is not a space.
         """
         space = space_of(self.space)
         whole = space is not None and not isinstance(self.space, ScheduleSpace)
@@ -227,7 +226,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
             self.best_params_ = dict(self.results_["params"][self.best_index_])
             self.best_score_ = float(means[self.best_index_])
             return
-        # from a record: what won is known, and no time
+        # from a record: the winner is known, but no times
         self.best_index_ = -1
         self.best_schedule_ = self.schedules_[max(self.schedules_)]
         self.best_params_ = {"schedule": self.best_schedule_}
@@ -283,11 +282,11 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
 
     @_offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the model's score: accuracy of classifiers, R² of regressors."""
+        """Return the model's score: accuracy for classifiers, R² for regressors."""
         return self._fitted().score(X, y, sample_weight)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether a search was made."""
+        """Tell whether a search has run."""
         return "results_" in self.__dict__
 
     def __sklearn_tags__(self) -> Tags:
@@ -313,7 +312,7 @@ def _scorer(scoring: Any) -> Callable[[Trial], float]:
 
 
 def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any:
-    """Return the schedule with the best score of each range that was measured."""
+    """Return the best-scored schedule of each range that was measured."""
     best: dict[Any, tuple[float, Any]] = {}
     for trial in result.trials:
         if trial.samples:
@@ -324,14 +323,14 @@ def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any
 
 
 def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str, Any]:
-    """Return a row for each candidate, with columns for each batch size."""
+    """Return one row per candidate, with columns for each batch size."""
     rows: dict[Any, list[Trial]] = {}
     for trial in result.trials:
         what: Any = trial.schedule
         if what is None:
             what = repr(sorted(trial.candidate.params.items()))
         rows.setdefault(what, []).append(trial)
-    # Batches that all candidates were timed at; ends of ranges are for finalists.
+    # Sizes that all candidates were timed at; only finalists run the ends of ranges.
     sizes = sorted({t.n_rows for t in result.trials if t.candidate.origin != "default"})
     sizes = sizes or sorted({t.n_rows for t in result.trials})
     firsts = [trials[0] for trials in rows.values()]
@@ -369,7 +368,7 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
 
 
 def _main_sizes(result: TuningResult) -> list[int]:
-    """Return the first size of each range: the one that all candidates are timed at."""
+    """Return each range's first size, at which all candidates are timed."""
     found: dict[Any, int] = {}
     for trial in result.trials:
         found.setdefault(trial.batch, trial.n_rows)
@@ -377,7 +376,7 @@ def _main_sizes(result: TuningResult) -> list[int]:
 
 
 def _ranks(scores: Any) -> Any:
-    """Return 1 for the greatest score; equal ones share a rank, NaN comes last."""
+    """Return 1 for the greatest score; ties share a rank, NaN comes last."""
     known = np.where(np.isnan(scores), -np.inf, scores)
     return np.array([1 + int((known > one).sum()) for one in known], np.int32)
 

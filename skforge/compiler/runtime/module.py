@@ -355,7 +355,7 @@ class CompiledModule:
     # ------------------------------------------------------------ fast calls
 
     def _count_small_call(self) -> None:
-        """Compile an entry for raw scores once small batches turn out to be a habit."""
+        """Compile the entry for raw scores after SMALL_CALLS small batches."""
         self._small_calls += 1
         if self._small_calls == SMALL_CALLS:
             self._raw_entry = self.entry("raw")
@@ -368,40 +368,40 @@ class CompiledModule:
         n_jobs: int | None = None,
         classes: Any = None,
     ) -> Any:
-        """Return a compiled function of one argument, or None where there is none.
+        """Return a compiled function of one argument, or None if there cannot be one.
 
-        It takes an array of float32 or float64 whose rows lie anywhere and whose
-        columns lie side by side, and returns predictions in a new array; or None for
-        any argument that it leaves to the ordinary path (:meth:`predict_raw` and the
-        like), which is slower by some microseconds and says what is wrong. It
-        compiles nothing: sizes whose kernel was not needed yet are left too, and
-        :meth:`compile_all` makes all of them.
+        The function takes a float32 or float64 array whose columns are contiguous
+        (rows may have any stride) and returns predictions in a new array. It returns
+        None for all other arguments; the caller then uses the ordinary path
+        (:meth:`predict_raw` and so on), which is some microseconds slower and reports
+        errors. It compiles nothing: batch sizes whose kernel is not compiled yet return
+        None too, and :meth:`compile_all` compiles all of them.
 
         Parameters
         ----------
         output : {"raw", "transformed", "both_classes", "labels", "scores", "decision"}
-            Raw scores; the source's output; probabilities of both classes of a
-            binary model with one output; numbers of the predicted classes; what
-            ``score_samples`` and ``decision_function`` of an isolation forest return.
+            Raw scores; the source's output; both classes' probabilities of a binary
+            model with one output; the predicted class numbers; ``score_samples`` and
+            ``decision_function`` of an isolation forest.
         refused : {"nothing", "infinite", "not_finite"}
             Values in the rows that the entry declines.
         n_jobs : int or None
-            Threads other calls may use: the entry itself runs on its caller's thread,
-            and leaves batches worth more than one to them.
+            Threads that other calls may use. The entry runs on its caller's thread and
+            declines batches worth more than one thread.
         classes : ndarray of shape (n_classes,), default=None
-            For "labels": what to return instead of the classes' numbers.
+            For "labels": values to return in place of class numbers.
 
         Returns
         -------
         builtin function or None
-            None for a forest whose output is not computed by the C library's scalar
-            functions (scikit-learn's softmax, ONNX's PROBIT), for a marker of missing
-            values other than NaN, and where Python is not CPython with a GIL.
+            None if the output is not computed by the C library's scalar functions
+            (scikit-learn's softmax, ONNX's PROBIT), if missing values are not NaN, and
+            on Pythons other than CPython with a GIL.
 
         Raises
         ------
         InvalidInputError
-            If an argument is none of those above.
+            If an argument is not one of those above.
         """
         if output not in OUTPUTS or refused not in REFUSED:
             raise InvalidInputError(
@@ -437,13 +437,13 @@ class CompiledModule:
         return entries.build_entry(kind, self._table, self.target, labels)
 
     def limit_entries(self, rows: int) -> None:
-        """Leave batches of more rows to the ordinary path from now on."""
+        """Make entries decline batches of more rows from now on."""
         self._most_entry_rows = rows
         self._raw_entry = None
         self._small_calls = 0
 
     def _publish(self, index: int, kernel: Kernel) -> None:
-        # An entry runs whole batches: not for kernels that take parts of one.
+        # An entry runs whole batches, so kernels that run in parts are excluded.
         fits = len(kernel.slots) <= 8 * MAX_SLOTS and kernel.most_rows is None
         if fits:
             self._table.fill(index, kernel.address, kernel.slots, kernel)
@@ -459,7 +459,7 @@ class CompiledModule:
             schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx of a GPU's
             kernels; or a pass of MIR, such as legalize-reductions.
         n_rows : int or None
-            The batch size whose kernel is meant; None means the largest range.
+            The batch size whose kernel to show; None means the largest range.
 
         Returns
         -------
@@ -502,32 +502,32 @@ def compile_forest(
     Parameters
     ----------
     forest : Forest, path, Booster, ModelProto or fitted estimator
-        From :func:`skforge.load_forest`, or what that takes.
+            A forest from :func:`skforge.load_forest`, or anything that it accepts.
     schedule : "auto", str, Schedule, dict of (int, int or None) -> these, or None
-        One schedule or a preset's name for every batch size, one of these for each
-        range of batch sizes, or the static defaults: "auto" or None.
+            One schedule or a preset's name for every batch size, one of these for each
+            range of batch sizes, or the static defaults ("auto" or None).
     target : str or Target, default="cpu"
-        "cpu" is the machine this runs on, "cuda" or "hip" its current GPU. "auto" is
-        the GPU if the schedule maps loops to one, and else the CPU.
-        "emulated" runs GPU schedules on the CPU; "emulated-source" does with the text
-        of their kernels, for which it needs g++.
+            "cpu" is this machine's CPU, "cuda" or "hip" its current GPU. "auto" is the
+            GPU if a schedule maps loops to one, and the CPU otherwise. "emulated" runs
+            GPU schedules on the CPU; "emulated-source" runs the text of their kernels
+            on the CPU and needs g++.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
-        ``exact``: the source's own bits. ``reproducible``: the same bits whatever the
-        schedule and the threads. ``fast``: any order of summation.
+            ``exact``: the source's bits. ``reproducible``: the same bits for every
+            schedule and number of threads. ``fast``: any order of summation.
     n_jobs : int or None
-        Threads at most; None means 1, -1 all.
+            Maximum threads; None means 1, -1 all.
 
     Returns
     -------
     CompiledModule
-        Kernels compile when first used.
+            Its kernels compile on first use.
 
     Raises
     ------
     InvalidInputError
-        If an argument is of the wrong kind.
+            If an argument has a wrong type or value.
     InvalidModelError, UnsupportedModelError
-        If the model cannot be read, or not be reproduced exactly.
+            If the model cannot be read, or cannot be reproduced exactly.
     ScheduleError
         If a schedule does not fit the forest or the target.
     TargetError
@@ -555,7 +555,7 @@ def compile_forest(
     schedules = default_table(forest, resolved, reduction) if given is None else given
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
     for one in dict.fromkeys(schedules.values()):
-        # Binding now, not at the first call, is where a wrong schedule is noticed.
+        # Bind now, so that a wrong schedule raises here and not on the first call.
         module._compiler.bind(one)
     return module
 
@@ -567,7 +567,7 @@ def restored(
     reduction: Reduction,
     n_jobs: int | None,
 ) -> CompiledModule:
-    """Return the module of a file or another process, its forest checked again."""
+    """Return a module from a file or another process, after validating its forest."""
     return compile_forest(forest.validate(), schedules, target, reduction, n_jobs)
 
 
