@@ -150,7 +150,7 @@ power:
 {self._each("score", score, "%score.y", "finish")}"""
 
     def _softmax(self) -> str:
-        """Write softmax: float exponentials of x - max, ordered float64 sum, division."""
+        """Write softmax: float exp(x - max), their float64 sum in order, a division."""
         t, k = self.sum, self.k.n_outputs
         lines = [
             f"  %s.row = mul i64 %i.transform, {k}",
