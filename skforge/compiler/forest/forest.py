@@ -97,7 +97,7 @@ class Forest(ForestArrays):
     """
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild through the constructor, so that copies and pickles stay read-only."""
+        """Rebuild through the constructor: copies and pickles stay read-only."""
         return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def __repr__(self) -> str:
@@ -327,7 +327,7 @@ def deduplicate_predicates(
 def _distinct_sets(
     n_tests: int, categories: dict[int, NDArray[np.uint32]]
 ) -> tuple[list[NDArray[np.uint32]], NDArray[np.int64]]:
-    """Number distinct category sets 1, 2, ...; tests without a set get 0."""
+    """Give distinct category sets the numbers 1, 2, ...; 0 means no set."""
     sets: list[NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
     known: dict[bytes, int] = {}
     set_of = np.zeros(n_tests, dtype=np.int64)

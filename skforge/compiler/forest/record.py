@@ -1,4 +1,4 @@
-"""Stores a forest as plain JSON and arrays, and restores it with every value checked."""
+"""Stores a forest as plain JSON and arrays, and reads it back with every check."""
 
 from __future__ import annotations
 

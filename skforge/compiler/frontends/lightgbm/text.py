@@ -1,7 +1,7 @@
-"""LightGBM's text format as checked arrays: header, trees, parameters.
+"""Reads LightGBM's text format into checked arrays: header, trees, parameters.
 
-Nothing is interpreted here. Every count, number and name is checked, because whatever
-reads the arrays follows child and category indices.
+Nothing is interpreted here. Every count, number and name is checked, because later code
+follows child and category indices without checks.
 """
 
 from __future__ import annotations
