@@ -70,7 +70,7 @@ _DAMAGE = (
     NotImplementedError,
     OverflowError,
     RuntimeError,  # "encrypted"
-    ValueError,  # negative seeks, names that are no text
+    ValueError,  # negative seeks, names that are not text
 )
 
 

@@ -81,7 +81,7 @@ def _based(forest: Forest, raw: Array) -> Array:
 
 
 def _both_of_one(scores: Array, post: Post, bound: float) -> Array:
-    """Return both classes' scores from one: complements, or opposites."""
+    """Return both classes' scores: complements for positive weights, else opposites."""
     score = scores[:, 0]
     if post == "logistic":
         narrow = score.astype(np.float32)

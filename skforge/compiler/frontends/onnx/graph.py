@@ -31,7 +31,7 @@ class Place:
     node: Any
     version: int  # of the operator set ai.onnx.ml
     node_type: int  # element type of the node's input
-    input_dtype: np.dtype[Any]  # of the rows, at the node's highest precision
+    input_dtype: np.dtype[Any]  # of the rows: float64 unless a cast narrows them
     n_features: int | None  # None if the model does not declare it
 
 

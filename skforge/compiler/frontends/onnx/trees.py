@@ -34,7 +34,7 @@ class Graph:
     feature: IntArray
     comparison: IntArray  # Comparison; MEMBER and IN have their values in ``members``
     value: FloatArray
-    tracks: NDArray[np.bool_]  # a missing value goes the way of a true test
+    tracks: NDArray[np.bool_]  # NaN goes the way of a true test
     true: IntArray
     false: IntArray
     number: IntArray  # the source's number of each test

@@ -14,7 +14,7 @@ from skforge.compiler.runtime.gpu.resources import (
     hip_resources,
 )
 
-#: Change this whenever the compilers' options change.
+#: Changes whenever the compilers' options do.
 _FORMAT = "1"
 
 

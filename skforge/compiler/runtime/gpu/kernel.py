@@ -182,7 +182,7 @@ class GpuKernel:
         part: int,
         upto: Callable[[int, int], int],
     ) -> None:
-        """Call ``upto(first, part)``, which returns the next row to do, up to ``n``.
+        """Call ``upto(first, part)``, which returns the next row, until all are done.
 
         If it runs out of memory, cached memory is freed first, and then parts shrink.
         """
