@@ -337,7 +337,7 @@ class CompiledModule:
         return min(resolve_n_jobs(n_jobs), most) if most > 1 else 1
 
     def _parallel_trips(self, n_rows: int) -> int:
-        """Return the trip count of the outermost loop if it is parallel over blocks."""
+        """Return the trip count of a parallel loop over blocks, or else ``n_rows``."""
         number = self._range_of(n_rows)
         if number not in self._steps:
             nest = self._ranges[number][1].loop_nest(self.forest.n_trees)
