@@ -1,4 +1,4 @@
-"""skforge: the tree ensemble you have, compiled; not one prediction changes."""
+"""skforge compiles fitted tree ensembles; every prediction stays the same."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 find_moved_modules()
 
-# Loaded on first use: `import skforge` must stay free of heavy packages.
+# Loaded on first use, so that `import skforge` imports no heavy packages.
 _HOME = {
     "CompiledForest": "skforge.estimators",
     "Schedule": "skforge.compiler.schedule.schedule",
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 
-# Not for type checkers, to whom it would say that every name is there.
+# Hidden from type checkers, which would otherwise accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

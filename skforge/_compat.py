@@ -6,5 +6,5 @@ from typing import NoReturn
 
 
 def assert_never(value: NoReturn) -> NoReturn:
-    """Prove to the type checker, and check when run, that a match is complete."""
+    """Mark a match as complete, for the type checker and at run time."""
     raise AssertionError(f"no case for {value!r}")

@@ -7,10 +7,10 @@
     arrays/left.npy        NumPy's own format, read without pickle
     (comment)              skforge <sha256 of manifest.json>
 
-The comment vouches for the manifest and the manifest for the arrays, so that damage
-anywhere ends in an error. Digests detect damage, not forgery: what is read is checked
-again by whoever gives it a meaning. Nothing is compressed and every size is compared
-with that of the file before memory is taken, so a small file cannot become a big one.
+The comment holds the digest of the manifest, and the manifest those of the arrays, so
+that damage anywhere raises an error. Digests detect damage, not forgery: callers check
+what they read. Nothing is compressed, and every size is compared with the file's before
+memory is allocated, so a small file cannot become a big one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Array: TypeAlias = NDArray[Any]
 
 FORMAT_VERSION = 1
 
-#: Most bytes of a manifest, of one array's header, of all arrays; most arrays.
+#: Most bytes of a manifest, of one array's header and of all arrays; most arrays.
 MANIFEST_BYTES = 64 << 20
 HEADER_BYTES = 1 << 12
 ARRAY_BYTES = 1 << 40
@@ -55,10 +55,10 @@ MOST_ARRAYS = 4096
 
 _MANIFEST = "manifest.json"
 _COMMENT = b"skforge "
-_STALE = 3600  # seconds after which nobody is still writing a file
+_STALE = 3600  # seconds after which a temporary file is abandoned
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
 
-# What zipfile raises on damage, besides its own error.
+# Exceptions of zipfile for damage, besides its own.
 _DAMAGE = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
@@ -70,7 +70,7 @@ _DAMAGE = (
     NotImplementedError,
     OverflowError,
     RuntimeError,  # "encrypted"
-    ValueError,  # negative seeks, names that are no text
+    ValueError,  # negative seeks, names that are not text
 )
 
 
@@ -79,9 +79,9 @@ def write_container(
     manifest: Mapping[str, Any],
     arrays: Mapping[str, Array],
 ) -> None:
-    """Write a container; whatever happens, the file is the old one or the new one.
+    """Write a container; the file is always either the old or the new one.
 
-    The manifest holds values of JSON, without NaN; ``format``, ``format_version`` and
+    The manifest holds JSON values without NaN; ``format``, ``format_version`` and
     ``arrays`` are added. Arrays hold numbers, booleans or text.
     """
     with _replacing(Path(os.path.realpath(path))) as file:
@@ -89,7 +89,7 @@ def write_container(
 
 
 def container_bytes(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """Return what :func:`write_container` would write."""
+    """Return the bytes that :func:`write_container` would write."""
     buffer = io.BytesIO()
     _write(buffer, manifest, arrays)
     return buffer.getvalue()
@@ -126,14 +126,14 @@ def _write(
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a new file beside ``path``, which takes its place when all went well."""
+    """Yield a new file beside ``path`` and rename it to ``path`` on success."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     _remove_leftovers(path)
-    # os.open, so that the umask decides who may read it; a temporary file is private
+    # os.open respects the umask; a tempfile would always be private
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(beside, flags, 0o666)
-    except OSError as error:  # the name asked for, not the one beside it
+    except OSError as error:  # report the user's path, not the temporary one
         raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(descriptor, "w+b") as file:
@@ -145,7 +145,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
-    # The name is on the disk only once its directory is; some systems cannot do that.
+    # Sync the directory too, so that the rename lasts; some systems cannot.
     with contextlib.suppress(OSError):
         directory = os.open(path.parent, os.O_RDONLY)
         try:
@@ -155,12 +155,12 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what saves to the same path left that were killed long ago."""
+    """Remove temporary files of saves to this path that were killed long ago."""
     ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.tmp")
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
             if ours.fullmatch(entry.name):
-                with contextlib.suppress(OSError):  # gone meanwhile
+                with contextlib.suppress(OSError):  # gone in the meantime
                     if time.time() - entry.stat().st_mtime > _STALE:
                         os.unlink(entry.path)
 
@@ -168,14 +168,14 @@ def _remove_leftovers(path: Path) -> None:
 def read_container(
     path: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return a container's manifest and arrays, every byte of them checked.
+    """Return a container's manifest and arrays, with every byte checked.
 
     The arrays are read-only, in this machine's byte order.
 
     Raises
     ------
     InvalidModelError
-        If the file cannot be read, is no container, or is damaged.
+        If the file cannot be read, is not a container, or is damaged.
     UnsupportedModelError
         If a later release wrote it.
     """
@@ -192,7 +192,7 @@ def read_container(
 def container_from(
     payload: bytes, name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return what :func:`read_container` would of a file with these bytes."""
+    """Return what :func:`read_container` returns for these bytes."""
     return _read_file(io.BytesIO(payload), name)
 
 
@@ -223,7 +223,7 @@ def _read(
     if len(members) != len(archive.infolist()) or len(members) > MOST_ARRAYS + 1:
         raise InvalidModelError("its directory lists entries twice, or too many")
     for info in members.values():
-        # Stored, and no longer than the file: nothing grows while it is read.
+        # Stored, and no longer than the file: reading cannot need more memory.
         stored = info.compress_type == zipfile.ZIP_STORED
         if not stored or info.compress_size != info.file_size or info.file_size > size:
             raise InvalidModelError(
@@ -280,7 +280,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _bytes_of(name: str, facts: Any) -> int:
-    """Return the bytes of an array's data, after checking its description."""
+    """Check an array's description and return the bytes of its data."""
     if isinstance(facts, dict) and facts.keys() == {"dtype", "shape", "sha256"}:
         dtype, shape = plain_dtype(facts["dtype"]), facts["shape"]
         whole = (

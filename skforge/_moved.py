@@ -1,4 +1,4 @@
-"""Names of modules that pickles of earlier versions hold, and where they are now."""
+"""Old module names, for pickles of earlier versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOVED = {
 
 
 class _Moved(MetaPathFinder, Loader):
-    """Finds a module under the name it had."""
+    """Imports a module under its old name."""
 
     def find_spec(
         self,
@@ -41,7 +41,7 @@ class _Moved(MetaPathFinder, Loader):
         return import_module(MOVED[spec.name])
 
     def exec_module(self, module: ModuleType) -> None:
-        # the import system has given the module the spec of its old name
+        # the import system has set the spec of the old name
         module.__spec__ = PathFinder.find_spec(module.__name__, _folder(module))
 
 
@@ -50,6 +50,6 @@ def _folder(module: ModuleType) -> list[str]:
 
 
 def find_moved_modules() -> None:
-    """Let imports find modules under the names they had."""
+    """Install the finder for old module names."""
     if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
         sys.meta_path.append(_Moved())

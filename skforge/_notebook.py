@@ -1,4 +1,4 @@
-"""The box that notebooks draw: the source model beside its compiled schedules."""
+"""HTML for notebooks: the source model beside its compiled schedules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sklearn.utils import estimator_html_repr
 
 from skforge.sources.delegation import is_estimator, model_of
 
-#: Long schedules go on in the next line; without this they would leave their box.
+#: Wraps long schedules, which would otherwise overflow the box.
 _STYLE = (
     "<style>.skforge-box div.sk-toggleable__content pre "
     "{white-space: pre-wrap; overflow-wrap: anywhere}</style>"
@@ -16,13 +16,13 @@ _STYLE = (
 
 
 def html_of(wrapper: Any) -> str:
-    """Return the box of a wrapper, in which schedules have a line each."""
+    """Return the HTML of a wrapper, with one line per schedule."""
     drawn: str = estimator_html_repr(wrapper)
     return f'{_STYLE}<div class="skforge-box">{drawn}</div>'
 
 
 def visual_block(wrapper: Any) -> Any:
-    """Return the parts that scikit-learn draws of a wrapper."""
+    """Return the parts of a wrapper that scikit-learn draws."""
     model = model_of(wrapper)
     parts = [model if is_estimator(model) else type(model).__name__]
     names, details = [f"estimator: {type(model).__name__}"], [str(model)]
@@ -38,7 +38,7 @@ def visual_block(wrapper: Any) -> Any:
 
 
 class _Lines:
-    """A box that opens to show some lines."""
+    """A box that expands to show some lines."""
 
     def __init__(self, name: str, lines: list[str]) -> None:
         self._name, self._lines = name, lines

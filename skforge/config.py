@@ -1,4 +1,4 @@
-"""Settings from environment variables, read at each use so that tests can set them."""
+"""Settings from environment variables, read on each use so that tests can set them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ _OFF = ("off", "0", "no", "false", "disabled", "none")
 
 
 def dump_levels() -> frozenset[str]:
-    """Return the levels that ``SKFORGE_DUMP=mir,lir`` asks to print.
-
-    "all" asks for every level and pass.
-    """
+    """Return the levels to print, from ``SKFORGE_DUMP=mir,lir``; "all" means all."""
     names = os.environ.get("SKFORGE_DUMP", "").split(",")
     return frozenset(name.strip() for name in names if name.strip())
 
@@ -22,7 +19,7 @@ def dump_levels() -> frozenset[str]:
 def tuning_seconds(otherwise: float) -> float:
     """Return the default budget of a search (``SKFORGE_TUNING_SECONDS``), in seconds.
 
-    0 switches searches off, for a fit that is quick and the same on every run.
+    0 disables searches, so that fits are fast and reproducible.
     """
     text = os.environ.get("SKFORGE_TUNING_SECONDS", "").strip()
     if not text:
@@ -42,26 +39,26 @@ def tuning_seconds(otherwise: float) -> float:
 def verify_every_pass() -> bool:
     """Return whether the IR is verified after every pass (SKFORGE_VERIFY=1).
 
-    Tests and debugging switch it on; it costs more than the passes themselves.
+    It costs more than the passes themselves; tests enable it.
     """
     return _switch("SKFORGE_VERIFY", False, True)
 
 
 def gpu_graphs() -> bool:
-    """Return whether calls of few rows become CUDA graphs (SKFORGE_GRAPHS=0: no)."""
+    """Return whether calls with few rows become CUDA graphs (SKFORGE_GRAPHS=0: no)."""
     return _switch("SKFORGE_GRAPHS", True, True)
 
 
 def cache_switched_on() -> bool:
-    """Return whether machine code is kept (``SKFORGE_CACHE=off``: it is not).
+    """Return whether machine code is cached (``SKFORGE_CACHE=off``: no).
 
-    A value that is neither on nor off switches it off: its user meant another cache.
+    An unknown value disables the cache, as the user probably meant another directory.
     """
     return _switch("SKFORGE_CACHE", True, False)
 
 
 def _switch(name: str, default: bool, otherwise: bool) -> bool:
-    """Read a switch: ``default`` if unset, ``otherwise`` if it is no known word."""
+    """Read a switch: ``default`` if unset, ``otherwise`` if the value is unknown."""
     text = os.environ.get(name, "").strip()
     word = text.lower()
     if not word or word in _ON:
@@ -73,7 +70,7 @@ def _switch(name: str, default: bool, otherwise: bool) -> bool:
 
 
 def _warn(name: str, text: str, known: str, taken: str) -> None:
-    """Warn once about each bad value, however often it is read."""
+    """Warn once about each bad value."""
     if (name, text) not in _WARNED:
         _WARNED.add((name, text))
         more = "; SKFORGE_CACHE_DIR moves the cache" if name == "SKFORGE_CACHE" else ""

@@ -1,4 +1,4 @@
-"""``CompiledForest``: the model a user has, with compiled predictions."""
+"""``CompiledForest``: a user's model with compiled predictions."""
 
 from __future__ import annotations
 
@@ -57,81 +57,82 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledForest"]
 
-#: Rows of the sample that a search may predict.
+#: Sample rows that a search may use.
 TUNING_ROWS = 4096
 
 
 class CompiledForest(MetaEstimatorMixin, CompiledState):
-    """A tree ensemble whose predictions are compiled, and equal bit for bit.
+    """A tree ensemble with compiled predictions, equal bit for bit to its own.
 
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
-        A forest of scikit-learn, XGBoost or LightGBM, fitted or not, or a search for
-        one, such as ``GridSearchCV``, whose ``best_estimator_`` is taken; a Booster;
-        an ONNX model; or the path of a saved model. What cannot be trained is taken
-        as it is.
+        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a search over one,
+        such as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a Booster; an
+        ONNX model; or the path of a saved model. Models that cannot be trained are
+        compiled as they are.
     prefit : {"auto", True, False}, default="auto"
-        Whether ``estimator`` is used as it is fitted. "auto": if it is fitted, and
-        else a clone is trained. A fitted one is never changed. ``clone`` (and so
-        cross-validation) forgets the fit; ``FrozenEstimator(model)`` keeps it.
+        Whether ``estimator`` is already fitted. "auto": use it if it is fitted, and
+        train a clone otherwise. A fitted estimator is never changed. ``clone`` (and so
+        cross-validation) drops the fit; ``FrozenEstimator(model)`` keeps it.
     schedule : "auto", str, Schedule or dict, default="auto"
         One schedule, a preset's name, or one of these for each range of batch sizes,
-        ``{(first, last): ...}``. "auto" takes the default schedule of each range.
+        ``{(first, last): ...}``. "auto" uses the default schedule of each range.
     target : str or Target, default="auto"
-        What code is made for. "cpu": the CPU this runs on. "cuda", "hip": CuPy's
-        current GPU. "auto": the CPU and, where there is a GPU, that too; each batch
-        goes where it is done sooner. "emulated" runs GPU schedules on the CPU, and
-        "emulated-source" the text of their kernels, for which it needs g++.
+        The machine to compile for. "cpu": this CPU. "cuda", "hip": CuPy's current
+        GPU. "auto": the CPU and, if there is one, the GPU; each batch runs where it is
+        faster. "emulated" runs GPU schedules on the CPU; "emulated-source" runs the
+        text of their kernels on the CPU and needs g++.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
         How leaf values are summed; only "exact" keeps every bit of the source.
     tuning : {"off", "heuristic", "learned", "exhaustive", "random", "halving"} \
             or Tuner, default="heuristic"
-        How the schedules that ``schedule="auto"`` leaves open are searched on this
-        machine, with the rows given to ``fit``. "off" takes the static defaults and
-        measures nothing. A :class:`skforge.tuning.Tuner` says more: which space, what
-        budget, which records.
+        How to search the schedules that ``schedule="auto"`` leaves open, on this
+        machine and the rows given to ``fit``. "off" uses the static defaults and
+        measures nothing. A :class:`skforge.tuning.Tuner` also sets the space, the
+        budget and the records.
     tuning_budget : float, default=None
-        Seconds a search may take, compiling included. None takes 4, or 10 on a GPU, or
-        what the environment's ``SKFORGE_TUNING_SECONDS`` says; where that is 0, there
-        is no search unless a budget is given.
+        Maximum seconds of a search, compilation included. None means
+        ``SKFORGE_TUNING_SECONDS`` from the environment, or else 4, or 10 on a GPU. If
+        that variable is 0, there is no search unless a budget is given.
     batch_sizes : array-like of int, default=None
-        Batch sizes to choose schedules for; each serves the sizes down to the one
-        before. None means ranges that suit most uses.
+        Batch sizes to choose schedules for; each also covers the sizes down to the
+        next smaller one. None means ranges that suit most uses.
     gpu_min_rows : int, default=None
-        Rows of a batch from which a GPU is used, where "auto" has found one. None
-        takes 100 if ``tuning="off"``, and else measures it in ``fit``. Can be changed
-        afterwards.
+        Batch size from which the GPU is used, if "auto" has found one. None means 100
+        if ``tuning="off"``, and otherwise a value measured in ``fit``. It can be
+        changed after ``fit``.
     n_jobs : int, default=None
-        Threads of one call at most; None means 1 and -1 all. Small work stays on the
+        Maximum threads per call; None means 1 and -1 all. Small batches stay on the
         calling thread.
     random_state : int, RandomState instance or None, default=None
-        Seed of a search; never handed to ``estimator``.
+        Seed of a search; never passed to ``estimator``.
     verbose : int, default=0
-        Whether a search shows its progress: 1 as a bar, or lines in a log; 2 more.
+        Progress of a search: 0 none, 1 a bar or log lines, 2 more.
 
     Attributes
     ----------
     estimator_ : object
         The fitted model: ``estimator`` itself, or the clone that was trained. Its
-        fitted attributes (``classes_``, ``feature_importances_``, ...) are also ours.
+        fitted attributes (``classes_``, ``feature_importances_``, ...) are available
+        on this object too.
     search_ : object
-        The fitted search whose ``best_estimator_`` is ``estimator_``; only there if
+        The fitted search whose ``best_estimator_`` is ``estimator_``; set only if
         ``estimator`` is a search, such as ``GridSearchCV``.
     forest_ : Forest
-        The forest as it was read.
+        The forest read from the model.
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target
-        What was compiled for, a GPU where there are two; after loading, the CPU found.
+        The machine compiled for: the GPU if there are two; after loading, this CPU.
     gpu_min_rows_ : int or None
-        Rows from which a GPU is used; None where there is only one target.
+        Batch size from which the GPU is used; None if there is only one target.
     fitted_target_ : Target
-        What the schedules were chosen for.
+        The machine that the schedules were chosen for.
     tuning_result_ : TuningResult or None
-        All that was tried, and how fast it was; None where nothing was searched.
+        All trials and their times; None if nothing was searched.
     compile_time_ : float
-        Seconds that reading and compiling took, without a search.
+        Seconds spent on reading and compiling, without the search.
 
     Examples
     --------
@@ -147,7 +148,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     (array([0, 1, 2]), 10)
     """
 
-    #: No metadata is for this class itself; see ``get_metadata_routing``.
+    #: This class consumes no metadata itself; see ``get_metadata_routing``.
     __metadata_request__fit = {"sample_weight": UNUSED}  # noqa: RUF012
     __metadata_request__score = {"sample_weight": UNUSED}  # noqa: RUF012
 
@@ -206,20 +207,20 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training rows, or sample rows for a model that is fitted. On these the
-            compiled forest is compared with its source.
+            Training rows, or sample rows for a fitted model. The compiled forest is
+            compared with its source on these.
         y : array-like, default=None
-            Targets; only used to train.
+            Targets; used only to train.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights; only used to train.
+            Weights; used only to train.
         **fit_params : dict
-            Passed to the model's ``fit`` (``eval_set``, ``group``, ...); by metadata
-            routing where that is enabled.
+            Passed to the model's ``fit`` (``eval_set``, ``group``, ...), by metadata
+            routing if that is enabled.
 
         Returns
         -------
         CompiledForest
-            Itself. After an error it is what it was before the call.
+            Itself. After an error it is unchanged.
 
         Raises
         ------
@@ -284,7 +285,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     def _search(
         self, predictor: Predictor, choice: Choice, X: Any
     ) -> tuple[Choice, TuningResult | None]:
-        """Search schedules for the ranges asked for, on rows as kernels see them."""
+        """Search schedules for the requested ranges, on rows as kernels read them."""
         by_name = isinstance(self.tuning, str)
         if by_name and (
             self.tuning == "off"
@@ -306,7 +307,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
 
     @offered("fit_predict")
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, and return what is an outlier: -1, and 1 for all others.
+        """Fit, and return -1 for outliers and 1 for all other rows.
 
         Parameters
         ----------
@@ -336,16 +337,16 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows, in every form the model takes. C-contiguous arrays of
+            Rows of any kind that the model accepts. C-contiguous arrays of
             ``forest_.input_dtype`` are fastest.
         **params : dict
-            Other arguments of the model's ``predict``, such as ``iteration_range``
-            of XGBoost. The model itself then answers.
+            Further arguments of the model's ``predict``, such as XGBoost's
+            ``iteration_range``; the model itself then answers.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            Labels of a classifier, also where the model is a Booster or a file.
+            Labels for a classifier, also if the model is a Booster or a file.
         """
         if params:
             return self._compiled().ask("predict", X, **params)
@@ -360,12 +361,12 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         X : array-like of shape (n_samples, n_features)
             Rows.
         **params : dict
-            Other arguments of the model's ``predict_proba``, which then answers.
+            Further arguments of the model's ``predict_proba``, which then answers.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes), or a list of them
-            A list for scikit-learn models of several targets.
+            A list for multi-output scikit-learn models.
         """
         if params:
             return self._compiled().ask("predict_proba", X, **params)
@@ -419,7 +420,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
 
     @offered("apply")
     def apply(self, X: Any) -> Any:
-        """Return the leaf that each row ends in, per tree, numbered by the source.
+        """Return the leaf that each row reaches in each tree, numbered by the source.
 
         Parameters
         ----------
@@ -429,13 +430,13 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         Returns
         -------
         ndarray of shape (n_samples, n_trees)
-            In the dtype of the source; (n_samples,) where the source drops an axis.
+            In the source's dtype; (n_samples,) if the source drops an axis.
         """
         return self._compiled().apply(X, self.n_jobs)
 
     @offered("predict_raw", entry=True)
     def predict_raw(self, X: Any) -> Any:
-        """Return raw scores: XGBoost's margins, averages of scikit-learn's forests.
+        """Return raw scores: XGBoost's margins, scikit-learn forests' averages.
 
         Parameters
         ----------
@@ -445,7 +446,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            In the dtype in which the source sums.
+            In the dtype of the source's sums.
         """
         return self._compiled().predict_raw(X, self.n_jobs)
 
@@ -484,7 +485,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         level : str
             schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx for a GPU.
         n_rows : int, default=None
-            The batch size whose kernel is meant; None means the largest range.
+            The batch size whose kernel to show; None means the largest range.
 
         Returns
         -------
@@ -493,26 +494,26 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         return str(self._compiled().module.inspect(level, n_rows=n_rows))
 
     def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledForest:
-        """Compile now all that calls would compile when they first need it.
+        """Compile everything now that calls would compile on first use.
 
-        For a service: no request then waits for the compiler. ``fit`` has compiled
-        the sums for every batch size, but not ``apply``, nor the calls of few rows;
-        what was loaded or unpickled has nothing.
+        In a service, no request then waits for the compiler. ``fit`` compiles the
+        scores of every batch size, but not ``apply`` or the entries for small batches;
+        a loaded or unpickled object has nothing compiled.
 
         Parameters
         ----------
         batch_sizes : array-like of int, default=None
-            Numbers of rows of the calls to come; None means any.
+            Batch sizes of the calls to come; None means any.
 
         Returns
         -------
         CompiledForest
-            Itself. No call with these numbers of rows compiles from now on.
+            Itself. Later calls with these batch sizes compile nothing.
 
         Raises
         ------
         InvalidInputError
-            If a size is no number of rows.
+            If a size is not a number of rows.
 
         Examples
         --------
@@ -526,23 +527,23 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         return self
 
     def drop_estimator(self) -> CompiledForest:
-        """Return a copy that keeps the forest and not the model it was read from.
+        """Return a copy that keeps the forest but not the source model.
 
-        The copy is smaller, and unpickles where the source library is not installed.
-        Its predictions are the same; the class labels, the fitted attributes and the
-        rules for rows are kept as plain data, as in a ``.skforge`` file.
+        The copy is smaller, and unpickles without the source library. Its predictions
+        are the same; class labels, fitted attributes and row rules are kept as plain
+        data, as in a ``.skforge`` file.
 
         Returns
         -------
         CompiledForest
-            Without ``estimator_``. What only the model could answer, such as further
-            arguments of its ``predict``, raises ``SourceNeededError``.
+            Without ``estimator_``. Calls that need the model, such as ``predict`` with
+            further arguments, raise ``SourceNeededError``.
 
         Raises
         ------
         UnsupportedModelError
-            If rows of this model cannot be taken without it: categories of
-            HistGradientBoosting, labels that are no plain values.
+            If rows cannot be converted without the model (categories of
+            HistGradientBoosting), or the labels are not plain values.
         """
         check_is_fitted(self)
         self._check_model()
@@ -558,7 +559,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     # ------------------------------------------------------ the meta-estimator
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there is a compiled forest; a fitted model is not enough."""
+        """Tell whether there is a compiled forest; a fitted model does not count."""
         return "forest_" in self.__dict__
 
     def __sklearn_tags__(self) -> Tags:
@@ -574,7 +575,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             if hasattr(model, name):
                 self._check_model()
                 return getattr(model, name)
-            if not hasattr(model, "n_features_in_"):  # no estimator, nor kept from one
+            if not hasattr(model, "n_features_in_"):  # neither live nor stored
                 found = attribute_of(state["forest_"], name)
                 if found is not None:
                     return found
@@ -583,11 +584,11 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         raise AttributeError(no_attribute(self, name))
 
     def _sk_visual_block_(self) -> Any:
-        """Return what notebooks draw: the model, the target and the schedules."""
+        """Return the parts that notebooks draw: model, target and schedules."""
         return visual_block(self)
 
     def _html_repr(self) -> str:
-        """Return the box that notebooks draw."""
+        """Return the HTML that notebooks draw."""
         return html_of(self)
 
     def get_metadata_routing(self) -> MetadataRouter:

@@ -1,4 +1,4 @@
-"""The exceptions and warnings of skforge: each says what is wrong and what to do."""
+"""Exceptions and warnings; each message says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import warnings
 
 
 class SkforgeError(Exception):
-    """Base class of every error skforge raises on purpose."""
+    """Base class of all errors that skforge raises on purpose."""
 
 
 class InvalidModelError(SkforgeError, ValueError):
-    """The model file or object is damaged, malicious or not a model at all."""
+    """The model file or object is damaged, malicious or not a model."""
 
 
 class ModelNotFoundError(InvalidModelError, FileNotFoundError):
-    """There is no file at the path that was given for a model."""
+    """No file exists at a model's path."""
 
 
 class UnsupportedModelError(SkforgeError, ValueError):
@@ -54,18 +54,18 @@ class InconsistentVersionWarning(UserWarning):
 
 
 class CompilerError(SkforgeError, RuntimeError):
-    """Internal error of the compiler: a pass produced IR that its verifier refuses."""
+    """Internal compiler error: the verifier rejected the IR that a pass produced."""
 
 
 class ScheduleError(SkforgeError, ValueError):
-    """The schedule is not legal; the text draws the loop nest and marks the place.
+    """The schedule is not legal; the text draws the loop nest and marks the loop.
 
     Parameters
     ----------
     why : str
         One sentence: what is wrong and what to do instead.
     nest : str, default=""
-        The drawn loop nest, one loop a line; may be empty.
+        The drawn loop nest, one loop per line; may be empty.
     at : int or None, default=None
         Line of ``nest`` that the error is about.
     """
@@ -77,7 +77,7 @@ class ScheduleError(SkforgeError, ValueError):
         super().__init__(why)
 
     def __str__(self) -> str:
-        """Return the sentence followed by the marked loop nest."""
+        """Return the sentence, followed by the marked loop nest."""
         if not self.nest:
             return self.why
         lines = self.nest.splitlines()
@@ -86,19 +86,19 @@ class ScheduleError(SkforgeError, ValueError):
         return "\n".join([self.why, *("  " + line for line in lines)])
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild through the constructor so that workers can send it back."""
+        """Rebuild through the constructor, so that workers can send it back."""
         return type(self), (self.why, self.nest, self.at)
 
 
 def shortened(text: str, most: int = 1000) -> str:
-    """Cut the middle out of a message that quotes too much of a file."""
+    """Shorten a message by cutting out its middle."""
     if len(text) <= most:
         return text
     return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the user's line that called skforge, however deep the call is.
+    """Warn with the location of the user's call into skforge.
 
     Parameters
     ----------

@@ -283,7 +283,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
 
     @_offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the model's score: accuracy of classifiers, R² of regressors."""
+        """Return the model's score: accuracy for classifiers, R² for regressors."""
         return self._fitted().score(X, y, sample_weight)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -141,7 +141,7 @@ def build_hir(
     tiled: HirCache | None = None,
     kind: Kind = "cpu",
 ) -> PredictEnsemble:
-    """Bind a schedule to a kind of target and shape the trees as it asks.
+    """Bind a schedule to a kind of target and lay out the trees as it asks.
 
     Raises
     ------
@@ -212,7 +212,7 @@ class HirCache:
         return self._codes[key]
 
     def tile(self, forest: Forest, size: int, kind: TileKind) -> TiledForest:
-        """Return the forest's trees of tiles."""
+        """Return the forest with its nodes grouped into tiles."""
         key = (id(forest), size, kind)
         if key not in self._tiles:
             self._tiles[key] = tile_nodes.run(forest, size, kind)
@@ -231,7 +231,7 @@ def lower(
     Raises
     ------
     CompilerError
-        If a pass produced IR that its verifier refuses.
+        If a pass produced IR that the verifier rejects.
     """
     _check_dump_levels()
     row_bits = 8 * hir.forest.threshold.dtype.itemsize

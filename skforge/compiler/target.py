@@ -1,7 +1,7 @@
-"""Targets: the CPU or GPU that code is generated for, as a frozen value of facts.
+"""Targets: the CPU or GPU that code is generated for, as an immutable set of facts.
 
-Passes ask a :class:`Target` for facts (vector width, mask registers, how many entries
-an in-register permute reaches); they never look at the name of a machine.
+Passes query a :class:`Target` for facts (vector width, mask registers, entries of an
+in-register permute), never for the name of a machine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from skforge.exceptions import TargetError
 Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated", "emulated-source"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# The psABI's micro-architecture levels, in LLVM's feature names.
+# The psABI's micro-architecture levels, as LLVM feature names.
 _V1 = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
 _V2 = (*_V1, "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 _X86_64_LEVELS = {"v1": _V1, "v2": _V2, "v3": _V3, "v4": _V4}
 
-# Bytes of shared memory that one block may ask for.
+# Most bytes of shared memory per block.
 _CUDA_SHARED = {
     "sm_75": 64 << 10,
     "sm_80": 163 << 10,
@@ -51,21 +51,21 @@ class Target:
     Parameters
     ----------
     kind : {"cpu", "cuda", "hip", "emulated", "emulated-source"}
-        The emitter. "emulated" runs a GPU schedule on the CPU from LIR, and
-        "emulated-source" runs the very CUDA text on the CPU.
+        The code generator. "emulated" runs a GPU schedule on the CPU from LIR, and
+        "emulated-source" runs its CUDA text on the CPU.
     triple : str
-        LLVM target triple of the code that is emitted or, for GPUs, of the host.
+        LLVM target triple of the code or, for GPUs, of the host.
     cpu : str
         LLVM name of the CPU, or the GPU's architecture such as "sm_80".
     features : str
         LLVM features, "+avx2,+fma"; empty for GPUs.
     vector_bits : int
-        Width of the SIMD registers that code is generated for; 32 times the warp size
-        for GPUs, whose lanes are 32 bits.
+        Width of the SIMD registers that code uses; 32 times the warp size for GPUs,
+        whose lanes are 32 bits.
     n_cores : int
-        Cores this process may use; 0 for a GPU whose size is not known.
+        Cores this process may use; 0 for a GPU whose size is unknown.
     l1_bytes, l2_bytes, l3_bytes : int
-        Data caches: the first two of one core, the last one shared. 0 if there is none.
+        Data cache sizes: the first two per core, the last one shared. 0 if absent.
     shared_bytes : int
         Shared memory that one GPU block may use; 0 for CPUs.
 
@@ -90,7 +90,7 @@ class Target:
     shared_bytes: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse facts that contradict each other."""
+        """Raise for contradictory facts."""
         if self.kind not in KINDS:
             raise TargetError(
                 f"Unknown kind of target {self.kind!r}; use one of {', '.join(KINDS)}."
@@ -183,7 +183,7 @@ class Target:
 
     @classmethod
     def parse(cls, target: str | Target) -> Target:
-        """Return the target that a user names, or the ``Target`` that was passed.
+        """Return the target for a name, or the ``Target`` that was passed.
 
         Parameters
         ----------
@@ -235,21 +235,21 @@ class Target:
 
     @property
     def enabled(self) -> frozenset[str]:
-        """Names of the features that are on."""
+        """Names of the enabled LLVM features."""
         return _enabled(self.features)
 
     def has(self, feature: str) -> bool:
-        """Return whether an LLVM feature is on, such as "avx512vbmi"."""
+        """Return whether an LLVM feature is enabled, such as "avx512vbmi"."""
         return feature in self.enabled
 
     @property
     def has_mask_registers(self) -> bool:
-        """Whether compares yield one bit a lane in registers of their own."""
+        """Whether compares write one bit per lane to dedicated mask registers."""
         return self.vector_bits == 512 and self.has("avx512f")
 
     @property
     def has_gather(self) -> bool:
-        """Whether one instruction loads from as many addresses as there are lanes."""
+        """Whether one instruction can load from a different address per lane."""
         return self.is_gpu or self.has("avx2")
 
     @property
@@ -261,7 +261,7 @@ class Target:
 
     @property
     def warp_size(self) -> int:
-        """Threads that run in lock-step; 1 on CPUs."""
+        """Threads that run in lockstep; 1 on CPUs."""
         return self.vector_bits // 32 if self.is_gpu else 1
 
     @property
@@ -274,10 +274,10 @@ class Target:
         return self.vector_bits // element_bits
 
     def permute_entries(self, element_bits: int) -> int:
-        """Return how many table entries one in-register look-up reaches, 0 if none.
+        """Return the largest table of an in-register permute, in entries; 0 if none.
 
-        Counts two-register look-ups where the machine has them (``vpermi2*``, ``tbl4``)
-        because the table then still lives in registers.
+        Two-register permutes (``vpermi2*``, ``tbl4``) count where they exist, because
+        the table then still stays in registers.
         """
         if self.is_gpu:
             return self.warp_size if element_bits == 32 else 0
@@ -323,7 +323,7 @@ class Target:
 
     @classmethod
     def from_json(cls, text: str) -> Target:
-        """Return the target that :meth:`to_json` wrote."""
+        """Return the target from the JSON of :meth:`to_json`."""
         try:
             facts: Any = json.loads(text)
         except json.JSONDecodeError as error:
@@ -369,7 +369,7 @@ def _machine() -> str:
 
 
 def _os_suffix() -> str:
-    """Return vendor, system and ABI of a triple, so that objects load here."""
+    """Return the triple's vendor, system and ABI, so that objects load here."""
     return {"darwin": "apple-darwin", "win32": "pc-windows-msvc"}.get(
         sys.platform, "unknown-linux-gnu"
     )
@@ -382,7 +382,7 @@ def _host() -> Target:
 
     try:
         features = str(binding.get_host_cpu_features().flatten())
-    except RuntimeError:  # LLVM cannot tell for this CPU: only what is always there
+    except RuntimeError:  # LLVM does not know this CPU: use only the baseline
         features = "+neon" if _machine() == "aarch64" else "+sse,+sse2"
     triple = str(binding.get_process_triple())
     if triple.startswith("arm64"):
@@ -406,7 +406,7 @@ def _host() -> Target:
 def _cache_bytes(
     folder: Path = Path("/sys/devices/system/cpu/cpu0/cache"),
 ) -> tuple[int, int, int]:
-    """Return the sizes of the data caches; common ones where the system is silent."""
+    """Return the data cache sizes, or common ones if the system reports none."""
     found = {1: 32 << 10, 2: 512 << 10, 3: 0}
     for level in found:
         name = f"SC_LEVEL{level}_{'D' if level == 1 else ''}CACHE_SIZE"

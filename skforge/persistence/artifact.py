@@ -57,29 +57,28 @@ __all__ = ["load", "save"]
 def save(
     model: CompiledForest | CompiledModule | Forest, path: str | os.PathLike[str]
 ) -> None:
-    """Save a compiled forest in a file that holds no pickle and no machine code.
+    """Save a compiled forest to a file without pickles or machine code.
 
-    The file loads where the source library is not installed. It is written beside
-    ``path`` and then put in its place: an interruption leaves the old file. What a
-    killed process left beside it goes with the first save an hour later.
+    The file loads without the source library. It is first written beside ``path`` and
+    then renamed, so an interruption leaves the old file. Temporary files of killed
+    processes are removed by the first save an hour later.
 
     Parameters
     ----------
     model : CompiledForest, CompiledModule or Forest
-        A CompiledForest must be fitted. Its ``estimator_`` is not saved, but the
-        forest, the schedules, the parameters (but a ``random_state`` that is no
-        number, and of a Tuner a strategy, space, cost model or measurer of one's own:
-        their defaults are loaded), the class labels and other fitted attributes, and
-        the rules for rows.
+        A CompiledForest must be fitted. The file keeps its forest, schedules,
+        parameters, class labels and other fitted attributes, and row rules, but not
+        its ``estimator_``. A ``random_state`` that is not an integer, and a custom
+        strategy, space, cost model or measurer of a Tuner, load as their defaults.
     path : path
         By convention it ends in ``.skforge``.
 
     Raises
     ------
     UnsupportedModelError
-        If the model holds what cannot be stored as plain data, named in the text.
+        If the model holds something that is not plain data; the text names it.
     InvalidInputError
-        If ``model`` is nothing that can be saved.
+        If ``model`` is of a type that cannot be saved.
 
     See Also
     --------
@@ -100,7 +99,7 @@ def save(
 
 
 def to_bytes(model: CompiledForest | CompiledModule | Forest) -> bytes:
-    """Return what :func:`save` would write."""
+    """Return the bytes that :func:`save` would write."""
     return container_bytes(*_contents(model))
 
 
@@ -129,7 +128,7 @@ def _contents(
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Load what :func:`save` wrote.
+    """Load a file written by :func:`save`.
 
     Parameters
     ----------
@@ -139,18 +138,18 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     CompiledForest, CompiledModule or Forest
-        As it was saved; kernels compile on the first call, for the CPU found here. A
-        CompiledForest has no ``estimator_``: what only that could answer raises
+        The saved object; kernels compile on the first call, for this CPU. A
+        CompiledForest has no ``estimator_``: calls that need it raise
         ``SourceNeededError``.
 
     Raises
     ------
     InvalidInputError
-        If ``path`` is no path.
+        If ``path`` is not a path.
     InvalidModelError
-        If the file cannot be read, is no such file, or is damaged.
+        If the file cannot be read, is damaged, or was not written by :func:`save`.
     UnsupportedModelError
-        If a later release wrote it in a format of its own.
+        If a later release wrote it in a newer format.
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise InvalidInputError(
@@ -167,7 +166,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _other_kind(path: Path) -> str | None:
-    """Return what to do with a file of another kind; None for an own one, damaged."""
+    """Return what to do with a file of another kind; None for a damaged own file."""
     if path.suffix == ".skforge" or not path.is_file() or is_zipfile(path):
         return None
     with path.open("rb") as file:
@@ -185,7 +184,7 @@ def _other_kind(path: Path) -> str | None:
 
 
 def from_bytes(payload: bytes, name: str) -> Any:
-    """Return what :func:`load` would of a file with these bytes; errors name it."""
+    """Return what :func:`load` returns for these bytes; errors use ``name``."""
     return _checked(*container_from(payload, name), name)
 
 
@@ -284,7 +283,7 @@ def _module_in(record: dict[str, Any], forest: Forest) -> CompiledModule:
 
 # ------------------------------------------------------------ estimators
 
-#: Parameters that JSON holds as they are, with their types.
+#: Parameters that JSON stores unchanged, with their types.
 _PLAIN_PARAMS: dict[str, tuple[type | None, ...]] = {
     "prefit": (str, bool),
     "reduction": (str,),
@@ -296,7 +295,7 @@ _PLAIN_PARAMS: dict[str, tuple[type | None, ...]] = {
 
 
 def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
-    """Return the record of a CompiledForest that keeps a ``StoredModel``."""
+    """Return the record of a CompiledForest whose model is a ``StoredModel``."""
     params = wrapper.get_params(deep=False)
     record: dict[str, Any] = {}
     for name, types in _PLAIN_PARAMS.items():
@@ -416,7 +415,7 @@ def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredM
 
 
 def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
-    """Return JSON for a fitted attribute; its arrays are put aside."""
+    """Return JSON for a fitted attribute; arrays go to ``arrays``."""
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
             return {"objects": [plain_out(one) for one in value.tolist()]}

@@ -1,6 +1,6 @@
-"""What of a tuner is plain data: all but what its user programmed.
+"""Tuners as plain data, except for the objects that users programmed.
 
-A saved model keeps how it was tuned, so that fitting it again does the same.
+A saved model keeps its tuner, so that fitting it again tunes it the same way.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from skforge.tuning.search.strategies import (
 from skforge.tuning.space.space import ScheduleSpace
 from skforge.tuning.tuner import Tuner
 
-#: Strategies that are plain data.
+#: Strategies that can be stored.
 _STRATEGIES = {
     cls.__name__: cls
     for cls in (Heuristic, Learned, Exhaustive, Random, SuccessiveHalving)
 }
 
-#: Spaces that are known by their name alone, and what makes them.
+#: Spaces stored by name, and their factories.
 _SPACES = {
     "cpu": ScheduleSpace.cpu,
     "cpu, one thread": lambda: ScheduleSpace.cpu(threads=False),
@@ -44,8 +44,8 @@ _PLAIN = (bool, int, str)
 def tuner_out(tuning: Any) -> str | dict[str, Any]:
     """Return the value of ``tuning`` as plain data.
 
-    What is none is left at its default: a strategy or a space of one's own, a cost
-    model, a measurer.
+    A custom strategy or space, a cost model and a measurer are not stored; they become
+    the defaults.
     """
     if isinstance(tuning, str):
         return tuning
@@ -62,12 +62,12 @@ def tuner_out(tuning: Any) -> str | dict[str, Any]:
 
 
 def tuner_in(record: str | Mapping[str, Any]) -> str | Tuner:
-    """Return what :func:`tuner_out` wrote down.
+    """Return the value of ``tuning`` that :func:`tuner_out` stored.
 
     Raises
     ------
     InvalidInputError
-        If that is no tuner.
+        If the record is not a tuner.
     """
     if isinstance(record, str):
         return record
@@ -77,16 +77,20 @@ def tuner_in(record: str | Mapping[str, Any]) -> str | Tuner:
         raise InvalidInputError(f"there is no space of the name {space!r}.")
     if not all(isinstance(v, str | None) for v in (budget, records)):
         raise InvalidInputError("a tuner's budget and records are text.")
+    try:
+        seconds = None if budget is None else float.fromhex(budget)
+    except (ValueError, OverflowError):
+        raise InvalidInputError("a tuner's budget is no number.") from None
     return Tuner(
         _strategy_in(record.get("strategy")),
         None if space is None else _SPACES[space](),
-        None if budget is None else float.fromhex(budget),
+        seconds,
         records,
     )
 
 
 def _name_of(space: ScheduleSpace) -> str | None:
-    """Return the name of a known space of the same parameters and rules."""
+    """Return the name of the known space with the same parameters and rules."""
 
     def parts(one: ScheduleSpace) -> tuple[Any, ...]:
         return one.name, one.parameters, one.constraints

@@ -1,1 +1,1 @@
-"""From a user's rows to answers: entries, kernels, output transforms."""
+"""Predictions: from a user's rows to the source's answers."""

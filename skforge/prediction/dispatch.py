@@ -1,4 +1,4 @@
-"""From ``schedule``, ``batch_sizes`` and ``target`` to machines and their tables."""
+"""Resolves ``schedule``, ``batch_sizes`` and ``target`` to targets and tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Table = dict[BatchRange, Schedule]
 
 @dataclass(frozen=True)
 class Choice:
-    """The machines that a forest is compiled for, and their schedules."""
+    """The targets that a forest is compiled for, and their schedules."""
 
-    target: Target  # the only machine, or the CPU
+    target: Target  # the only target, or the CPU
     table: Table
-    gpu: Target | None = None  # takes large batches
+    gpu: Target | None = None  # runs large batches
     gpu_table: Table | None = None
-    gpu_min_rows: int | None = None  # where the ranges given for the GPU begin
+    gpu_min_rows: int | None = None  # first row count of the user's GPU ranges
 
     @property
     def tables(self) -> tuple[Table, Table] | None:
@@ -43,10 +43,10 @@ class Choice:
 def choose(
     schedule: Any, batch_sizes: Any, forest: Forest, target: Any, reduction: Any
 ) -> Choice:
-    """Return the machines and dispatch tables of a ``CompiledForest``'s parameters.
+    """Return the targets and dispatch tables for a ``CompiledForest``'s parameters.
 
-    Raise ``InvalidInputError`` for sizes that are no numbers of rows, ``ScheduleError``
-    for a schedule of another kind of machine than the target, and ``TargetError`` if
+    Raise ``InvalidInputError`` for batch sizes that are not numbers of rows,
+    ``ScheduleError`` for a schedule of another kind of target, and ``TargetError`` if
     the target is not available.
     """
     if target != "auto":
@@ -85,7 +85,7 @@ def choose(
 def compiled(
     forest: Forest, choice: Choice, reduction: Any, gpu_min_rows: int | None
 ) -> CompiledModule | AutoModule:
-    """Compile a forest for the machines that were chosen."""
+    """Compile a forest for the chosen targets."""
     module = compile_forest(forest, choice.table, choice.target, reduction)
     if choice.gpu is None:
         return module
@@ -94,14 +94,14 @@ def compiled(
 
 
 def rechosen(tables: tuple[Table, Table], forest: Forest, reduction: Any) -> Choice:
-    """Return tables of a CPU and a GPU with the ones found here, if there is a GPU."""
+    """Return a Choice of CPU and GPU tables for this machine, which may lack a GPU."""
     host, gpu = Target.host(), gpu_here()
     if gpu is None:
         return Choice(host, tables[0])
     table = tables[1]
     try:
         compile_forest(forest, table, gpu, reduction)
-    except ScheduleError:  # a smaller GPU
+    except ScheduleError:  # the GPU here is smaller
         table = default_table(forest, gpu, reduction)
     return Choice(host, tables[0], gpu, table)
 
@@ -113,10 +113,10 @@ def dispatch_table(
     target: Target,
     reduction: Any,
 ) -> dict[BatchRange, Schedule]:
-    """Return the schedule of each range of batch sizes; defaults where none is given.
+    """Return the schedule of each batch-size range, with defaults if none is given.
 
-    Raise ``InvalidInputError`` for sizes that are no numbers of rows, and
-    ``ScheduleError`` for an unknown preset or keys that are no ranges of rows.
+    Raise ``InvalidInputError`` for batch sizes that are not numbers of rows, and
+    ``ScheduleError`` for an unknown preset or keys that are not ranges of rows.
     """
     ranges = size_ranges(batch_sizes)
     given = schedule_table(schedule)
@@ -140,7 +140,7 @@ def dispatch_table(
 
 
 def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
-    """Return the range that each batch size ends; the last is open."""
+    """Return the ranges that end at each batch size; the last one is open."""
     if batch_sizes is None:
         return None
     values = np.asarray(batch_sizes)
@@ -159,11 +159,11 @@ def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
 def searched(
     tuning: Any, choice: Choice, forest: Forest, rows: Any, **options: Any
 ) -> tuple[Choice, TuningResult]:
-    """Search the schedules of every machine; two share the budget.
+    """Search the schedules of every target; two targets share the budget.
 
-    ``tuning`` is a strategy's name or anything with a method like :meth:`Tuner.tune`,
-    which takes the options. Return the machines with the schedules found, and the
-    trials of all.
+    ``tuning`` is a strategy's name or any object with a method like
+    :meth:`Tuner.tune`, which receives the options. Return the choice with the
+    schedules found, and all trials.
     """
     tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
     if choice.gpu is None:

@@ -1,4 +1,4 @@
-"""A compiled module behind its source's methods: rows in, the source's values out."""
+"""A compiled module behind its source's methods: rows in, the source's answers out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
 
-#: Methods that may be compiled entries.
+#: Methods that may have compiled entries.
 METHODS = (
     "predict",
     "predict_proba",
@@ -44,12 +44,12 @@ METHODS = (
     "score_samples",
 )
 
-#: Held for a moment, and again by a predictor that is freed in it.
+#: Reentrant, because a predictor may be freed while its thread holds it.
 _METHODS_CHANGE = RLock()
 
 
 class Predictor:
-    """Everything a fitted ``CompiledForest`` calls; made anew after unpickling."""
+    """What a fitted ``CompiledForest`` calls; rebuilt after unpickling."""
 
     __slots__ = (
         "_classes",
@@ -69,38 +69,37 @@ class Predictor:
     def __init__(self, module: CompiledModule | AutoModule, estimator: Any) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
-        self._narrow: Narrow | Literal[False] | None = False  # not asked for yet
+        self._narrow: Narrow | Literal[False] | None = False  # False: not computed yet
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest)
         self.witness = Witness(estimator)
         self._dtype = module.forest.input_dtype
-        #: The labels that ``predict`` returns; None for 0, 1, and so on.
+        #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = class_labels(self.forest)
         if self._classes is None and self.forest.outputs.named:
             self._classes = getattr(estimator, "classes_", None)
-        #: Methods known to be there; see ``delegation.offered``.
+        #: Methods known to be offered; see ``delegation.offered``.
         self.offered: dict[Any, Any] = {}
-        #: Compiled calls by method, each a function of one argument that declines
-        #: with None what it is not for; a method without one has None, and one that
-        #: was not called yet has none here.
+        #: Compiled entries by method. An entry takes rows and returns None for rows
+        #: that it declines. None: the method has no entry. Absent: not called yet.
         self.entries: dict[str, Entry | None] = {}
         self.entry_jobs: int | None = None
 
     def __del__(self) -> None:
-        """Let go of the methods that were compiled."""
-        if _METHODS_CHANGE is not None:  # gone where the interpreter is going
+        """Retire the compiled methods."""
+        if _METHODS_CHANGE is not None:  # None at interpreter shutdown
             self.retire()
 
     def retire(self) -> None:
-        """Make bound methods that are kept ask their object from now on."""
+        """Make bound methods that users kept look up their object's method again."""
         with _METHODS_CHANGE:
             self._retired = True
             for entry in self._methods:
                 retire(entry)
 
     def threads_change(self) -> None:
-        """Forget the entries: how many rows they take depends on the threads."""
+        """Drop the entries: the rows they accept depend on the number of threads."""
         with _METHODS_CHANGE:
             for entry in self._methods:
                 retire(entry)
@@ -108,7 +107,7 @@ class Predictor:
             self._forget_entries()
 
     def method(self, owner: Any, function: Any) -> Any:
-        """Return a method's entry with the function behind it, or the function."""
+        """Return the method's entry bound over the function, or the function."""
         entry = self.entries.get(function.__name__)
         if entry is None or self.source.warns:
             return function
@@ -121,7 +120,7 @@ class Predictor:
         return made if behind is function else function
 
     def ask(self, method: str, X: Any, **params: Any) -> Any:
-        """Return what the source's own method returns, if it is still the same."""
+        """Call the source's own method, after checking that the source is unchanged."""
         self.witness.check()
         return self.source.call(method, X, **params)
 
@@ -130,15 +129,15 @@ class Predictor:
         return self._answer("predict", X, n_jobs)
 
     def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return class probabilities; a list for several targets of scikit-learn."""
+        """Return class probabilities; a list for scikit-learn's multi-output."""
         return self._answer("predict_proba", X, n_jobs)
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return scores of classes, or of how far from an outlier a row is."""
+        """Return class scores, or an outlier detector's shifted scores."""
         return self._answer("decision_function", X, n_jobs)
 
     def score_samples(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return how usual each row is for an isolation forest."""
+        """Return an isolation forest's normality score of each row."""
         return self._answer("score_samples", X, n_jobs)
 
     def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
@@ -146,7 +145,7 @@ class Predictor:
         return self._answer("predict_raw", X, n_jobs)
 
     def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer by the method's entry, which is compiled now if it has one to be."""
+        """Answer with the method's entry, compiling it now if it is due."""
         if type(X) is not np.ndarray and is_device_array(X):
             return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
@@ -163,16 +162,16 @@ class Predictor:
         return self._ordinary(method, X, n_jobs)
 
     def _ordinary(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer by the kernels and NumPy, or by the source."""
+        """Answer with the kernels and NumPy, or with the source."""
         raw = self._raw(X, method, n_jobs)
         return self.ask(method, X) if raw is None else self.of_scores(method, raw)
 
     def _of_rows(self, method: str, rows: Array) -> Any:
-        """Answer for rows as kernels take them, on one thread."""
+        """Answer for rows converted for the kernels, on one thread."""
         return self.of_scores(method, self.module.predict_raw(rows, n_jobs=1))
 
     def of_scores(self, method: str, raw: Array) -> Any:
-        """Return what a method makes of raw scores."""
+        """Return a method's answer for raw scores."""
         forest = self.forest
         match method:
             case "predict_raw":
@@ -180,31 +179,31 @@ class Predictor:
             case "score_samples":
                 return score_samples(forest, raw)
             case "decision_function":
-                own = forest.outputs.decision == "none"  # the model's, of raw scores
+                own = forest.outputs.decision == "none"  # of a custom objective
                 return raw if own else decision_function(forest, raw)
             case "predict" if forest.classifies:
                 return self._labels(decide(forest, raw))
             case "predict_proba" if forest.classifies:
                 return predict_proba(forest, raw)
-            case _:  # of a regressor, or of an objective of one's own
+            case _:  # a regressor, or a custom objective
                 return apply_transform(forest, raw)
 
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
 
-        Entries know how many threads other calls may have: another number makes all
-        of them anew, each when its method is next called.
+        Entries depend on the number of threads of other calls: if it changes, each
+        entry is compiled again when its method is next called.
         """
         if n_jobs != self.entry_jobs:
             self._forget_entries()
             self.entry_jobs = n_jobs
         if method not in self.entries:
-            self.entries[method] = None  # for other threads meanwhile
+            self.entries[method] = None  # for other threads in the meantime
             ordinary = partial(self._of_rows, method)
             self.entries[method] = build_entry(
                 self.module, self.source, method, ordinary, n_jobs, self._classes
             )
-            self.offered.clear()  # the methods found so far are slower
+            self.offered.clear()  # the methods found so far lack the entry
 
     def _forget_entries(self) -> None:
         self.entries = {}
@@ -213,11 +212,11 @@ class Predictor:
     def warm_up(
         self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
     ) -> None:
-        """Compile what calls of these methods would compile when they first need it."""
+        """Compile everything that calls of these methods would compile on first use."""
         self.module.warm_up(batch_sizes)
         narrow = self._narrowed()
         if narrow is not None:
-            narrow.module.warm_up()  # sparse rows go through it in blocks
+            narrow.module.warm_up()  # sparse rows use it, in blocks
         for method in methods:
             self._seek_entry(method, n_jobs)
         if n_jobs not in (None, 1):
@@ -233,7 +232,7 @@ class Predictor:
         return np.log(probability)
 
     def transformed(self, X: Any) -> Any:
-        """Return raw scores after the source's transform, as a Booster gives them."""
+        """Return raw scores after the source's transform, as a Booster returns them."""
         raw = self._ordinary("predict_raw", X, None)
         return apply_transform(self.forest, np.asarray(raw))
 
@@ -249,7 +248,7 @@ class Predictor:
         return self.source.leaves(leaves)
 
     def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
-        """Return raw scores, or None where the source has to be asked."""
+        """Return raw scores, or None if the source must answer."""
         read = self.source.read(X)
         if read is not None and self.source.takes(read[0]):
             if read[1]:
@@ -264,7 +263,7 @@ class Predictor:
         return np.asarray(self.ask("predict_raw", X))
 
     def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
-        """Call the module; sparse rows go through it in dense blocks."""
+        """Call the module; sparse rows are converted to dense blocks."""
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs))
@@ -279,13 +278,13 @@ class Predictor:
         return np.concatenate(parts)
 
     def _narrowed(self) -> Narrow | None:
-        """Return the module for sparse rows, if they have one of their own."""
+        """Return the separate module for sparse rows, if there is one."""
         if self._narrow is False:
             self._narrow = narrowed(self.module)
         return self._narrow or None
 
     def _labels(self, index: Array) -> Array:
-        """Turn positions in ``classes_`` into labels."""
+        """Convert indices into ``classes_`` to labels."""
         classes = self._classes
         if classes is None:
             return index
@@ -299,7 +298,7 @@ class Predictor:
 
 Entry = Callable[[Any], Any]
 
-#: Rows on which an entry has to agree with the ordinary path, alone and together.
+#: Rows on which an entry must match the ordinary path, one by one and as a batch.
 CHECKED_ROWS = 24
 
 
@@ -311,10 +310,10 @@ def build_entry(
     n_jobs: int | None,
     classes: Any = None,
 ) -> Entry | None:
-    """Return a compiled call for a method, or None where there is none.
+    """Return a compiled entry for a method, or None if there cannot be one.
 
-    It agrees with ``ordinary``, the method without an entry, on drawn rows. Values
-    that the source refuses are its ``declines``; None has a say about every array.
+    It is checked against ``ordinary``, the method without an entry, on drawn rows. The
+    entry declines the values in ``source.declines``; None there means no entry.
     """
     refused = source.declines
     output = _output(module, method)
@@ -325,7 +324,7 @@ def build_entry(
     if entry is None:
         return None
     forest = module.forest
-    # Batches that go to a GPU are not an entry's.
+    # Batches that go to a GPU do not use the entry.
     most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
     if most < 1:
         return None
@@ -347,7 +346,7 @@ def build_entry(
 
 
 def _output(module: CompiledModule, method: str) -> Output | None:
-    """Return what an entry has to compute for a method, if one can."""
+    """Return the output that a method's entry computes, or None."""
     forest = module.forest
     classifies = forest.classifies
     if method == "predict_raw":

@@ -1,7 +1,7 @@
-"""Sparse rows: dense blocks of the columns that a forest reads.
+"""Converts sparse rows to dense blocks of the columns that a forest reads.
 
-Text has tens of thousands of columns, of which a forest tests a few hundred. Blocks
-have these alone, for the same kernels of a forest whose columns are numbered anew.
+Text has tens of thousands of columns, of which a forest tests a few hundred. The blocks
+hold only these, and a copy of the forest with renumbered columns reads them.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from skforge.compiler.runtime.module import CompiledModule
 
 Array = NDArray[Any]
 
-#: Bytes of dense rows that sparse rows are expanded to at a time. The C library keeps
-#: less than 32 MiB for the next block; more is given back, and each page faults again.
+#: Bytes of a dense block. The C library keeps less than 32 MiB for the next block; it
+#: returns larger ones to the system, and each page faults again.
 DENSE_BYTES = 8 << 20
 
-#: Columns that nothing reads from which on they are left out: another module compiles.
+#: From this many unread columns on, they are left out and a second module compiles.
 UNREAD = 256
 
 
 class Narrow(NamedTuple):
-    """A module of the columns that a forest reads, numbered anew."""
+    """A module for the columns that a forest reads, renumbered."""
 
     module: CompiledModule
-    place: NDArray[np.int64]  # its column of each of the forest's, or -1
+    place: NDArray[np.int64]  # the module's column of each forest column, or -1
 
 
 def narrowed(module: Any) -> Narrow | None:
-    """Return a module for the columns that a forest reads; None where most are."""
+    """Return a module for the columns that a forest reads; None if most are read."""
     if not isinstance(module, CompiledModule) or module.target.is_gpu:
         return None
     forest = module.forest
@@ -64,8 +64,8 @@ def dense_blocks(
 ) -> Iterator[Array]:
     """Yield sparse rows as dense blocks of bounded size, absent entries filled.
 
-    Of several entries of a place, the last counts. ``place`` says where each column
-    goes, -1 for those that are left out.
+    Of duplicate entries, the last counts. ``place`` gives the block's column of each
+    column of X, -1 for those left out.
     """
     X = X.tocsr()
     n_rows, n_features = X.shape

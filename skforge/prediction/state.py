@@ -1,4 +1,4 @@
-"""State of a ``CompiledForest``: what is set, copied and pickled, and made again."""
+"""State of a ``CompiledForest``: attributes, copies, pickles, recompilation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from skforge.sources.witness import Witness
 
 
 class CompiledState(BaseEstimator):  # type: ignore[misc]
-    """Keeps forests, schedules and the model; machine code is made where needed."""
+    """Keeps the forest, schedules and model; machine code is compiled on demand."""
 
     gpu_min_rows_: int | None
     target_: Target
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without machine code: that is made again where needed."""
+        """Return the state without machine code."""
         state = dict(super().__getstate__())
         state.pop("_predictor", None)
         if state.pop("_witness", None) is not None:
@@ -34,7 +34,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         return state
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; another number of threads makes other compiled calls."""
+        """Set an attribute; setting ``n_jobs`` drops the compiled entries."""
         super().__setattr__(name, value)
         predictor = self.__dict__.get("_predictor")
         if name == "n_jobs" and predictor is not None:
@@ -43,7 +43,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             self._move_crossover(value)
 
     def _move_crossover(self, rows: int | None) -> None:
-        """Send batches of other sizes to the GPU from now on."""
+        """Set the batch size from which the GPU is used."""
         predictor = self.__dict__.get("_predictor")
         if rows is None or self.gpu_min_rows_ is None:
             return
@@ -54,7 +54,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             self.schedule_ = predictor.module.schedules
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a state; kernels compile on the first call, for the CPU found here."""
+        """Restore a state; kernels compile on the first call, for this CPU."""
         state = dict(state)
         written = state.pop("_skforge_version", "unknown")
         if written != __version__:
@@ -65,7 +65,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
                 InconsistentVersionWarning,
             )
         before = self.__dict__.pop("_predictor", None)
-        if before is not None:  # a state for an object that had one
+        if before is not None:  # the object was fitted before
             before.retire()
         super().__setstate__(state)
         if "forest_" in state:
@@ -76,12 +76,12 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
 
     def _check_model(self) -> None:
         """Raise if the model is no longer the one that was compiled."""
-        witness = self.__dict__.get("_witness")  # none of a model kept as data
+        witness = self.__dict__.get("_witness")  # absent for a stored model
         if witness is not None:
             witness.check()
 
     def _revive(self) -> Predictor:
-        """Compile what was unpickled; complain about what was never fitted."""
+        """Compile again after unpickling; raise if never fitted."""
         check_is_fitted(self)
         self._check_model()
         forest, reduction = self.forest_.validate(), self._asked[1]
@@ -93,6 +93,6 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         self.target_, self.schedule_ = module.target, dict(module.schedules)
         made = Predictor(module, model_of(self))
-        # of several threads that come here at once, all go on with the same one
+        # threads that arrive together all use the first one's
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)
         return predictor

@@ -1,4 +1,4 @@
-"""Compiled against source, on rows where a mistake would show, before ``fit`` ends."""
+"""Compares compiled predictions with the source's, on rows likely to differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from skforge.prediction.sparse import dense_blocks
 
 Array = NDArray[Any]
 
-#: Rows of the sample, and rows drawn around the forest's own thresholds.
+#: Rows of the sample, and rows drawn around the forest's thresholds.
 SAMPLE_ROWS = 256
 DRAWN_ROWS = 128
 
@@ -32,10 +32,10 @@ _ADVICE = (
     "meanwhile."
 )
 
-#: Calls with one number of rows: a batch of one row is not tried on every row.
+#: Calls per batch size: a batch of one row is not tried on every row.
 CALLS = 16
 
-#: Values of a batch that is tried beside a range's smallest: 16 MB of float32.
+#: Values of a batch tried besides a range's smallest: 16 MB of float32.
 MOST_VALUES = 1 << 22
 
 
@@ -71,9 +71,9 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     if n_rows and predictor.module.reduction == "exact":
         X = take_rows(X, at)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the source's warnings were given before
+            warnings.simplefilter("ignore")  # the source has warned before
             outputs = predictor.source.outputs(X)
-        if not outputs and sample is not None:  # a file: nobody else knows them
+        if not outputs and sample is not None:  # a file: no live model to compare
             raw = expected[: len(sample)]
             outputs = {"predict_raw": raw}
             outputs["transformed"] = apply_transform(forest, raw)
@@ -86,7 +86,7 @@ def _verify_outputs(
     numbers: NDArray[np.intp],
     outputs: dict[str, Any],
 ) -> None:
-    """Compare what users see: after input conversion, transforms and labels."""
+    """Compare the methods' answers: with input conversion, transforms and labels."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for method, expected in outputs.items():
@@ -106,7 +106,7 @@ def _parts(answer: Any) -> list[Array]:
 
 
 def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
-    """Return the rows that differ; in dtype or shape, all do."""
+    """Return the rows that differ; all of them if dtype or shape does."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return np.arange(len(found))
     if found.dtype.kind == "f":
@@ -115,7 +115,7 @@ def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
 
 
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
-    """Return some rows of whatever a source may take; on the host, if on a GPU."""
+    """Return some rows of any container; rows on a GPU are copied to the host."""
     if is_device_array(X):
         return rows_on_host(X, at)
     if hasattr(X, "tocsr"):
@@ -126,9 +126,9 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
 
 
 def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
-    """Return some rows of X, evenly spread, as the kernels get them.
+    """Return evenly spread rows of X as the kernels get them.
 
-    None if there are none, or only the source can read them.
+    Return None if there are none, or if only the source can read them.
     """
     n_rows = _num_samples(X)
     if not n_rows:
@@ -138,7 +138,7 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
 
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:
-    """Return rows as the kernels get them; None if the source keeps them."""
+    """Return rows as the kernels get them; None if only the source can read them."""
     rows = predictor.source.rows(X, "predict_raw")
     if rows is None:
         return None
@@ -150,7 +150,7 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
 
 
 def _batch_sizes(predictor: Predictor) -> Iterator[tuple[CompiledModule, int]]:
-    """Yield every range's first number of rows, its last, and one between."""
+    """Yield every range's first and last number of rows, and one between."""
     parts: tuple[CompiledModule, ...]
     parts = getattr(predictor.module, "parts", (predictor.module,))
     most = MOST_VALUES // max(1, predictor.forest.n_features)
@@ -168,7 +168,7 @@ def _batch_sizes(predictor: Predictor) -> Iterator[tuple[CompiledModule, int]]:
 
 
 def _open_sizes(first: int, step: int) -> tuple[int, int]:
-    """Return two sizes above the first: blocks and half of one, blocks less one row.
+    """Return two sizes above the first: blocks and a half, and blocks less one row.
 
     >>> _open_sizes(1, 64), _open_sizes(2049, 512)
     ((97, 191), (2817, 3583))
@@ -179,7 +179,7 @@ def _open_sizes(first: int, step: int) -> tuple[int, int]:
 
 def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
     """Return the rows of the largest block whose size is known."""
-    steps = [16]  # without blocks, loops are repeated or vectorised by up to as many
+    steps = [16]  # without blocks, loops are unrolled or vectorised by up to 16
     for loop in loops:
         if loop.root == "batch" and isinstance(loop.step, int):
             steps.append(loop.step)
@@ -188,18 +188,18 @@ def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
 
 
 def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
-    """Yield row numbers; rows repeat where there are fewer than a batch takes."""
+    """Yield row numbers; rows repeat if there are fewer than a batch needs."""
     if n_rows <= size:
         yield np.arange(size) % n_rows
         return
-    # an uneven end, so that remainders run as well; and from both ends of the rows
+    # an uneven end, so that remainder loops run; rows from both ends
     step = max(size, -(-n_rows // CALLS))
     for start in range(0, n_rows, step):
         yield np.arange(start, min(start + size, n_rows))
 
 
 def _limit(predictor: Predictor, rows: Array) -> Array:
-    """Return how far each row's sums may be off: not at all in exact mode."""
+    """Return each row's tolerance: zero in exact mode."""
     forest = predictor.forest
     if predictor.module.reduction == "exact":
         return np.zeros(len(rows))

@@ -1,1 +1,1 @@
-"""Rows as each source library takes them, from live models and from files."""
+"""Converts rows as each source library does, for live models and for files."""

@@ -1,10 +1,9 @@
-"""Adapters: a class for each library that takes rows as its models do.
+"""Adapters: one class per library, which converts rows as the library's models do.
 
-An adapter is made from a live model, or from the plain rules that an artifact keeps
-of one; both convert and check rows by the same code. The adapter declines rows that
-it does not know, and the caller asks the model's own method instead: the value, the
-warning or the exception is then the model's by construction. Where there is no model
-left to ask, an error says so.
+An adapter is made from a live model, or from the plain-data rules that an artifact
+keeps of one; both convert and check rows with the same code. An adapter declines rows
+of unknown kinds, and the caller then calls the model's own method, so that values,
+warnings and exceptions are the model's. Without a live model, an error is raised.
 """
 
 from __future__ import annotations
@@ -28,54 +27,54 @@ from skforge.sources.stored_model import StoredModel
 
 Array = NDArray[Any]
 
-#: Tells whether the value of a rule is one that ``describe`` gives.
+#: Tells whether a rule's value is one that ``describe`` can return.
 Check: TypeAlias = Callable[[Any, Forest], bool]
 
 _METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
 
 class Source(ABC):
-    """A fitted model seen as a taker of rows.
+    """Converts rows as a fitted model does, and calls the model for all others.
 
     Parameters
     ----------
     model : object
         A live model, or a :class:`StoredModel`.
     forest : Forest
-        The forest that was read from it.
+        The forest read from the model.
 
     Attributes
     ----------
     model : object or None
-        The live model; None where there is none to ask.
+        The live model; None if there is none.
     stored : StoredModel or None
-        The plain data kept of a model.
+        The plain data kept of a model; None for a live one.
     """
 
-    #: The classes of live models, as ``module.Class``.
+    #: Classes of live models, as ``module.Class``.
     classes: ClassVar[tuple[str, ...]] = ()
-    #: The names of its rules in artifacts.
+    #: Names of this adapter's rules in artifacts.
     kinds: ClassVar[tuple[str, ...]]
-    #: The rules that artifacts hold, and how they are checked.
+    #: The rules that artifacts keep, with the check of each.
     checks: ClassVar[Mapping[str, Check]] = {}
 
     #: Value of absent entries of sparse rows.
     fill: float = 0.0
     #: Whether the model's ``predict`` returns labels (a Booster's returns scores).
     labels: bool = True
-    #: Dtype of leaf numbers, and whether ``apply`` drops their axis.
+    #: Dtype of leaf numbers, and whether ``apply`` drops their last axis.
     leaf_dtype: Any = np.intp
     flat_leaves: bool = False
-    #: Shape of one row's leaf numbers, where the model has a shape of its own.
+    #: Shape of one row's leaf numbers; None for one number per tree.
     leaf_shape: tuple[int, ...] | None = None
-    #: Whether ``predict_log_proba`` is more than the logarithm of ``predict_proba``.
+    #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
     own_log_proba: bool = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
         self.forest = forest
         self.stored = model if isinstance(model, StoredModel) else None
         self.model: Any = None if self.stored is not None else model
-        #: All that its checks of rows depend on, beside names and the forest.
+        #: What the row checks depend on besides feature names and the forest.
         self.rules = self.rules_of(model) if self.stored is None else self.stored.rules
 
     @classmethod
@@ -85,46 +84,46 @@ class Source(ABC):
 
     @classmethod
     def detects(cls, model: Any) -> bool:
-        """Tell whether a live model is this adapter's, without importing a library."""
+        """Tell whether this adapter is for a live model; imports no library."""
         return not class_names(model).isdisjoint(cls.classes)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return objects that stay the same, and numbers that stay equal.
+        """Return objects and numbers that change when the model changes.
 
-        They change when the live model is fitted again, trained further or edited.
+        Refitting, further training or editing replaces an object or alters a number.
         """
         return []
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind and the rules of a live model, as artifacts keep them.
+        """Return the kind and the rules of a live model, to be kept in an artifact.
 
         Raises
         ------
         UnsupportedModelError
-            If rows of this model cannot be taken without it.
+            If this model's rows cannot be converted without the model.
         """
         return self.kinds[0], dict(self.rules)
 
     @property
     def declines(self) -> Refused | None:
-        """Values that compiled entries decline; None: they may answer nothing."""
+        """Values that compiled entries decline; None disables compiled entries."""
         return "nothing"
 
     @property
     def warns(self) -> bool:
-        """Whether the model warns of rows that have no names."""
+        """Whether the model warns about rows without feature names."""
         return False
 
     def takes(self, X: Array) -> bool:
-        """Tell whether the model takes the values of these rows.
+        """Tell whether the model accepts the values of these rows.
 
-        ``X`` is known to be a C-contiguous array of the forest's dtype and width.
+        ``X`` is a C-contiguous array of the forest's dtype and width.
         """
         return len(X) > 0
 
     def reading(self) -> Reading | None:
-        """Return how rows in usual forms are read; None leaves all to :meth:`rows`."""
+        """Return how to read common kinds of rows; None leaves all to :meth:`rows`."""
         return None
 
     @cached_property
@@ -135,14 +134,14 @@ class Source(ABC):
         return PlainRows(reading, self.forest.n_features, self.forest.category_names)
 
     def read(self, X: Any) -> Read | None:
-        """Return rows in a usual form as the kernels take them, and a warning.
+        """Return rows of a common kind converted for the kernels, and a warning.
 
-        Their values may still be refused, see :meth:`takes`.
+        Their values are not checked yet, see :meth:`takes`.
         """
         return None if self._plain is None else self._plain.read(X)
 
     def _reading(self, **how: Any) -> Reading:
-        """Return a reading to the forest's dtype with what ``fit`` knew of names."""
+        """Return a reading with the forest's dtype and the names seen by ``fit``."""
         known = self.stored or self.model
         how.setdefault("fill", self.fill)
         names = getattr(known, "feature_names_in_", None)
@@ -154,19 +153,19 @@ class Source(ABC):
         )
 
     def rows(self, X: Any, method: str) -> Any:
-        """Return an array or CSR matrix for the kernels; None: :meth:`call` answers.
+        """Return an array or CSR matrix for the kernels, or None to use :meth:`call`.
 
         Raises
         ------
         SourceNeededError, InvalidInputError
-            If the rows are declined and there is no model to ask.
+            If the rows are declined and there is no live model.
         """
         if self.stored is None:
             return self._rows(X, method)
         if type(X).__name__ == "RecordBatch" and is_table(X):
             from pyarrow import Table
 
-            X = Table.from_batches([X])  # the same rows, of which more is known
+            X = Table.from_batches([X])  # the same rows, in a class with more support
         rows = self._rows(X, method)
         if rows is None and self.stored.answer_to_no_rows(X, method) is None:
             self.stored.decline(X, method)
@@ -174,17 +173,17 @@ class Source(ABC):
 
     @abstractmethod
     def _rows(self, X: Any, method: str) -> Any:
-        """Return rows as the model converts them; None for rows that are not known."""
+        """Return rows converted as the model does; None for unknown kinds."""
 
     def leaves(self, numbers: Any) -> Any:
-        """Return a column of leaf numbers for each tree in the model's own form."""
+        """Return leaf numbers, one column per tree, in the model's own form."""
         numbers = numbers.astype(self.leaf_dtype)
         if self.leaf_shape is not None:
             return numbers.reshape(-1, *self.leaf_shape)
         return numbers[:, 0] if self.flat_leaves else numbers
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Return the answer of the model's own method."""
+        """Call the model's own method."""
         if self.stored is not None:
             return self.stored.call(method, X, **params)
         return self._call(method, X, **params)
@@ -193,7 +192,7 @@ class Source(ABC):
         return getattr(self.model, method)(X, **params)
 
     def raw(self, rows: Array) -> Array:
-        """Return raw scores: the model's on one thread, or the reference walk's."""
+        """Return raw scores from the model on one thread, or the reference walk."""
         if self.model is not None:
             return np.asarray(self._raw(rows))
         raw = reference_raw(self.forest, rows)
@@ -203,7 +202,7 @@ class Source(ABC):
         return self.call("predict_raw", rows)
 
     def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the model's answers on one thread, by methods of ``Predictor``."""
+        """Return the model's answers on one thread, by ``Predictor`` method."""
         return {} if self.model is None else self._outputs(X)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
@@ -213,19 +212,19 @@ class Source(ABC):
         }
 
     def _serial(self) -> Any:
-        """Return the model as one that uses one thread and prints nothing."""
+        """Return the model, set to one thread and no output."""
         return self.model
 
     def _of_no_rows(self) -> dict[str, Any]:
-        """Return dtype and shape of each answer to 0 rows; libraries differ there."""
+        """Return dtype and shape of each method's answer to 0 rows."""
         answers = {}
         for method in ("predict", "predict_proba", "predict_raw", "apply"):
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # about the lack of rows
+                    warnings.simplefilter("ignore")  # about having 0 rows
                     none = np.empty((0, self.forest.n_features), "f4")
                     found = self.call(method, none)
-            except Exception:  # noqa: BLE001 - then there is no answer to keep
+            except Exception:  # noqa: BLE001 - then no answer is kept
                 continue
             answers[method] = [found.dtype.str, list(found.shape)]
         return answers
@@ -237,7 +236,7 @@ AnySource = TypeVar("AnySource", bound=type[Source])
 
 
 def register(adapter: AnySource) -> AnySource:
-    """Add an adapter; the one registered last is asked first."""
+    """Register an adapter; the last one registered is tried first."""
     ADAPTERS.insert(0, adapter)
     return adapter
 
@@ -256,7 +255,7 @@ def are(kind: type, values: Any) -> bool:
 
 
 def are_answers(answers: Any, _forest: Forest) -> bool:
-    """Tell whether these are dtypes of numbers and shapes of empty arrays."""
+    """Tell whether these are numeric dtypes with shapes of empty arrays."""
     return type(answers) is dict and all(map(_is_empty, answers.values()))
 
 

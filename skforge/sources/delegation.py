@@ -1,4 +1,4 @@
-"""Tags, fitted state and optional methods that a wrapper takes from its model."""
+"""Tags, fitted state and optional methods that a wrapper delegates to its model."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from skforge.compiler.outputs.transforms import class_labels, has_method
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 from skforge.sources.stored_model import StoredModel
 
-#: Attributes of a fitted model whose names do not end in an underscore.
+#: Fitted attributes whose names do not end in an underscore.
 FITTED = frozenset({"best_iteration", "best_score"})
 
 
 def model_of(wrapper: Any) -> Any:
-    """Return the model of a wrapper: fitted, kept as data, or as it was given."""
+    """Return a wrapper's model: fitted, stored as data, or as passed by the user."""
     state = wrapper.__dict__
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
 
 def no_attribute(wrapper: Any, name: str) -> str:
-    """Return the text of an AttributeError; it says where the model's own are."""
+    """Return an AttributeError's text; it points to the model's own attribute."""
     text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
     model = wrapper.__dict__.get("estimator_")
     if model is None or isinstance(model, (str, os.PathLike)):
         return text
     if name.startswith("_") or hasattr(type(wrapper), name):
         return text
-    # not hasattr(model, name): properties compute, and raise what they like
+    # not hasattr(model, name): properties compute, and may raise anything
     own = getattr(model, "__dict__", {})  # a ModelProto has none
     if name in own or callable(getattr(type(model), name, None)):
         return f"{text}; the model's own is estimator_.{name}"
@@ -59,12 +59,12 @@ def no_attribute(wrapper: Any, name: str) -> str:
 
 
 def is_estimator(model: Any) -> bool:
-    """Tell an estimator, which may be trained, from a Booster, a file or a forest."""
+    """Tell a trainable estimator from a Booster, a file or a forest."""
     return hasattr(model, "fit") and hasattr(model, "get_params")
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Tell whether an estimator is fitted; what is no estimator always is."""
+    """Tell whether an estimator is fitted; True for anything else."""
     if not is_estimator(estimator):
         return True
     try:
@@ -85,7 +85,7 @@ def is_fitted(estimator: Any) -> bool:
 
 
 def task_of(model: Any) -> str | None:
-    """Return what a Booster, a file or a forest predicts, without compiling it."""
+    """Return the task of a Booster, a file or a forest, without compiling it."""
     if isinstance(model, StoredModel):
         model = model.forest
     if isinstance(model, Forest):
@@ -105,7 +105,7 @@ def task_of(model: Any) -> str | None:
         return None if objective is None else objective.task
     try:
         return load_forest(model).task
-    except ValueError:  # fit will say what is wrong with it
+    except ValueError:  # fit will raise the error
         return None
 
 
@@ -113,12 +113,12 @@ def task_of(model: Any) -> str | None:
 def _task_of_file(path: Path, _changed: int, _size: int) -> str | None:
     try:
         return load_forest(path).task
-    except ValueError:  # fit will say what is wrong with it
+    except ValueError:  # fit will raise the error
         return None
 
 
 def classes_of(forest: Forest) -> Any:
-    """Return the labels of a classifier that has none: 0, 1, and so on."""
+    """Return a classifier's labels, or 0, 1, ... if it has none."""
     if forest.task not in ("binary", "multiclass"):
         return None
     labels = class_labels(forest)
@@ -126,7 +126,7 @@ def classes_of(forest: Forest) -> Any:
 
 
 def attribute_of(forest: Forest, name: str) -> Any:
-    """Return what a Booster or a file has under no such name."""
+    """Return a fitted attribute for a Booster or file that lacks it."""
     if name == "classes_":
         return classes_of(forest)
     if name == "n_features_in_":
@@ -137,7 +137,7 @@ def attribute_of(forest: Forest, name: str) -> Any:
 
 
 def tags_of(model: Any, forest: Forest | None) -> Tags:
-    """Return tags like the model's own."""
+    """Return the model's tags, or tags made from its task."""
     if isinstance(model, StoredModel):
         return model.sklearn_tags()
     if is_estimator(model):
@@ -165,10 +165,10 @@ validated: Callable[[Method], Method] = _fit_context(
 
 
 def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
-    """Return a decorator: the method is there if the model has one of this name.
+    """Return a decorator that offers the method only if the model has one so named.
 
-    A Booster, a file or a forest has those that its predictions give. With ``entry``,
-    a method that has a compiled entry is that entry; see ``Predictor.method``.
+    A Booster, a file or a forest offers what its outputs allow. With ``entry``, a
+    method that has a compiled entry is that entry; see ``Predictor.method``.
     """
 
     def check(self: Any) -> bool:
@@ -178,7 +178,7 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
         if isinstance(model, StoredModel):
             return model.offers(name)
         if is_estimator(model):
-            getattr(model, name)  # its own AttributeError, with its own text
+            getattr(model, name)  # raises the model's own AttributeError
             return True
         if name == "predict_proba":
             forest = self.__dict__.get("forest_")
@@ -196,10 +196,10 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
 
 
 class _Offered:
-    """Scikit-learn's ``available_if``, remembering what a fitted model offers.
+    """Scikit-learn's ``available_if``, with a cache for fitted models.
 
     Asking the model costs more than predicting a row. What it offers does not change
-    once it is compiled: the compiled predictor keeps the methods found to be there.
+    after compilation, so the compiled predictor remembers the methods found.
     """
 
     def __init__(self, method: Any, checked: Any, entry: bool) -> None:
@@ -210,7 +210,7 @@ class _Offered:
         try:
             return MethodType(obj._predictor.offered[self], obj)
         except (AttributeError, KeyError):
-            pass  # the class, not fitted, or not asked before
+            pass  # on the class, not fitted, or first access
         found = self._checked.__get__(obj, owner)
         predictor = None if obj is None else obj.__dict__.get("_predictor")
         if predictor is not None:
@@ -225,10 +225,10 @@ class _Offered:
 def fitted_model(
     wrapper: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
 ) -> Any:
-    """Return the fitted model of a wrapper, or a clone that is trained here.
+    """Return a wrapper's fitted model, or train a clone of it.
 
-    Of a search that is the search, not yet its best estimator. Raise
-    ``UnsupportedModelError`` if a model that is to be trained could not be compiled.
+    For a search, return the search itself, not its best estimator. Raise
+    ``UnsupportedModelError`` if the model to train could not be compiled.
     """
     model = wrapper.estimator
     while is_frozen(model):

@@ -16,7 +16,7 @@ from skforge.sources.sparse import most_entries
 
 @register
 class ForestSource(Source):
-    """A file, a ``ModelProto`` or a ``Forest``: there is no model to ask."""
+    """A file, a ``ModelProto`` or a ``Forest``, without a live model to call."""
 
     kinds = ("forest",)
     labels, leaf_dtype = False, np.int32
@@ -29,15 +29,15 @@ class ForestSource(Source):
 
     @classmethod
     def detects(cls, model: Any) -> bool:
-        """Take all that cannot be fitted; libraries are asked for Boosters first."""
+        """Accept anything without ``fit``; Booster adapters are tried first."""
         return not hasattr(model, "fit")
 
     def takes(self, X: Array) -> bool:
-        """Accept everything, 0 rows too."""
+        """Accept all rows, including 0 rows."""
         return True
 
     def read(self, X: Any) -> Read | None:
-        """Read arrays of the forest's own dtype."""
+        """Accept arrays of the forest's own dtype and width."""
         if type(X) is not np.ndarray or X.dtype != self.forest.input_dtype:
             return None
         if X.ndim != 2 or X.shape[1] != self.forest.n_features:
@@ -54,7 +54,7 @@ class ForestSource(Source):
                 f"the forest was trained on {self.forest.n_features} features, "
                 f"but the rows have {X.shape[1]} columns."
             )
-        if most_entries(X) > 1:  # libraries differ in which of them counts
+        if most_entries(X) > 1:  # libraries differ in which duplicate they use
             raise InvalidInputError(
                 "the sparse rows have several entries of one place; add them up with "
                 "X.sum_duplicates(), or leave all but one out."

@@ -1,4 +1,4 @@
-"""Finds the adapter of a model, whichever library made it."""
+"""Finds the adapter for a model of any library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skforge.sources.stored_model import StoredModel
 
 
 def adapter_of(model: Any) -> type[Source] | None:
-    """Return the class of a live or stored model's adapter; None if none knows it."""
+    """Return the adapter class of a live or stored model, or None."""
     for adapter in ADAPTERS:
         if isinstance(model, StoredModel):
             if model.kind in adapter.kinds:
@@ -26,7 +26,7 @@ def adapter_of(model: Any) -> type[Source] | None:
 
 
 def source_of(model: Any, forest: Forest) -> Source:
-    """Return the adapter of a fitted model that ``load_forest`` could read."""
+    """Return an adapter for a fitted model that ``load_forest`` can read."""
     adapter = adapter_of(model)
     if adapter is None:
         raise UnsupportedModelError(
@@ -37,7 +37,7 @@ def source_of(model: Any, forest: Forest) -> Source:
 
 
 def read_model(model: Any) -> Forest:
-    """Return the forest of whatever ``CompiledForest`` accepts."""
+    """Return the forest of any model that ``CompiledForest`` accepts."""
     if isinstance(model, StoredModel):
         return model.forest
     if isinstance(model, (str, os.PathLike)) and is_saved(model):

@@ -1,4 +1,4 @@
-"""Rows as LightGBM takes them: by position, float32 or float64, zeros where absent."""
+"""Adapters for LightGBM: columns by position, float32 or float64, absent means 0."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class LightGBMBoosterSource(Source):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the Booster, its rounds and the range of its values."""
+        """Return the Booster, its rounds and the range of its leaf values."""
         bounds = model.lower_bound(), model.upper_bound()
         return [model, model.current_iteration(), model.best_iteration, *bounds]
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind and what it answers to 0 rows."""
+        """Return the kind and the answers to 0 rows."""
         return self.kinds[0], {"of_no_rows": self._of_no_rows()}
 
     def _booster(self) -> Any:
         return self.model
 
     def reading(self) -> Reading | None:
-        """Take columns by position; arrays without floats become float32 first."""
+        """Match columns by position; arrays that are not floats become float32."""
         coded = self.model is not None and self._booster().pandas_categorical
         if coded and not self._named:
             return None
-        # since 4.7 LightGBM takes frames of polars by position, too
+        # since 4.7 LightGBM also reads polars frames by position
         own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")
         return self._reading(
             compares="never",
@@ -72,7 +72,7 @@ class LightGBMBoosterSource(Source):
         )
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Take numbers; everything else is LightGBM's business, if it is there."""
+        """Accept numbers; a live LightGBM handles everything else."""
         if self.stored is not None:
             if is_table(X) or (is_pandas(X) and self._named):
                 return prepare_rows(self.forest, X)
@@ -81,7 +81,7 @@ class LightGBMBoosterSource(Source):
             if X.ndim != 2 or not is_plain(X.dtype):
                 return None
             if X.dtype not in (np.float32, np.float64):
-                # LightGBM has no integers: they lose what a float32 cannot hold
+                # LightGBM casts integers to float32
                 X = X.astype(np.float32)
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
@@ -99,9 +99,9 @@ class LightGBMBoosterSource(Source):
         return np.array(X) if isinstance(X, list) else X
 
     def _numbers_of(self, X: Any) -> Array | None:
-        """Return a data frame's numbers; its columns count by position, not name.
+        """Return a data frame's numbers; columns match by position, not by name.
 
-        Columns of category dtype are those of the training frame, in order.
+        Columns of category dtype are matched, in order, to those of the training frame.
         """
         live = self.model is not None
         if live and not self._named and self._booster().pandas_categorical:
@@ -119,13 +119,13 @@ class LightGBMBoosterSource(Source):
         return None
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the Booster; labels are made from its scores by the caller."""
+        """Call the Booster; the caller makes labels from its scores."""
         return self.model.predict(X, **_ASKING.get(method, {}), **params)
 
     def _raw(self, rows: Array) -> Any:
-        """Return raw scores; LightGBM sums each row in tree order on any thread."""
+        """Return raw scores; LightGBM adds each row's trees in order on any thread."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # feature names: rows have lost theirs
+            warnings.simplefilter("ignore")  # feature names: the rows have none
             return self.model.predict(rows, raw_score=True)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class LightGBMBoosterSource(Source):
 
 @register
 class LightGBMSource(LightGBMBoosterSource):
-    """A wrapper of LightGBM: scikit-learn's checks, then its Booster."""
+    """A LightGBM wrapper: scikit-learn's checks, then its Booster."""
 
     classes = ("lightgbm.sklearn.LGBMModel",)
     kinds = ("lightgbm",)
@@ -149,30 +149,30 @@ class LightGBMSource(LightGBMBoosterSource):
             classifier = self.stored.offers("predict_proba")
         else:
             classifier = hasattr(model, "predict_proba")
-        #: Whether it predicts raw scores, with a warning.
+        #: Whether it predicts raw scores and warns about it.
         self._has_no_labels = classifier and not forest.classifies
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return those of its Booster."""
+        """Return the traces of its Booster."""
         return super().traces(model.booster_)
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind; scikit-learn's checks refuse 0 rows."""
+        """Return the kind, without an answer to 0 rows: scikit-learn refuses them."""
         return self.kinds[0], {}
 
     @property
     def declines(self) -> Refused | None:
-        """Return "nothing", or None where each call is warned of."""
+        """Return "nothing", or None if each call warns."""
         return None if self._has_no_labels else "nothing"
 
     @property
     def warns(self) -> bool:
-        """Whether it was trained with names."""
+        """Whether the model was trained with feature names."""
         return self._warns
 
     def takes(self, X: Array) -> bool:
-        """Accept all but 0 rows, where labels can be made of their scores."""
+        """Refuse 0 rows, and all rows if labels cannot be made from scores."""
         return len(X) > 0 and not self._has_no_labels
 
     def reading(self) -> Reading | None:
@@ -186,9 +186,9 @@ class LightGBMSource(LightGBMBoosterSource):
         return self.model.booster_
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Take numbers; data frames are never asked for their names."""
+        """Accept numbers; the names of data frames are not checked."""
         if self.model is not None and self._warns and not hasattr(X, "iloc"):
-            return None  # the wrapper itself warns that names are missing
+            return None  # the wrapper itself warns about missing names
         rows = super()._rows(X, method)
         asked = method in ("predict", "predict_proba")
         if self._has_no_labels and asked and rows is not None:
@@ -217,11 +217,11 @@ class LightGBMSource(LightGBMBoosterSource):
         return Source._outputs(self, X)  # the wrapper has methods
 
 
-#: The warning of LGBMClassifier where the objective is a function of the user's own.
+#: LGBMClassifier's warning if the objective is a custom function.
 _NO_LABELS = (
     "Cannot compute class probabilities or labels due to the usage of customized "
     "objective function.\nReturning raw scores instead."
 )
 
-#: How ``predict`` is asked for what is no method of its own.
+#: Parameters of ``predict`` for methods that LightGBM does not have.
 _ASKING = {"predict_raw": {"raw_score": True}, "apply": {"pred_leaf": True}}

@@ -1,9 +1,9 @@
-"""Rows in the usual forms, read in microseconds, exactly as the source reads them.
+"""Converts common kinds of rows in microseconds, exactly as the source does.
 
-A library's own checks of one row take hundreds of microseconds. Arrays of any dtype of
-numbers, lists and frames are converted here instead, and their names compared as the
-source compares them; its warnings come back as texts. All other rows, and those that
-the source might refuse, are left to it, so that errors are its own.
+A library's own checks of one row take hundreds of microseconds. This module converts
+numeric arrays, lists and frames itself, compares feature names as the source does, and
+returns the source's warnings as text. Rows that the source might refuse, and all other
+kinds, are left to the source, so that errors are its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
 
-#: float64 holds all integers up to here.
+#: float64 holds all integers up to this one.
 _EXACT = 2**53
 _MOST_TABLES = 256
 #: Larger sparse rows are made dense by blocks, over the columns that trees read.
@@ -34,30 +34,30 @@ _MOST_CELLS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source reads the rows that it takes.
+    """How a source reads rows.
 
     Parameters
     ----------
     dtype : dtype
-        Of the rows for the kernels.
+        Dtype of the rows for the kernels.
     names : tuple of str or None
-        Names of the columns in training, None if there were none.
+        Column names seen in training, None if there were none.
     compares : {"sklearn", "equal", "never"}
-        How the names of a pandas frame are compared: as scikit-learn does, which warns
-        if one side has none; they have to be equal if both sides have some; not at
-        all.
+        How the names of a pandas frame are compared. "sklearn": as scikit-learn does,
+        with a warning if one side has none. "equal": they must be equal if both sides
+        have names. "never": not compared.
     tables : {"sklearn", "equal", "never"} or None
-        The same for frames of polars and tables of pyarrow; None leaves these to the
+        The same for polars frames and pyarrow tables; None leaves these to the
         source.
     estimator : str
-        The class in scikit-learn's warnings.
+        The class name in scikit-learn's warnings.
     unseen : float or None
-        Stands for a category that the training frame did not have; None leaves such
+        Value of a category that the training frame did not have; None leaves such
         frames to the source.
     through : dtype or None
-        Arrays that are neither float32 nor float64 are cast to it first.
+        Arrays that are neither float32 nor float64 are cast to this dtype first.
     lists : bool
-        Whether lists are read as ``np.asarray`` reads them.
+        Whether lists are converted as by ``np.asarray``.
     """
 
     dtype: Any
@@ -73,12 +73,12 @@ class Reading:
     warns: bool = True
 
 
-#: Rows for the kernels, and the warning that the source gives for them, or "".
+#: Rows for the kernels, and the source's warning or "".
 Read = tuple[Array, str]
 
 
 class PlainRows:
-    """Reads rows in usual forms; returns None for rows that the source has to read.
+    """Reads common kinds of rows; returns None for rows that the source must read.
 
     Parameters
     ----------
@@ -106,9 +106,9 @@ class PlainRows:
         self._r, self._width = reading, width
         self._columns = FrameColumns(category_names)
         self._named = [i for i, names in enumerate(category_names) if names]
-        #: By feature and identity of a dtype of categories, which is kept alive.
+        #: By feature and id of a category dtype; the dtype is kept alive.
         self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}
-        #: The columns of the last frame, and the warning for them.
+        #: The columns of the last frame, with the warning for them.
         self._seen: tuple[Any, str | None] = (None, None)
         self._seen_table: tuple[list[str], str | None] = ([], None)
         warns = reading.warns and reading.names is not None
@@ -116,7 +116,7 @@ class PlainRows:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Names of the columns in training."""
+        """Column names seen in training."""
         return self._r.names
 
     def read(self, X: Any) -> Read | None:
@@ -133,7 +133,7 @@ class PlainRows:
                 if read is None or X.shape[1] != self._width or not X.shape[0]:
                     return None
                 return read(self, X)
-        # numbers too large for the dtype; the inside of another pandas; other names
+        # values too large for the dtype; another pandas' internals; other names
         except (FloatingPointError, AttributeError, InvalidInputError):
             return None
 
@@ -217,7 +217,7 @@ class PlainRows:
         if self._r.tables is None or self._named:
             return None
         if self._r.tables != "sklearn" and not _POLARS.issuperset(map(str, X.dtypes)):
-            return None  # which it may refuse, though there are numbers in them
+            return None  # the source may refuse it, although it holds numbers
         return self._numbers(X, X.to_numpy(), X.columns)
 
     def _arrow(self, X: Any) -> Read | None:
@@ -228,15 +228,15 @@ class PlainRows:
             return None
         try:
             values = batches[0].to_tensor().to_numpy()
-        except (ValueError, TypeError):  # gaps, or columns that hold no numbers
+        except (ValueError, TypeError):  # nulls, or columns that are not numeric
             return None
         return self._numbers(X, values, X.schema.names)
 
     def _numbers(self, X: Any, values: Array, names: list[str]) -> Read | None:
-        """Return the values of a frame that knows its names as texts."""
+        """Return the values of a frame whose names are strings."""
         if not is_plain(values.dtype):
             return None
-        if self._r.tables == "equal" and _large(values):  # it reads by columns
+        if self._r.tables == "equal" and _large(values):  # it reads column by column
             return None
         seen, warning = self._seen_table
         if names != seen:
@@ -245,7 +245,7 @@ class PlainRows:
         return None if warning is None else (self._cast(values), warning)
 
     def _compared(self, X: Any, columns: Any, compares: str | None) -> str | None:
-        """Return the warning for a frame's names, None if they may be refused."""
+        """Return the warning for a frame's names, or None if they may be refused."""
         names, given = self._r.names, tuple(columns)
         if compares != "sklearn":
             texts = tuple(map(str, given))
@@ -257,7 +257,7 @@ class PlainRows:
 
         try:
             found = _get_feature_names(X)
-        except TypeError:  # of several kinds
+        except TypeError:  # names of mixed types
             return None
         if names is None:
             return "" if found is None else _with_names(self._r.estimator)
@@ -266,26 +266,27 @@ class PlainRows:
         return "" if tuple(found) == names else None
 
     def _table(self, feature: int, dtype: Any, columns: Any) -> Array:
-        """Return the numbers of a column's categories, with NaN for code -1."""
+        """Return the codes-to-numbers table of a column; code -1 gives NaN."""
         key = feature, id(dtype)
-        if key not in self._tables:
+        found = self._tables.get(key)
+        if found is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             table = self._columns.table(
                 feature, dtype.categories, columns[feature], self._r.unseen
             )
-            self._tables[key] = dtype, table
-        return self._tables[key][1]
+            self._tables[key] = found = dtype, table
+        return found[1]
 
 
-#: Dtypes of polars that all sources take.
+#: Polars dtypes that all sources accept.
 _POLARS = frozenset(
     f"{kind}{bits}"
     for kind, sizes in (("Int", (8, 16, 32, 64)), ("UInt", (8, 16, 32, 64)))
     for bits in sizes
 ) | {"Float32", "Float64", "Boolean"}
 
-#: By the module and name of a class: rows are of no library that is not imported.
+#: By module and class name, so that no library is imported.
 _FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
     ("pandas", "DataFrame"): PlainRows._pandas,
     ("scipy", "csr_matrix"): PlainRows._csr,
@@ -295,7 +296,7 @@ _FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
 
 
 def _large(values: Array) -> bool:
-    """Tell whether a detour through float64 might change numbers."""
+    """Tell whether some value does not fit exactly in float64."""
     return bool(((values > _EXACT) | (values < -_EXACT)).any())
 
 

@@ -1,4 +1,4 @@
-"""Rows as scikit-learn's forests take them, of every kind.
+"""Adapters for scikit-learn's forests of every kind.
 
 Each adapter runs the estimator's own validation, so that values, warnings and errors
 are those of its own ``predict``; it declines rows that the trees check once more.
@@ -26,25 +26,25 @@ from skforge.sources.base import Array, Source, are, is_flag, register
 from skforge.sources.plain import Read, Reading
 from skforge.sources.sparse import most_entries
 
-#: Attributes that ``fit`` of an ensemble replaces; ``offset_`` is also set by hand, to
-#: move the threshold of an IsolationForest.
+#: Attributes that ``fit`` of an ensemble replaces. Users also set ``offset_``, to move
+#: the threshold of an IsolationForest.
 _FITTED = ("tree_", "estimators_", "_predictors", "estimator_weights_", "offset_")
 
 
 class SklearnSource(Source):
-    """An estimator of scikit-learn: ``validate_data`` decides."""
+    """A scikit-learn estimator; ``validate_data`` checks its rows."""
 
     _nan_is_fine = _infinity_is_fine = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self._warns = hasattr(model, "feature_names_in_")
-        #: Passed to ``validate_data``, which names its class in messages.
+        #: Passed to ``validate_data``, whose messages use its class name.
         self._estimator = model if self.stored is None else self.stored.validator()
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return its trees and what else ``fit`` replaces."""
+        """Return its trees and the other objects that ``fit`` replaces."""
         traces: list[Any] = []
         for name in _FITTED:
             value = vars(model).get(name)
@@ -57,22 +57,22 @@ class SklearnSource(Source):
 
     @property
     def declines(self) -> Refused | None:
-        """Values that it refuses."""
+        """Values that the estimator refuses."""
         if self._nan_is_fine:
             return "nothing" if self._infinity_is_fine else "infinite"
         return "not_finite"
 
     @property
     def warns(self) -> bool:
-        """Whether it was trained with names."""
+        """Whether the estimator was trained with feature names."""
         return self._warns
 
     def reading(self) -> Reading | None:
-        """Compare names, and cast to the dtype of the trees."""
+        """Compare names, and cast to the trees' dtype."""
         return self._reading()
 
     def takes(self, X: Array) -> bool:
-        """Refuse 0 rows, and values the source refuses."""
+        """Refuse 0 rows, and values that the estimator refuses."""
         if not len(X):
             return False
         if (self._nan_is_fine and self._infinity_is_fine) or self._unchecked():
@@ -83,29 +83,29 @@ class SklearnSource(Source):
         return bool(get_config()["assume_finite"])
 
     def _takes(self, values: Array) -> bool:
-        # Four times faster than a sum, which numpy casts by the piece.
+        # Four times faster than a sum, which numpy casts in chunks.
         if np.isfinite(values).all():
             return True
         return self._nan_is_fine and not np.isinf(values).any()
 
     def _validated(self, X: Any, **options: Any) -> Any:
-        """Return rows as the estimator's own ``validate_data`` returns them."""
+        """Return rows after the estimator's own ``validate_data``."""
         if self.model is not None:
             check_is_fitted(self.model)
         return validate_data(self._estimator, X, reset=False, **options)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        if method == "predict_raw":  # which it has not: the part that raises will do
+        if method == "predict_raw":  # not a method of the model
             return self.raw(self._as_trees_get(X))
         return super()._call(method, X, **params)
 
     def _as_trees_get(self, X: Any) -> Any:
-        """Return rows as the estimator hands them to its trees."""
+        """Return rows as the estimator passes them to its trees."""
         return X
 
     def _raw(self, rows: Array) -> Any:
         with warnings.catch_warnings(), config_context(assume_finite=True):
-            warnings.simplefilter("ignore")  # feature names: rows have lost theirs
+            warnings.simplefilter("ignore")  # feature names: the rows have none
             scores = np.asarray(self._scores(rows))
         return scores.reshape(-1) if self.forest.n_outputs == 1 else scores
 
@@ -124,10 +124,10 @@ class SklearnSource(Source):
 
 
 def _for_trees(estimator: Any, X: Any, nan: bool) -> Any:
-    """Return rows as ``_validate_X_predict`` of a tree returns them.
+    """Return rows as a tree's ``_validate_X_predict`` returns them.
 
-    ``estimator`` is the one that messages name; ``nan`` tells whether its trees take
-    missing values in dense rows.
+    Messages name ``estimator``; ``nan`` tells whether its trees accept missing values
+    in dense rows.
     """
     nan = nan and not hasattr(X, "tocsr")
     X = validate_data(
@@ -153,7 +153,7 @@ def _takes_nan(tree: Any) -> bool:
 
 @register
 class TreesSource(SklearnSource):
-    """Decision trees and forests of them."""
+    """Decision trees and forests of decision trees."""
 
     kinds = ("trees",)
     checks = {"single": is_flag, "nan": is_flag}  # noqa: RUF012
@@ -164,12 +164,12 @@ class TreesSource(SklearnSource):
 
     @classmethod
     def detects(cls, model: Any) -> bool:
-        """Take every estimator that validates rows as trees do."""
+        """Accept every estimator that validates rows as trees do."""
         return hasattr(model, "_validate_X_predict")
 
     @classmethod
     def rules_of(cls, model: Any) -> Mapping[str, Any]:
-        """Return whether it is a single tree, and whether it takes NaN."""
+        """Return whether it is a single tree, and whether it accepts NaN."""
         single = hasattr(model, "tree_")
         tree = model if single else model.estimators_[0]
         return {"single": single, "nan": _takes_nan(tree)}
@@ -180,7 +180,7 @@ class TreesSource(SklearnSource):
         return _for_trees(self._estimator, X, self._nan_is_fine)
 
     def _scores(self, rows: Array) -> Any:
-        """Return averages in tree order, which several threads would not keep."""
+        """Return averages in tree order; several threads would change the order."""
         serial = self._serial()
         found = getattr(serial, "predict_proba", serial.predict)(rows)
         return np.concatenate(found, axis=1) if isinstance(found, list) else found
@@ -209,7 +209,7 @@ class GradientBoostingSource(SklearnSource):
         super().__init__(model, forest)
         if self.stored is None:
             self._tree = model.estimators_[0, 0]
-        else:  # trees are trained on arrays, without names
+        else:  # trees are trained on arrays without names
             self._tree = self.stored.validator("DecisionTreeRegressor", names=False)
         stages, outputs = self.rules["shape"]
         self._classifier = self.rules["classifier"]
@@ -225,14 +225,14 @@ class GradientBoostingSource(SklearnSource):
         }
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Validate as the estimator does, and as its first tree does again."""
+        """Validate as the estimator does, and then as its first tree does."""
         if method != "apply":
             X = self._validated(X, dtype=np.float32, order="C", accept_sparse="csr")
         elif not self._classifier and not hasattr(X, "shape"):
-            return None  # the regressor asks X for its shape at the end
+            return None  # the regressor reads X.shape at the end
         rows = _for_trees(self._tree, X, self.rules["nan"])
         if method == "apply" and type(rows) is np.ndarray and np.isnan(rows).any():
-            return None  # `apply` takes them, and has its own way for them
+            return None  # `apply` accepts them, but treats them differently
         return rows
 
     def _scores(self, rows: Array) -> Any:
@@ -269,7 +269,7 @@ class HistGradientBoostingSource(SklearnSource):
         return super().describe()
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Encode as the estimator does, then put values where codes are."""
+        """Encode as the estimator does, then replace codes by category values."""
         if not self._coded:
             return self._validated(X, dtype=[np.float64], ensure_all_finite=False)
         check_is_fitted(self.model)
@@ -287,7 +287,7 @@ class HistGradientBoostingSource(SklearnSource):
 
     @property
     def declines(self) -> Refused | None:
-        """As for any histogram model, but None where an encoder comes before."""
+        """As for any histogram model; None if an encoder runs first."""
         return None if self._named or self._coded else super().declines
 
     def reading(self) -> Reading | None:
@@ -304,7 +304,7 @@ class HistGradientBoostingSource(SklearnSource):
         return None if self._coded and read is not None and read[1] else read
 
     def takes(self, X: Array) -> bool:
-        """Refuse, besides, infinite categories, which the encoder will not read."""
+        """Also refuse infinite categories, which the encoder refuses."""
         if not super().takes(X):
             return False
         return not self._coded or not np.isinf(X[:, self._coded]).any()
@@ -316,7 +316,7 @@ class HistGradientBoostingSource(SklearnSource):
         for at, column in enumerate(self._columns):
             encoded[:, at] = values = rows[:, column.feature]
             if column.categories is not None:
-                encoded[:, at] = np.nan  # what is no category is missing
+                encoded[:, at] = np.nan  # unknown categories are missing
                 for code, category in enumerate(column.categories):
                     encoded[values == category, at] = code
         scores = np.zeros((len(rows), self.forest.n_outputs), order="F")
@@ -329,25 +329,25 @@ class HistGradientBoostingSource(SklearnSource):
 
 @register
 class IsolationSource(SklearnSource):
-    """IsolationForest: float32 rows, of which nothing else is asked."""
+    """IsolationForest: float32 rows, otherwise unchecked."""
 
     classes = ("sklearn.ensemble._iforest.IsolationForest",)
     kinds = ("isolation",)
     _nan_is_fine = _infinity_is_fine = True
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Validate as the estimator does; put what goes right where NaN is."""
+        """Validate as the estimator does; replace NaN by a value that goes right."""
         rows = self._validated(
             X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
         )
         if not hasattr(rows, "tocsr"):
             return rows
-        part = rows[:1]  # its trees get parts, of which SciPy may narrow the indices
+        part = rows[:1]  # its trees get slices, whose indices SciPy may narrow
         if not _has_short_indices(part):
             return None
         missing = np.isnan(rows.data)
         if missing.any():
-            # its trees know of no missing values in sparse rows: these fail `<=`
+            # its trees ignore missing values in sparse rows: NaN fails `<=`
             if np.isinf(self.forest.threshold).any():
                 return None
             rows = rows.copy()
@@ -355,7 +355,7 @@ class IsolationSource(SklearnSource):
         return rows
 
     def _scores(self, rows: Array) -> Any:
-        """Return path lengths, which the estimator does not give away."""
+        """Return path lengths, which the estimator keeps private."""
         model = self.model
         drawn = model._max_features != rows.shape[1]
         lengths = np.zeros(len(rows))
@@ -373,7 +373,7 @@ class IsolationSource(SklearnSource):
 
 
 class _OverTreesSource(SklearnSource):
-    """Ensembles that leave the cast to float32, and its checks, to their trees."""
+    """Ensembles whose trees cast to float32 and check the result."""
 
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; decline what its trees may refuse."""
@@ -391,16 +391,16 @@ class _OverTreesSource(SklearnSource):
         return values
 
     def _sparse(self, X: Any) -> Any:
-        """Return what each tree's own check makes of sparse rows."""
+        """Return sparse rows after each tree's own check."""
         X = X.tocsr()
         with np.errstate(over="ignore"):
-            # SciPy's cast adds up what a place has; without one, the last entry counts
+            # SciPy's cast adds duplicate entries; without a cast, the last one counts
             rows = check_array(
                 X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
             )
         if not _has_short_indices(rows) or not np.isfinite(rows.data).all():
             return None
-        # the order of three is that of a sort of the columns that a tree has drawn
+        # three entries are added in the order of a sort of the tree's drawn columns
         unsure = rows.nnz != X.nnz and most_entries(X) > 2
         return None if unsure else rows
 
@@ -410,7 +410,7 @@ class _OverTreesSource(SklearnSource):
 
 @register
 class BaggingSource(_OverTreesSource):
-    """Bagging over trees: NaN is fine where all trees take it."""
+    """Bagging over trees: NaN is accepted if all trees accept it."""
 
     classes = (
         "sklearn.ensemble._bagging.BaggingClassifier",
@@ -418,7 +418,7 @@ class BaggingSource(_OverTreesSource):
     )
     kinds = ("bagging",)
     checks = {"nan": is_flag}  # noqa: RUF012
-    own_log_proba = True  # sums of logarithms
+    own_log_proba = True  # it adds logarithms
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -426,7 +426,7 @@ class BaggingSource(_OverTreesSource):
 
     @classmethod
     def rules_of(cls, model: Any) -> Mapping[str, Any]:
-        """Return whether all of its trees take NaN."""
+        """Return whether all of its trees accept NaN."""
         trees = model.estimators_
         return {"nan": all(get_tags(tree).input_tags.allow_nan for tree in trees)}
 
@@ -442,7 +442,7 @@ class BaggingSource(_OverTreesSource):
 
 @register
 class AdaBoostSource(_OverTreesSource):
-    """AdaBoostClassifier: finite rows, before and after the cast."""
+    """AdaBoostClassifier: rows must be finite before and after the cast."""
 
     classes = ("sklearn.ensemble._weight_boosting.AdaBoostClassifier",)
     kinds = ("adaboost",)
@@ -453,7 +453,7 @@ class AdaBoostSource(_OverTreesSource):
         )
 
     def _scores(self, rows: Array) -> Any:
-        """Return sums of votes, which the estimator only gives divided."""
+        """Return sums of votes; the estimator returns them only divided."""
         classes = self.model.classes_[:, np.newaxis]
         others = -1 / (len(classes) - 1)
         members = zip(

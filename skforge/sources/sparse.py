@@ -1,4 +1,4 @@
-"""The entries of sparse rows, counted anew."""
+"""Duplicate entries in sparse rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 
 def most_entries(X: Any) -> int:
-    """Return how many entries a place of a CSR matrix has at most.
+    """Return the largest number of entries at one position of a CSR matrix.
 
-    The flags that the matrix keeps of its own order and entries may be out of date.
+    The matrix's own flags may be out of date, so entries are counted again.
     """
     fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)
     if fresh.has_canonical_format:

@@ -1,4 +1,4 @@
-"""Makes a :class:`StoredModel` of a live model, and checks one from a file."""
+"""Makes a :class:`StoredModel` from a live model, and checks one read from a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skforge.sources.base import are
 from skforge.sources.find import adapter_of, source_of
 from skforge.sources.stored_model import METHODS, StoredModel, plain_tags
 
-#: Fitted attributes worth keeping, where they hold plain values.
+#: Fitted attributes that are kept if their values are plain.
 ATTRIBUTES = (
     "classes_",
     "n_classes_",
@@ -35,12 +35,12 @@ ATTRIBUTES = (
 
 
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
-    """Return the plain data to keep of the model of a fitted ``CompiledForest``.
+    """Return the plain data to keep of a fitted ``CompiledForest``'s model.
 
     Raises
     ------
     UnsupportedModelError
-        If rows of this model cannot be taken without it.
+        If this model's rows cannot be converted without the model.
     """
     if isinstance(model, StoredModel):
         return model
@@ -87,7 +87,7 @@ def _kept_attributes(model: Any) -> dict[str, Any]:
 
 
 def _plain_value(value: Any) -> Any:
-    """Return a copy of plain values that shares nothing; None for all others."""
+    """Return a deep copy of plain values; None for all others."""
     if isinstance(value, np.generic):
         value = value.item()
     if type(value) in (bool, int, float, str):
@@ -122,7 +122,7 @@ def check(model: StoredModel) -> None:
 
 
 def _labels_fit(labels: Any, forest: Forest) -> bool:
-    """Tell whether there is a label for every position that is looked up in them."""
+    """Tell whether there is a label for every class index that can be looked up."""
     if forest.source not in ("sklearn", "lightgbm") or labels is None:
         return True
     if not forest.classifies:

@@ -1,4 +1,4 @@
-"""Models that are kept as plain data: forest, labels, and rules for rows."""
+"""Models kept as plain data: forest, labels and row rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from skforge.compiler.forest.frames import FrameColumns, is_pandas, is_table
 from skforge.compiler.forest.mistakes import mistake_in
 from skforge.exceptions import InvalidInputError, SourceNeededError
 
-#: Methods of a wrapper that a model may have.
+#: Methods that a stored model may offer.
 METHODS = (
     "predict",
     "predict_proba",
@@ -38,29 +38,29 @@ METHODS = (
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
-    """A forest with everything its source's methods need beyond it, as plain data.
+    """A forest and what the source model's methods need beyond it, as plain data.
 
-    It stands where the source model stood in a ``CompiledForest`` that was loaded
-    from a ``.skforge`` file or made by ``drop_estimator``.
+    It replaces the source model in a ``CompiledForest`` that was loaded from a
+    ``.skforge`` file or stripped by ``drop_estimator``.
     """
 
     forest: Forest
     class_name: str
-    #: The rules that its rows follow, and their values; see ``Source.describe``.
+    #: Name and values of the rules that its rows follow; see ``Source.describe``.
     kind: str = "forest"
     rules: Mapping[str, Any] = field(default_factory=dict)
-    #: The methods, fitted attributes and tags for scikit-learn that are kept.
+    #: The methods, fitted attributes and scikit-learn tags that are kept.
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return one line: it appears in the repr of the wrapper."""
+        """Return one line, for the repr of the wrapper."""
         return f"<StoredModel of {self.class_name}: {self.forest!r}>"
 
     def __getattr__(self, name: str) -> Any:
-        """Return a fitted attribute of the model that is not kept itself."""
-        if not name.startswith("__"):  # copies and pickles ask before there is a state
+        """Return a kept fitted attribute of the model."""
+        if not name.startswith("__"):  # copy and pickle ask before state is set
             kept = self.__dict__.get("attributes", {})
             if name in kept:
                 return kept[name]
@@ -73,23 +73,23 @@ class StoredModel:
         return name in self.methods
 
     def explain(self, name: str) -> None:
-        """Say where an attribute went, if the source has it."""
+        """Raise if the source had this attribute and it was not kept."""
         if name == "estimator_" or name in self.rules.get("left_out", ()):
             self.refuse(name)
 
     def refuse(self, what: str, why: str = "") -> NoReturn:
-        """Raise the one error of whatever needs the source."""
+        """Raise the SourceNeededError for something that needs the source."""
         raise SourceNeededError(
             f"{what} needs the {self.class_name} itself, which this CompiledForest "
             f"was saved without{why and ': ' + why}; use the original model."
         )
 
     def sklearn_tags(self) -> Tags:
-        """Return the tags of the model."""
+        """Return the model's scikit-learn tags."""
         return tags_from(self.tags)
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
-        """Return an estimator for ``validate_data``, whose messages name its class."""
+        """Return an estimator for ``validate_data``, named as the source's class."""
         made: Any = type(class_name or self.class_name, (_Validator,), {})()
         made.tags = self.sklearn_tags()
         for name in ("n_features_in_", "feature_names_in_")[: 1 + names]:
@@ -98,7 +98,7 @@ class StoredModel:
         return made
 
     def answer_to_no_rows(self, X: Any, method: str) -> NDArray[Any] | None:
-        """Return the answer to 0 rows, if the model's own is kept."""
+        """Return the kept answer of the model to 0 rows, or None."""
         kept = self.rules.get("of_no_rows", {}).get(method)
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if kept is None or shape != (0, self.forest.n_features):
@@ -106,14 +106,14 @@ class StoredModel:
         return np.empty(kept[1], kept[0])
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Answer for 0 rows; raise for all else, as there is no model to ask."""
+        """Answer for 0 rows; raise for all other rows, as there is no live model."""
         if params:
             self.refuse(f"{method} with {', '.join(sorted(params))}")
         answer = self.answer_to_no_rows(X, method)
         return self.decline(X, method) if answer is None else answer
 
     def decline(self, X: Any, method: str) -> NoReturn:
-        """Raise the error of rows that only the model could take."""
+        """Raise the error for rows that only the live model could convert."""
         width = self.forest.n_features
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if len(shape) == 2 and shape[1] != width:
@@ -147,7 +147,7 @@ class StoredModel:
 
 
 class _Validator:
-    """The part of an estimator that scikit-learn's ``validate_data`` reads."""
+    """The parts of an estimator that scikit-learn's ``validate_data`` reads."""
 
     tags: Tags
 
@@ -156,7 +156,7 @@ class _Validator:
 
 
 def _categories_wanted(X: Any, forest: Forest) -> str:
-    """Return what an error says of the columns with categories."""
+    """Return the part of an error message that lists the categorical columns."""
     given = [str(name) for name in X.columns]
     told = [given[i] for i, names in enumerate(forest.category_names) if names]
     text = f", with categories in {', '.join(told)} and no other column"
@@ -177,12 +177,12 @@ _PARTS: dict[str, Any] = {
 
 
 def plain_tags(tags: Tags) -> dict[str, Any]:
-    """Return tags as a dict of booleans, texts and dicts of them."""
+    """Return tags as a dict of booleans, strings and nested dicts."""
     return {name: value for name, value in asdict(tags).items() if _is_json(value)}
 
 
 def tags_from(kept: Mapping[str, Any]) -> Tags:
-    """Return the tags that :func:`plain_tags` saw; unknown ones are dropped."""
+    """Return the tags that :func:`plain_tags` stored; unknown ones are dropped."""
     tags = get_tags(BaseEstimator())
     known = {one.name for one in fields(Tags)}
     for name, value in kept.items():

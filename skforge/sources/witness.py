@@ -1,7 +1,7 @@
-"""Notices that a model is no longer the one that was compiled.
+"""Detects that a model has changed since it was compiled.
 
-A forest that is fitted again, or trained further, changes in place, while what was
-compiled of it does not: attributes and answers taken from both would not fit.
+Refitting or further training changes a model in place, but not its compiled forest.
+Attributes from one and answers from the other would then not match.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from skforge.sources.stored_model import StoredModel
 
 
 class Witness:
-    """A model, and what of it another fit would replace.
+    """Remembers the parts of a model that another fit would replace.
 
-    It sees other trees, more trees and fewer, but not numbers changed inside a tree
-    of scikit-learn, nor another XGBoost model of as many rounds loaded into the same
-    Booster: to see these takes as long as reading the model.
+    It detects replaced, added and removed trees. It does not detect numbers edited
+    inside a scikit-learn tree, or another XGBoost model with as many rounds loaded into
+    the same Booster: detecting these would take as long as reading the model.
 
     Parameters
     ----------
     model : object
-        What was compiled; a path, a ModelProto and a Forest have nothing to replace.
+        The model that was compiled. Paths, ModelProtos and Forests do not change.
     """
 
     __slots__ = ("_adapter", "_model", "_seen")
 
     def __init__(self, model: Any) -> None:
-        stored = isinstance(model, StoredModel)  # plain data, which nobody trains
+        stored = isinstance(model, StoredModel)  # plain data, which cannot be trained
         self._model, self._adapter = model, None if stored else adapter_of(model)
         self._seen = self._traces()
 

@@ -1,4 +1,4 @@
-"""Rows as XGBoost takes them: wrappers in place, Boosters by ``DMatrix``."""
+"""Adapters for XGBoost: wrappers predict in place, Boosters with a ``DMatrix``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _are_names(names: Any, forest: Forest) -> bool:
 
 
 class _XGBoostRows(Source):
-    """Rules that XGBoost's wrappers and Boosters have in common."""
+    """Rules shared by XGBoost's wrappers and Boosters."""
 
     checks = {  # noqa: RUF012
         "n_features": _is_width,
@@ -41,7 +41,7 @@ class _XGBoostRows(Source):
         "of_no_rows": are_answers,
     }
     fill, leaf_dtype = float("nan"), np.float32
-    #: Whether ``inplace_predict`` rounds otherwise than ``predict``.
+    #: Whether ``inplace_predict`` rounds differently from ``predict``.
     _rounds_in_place = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
@@ -52,7 +52,7 @@ class _XGBoostRows(Source):
 
     @property
     def _names(self) -> Any:
-        """Names of the features; those of a live Booster may be set any time."""
+        """Feature names; those of a live Booster may change at any time."""
         if self.model is None:
             return self.rules["feature_names"]
         return self._booster.feature_names
@@ -67,14 +67,14 @@ class _XGBoostRows(Source):
         }
 
     def reading(self) -> Reading:
-        """Compare names of frames where both sides have some."""
+        """Compare the names of frames if both sides have names."""
         names = self._names
         names = None if names is None else tuple(names)
         how = self._reading(compares="equal", tables="equal", warns=False)
         return replace(how, names=names)
 
     def read(self, X: Any) -> Read | None:
-        """Read, with the names that the Booster has now."""
+        """Read with the names that the Booster has now."""
         if type(X).__name__ in ("DataFrame", "Table") and self._plain is not None:
             names = self._names
             if (None if names is None else tuple(names)) != self._plain.names:
@@ -82,9 +82,9 @@ class _XGBoostRows(Source):
         return super().read(X)
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
-        """Return rows of a kind that is known, or None.
+        """Return rows of a known kind, or None.
 
-        ``strict`` follows ``DMatrix``: names must be there, infinities must not.
+        ``strict`` applies the rules of ``DMatrix``: names required, no infinities.
         """
         n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
@@ -95,24 +95,24 @@ class _XGBoostRows(Source):
             if X.ndim != 2 or not is_plain(X.dtype) or (strict and self._names):
                 return None
         elif is_pandas(X) or (is_table(X) and type(X).__name__ != "RecordBatch"):
-            # of a subclass, such as GeoDataFrame, it looks at the values alone
+            # XGBoost reads only the values of subclasses such as GeoDataFrame
             known = type(X).__name__ in ("DataFrame", "Table")
             X = self._frame(X) if known else None
         elif hasattr(X, "tocsr"):
-            # other sparse forms have no names, and XGBoost makes a DMatrix of them
+            # other sparse formats have no names, and XGBoost makes a DMatrix of them
             by_matrix = type(X).__name__ != "csr_matrix"
             if by_matrix and self._rounds_in_place and method != "apply":
                 return None
             strict = strict or by_matrix
             known = X.format in ("csr", "csc", "coo") and is_plain(X.dtype)
             if X.format == "csc" and X.dtype.kind == "b":
-                known = False  # which XGBoost refuses
+                known = False  # XGBoost refuses it
             X = X.tocsr() if known and not (strict and self._names) else None
             if X is not None and most_entries(X) > 1:
-                return None  # XGBoost leaves out those that are missing, and may sort
+                return None  # XGBoost drops duplicates that are missing, and may sort
         else:
             return None
-        # XGBoost has its own shapes for 0 rows, and for the leaves of no tree
+        # XGBoost has special shapes for 0 rows, and for the leaves of 0 trees
         if method == "apply" and not self.forest.n_trees:
             return None
         if X is None or X.shape[0] == 0 or X.shape[1] != n_features:
@@ -122,7 +122,7 @@ class _XGBoostRows(Source):
         return None if narrowed and _has_infinity(values) else X
 
     def _frame(self, X: Any) -> Array | None:
-        """Return a frame's numbers, if its columns are the model's."""
+        """Return a frame's numbers if its columns match the model's."""
         names = self._names
         given = column_names(X)
         if getattr(X.columns, "nlevels", 1) != 1 or len({*given}) < len(given):
@@ -138,7 +138,7 @@ class _XGBoostRows(Source):
 
 @register
 class XGBoostSource(_XGBoostRows):
-    """A wrapper of XGBoost: in-place prediction, ``DMatrix`` for leaves."""
+    """An XGBoost wrapper: in-place prediction, ``DMatrix`` for leaves."""
 
     classes = ("xgboost.sklearn.XGBModel",)
     kinds = ("xgboost", "xgboost_dart")
@@ -153,11 +153,11 @@ class XGBoostSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return what stands for missing values, and the traces of its Booster."""
+        """Return the missing value, and the traces of its Booster."""
         return [model.missing, *BoosterSource.traces(model.get_booster())]
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Take numbers; everything else is the wrapper's business."""
+        """Accept numbers; the wrapper handles everything else."""
         return self._dense(X, method, strict=method == "apply")
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
@@ -168,7 +168,7 @@ class XGBoostSource(_XGBoostRows):
 
 @register
 class BoosterSource(_XGBoostRows):
-    """A bare Booster: ``Booster.predict(DMatrix(X))``, names checked if X has them."""
+    """A bare Booster: ``Booster.predict(DMatrix(X))``; names of X are checked."""
 
     classes = ("xgboost.core.Booster",)
     kinds = ("xgboost_booster",)
@@ -176,7 +176,7 @@ class BoosterSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the Booster, its rounds and its features."""
+        """Return the Booster, its number of rounds and of features."""
         rounds, best = model.num_boosted_rounds(), model.attr("best_iteration")
         return [model, rounds, best, model.num_features()]
 
@@ -190,14 +190,14 @@ class BoosterSource(_XGBoostRows):
         return len(X) > 0 and not _has_infinity(X)
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Take finite numbers and NaN."""
+        """Accept finite numbers and NaN."""
         rows = self._dense(X, method, strict=False)
         if isinstance(rows, np.ndarray) and not self.takes(rows):
             return None
         return rows
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Ask the Booster; labels are made from its scores by the caller."""
+        """Call the Booster; the caller makes labels from its scores."""
         from xgboost import DMatrix
 
         if params:
@@ -216,9 +216,9 @@ class BoosterSource(_XGBoostRows):
 
 
 def _rounds_in_place(booster: Any) -> bool:
-    """Tell whether ``inplace_predict`` rounds otherwise than ``predict``.
+    """Tell whether ``inplace_predict`` rounds differently from ``predict``.
 
-    That of DART does, up to XGBoost 3.2, which keeps the trees in a gbtree within.
+    It does for DART up to XGBoost 3.2, which keeps the trees in an inner gbtree.
     """
     own = json.loads(booster.save_config())["learner"]["gradient_booster"]
     return own["name"] == "dart" and "gbtree" in own
@@ -230,7 +230,7 @@ def _has_infinity(values: Array) -> bool:
 
 
 def _refuse_wide(X: Any, n_features: int) -> None:
-    """Refuse what makes ``pred_leaf`` of XGBoost 3.2 write beyond a buffer."""
+    """Refuse rows that make ``pred_leaf`` of XGBoost 3.2 write past a buffer."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 2 and shape[1] > n_features:
         raise ValueError(
@@ -241,5 +241,5 @@ def _refuse_wide(X: Any, n_features: int) -> None:
 def _array_of(X: Any) -> Any:
     try:
         return np.array(X)
-    except ValueError:  # ragged: let the source say so
+    except ValueError:  # ragged: the source raises
         return None

@@ -3,5 +3,5 @@
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import PostTransform
 
-# Files saved by earlier versions name these here.
+# Pickles of earlier versions name these here.
 __all__ = ["Forest", "PostTransform"]

@@ -1,4 +1,4 @@
-"""The arrays of a forest: what each holds, its dtype and its shape."""
+"""The arrays of a forest: their contents, dtypes and shapes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ IntArray = NDArray[np.int32]
 OffsetArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]
 
-#: |x| up to LightGBM's ``kZeroThreshold``, the float 1e-35f, is zero.
+#: LightGBM's ``kZeroThreshold``, the float 1e-35f: |x| up to this counts as zero.
 ZERO_THRESHOLD = float(np.float32(1e-35))
 
 
 class Comparison(IntEnum):
-    """How a predicate tests a value; a true test sends the row left."""
+    """How a predicate tests a value; if the test is true, the row goes left."""
 
     LT = 0
     LE = 1
@@ -43,10 +43,10 @@ class Comparison(IntEnum):
 
 
 class Missing(IntEnum):
-    """Which values a predicate takes for missing (they go by ``missing_left``)."""
+    """Which values a predicate treats as missing (they go by ``missing_left``)."""
 
     NAN = 0  # NaN is missing
-    NEVER = 1  # nothing is: NaN is compared as 0.0 (LightGBM's missing type none)
+    NEVER = 1  # none: NaN is compared as 0.0 (LightGBM's missing type none)
     ZERO = 2  # NaN and |x| <= ZERO_THRESHOLD are (LightGBM's zero_as_missing)
 
 
@@ -91,14 +91,14 @@ class ForestArrays:
     wider_rows: bool = False
 
     def __post_init__(self) -> None:
-        """Freeze the arrays: contiguous, of the declared dtype, read-only."""
+        """Make the arrays contiguous, of the declared dtype and read-only."""
         for name, (dtype, ndim) in _LAYOUT.items():
             array = _frozen(name, getattr(self, name), dtype, ndim)
             object.__setattr__(self, name, array)
         base = _frozen("base", self.base.astype(self.accumulator_dtype), None, 1)
         object.__setattr__(self, "base", base)
         given: object = self.outputs
-        if isinstance(given, PostTransform):  # of an earlier version's pickle
+        if isinstance(given, PostTransform):  # from an earlier version's pickle
             outputs = outputs_named(given, self.task, self.source, len(base))
             object.__setattr__(self, "outputs", outputs)
 
@@ -109,7 +109,7 @@ class ForestArrays:
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes of all trees, leaves included."""
+        """Number of nodes in all trees, including leaves."""
         return len(self.left)
 
     @property
@@ -133,12 +133,12 @@ class ForestArrays:
         return self.named_outputs()[0]
 
     def named_outputs(self) -> tuple[PostTransform, bool]:
-        """Return the name of the outputs, and whether it stands for all of them."""
+        """Return the name of the outputs, and whether it identifies all of them."""
         return name_of(self.outputs, self.task, self.source, self.n_outputs)
 
     @property
     def classifies(self) -> bool:
-        """Whether answers are labels of classes."""
+        """Whether the forest predicts class labels."""
         return self.task in CLASSIFICATION
 
     @property
@@ -148,12 +148,12 @@ class ForestArrays:
 
     @property
     def input_dtype(self) -> np.dtype[Any]:
-        """Type rows are cast to before any comparison: that of the thresholds."""
+        """Dtype that rows are cast to before comparisons: that of the thresholds."""
         return self.threshold.dtype
 
     @property
     def accumulator_dtype(self) -> np.dtype[Any]:
-        """Type in which leaf values are summed."""
+        """Dtype in which leaf values are summed."""
         return self.leaf_value.dtype
 
 
@@ -180,7 +180,7 @@ _LAYOUT: dict[str, tuple[Any, int]] = {
 
 
 def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
-    """Return a read-only contiguous array, never freezing the caller's own."""
+    """Return a read-only contiguous array; the caller's own is never frozen."""
     array = np.asarray(value)
     if array.ndim != ndim:
         raise InvalidModelError(

@@ -1,13 +1,13 @@
-"""How a forest's distinct predicates become comparisons of small integers.
+"""Plans bins: turns a forest's predicates into comparisons of small integers.
 
-The thresholds of a feature, sorted, cut its values into bins. A row's *code* is the
-number of thresholds that it passes, and predicate i of them sends it right exactly if
-``code > i``: after one search a value, every test of a walk compares two integers of
-one or two bytes, whatever the comparison, the missing value or the category was.
+The sorted thresholds of a feature divide its values into bins. A row's *code* is the
+number of thresholds that it passes, and predicate i sends it right exactly if
+``code > i``. After one search per value, every test of a walk compares two integers of
+one or two bytes, for any comparison, missing value or category.
 
-A *column* of codes is the tests of one feature that treat missing values alike, cut
-into several where they are more than a code can count. A test for equality or for a
-set of categories is a column of its own, whose code is 0 (left) or 1 (right).
+A *column* of codes covers the tests of one feature that treat missing values alike; it
+is split if there are more tests than a code can count. A test for equality or for a set
+of categories has its own column, whose code is 0 (left) or 1 (right).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ IntArray = NDArray[np.int32]
 
 
 class ColumnKind(IntEnum):
-    """What the code of a column counts."""
+    """What a column's code counts."""
 
     ORDER = 0  # thresholds passed
-    TEST = 1  # whether the one test of the column sends the row right
+    TEST = 1  # whether the column's only test sends the row right
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodeTable:
-    """The columns of codes, and the column and rank of each predicate.
+    """The columns of codes, and each predicate's column and rank.
 
     A row goes right at predicate p exactly if
     ``codes[row, column_of[p]] > rank_of[p]``.
@@ -47,13 +47,13 @@ class CodeTable:
     missing_left: NDArray[np.bool_]  # (n_columns,)
     offset: NDArray[np.int64]  # (n_columns + 1,) into thresholds and predicates
     thresholds: NDArray[np.floating[Any]]  # ascending within a column
-    predicates: IntArray  # which predicate each threshold is
+    predicates: IntArray  # the predicate of each threshold
     column_of: IntArray  # (n_predicates,)
     rank_of: IntArray  # (n_predicates,)
 
     @property
     def n_columns(self) -> int:
-        """Number of codes of a row."""
+        """Number of codes per row."""
         return len(self.feature)
 
     @property
@@ -69,12 +69,12 @@ def plan_codes(
     merge_missing: bool = False,
     chosen: NDArray[np.bool_] | None = None,
 ) -> CodeTable:
-    """Lay the columns of codes of a normalised forest out, for codes of a ``dtype``.
+    """Plan the columns of codes of a normalised forest, for codes of a ``dtype``.
 
-    Its thresholds are all compared by LT, or all by LE. With ``merge_missing``,
-    thresholds share a column although they send missing values to different sides: its
-    codes then say nothing about those. Only the ``chosen`` predicates have codes;
-    others are said to be in column 0.
+    All thresholds must use LT, or all LE. With ``merge_missing``, thresholds that send
+    missing values to different sides share a column, whose codes then do not cover
+    missing values. Only the ``chosen`` predicates get codes; the others are assigned to
+    column 0.
     """
     ordered = forest.comparison <= Comparison.LE
     group, order = _groups(forest, ordered, merge_missing)
@@ -87,7 +87,7 @@ def plan_codes(
     for k in np.flatnonzero(np.diff(ends) > 1):
         own = order[ends[k] : ends[k + 1]]
         order[ends[k] : ends[k + 1]] = own[np.argsort(forest.threshold[own])]
-    # A column too long for its codes is continued by another.
+    # A column too long for its codes continues in another one.
     first = np.flatnonzero(changes)
     within = np.arange(len(order)) - first[np.cumsum(changes) - 1]
     most = int(np.iinfo(dtype).max)
@@ -119,7 +119,7 @@ def plan_codes(
 def _groups(
     forest: Forest, ordered: NDArray[np.bool_], merge_missing: bool
 ) -> tuple[NDArray[np.int64], IntArray]:
-    """Return the column of each predicate before any is cut, and them by column."""
+    """Return each predicate's column before splitting, and predicates by column."""
     left = forest.missing_left & ~(ordered & merge_missing)
     one = np.where(ordered, 0, np.arange(1, forest.n_predicates + 1))
     kind = 2 * forest.missing.astype(np.int64) + left
@@ -131,7 +131,7 @@ def _groups(
 
 
 def column_count(forest: Forest, merge_missing: bool = False) -> int:
-    """Return how many columns of uint16 codes a forest has, without a plan."""
+    """Return the number of columns of uint16 codes, without planning them."""
     ordered = forest.comparison <= Comparison.LE
     counts = _counts(forest, ordered, merge_missing)
     return int((-(-counts // 0xFFFF)).sum()) + int((~ordered).sum())
@@ -140,7 +140,7 @@ def column_count(forest: Forest, merge_missing: bool = False) -> int:
 def _counts(
     forest: Forest, ordered: NDArray[np.bool_], merge_missing: bool = False
 ) -> NDArray[np.int64]:
-    """Return the thresholds of each column before it is cut."""
+    """Return the number of thresholds of each column before splitting."""
     left = forest.missing_left & (not merge_missing)
     kind = 2 * forest.missing.astype(np.int64) + left
     key = forest.feature.astype(np.int64) << 3 | kind
@@ -149,13 +149,13 @@ def _counts(
 
 
 def code_dtype(forest: Forest) -> type[np.unsignedinteger[Any]]:
-    """Return uint8 if every column of codes then stays whole, uint16 otherwise."""
+    """Return uint8 if no column of codes is then split, else uint16."""
     ordered = forest.comparison <= Comparison.LE
     counts = _counts(forest, ordered)
     return np.uint8 if counts.max(initial=0) <= 255 else np.uint16
 
 
 def code_stride(table: CodeTable) -> int:
-    """Return the codes from one row in memory to the next: whole cache lines."""
+    """Return the distance between rows of codes in memory: whole cache lines."""
     per_line = 64 // table.dtype.itemsize
     return -(-max(1, table.n_columns) // per_line) * per_line

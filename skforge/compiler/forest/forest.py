@@ -1,4 +1,4 @@
-"""The canonical forest: NumPy arrays, shared predicates, validated at the border."""
+"""The canonical forest: NumPy arrays with shared predicates, validated once read."""
 
 from __future__ import annotations
 
@@ -33,66 +33,66 @@ class Forest(ForestArrays):
     Parameters
     ----------
     tree_offset : ndarray of int64, shape (n_trees + 1,)
-        Where the nodes of each tree begin.
+        The first node of each tree.
     tree_output : ndarray of int32, shape (n_trees,)
-        The output that a leaf's one value is added to; -1 if leaves have a value for
-        each output.
+        The output that a leaf's single value is added to; -1 if leaves have one value
+        per output.
     predicate, left, right : ndarray of int32, shape (n_nodes,)
-        Of inner nodes: the predicate, and the numbers of the children among all nodes.
+        For inner nodes: the predicate, and the children's numbers among all nodes.
     leaf : ndarray of int32, shape (n_nodes,)
-        Of leaves: the row of ``leaf_value``.
+        For leaves: the row of ``leaf_value``.
     source_node : ndarray of int32, shape (n_nodes,)
         The source's own number of the node, which ``apply`` returns.
     cover : ndarray of float64, shape (n_nodes,) or (0,)
-        The weight of the training rows that passed the node; empty where not known.
+        The weight of the training rows that reached the node; empty if unknown.
     leaf_value : ndarray, shape (n_leaves, 1) or (n_leaves, n_outputs)
         In the dtype of the sums.
     feature : ndarray of int32, shape (n_predicates,)
         The column that each distinct predicate tests.
     comparison : ndarray of uint8, shape (n_predicates,)
-        How: a ``Comparison``.
+        How it is tested: a ``Comparison``.
     threshold : ndarray, shape (n_predicates,)
         In ``input_dtype``; 0 for tests of categories.
     missing : ndarray of uint8, shape (n_predicates,)
-        What is a missing value: a ``Missing``.
+        Which values are missing: a ``Missing``.
     missing_left : ndarray of bool, shape (n_predicates,)
         Whether a missing value goes left.
     category_offset : ndarray of int64, shape (n_predicates + 1,)
-        Where the words of each predicate's set of categories begin.
+        The first word of each predicate's set of categories.
     category_words : ndarray of uint32
         Bit ``c % 32`` of a set's word ``c // 32`` is category ``c``.
     n_features : int
         Columns of a row.
     base : ndarray, shape (n_outputs,)
-        Where sums start, in their dtype.
+        Start value of each sum, in the sums' dtype.
     divisor : int, default=1
-        What sums are divided by: averages have the number of trees.
+        Divisor of the sums: the number of trees for averages.
     outputs : OutputSpec
-        From raw scores to what the source's methods return.
+        How raw scores become the answers of the source's methods.
     task : str, default="regression"
-        Or binary, multiclass, multilabel, ranking, outlier.
+        One of regression, binary, multiclass, multilabel, ranking, outlier.
     source : str
-        The library: xgboost, lightgbm, sklearn, onnx, or another frontend's.
+        The library: xgboost, lightgbm, sklearn, onnx, or that of another frontend.
     missing_value : float, default=nan
-        The rows' own marker of a missing value.
+        The value that marks missing values in rows.
     feature_names : tuple of str or None
-        As the source has them.
+        The source's feature names.
     output_sizes : tuple of int
-        Outputs of each target; empty if there is one target.
+        Outputs per target; empty if there is one target.
     category_names : tuple of tuple of (str or int)
         The names of each feature's categories, in the order of their numbers; empty
-        where a feature has none, and as a whole where the source keeps none.
+        for a feature without any, and () if the source keeps none.
     truncate_categories : bool, default=False
-        Whether a category is cut toward zero, as by C's cast to int: -0.9 is category
-        0 then. Otherwise every negative value is in no set.
+        Whether categories are truncated toward zero, as by C's cast to int, so that
+        -0.9 is category 0. Otherwise negative values are in no set.
     class_labels : tuple of (str or int)
-        Labels that a classifier's model holds (ONNX); empty means 0, 1 and so on.
+        Labels stored in a classifier's model (ONNX); empty means 0, 1 and so on.
     aggregate : {"sum", "min", "max"}, default="sum"
-        How one score is made of a row's leaves (ONNX has all three). Of "min" and
-        "max", a leaf value that is infinite (+inf for "min", -inf for "max") is none,
-        and an output that got none is 0.
+        How a row's leaves become one score (ONNX has all three). For "min" and "max",
+        an infinite leaf value (+inf for "min", -inf for "max") means no value, and an
+        output without any value is 0.
     wider_rows : bool, default=False
-        Whether rows may have more columns than ``n_features``, which nobody reads: an
+        Whether rows may have more columns than ``n_features``; they are ignored. An
         ONNX graph need not declare a width.
     """
 
@@ -101,7 +101,7 @@ class Forest(ForestArrays):
         return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def __repr__(self) -> str:
-        """Return one line: the source and the sizes."""
+        """Return one line with the source and the sizes."""
         shallow, deep = self.leaf_depths()
         depth = f"{shallow.min()}..{deep.max()}" if self.n_trees else "none"
         return (
@@ -116,7 +116,7 @@ class Forest(ForestArrays):
         return node_depths(self.left, self.right, self.tree_offset[:-1])
 
     def leaf_depths(self) -> tuple[IntArray, IntArray]:
-        """Return the depth of the shallowest and the deepest leaf of every tree."""
+        """Return each tree's shallowest and deepest leaf depth."""
         leaves = np.flatnonzero(self.leaf >= 0)
         depth = self.node_depths()[leaves]
         first = np.searchsorted(leaves, self.tree_offset[:-1])
@@ -125,22 +125,22 @@ class Forest(ForestArrays):
         return np.minimum.reduceat(depth, first), np.maximum.reduceat(depth, first)
 
     def tree_depths(self) -> IntArray:
-        """Return the depth of the deepest leaf of every tree."""
+        """Return the depth of each tree's deepest leaf."""
         return self.leaf_depths()[1]
 
     def validate(self) -> Forest:
-        """Return self after proving that the arrays describe proper trees.
+        """Return self after checking that the arrays describe proper trees.
 
         Raises
         ------
         InvalidModelError
-            Naming the array, the index and the tree of the first fault found.
+            The text names the array, index and tree of the first fault found.
         """
         validate(self)
         return self
 
     def content_hash(self) -> str:
-        """Return a hex digest of every field: equal forests, equal digests."""
+        """Return a hex digest of every field; equal forests have equal digests."""
         digest = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
@@ -156,7 +156,7 @@ class Forest(ForestArrays):
         return digest.hexdigest()
 
     def subset(self, trees: ArrayLike | slice) -> Forest:
-        """Return a forest of some of the trees, in the order given.
+        """Return a forest with some of the trees, in the given order.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class Forest(ForestArrays):
         Returns
         -------
         Forest
-            With only the predicates and leaves that are left in use.
+            Predicates and leaves that are no longer used are left out.
         """
         chosen = np.arange(self.n_trees)[
             trees if isinstance(trees, slice) else np.asarray(trees, dtype=np.int64)
@@ -205,7 +205,7 @@ class Forest(ForestArrays):
 
 
 def _renumber(values: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """Return values numbered by rank among those in use, and those in use."""
+    """Return values replaced by ranks among those in use, and the values in use."""
     mark = np.zeros(size + 1, dtype=np.bool_)
     mark[values] = True  # -1 marks the last place, which is not a value
     rank = np.cumsum(mark, dtype=np.int32) - 1
@@ -216,7 +216,7 @@ def _renumber(values: IntArray, size: int) -> tuple[IntArray, IntArray]:
 def round_thresholds(
     thresholds: ArrayLike, comparison: ArrayLike, dtype: Any
 ) -> FloatArray:
-    """Round float64 thresholds to rows' dtype so that no test changes.
+    """Round float64 thresholds to the rows' dtype so that no test changes.
 
     A float32 ``x <= t`` is ``x <= r`` for ``r`` the largest float32 not above ``t``;
     ``x < t`` is ``x < r`` for the smallest float32 not below ``t``.
@@ -224,11 +224,11 @@ def round_thresholds(
     Parameters
     ----------
     thresholds : array of float64
-        As the source compares them, with the row's value widened to float64.
+        Thresholds as the source compares them with the row's value as float64.
     comparison : Comparison or array of Comparison
         One for all or one for each.
     dtype : dtype
-        Rows' type, float32 or float64.
+        The rows' dtype, float32 or float64.
 
     Returns
     -------
@@ -276,10 +276,10 @@ def deduplicate_predicates(
     Parameters
     ----------
     feature, comparison, threshold, missing, missing_left : arrays, one per test
-        As the fields of :class:`Forest`; all but ``threshold`` may be one value
-        for all tests. ``threshold`` sets the input dtype.
+        As the fields of :class:`Forest`; all but ``threshold`` may be a single value
+        for all tests. The dtype of ``threshold`` becomes the input dtype.
     categories : dict, optional
-        Category bits, as uint32 words, of the tests that have a set, by test number.
+        Category bits, as uint32 words, by test number, for tests that have a set.
 
     Returns
     -------
@@ -287,7 +287,7 @@ def deduplicate_predicates(
         ``feature .. category_words`` for :class:`Forest`, sorted by feature, then
         comparison, then threshold.
     index : ndarray of int32
-        Number of the predicate of each test.
+        The predicate number of each test.
     """
     shape = threshold.shape
     value = threshold + threshold.dtype.type(0)  # -0.0 and 0.0 are one threshold
@@ -327,7 +327,7 @@ def deduplicate_predicates(
 def _distinct_sets(
     n_tests: int, categories: dict[int, NDArray[np.uint32]]
 ) -> tuple[list[NDArray[np.uint32]], NDArray[np.int64]]:
-    """Give distinct category sets the numbers 1, 2, ..; tests without a set get 0."""
+    """Give distinct category sets the numbers 1, 2, ...; 0 means no set."""
     sets: list[NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
     known: dict[bytes, int] = {}
     set_of = np.zeros(n_tests, dtype=np.int64)

@@ -1,9 +1,9 @@
-"""Numbers of data frames: plain columns, and categories by their names.
+"""Numbers from data frames: plain columns, and categories by name.
 
-Frames keep a category as a position in a list of names that each column has for
-itself; a model keeps positions in the training frame's lists. Both XGBoost (since 3.1)
-and LightGBM translate one into the other, and so does this module, for frames of
-pandas and polars and tables of pyarrow.
+A frame stores a category as an index into its column's own list of names; a model uses
+indices into the training frame's lists. XGBoost (since 3.1) and LightGBM translate
+between the two, and so does this module, for pandas and polars frames and pyarrow
+tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def is_plain(dtype: Any) -> bool:
-    """Tell whether values of a dtype are native numbers or booleans of NumPy."""
+    """Tell whether a dtype is NumPy's native numbers or booleans."""
     return (
         isinstance(dtype, np.dtype)
         and dtype.kind in "fiub"
@@ -31,43 +31,43 @@ def is_plain(dtype: Any) -> bool:
 
 
 def is_category(dtype: Any) -> bool:
-    """Tell whether a column's dtype is that of pandas' categories."""
+    """Tell whether a dtype is pandas' categories."""
     return type(dtype).__name__ == "CategoricalDtype"
 
 
 def number_dtype(dtype: Any) -> Any:
-    """Return NumPy's dtype of a column's numbers, with gaps or without, or None."""
+    """Return the NumPy dtype of a column's numbers, nullable or not, or None."""
     if type(dtype).__name__ != "ArrowDtype":
-        dtype = getattr(dtype, "numpy_dtype", dtype)  # of pandas' nullable numbers
+        dtype = getattr(dtype, "numpy_dtype", dtype)  # pandas' nullable numbers
     return dtype if is_plain(dtype) else None
 
 
 def is_pandas(X: Any) -> bool:
-    """Tell whether rows are a data frame of pandas, or one that is like it."""
+    """Tell whether rows are a pandas data frame, or one with its interface."""
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def is_table(X: Any) -> bool:
-    """Tell whether rows are a frame of polars, or a table or batch of pyarrow."""
+    """Tell whether rows are a polars frame, or a pyarrow table or batch."""
     library = type(X).__module__.partition(".")[0]
     names = {"polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
     return type(X).__name__ in names.get(library, ())
 
 
 def column_names(X: Any) -> list[str]:
-    """Return the names of a frame's or table's columns, as text."""
+    """Return a frame's or table's column names, as text."""
     arrow = type(X).__module__.startswith("pyarrow")
     return [str(name) for name in (X.schema.names if arrow else X.columns)]
 
 
 class FrameColumns:
-    """The columns of a training frame: which had categories, and their names.
+    """The categorical columns of a training frame, with their category names.
 
     Parameters
     ----------
     category_names : tuple of tuple of (str or int)
-        For each feature, its categories' names in the order of their numbers; empty
-        for a feature without. () if there are none at all.
+        Each feature's category names in the order of their numbers, empty for a
+        feature without categories; () if there are none at all.
     """
 
     def __init__(self, category_names: tuple[tuple[str | int, ...], ...]) -> None:
@@ -81,26 +81,26 @@ class FrameColumns:
         Parameters
         ----------
         X : frame of pandas or polars, or table of pyarrow, (n_rows, n_features)
-            Columns count by position.
+            Columns match by position.
         dtype : dtype
-            Of the result.
+            Dtype of the result.
         unseen : float or None
-            What a category is that the training frame did not have; with None, no
-            row may have one.
+            Value of a category that the training frame did not have; None forbids
+            such categories in rows.
         strict : bool, default=False
-            Whether to leave to the source what it answers in its own way: columns of
-            other libraries in a pandas frame, and with ``unseen=None`` categories that
-            the training frame did not have and no row has.
+            Whether to refuse what the source answers in its own way: columns of other
+            libraries in a pandas frame, and with ``unseen=None`` new categories that
+            the frame lists but no row has.
 
         Returns
         -------
         ndarray of shape (n_rows, n_features)
-            NaN where a category is missing, and in the gaps of nullable numbers.
+            NaN for missing categories and nulls.
 
         Raises
         ------
         InvalidInputError
-            If a column holds neither numbers nor the categories that are known of it.
+            If a column holds neither numbers nor its known categories.
         """
         if is_table(X):
             return self._of_table(X, dtype, unseen, strict)
@@ -130,7 +130,7 @@ class FrameColumns:
     def _of_table(
         self, X: Any, dtype: Any, unseen: float | None, strict: bool
     ) -> Array:
-        """Return the numbers of a frame of polars or a table of pyarrow."""
+        """Return the numbers of a polars frame or a pyarrow table."""
         read = _polars_column if hasattr(X, "get_columns") else _arrow_column
         labels = column_names(X)
         columns = [read(X, i) for i in range(len(labels))]
@@ -148,7 +148,7 @@ class FrameColumns:
         return numbers
 
     def table(self, i: int, given: Any, label: Any, unseen: float | None) -> Array:
-        """Return the numbers of a column's categories, by code; NaN for code -1."""
+        """Return the number of each category of a column, by code; NaN for code -1."""
         if i not in self._names:
             raise InvalidInputError(f"column {label!r} held numbers in training.")
         codes = np.arange(len(given))
@@ -157,7 +157,7 @@ class FrameColumns:
         return np.append(numbers, np.nan)
 
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
-        """Return the categories that the training frame did not have, by column."""
+        """Return categories that the training frame did not have, by column."""
         found = {}
         for i, names in self._names.items():
             if i < X.shape[1] and is_category(X.dtypes.iloc[i]):
@@ -167,7 +167,7 @@ class FrameColumns:
         return found
 
     def _check(self, given: list[int], X: Any) -> None:
-        """Raise unless the columns with categories are those of the training frame."""
+        """Raise unless the categorical columns are those of the training frame."""
         if given == [*self._names]:
             return
         labels = column_names(X)
@@ -197,10 +197,10 @@ class FrameColumns:
     def _codes(
         self, column: Any, i: int, label: Any, unseen: float | None, strict: bool
     ) -> Array:
-        """Return a pandas column's categories by their numbers in training."""
+        """Return a pandas column's categories as their numbers in training."""
         trained, given = self._indexes[i], column.categories
         codes: Array = column.codes
-        # As a rule: much cheaper than a search. True equals 1 there.
+        # The usual case, much cheaper than a search. True equals 1 in the search.
         if given.inferred_type in ("string", "integer") and trained.equals(given):
             return np.append(np.arange(len(given), dtype=np.float64), np.nan)[codes]
         at = (i, label, unseen, strict)
@@ -216,7 +216,7 @@ class FrameColumns:
         unseen: float | None,
         strict: bool,
     ) -> Array:
-        """Return the numbers in training of codes that count a column's own names."""
+        """Return numbers in training for codes into a column's own names."""
         names = self._names[i]
         kind = _kind(names)
         known = kind is not None and _kind(given) is kind
@@ -232,7 +232,7 @@ class FrameColumns:
         numbers = np.array([place.get(name, -1) for name in given], np.float64)
         new = np.flatnonzero(numbers < 0)
         if len(new) and unseen is None:
-            # XGBoost takes some for others and refuses the rest, held by rows or not
+            # XGBoost accepts some kinds for others and refuses the rest, used or not
             if not strict:
                 new = np.intersect1d(new, codes[~gaps])
             if len(new):
@@ -241,7 +241,7 @@ class FrameColumns:
                     "training frame did not have; make it missing, or a known one."
                 )
         numbers[numbers < 0] = np.nan if unseen is None else unseen
-        # a missing category is number -1: the last one
+        # a missing category has number -1: the last entry
         return np.append(numbers, np.nan)[np.where(gaps, -1, codes)]
 
 
@@ -253,29 +253,29 @@ def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
 
 
 def _kind(names: Sequence[Any]) -> type | None:
-    """Return whether names are all texts or all integers; None if neither.
+    """Return ``str`` or ``int`` if all names have that type, else None.
 
-    XGBoost refuses integers of another width than in training; they mean the same.
+    XGBoost refuses integers of another width than in training, though equal.
     """
     kinds = {type(name) for name in names}
     return kinds.pop() if kinds in ({str}, {int}) else None
 
 
 def _foreign_numbers(column: Any) -> Array | None:
-    """Return a pandas column's numbers that pyarrow or a sparse array holds."""
+    """Return a pandas column's numbers stored by pyarrow or as a sparse array."""
     if type(column.dtype).__name__ == "ArrowDtype":
         found = column.array.__arrow_array__().to_numpy(zero_copy_only=False)
     elif type(column.dtype).__name__ == "SparseDtype":
         found = np.asarray(column)
     else:
         return None
-    if found.dtype == np.object_ and column.dtype.kind == "b":  # with gaps
+    if found.dtype == np.object_ and column.dtype.kind == "b":  # with nulls
         found = column.to_numpy(np.float64, na_value=np.nan)
     return found if is_plain(found.dtype) else None
 
 
-#: Of a column: its numbers or the codes of its categories (None if it has neither),
-#: the names of these, where values are missing, and what it holds.
+#: A column's numbers or category codes (None if it has neither), its category names,
+#: a mask of missing values, and its dtype.
 _Column = tuple[Any, list[Any] | None, Array, Any]
 
 
@@ -284,7 +284,7 @@ def _polars_column(X: Any, i: int) -> _Column:
     gaps = column.is_null().to_numpy()
     kind = column.dtype
     if str(kind).startswith(("Categorical", "Enum")):
-        held = column.unique().drop_nulls()  # of lists that all frames may share
+        held = column.unique().drop_nulls()  # the full list may be shared by all frames
         codes = held.to_physical().to_numpy()
         order = np.argsort(codes)
         found = column.to_physical().fill_null(codes[0] if len(codes) else 0)
@@ -306,9 +306,9 @@ def _arrow_column(X: Any, i: int) -> _Column:
 
     column = X.column(i)
     if isinstance(column, pa.ChunkedArray):
-        # chunks may number their categories each in its own way
+        # each chunk may number its categories differently
         column = column.unify_dictionaries().combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # of no chunk, or of too many bytes
+    if isinstance(column, pa.ChunkedArray):  # no chunk, or too many bytes
         return None, None, np.zeros(len(column), np.bool_), column.type
     kind = column.type
     gaps = column.is_null().to_numpy(zero_copy_only=False)

@@ -1,6 +1,6 @@
-"""Scores that are no sums: the least or the greatest of a row's leaves (ONNX).
+"""Scores that are the minimum or maximum of a row's leaves (ONNX), not their sum.
 
-Kernels add. For these forests they find leaves, and NumPy makes the scores of them.
+Kernels only add. For these forests they find leaves, and NumPy computes the scores.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from skforge.compiler.forest.validation import ABSENT
 
 
 def leaf_finder(forest: Forest) -> Forest:
-    """Return a forest of sums with the same trees, whose leaf numbers are rows.
+    """Return a summing forest with the same trees, whose leaf numbers are rows.
 
-    A forest of sums is returned as it is; otherwise each leaf has its row of
-    ``leaf_value`` for ``source_node``.
+    A summing forest is returned unchanged; otherwise each leaf's ``source_node`` is its
+    row of ``leaf_value``.
     """
     if forest.aggregate == "sum":
         return forest
@@ -33,7 +33,7 @@ def leaf_finder(forest: Forest) -> Forest:
 
 
 def numbers_of_leaves(forest: Forest) -> NDArray[np.int32]:
-    """Return the source's number of each row of ``leaf_value``."""
+    """Return the source's node number for each row of ``leaf_value``."""
     numbers = np.full(forest.n_leaves, -1, np.int32)
     inner = forest.leaf < 0
     numbers[forest.leaf[~inner]] = forest.source_node[~inner]
@@ -41,10 +41,10 @@ def numbers_of_leaves(forest: Forest) -> NDArray[np.int32]:
 
 
 def scores_of_leaves(forest: Forest, leaves: NDArray[Any]) -> NDArray[Any]:
-    """Return the least or the greatest leaf value of each row and output.
+    """Return the least or greatest leaf value for each row and output.
 
-    ``leaves`` are rows of ``leaf_value``, (n, n_trees). A score is 0 where no leaf has
-    a value; zeros are positive, as sums that start from 0 are.
+    ``leaves`` are rows of ``leaf_value``, (n, n_trees). A score is 0 if no leaf has a
+    value; zeros are positive, like those of sums that start from 0.
     """
     absent = ABSENT[forest.aggregate]
     better = np.minimum if forest.aggregate == "min" else np.maximum

@@ -1,4 +1,4 @@
-"""What users mistake for rows: one sentence that names it, and the mend."""
+"""Error texts for objects that users mistake for rows, with the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skforge.exceptions import InvalidInputError
 
 
 def mistake_in(X: Any, n_features: int) -> str | None:
-    """Return what is wrong with rows and the mend; None if nothing is known."""
+    """Return what is wrong with rows and how to fix it; None if nothing is known."""
     why = kind_mistake(X, n_features)
     if why is not None or hasattr(X, "tocsr"):
         return why
@@ -32,7 +32,7 @@ def mistake_in(X: Any, n_features: int) -> str | None:
 
 
 def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
-    """Turn an object array of numbers into floats; refuse everything else."""
+    """Convert an object array of numbers to floats; refuse everything else."""
     if rows.dtype.kind == "O":
         try:
             return rows.astype(np.float64)
@@ -46,7 +46,7 @@ def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
 
 
 def kind_mistake(X: Any, n_features: int) -> str | None:
-    """Return what is wrong with what is no table at all."""
+    """Return what is wrong with an object that is not a table."""
     wanted = f"pass an array or a data frame of shape (n_rows, {n_features})."
     if X is None:
         return f"rows are None; {wanted}"
@@ -64,7 +64,7 @@ def kind_mistake(X: Any, n_features: int) -> str | None:
 
 
 def no_array(X: Any, error: Exception) -> str:
-    """Return which row is longer or shorter than the first, or NumPy's reason."""
+    """Return which row differs in length from the first, or NumPy's reason."""
     if isinstance(X, (list, tuple)) and all(hasattr(row, "__len__") for row in X):
         for i, row in enumerate(X):
             if len(row) != len(X[0]):
@@ -94,14 +94,14 @@ def shape_mistake(shape: tuple[int, ...], n_features: int) -> str | None:
 
 
 def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
-    """Return which value is no number, in rows that are an array of others.
+    """Return which value of a non-numeric array is not a number.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Not of numbers.
+        An array that is not numeric.
     X : object
-        What they were made of; its columns may have names.
+        The object it was made from, which may have column names.
     """
     if rows.dtype.kind == "c":
         return "rows are complex numbers; forests compare real ones."
@@ -117,7 +117,7 @@ def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Tell whether NumPy makes a float of an object."""
+    """Tell whether NumPy can convert an object to a float."""
     try:
         float("nan" if value is None else value)
     except (TypeError, ValueError):

@@ -1,7 +1,8 @@
-"""How a source makes its answers of raw scores: one record that its frontend fills.
+"""How a source's answers follow from raw scores: one record, filled by the frontend.
 
-``skforge.compiler.outputs`` carries it out. Artifacts name the outputs of the libraries
-that were there first (:class:`PostTransform`) and hold the whole record of any other.
+``skforge.compiler.outputs`` implements it. Artifacts refer to the outputs of the first
+supported libraries by name (:class:`PostTransform`) and store the full record of any
+other.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from skforge.exceptions import UnsupportedModelError
 Task: TypeAlias = Literal[
     "regression", "binary", "multiclass", "multilabel", "ranking", "outlier"
 ]
-#: Tasks whose answers are labels of classes.
+#: Tasks that predict class labels.
 CLASSIFICATION: tuple[Task, ...] = ("binary", "multiclass", "multilabel")
 
 Function: TypeAlias = Literal[
-    # of the C library's arithmetic
+    # in the C library's arithmetic
     "identity",
     "sigmoid",
     "softmax",
@@ -29,14 +30,14 @@ Function: TypeAlias = Literal[
     "logistic",
     "signed_square",
     "log1p_exp",
-    # of NumPy's and SciPy's
+    # in NumPy's and SciPy's
     "expit",
     "softmax_by_rows",
     "softmax_by_columns",
     "numpy_exp",
     "samme",
     "path_length",
-    # of ONNX Runtime's
+    # in ONNX Runtime's
     "onnx",
 ]
 Probabilities: TypeAlias = Literal["scores", "values", "complement", "softmax"]
@@ -58,12 +59,12 @@ FloatName: TypeAlias = Literal["float32", "float64"]
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """What a source's methods return for raw scores, as data.
+    """How a source's methods compute answers from raw scores, as data.
 
     Parameters
     ----------
     function : str
-        Makes values of scores, as ``predict`` of a regressor returns them:
+        Maps scores to values, as a regressor's ``predict`` returns them:
 
         - identity, exp, hinge, sorted, argmax; ``sigmoid`` and ``softmax`` in
           XGBoost's order of operations;
@@ -71,42 +72,42 @@ class OutputSpec:
           ``sign(x) * x * x``; ``log1p_exp``, ``log1p(exp(x))``;
         - ``expit``, SciPy's of ``parameter * x``, for both classes;
           ``softmax_by_rows`` and ``softmax_by_columns``, NumPy's of arrays in C and
-          in Fortran order, whose rows it sums in different orders; ``numpy_exp``;
+          in Fortran order, whose rows NumPy sums in different orders; ``numpy_exp``;
         - ``samme`` of AdaBoost's votes, whose weights sum to ``parameter``;
-          ``path_length`` of an isolation forest: ``-(2 ** (-x / parameter))`` below
-          ``cutoff`` is an outlier;
+          ``path_length`` of an isolation forest, ``-(2 ** (-x / parameter))``; values
+          below ``cutoff`` are outliers;
         - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``.
     parameter : float, default=1.0
         A constant of the function or of the labels.
     divisor : int, default=1
-        What scores are divided by first (LightGBM's averages have sums for scores).
+        Scores are divided by it first (LightGBM averages have sums as raw scores).
     offsets : tuple of float
-        Added to the scores first, one for each output (ONNX); NaN for an output that
-        no leaf gives a score.
+        Added to the scores first, one per output (ONNX); NaN for an output that no
+        leaf scores.
     cutoff : float, default=0.0
-        The score that parts outliers from inliers.
+        The score that separates outliers from inliers.
     probabilities : {"scores", "values", "complement", "softmax"}
-        What ``predict_proba`` returns: the scores, target by target; the values;
+        The answer of ``predict_proba``: the scores, target by target; the values;
         ``1 - p`` and ``p`` of the one value; SciPy's softmax of the scores.
     labels : str
         How ``predict`` chooses a class: ``best_score`` and ``best``, the first
-        greatest score (of each target) or value; ``half``, a value above one half,
-        yes or no for each; ``index``, the value itself; ``from_zero`` and
-        ``above_zero``, class 1 where ``decision_function`` is at least or above 0;
-        ``above_bound`` and ``first_greatest``, ONNX Runtime's of two classes (the
-        bound is ``parameter``) and of several.
+        greatest score (of each target) or value; ``half``, whether each value is above
+        one half; ``index``, the value itself; ``from_zero`` and ``above_zero``, class 1
+        if ``decision_function`` is at least or above 0; ``above_bound`` and
+        ``first_greatest``, ONNX Runtime's rules for two classes (the bound is
+        ``parameter``) and for several.
     decision : {"none", "scores", "votes", "paths"}
-        What ``decision_function`` returns: scores, shares of AdaBoost's votes, or
+        The answer of ``decision_function``: scores, shares of AdaBoost's votes, or
         how far an isolation forest's score is above ``cutoff``.
     named : bool, default=True
-        Whether ``predict`` answers with ``classes_``, not with positions in them.
+        Whether ``predict`` returns elements of ``classes_``, not indices into it.
     layout : {"columns", "target", "one", "mirrored"}
-        Of ``onnx``: a score for each target or class; one target; two classes with
-        one score, which stands for the second; or with its negative for the first.
+        For ``onnx``: one score per target or class; one target; two classes with one
+        score, which belongs to the second; or with its negative for the first.
     post : {"none", "logistic", "softmax", "softmax_zero", "probit"}
-        Of ``onnx``: ONNX's post transform.
+        For ``onnx``: ONNX's post transform.
     dtype : {"float32", "float64"}
-        Of ``onnx``: of the output.
+        For ``onnx``: dtype of the output.
     """
 
     function: Function = "identity"
@@ -123,10 +124,10 @@ class OutputSpec:
     dtype: FloatName = "float32"
 
 
-#: Of regressors whose predictions are their scores.
+#: For regressors whose predictions are their scores.
 SCORES = OutputSpec()
 
-#: What the fields that name something may hold.
+#: The permitted values of the fields that hold names.
 CHOICES = {
     "function": get_args(Function),
     "probabilities": get_args(Probabilities),
@@ -143,10 +144,10 @@ CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class PostTransform:
-    """The name of an output and its constants, as artifacts and pickles have them.
+    """The name of an output and its constants, as artifacts and pickles store them.
 
-    The name, the library and the task together stand for an :class:`OutputSpec`;
-    ONNX's names are ``onnx:layout:post:dtype``.
+    Name, library and task together identify an :class:`OutputSpec`; ONNX's names are
+    ``onnx:layout:post:dtype``.
     """
 
     kind: str = "identity"
@@ -156,8 +157,8 @@ class PostTransform:
     cutoff: float = 0.0
 
 
-#: scikit-learn's outputs, of which the first that fits has the name; the other names
-#: are those of functions.
+#: scikit-learn's outputs; the first one that fits gives the name. Other names are those
+#: of functions.
 _SKLEARN = {
     "gb_exponential": OutputSpec(
         "expit", 2.0, probabilities="values", labels="from_zero", decision="scores"
@@ -187,7 +188,7 @@ _NAMED_BY_FUNCTION = frozenset(get_args(Function)) - {
 def outputs_named(
     transform: PostTransform, task: str, source: str, n_outputs: int
 ) -> OutputSpec:
-    """Return the outputs that an artifact names; raise if the name is not known."""
+    """Return the outputs that an artifact names; raise if the name is unknown."""
     spec = _named(transform.kind, task, source, n_outputs)
     return replace(
         spec,
@@ -241,7 +242,7 @@ def _named(kind: str, task: str, source: str, n_outputs: int) -> OutputSpec:
 def name_of(
     spec: OutputSpec, task: str, source: str, n_outputs: int
 ) -> tuple[PostTransform, bool]:
-    """Return the name of outputs, and whether it stands for all of them."""
+    """Return the name of outputs, and whether it identifies all of them."""
     kinds = [
         kind for kind, known in _SKLEARN.items() if known.function == spec.function
     ]

@@ -1,4 +1,4 @@
-"""A forest as plain JSON and arrays, and back with every value checked."""
+"""Stores a forest as plain JSON and arrays, and reads it back with every check."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Arrays: TypeAlias = dict[str, Array]
 
 
 def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
-    """Return what of a forest is no array; its arrays are put aside."""
+    """Return a forest's JSON fields; its arrays are added to ``arrays``."""
     record: dict[str, Any] = {}
     for field in fields(Forest):
         value = getattr(forest, field.name)
@@ -41,7 +41,7 @@ def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
 
 
 def forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
-    """Return the forest of a record and its arrays; it is still to be validated."""
+    """Return the forest of a record and its arrays, not yet validated."""
     values: dict[str, Any] = {}
     for field in fields(Forest):
         if field.name not in _CHECKS:
@@ -63,7 +63,7 @@ def forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
 
 
 def check_version(written: str) -> None:
-    """Warn if another version of skforge wrote a file."""
+    """Warn if a file was written by another version of skforge."""
     if written != __version__:
         warn(
             f"This model was saved by skforge {written} and is loaded by "
@@ -74,7 +74,7 @@ def check_version(written: str) -> None:
 
 
 def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
-    """Return an entry of the manifest after checking its type; bool is no int."""
+    """Return a manifest entry after checking its type; bool is not int here."""
     value = record.get(name)
     if not any(value is None if t is None else type(value) is t for t in types):
         wanted = " or ".join("null" if t is None else t.__name__ for t in types)
@@ -85,7 +85,7 @@ def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
 
 
 def refusal(name: str) -> InvalidModelError:
-    """Return the error about an entry that ``save`` does not write."""
+    """Return the error for an entry that ``save`` does not write."""
     return InvalidModelError(
         f"the entry {name!r} of its manifest is not what save writes; save the model "
         "again."
@@ -93,7 +93,7 @@ def refusal(name: str) -> InvalidModelError:
 
 
 def plain_out(value: Any) -> Any:
-    """Return JSON for a plain value: floats as hexadecimal text, tuples as lists."""
+    """Return a plain value as JSON: floats as hexadecimal text, tuples as lists."""
     if isinstance(value, (tuple, list)):
         return [plain_out(one) for one in value]
     if isinstance(value, np.generic):
@@ -102,7 +102,7 @@ def plain_out(value: Any) -> Any:
 
 
 def plain_in(name: str, value: Any) -> Any:
-    """Return the plain value of such JSON, lists as tuples."""
+    """Return a plain value from its JSON; lists become tuples."""
     if isinstance(value, list):
         return tuple(plain_in(name, one) for one in value)
     if isinstance(value, dict):
@@ -120,7 +120,7 @@ def _fields_out(value: PostTransform | OutputSpec) -> dict[str, Any]:
 
 
 def float_in(name: str, text: Any) -> float:
-    """Return a float that is kept as hexadecimal text."""
+    """Return a float stored as hexadecimal text."""
     try:
         return float.fromhex(text)
     except (TypeError, ValueError, OverflowError):
@@ -164,14 +164,14 @@ def _has_constants(value: PostTransform | OutputSpec) -> bool:
     )
 
 
-#: What are dictionaries in JSON.
+#: Fields that are dictionaries in JSON.
 _KINDS: dict[str, type[PostTransform | OutputSpec]] = {
     "transform": PostTransform,
     "outputs": OutputSpec,
 }
 
-#: The fields of a forest that are no arrays, and what their values must be; of its
-#: outputs their name, and the whole of those that have none.
+#: Checks of a forest's fields that are not arrays. Outputs are stored by name, and in
+#: full if they have none.
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "n_features": _is(int),
     "divisor": _is(int),
@@ -192,5 +192,5 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-#: What artifacts may be without: the first ones had the defaults.
+#: Fields that old artifacts lack; they had the defaults.
 _LATER = {"aggregate", "wider_rows", "outputs"}

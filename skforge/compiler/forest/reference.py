@@ -1,6 +1,6 @@
-"""The oracle: a forest evaluated in plain NumPy, exactly as its source would.
+"""The oracle: evaluates a forest in plain NumPy, exactly as its source would.
 
-Nothing here is fast; every compiled kernel is compared with it bit by bit.
+It is slow; every compiled kernel is compared with it bit by bit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from skforge.compiler.forest.leaves import scores_of_leaves
 from skforge.compiler.forest.rows import read_columns
 from skforge.exceptions import InvalidInputError
 
-_CELLS = 1 << 20  # row-tree pairs walked at a time, which bounds memory
+_CELLS = 1 << 20  # row-tree pairs walked at a time, to bound memory
 
 
 def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
-    """Return the node that each row ends in, per tree: int32, (n, n_trees).
+    """Return the node that each row reaches in each tree, int32 of (n, n_trees).
 
-    Index ``source_node`` with them for the source's own numbers.
+    Index ``source_node`` with it to get the source's numbers.
     """
     rows = _cast_rows(forest, X)
     leaves = np.empty((len(rows), forest.n_trees), dtype=np.int32)
@@ -36,8 +36,8 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     """Return the raw scores (margins, averages) of each row, (n, n_outputs).
 
     Sums start from ``base`` and add one tree at a time, in tree order and in the
-    accumulator's dtype; averages divide once at the end. Forests of another
-    ``aggregate`` take the least or the greatest value.
+    accumulator's dtype; averages are divided once at the end. Forests with another
+    ``aggregate`` use the minimum or maximum.
     """
     leaf = forest.leaf[reference_leaves(forest, X)]
     if forest.aggregate != "sum":
@@ -55,9 +55,10 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
 
 
 def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
-    """Return how far sums in any order (``reduction="fast"``) may be off, by row.
+    """Return by how much a row's sum may be off for any order of its terms.
 
-    ``leaves`` are those of :func:`reference_leaves`.
+    This is the tolerance of ``reduction="fast"``. ``leaves`` are those of
+    :func:`reference_leaves`.
     """
     if forest.aggregate != "sum":
         return np.zeros(len(leaves))
@@ -68,7 +69,7 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
-    """Return rows in the input dtype with the source's missing marker as NaN."""
+    """Return rows in the input dtype, with NaN for the source's missing value."""
     with np.errstate(over="ignore"):
         rows: NDArray[Any] = np.array(X, dtype=forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)
@@ -100,9 +101,9 @@ def _walk(forest: Forest, rows: NDArray[Any]) -> NDArray[np.int32]:
 def evaluate_predicates(
     forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Tell for each pair of a predicate and a value whether the row goes left.
+    """Tell for each predicate and value whether the row goes left.
 
-    Values are in ``forest.input_dtype``, with NaN for the source's missing marker.
+    Values are in ``forest.input_dtype``, with NaN for the source's missing value.
     """
     kind = forest.missing[predicate]
     is_nan = np.isnan(value)
@@ -135,7 +136,7 @@ def evaluate_predicates(
 def _in_set(
     forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Tell whether each value, cut to an integer, is in its predicate's set."""
+    """Tell whether each value, truncated to an integer, is in its predicate's set."""
     start = forest.category_offset[predicate]
     bits = (forest.category_offset[predicate + 1] - start) * 32
     above = value > -1 if forest.truncate_categories else value >= 0
@@ -152,11 +153,11 @@ def _in_set(
 
 
 def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> NDArray[Any]:
-    """Draw ``n`` rows that exercise a forest's own thresholds and categories.
+    """Draw ``n`` rows that exercise a forest's thresholds and categories.
 
-    Each feature is uniform within a gap between its sorted thresholds, drawn at
-    random; a tenth of the values are a threshold or its next or previous number.
-    ``missing`` is the share of values that are the source's marker, or NaN.
+    Each feature is uniform within a random gap between its sorted thresholds; a tenth
+    of the values are a threshold or an adjacent floating-point number. ``missing`` is
+    the share of values that are missing.
     """
     random = np.random.default_rng(seed)
     dtype = forest.input_dtype
@@ -204,8 +205,8 @@ def _draw_categories(
     highest = words * 32 + 3
     values: NDArray[Any] = random.integers(0, highest, n).astype(forest.input_dtype)
     odd = random.random(n)
-    values[odd < 0.05] += forest.input_dtype.type(0.5)  # cut to the category below
+    values[odd < 0.05] += forest.input_dtype.type(0.5)  # truncated to the category
     values[odd < 0.02] = -1
-    values[odd < 0.015] = -0.5  # negative, or category 0 where numbers are cut
+    values[odd < 0.015] = -0.5  # negative, or category 0 if truncated
     values[odd < 0.01] = 1 << 24
     return values

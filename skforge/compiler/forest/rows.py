@@ -1,4 +1,4 @@
-"""Rows as the kernels take them: two-dimensional, one dtype, features contiguous."""
+"""Converts rows for the kernels: two-dimensional, one dtype, features contiguous."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from skforge.exceptions import InvalidInputError
 
 
 def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
-    """Return ``X`` as an array the kernels can read, copied only if it has to be.
+    """Return ``X`` as an array that the kernels can read, copied only if necessary.
 
     Parameters
     ----------
     forest : Forest
-        Says how many columns and which dtype; rows are cast to it as its source does.
+        Determines the number of columns and the dtype; rows are cast as in the source.
     X : array-like of shape (n_rows, n_features)
-        Numbers or booleans; a frame of pandas or polars or a table of pyarrow, too,
-        whose names of columns and categories must be the model's where it has any.
+        Numbers or booleans; also a pandas or polars frame or a pyarrow table, whose
+        column and category names must be the model's, if it has any.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     Raises
     ------
     InvalidInputError
-        If the shape or the kind of values does not fit.
+        If the shape or the type of the values does not fit.
     """
     if (
         type(X) is np.ndarray
@@ -55,7 +55,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
         and X.flags.aligned
         and isnan(forest.missing_value)
     ):
-        return X  # nothing to do; the rest costs more than walking one row
+        return X  # the checks below cost more than walking one row
     if isinstance(X, np.ndarray):
         rows = X
     elif is_pandas(X) or is_table(X):
@@ -70,7 +70,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     if kind.kind not in "fiub":
         rows = numbers(rows, X)
     with np.errstate(over="ignore"):
-        # LightGBM knows two kinds of numbers: all else loses what float32 cannot hold.
+        # LightGBM accepts two dtypes and casts all others to float32.
         if forest.source == "lightgbm" and kind not in (np.float32, np.float64):
             rows = np.asarray(rows, np.float32)
         rows = np.asarray(rows, forest.input_dtype)
@@ -84,7 +84,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
 
 
 def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
-    """Return a frame's numbers after a look at its names, as the source has it."""
+    """Return a frame's numbers after checking its names as the source does."""
     given = column_names(X)
     if len(given) != forest.n_features and not forest.wider_rows:
         raise InvalidInputError(
@@ -98,15 +98,15 @@ def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
             "pass X[names] with the columns in that order."
         )
     if forest.source not in ("xgboost", "lightgbm") and not any(forest.category_names):
-        return _as_array(X, forest.n_features)  # categories are what they are called
+        return _as_array(X, forest.n_features)  # categories are given by value
     columns = _columns(forest.category_names)
     unseen = None if forest.source == "xgboost" else np.nan
     return columns.numbers(X, forest.input_dtype, unseen=unseen)
 
 
 def _names_count(forest: Forest, X: Any) -> bool:
-    """Tell whether the source asks for the names that a frame has."""
-    if forest.source == "sklearn":  # not if there are any that are no text
+    """Tell whether the source checks the names of a frame."""
+    if forest.source == "sklearn":  # only if all are strings
         labels = X.columns if is_pandas(X) else column_names(X)
         return all(isinstance(name, str) for name in labels)
     return forest.source == "xgboost"
@@ -118,7 +118,7 @@ def _columns(category_names: tuple[tuple[str | int, ...], ...]) -> FrameColumns:
 
 
 def read_columns(forest: Forest, rows: Any) -> Any:
-    """Return the columns that a forest has, of rows that may have more of them."""
+    """Return the columns that a forest has; rows may have more."""
     width = forest.n_features
     wide = forest.wider_rows and rows.ndim == 2 and rows.shape[1] > width
     return rows[:, :width] if wide else rows

@@ -1,8 +1,8 @@
-"""Proof that a forest's arrays describe trees, made before anything walks them.
+"""Checks that a forest's arrays describe trees, before anything walks them.
 
-Everything below the border (interpreters, tilings, native code) follows child
-indices without checks, so a damaged or hostile model has to stop here. Each check
-is one vectorised pass; the first offender is named by array, index and tree.
+All later code (interpreters, tilings, native code) follows child indices without
+checks, so damaged or hostile models must be refused here. Each check is one vectorised
+pass; the error names the array, index and tree of the first fault.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Comparison, ForestArrays, Missing
 from skforge.exceptions import InvalidModelError
 
-#: Output functions for one raw score only, and for several only.
+#: Output functions for exactly one raw score, and for several only.
 _OF_ONE = ("expit", "numpy_exp", "path_length")
 _OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns")
 
-#: By ``aggregate``: the value of a leaf that says nothing about an output.
+#: By ``aggregate``: the leaf value that means no value for an output.
 ABSENT = {"min": np.inf, "max": -np.inf}
 
 _LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
@@ -28,9 +28,9 @@ _LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
 def node_depths(
     left: NDArray[np.int32], right: NDArray[np.int32], roots: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Return each node's distance from its root, -1 where no root leads.
+    """Return each node's distance from its root, -1 for unreachable nodes.
 
-    Every node must have at most one parent and roots none; then the sweep ends even if
+    Every node must have at most one parent, and roots none; the sweep then ends even if
     the arrays hold a cycle.
     """
     depth = np.full(len(left), -1, dtype=np.int32)
@@ -47,9 +47,9 @@ def node_depths(
 def _depths_by_doubling(
     left: NDArray[np.int32], right: NDArray[np.int32], roots: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Depths in log2(depth) passes: every node jumps twice as far up each time."""
+    """Compute depths in log2(depth) passes that double each node's jump."""
     n = len(left)
-    above = np.arange(n + 1, dtype=np.int64)  # n is the place above every root
+    above = np.arange(n + 1, dtype=np.int64)  # n is the parent of every root
     above[roots] = n
     for child in (left, right):
         inner = np.flatnonzero(child >= 0)
@@ -80,7 +80,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def first_true(bad: Any) -> int:
-    """Return the first true index, -1 when there is none."""
+    """Return the index of the first true element, -1 if there is none."""
     if not bad.size:
         return -1
     at = int(bad.argmax())
@@ -201,7 +201,7 @@ def _check_predicates(forest: ForestArrays) -> None:
 
 
 def _first_user(forest: ForestArrays, predicate: int) -> int:
-    """Return the first tree with a node that tests the predicate, -1 if none."""
+    """Return the first tree with a node that uses the predicate, -1 if none."""
     node = first_true(forest.predicate == predicate)
     return -1 if node < 0 else _tree_of(forest, node)
 
@@ -263,14 +263,14 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
     start = np.repeat(roots.astype(np.int32), sizes)[inner]
     size = np.repeat(sizes.astype(np.int32), sizes)[inner]
     for name, child in (("left", left[inner]), ("right", right[inner])):
-        # one unsigned comparison asks both 0 <= child - start and child - start < size
+        # one unsigned comparison tests 0 <= child - start and child - start < size
         outside = (child - start).view(np.uint32) >= size.view(np.uint32)
         at = first_true(outside)
         if at >= 0:
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
     parents = np.bincount(left[inner], minlength=len(left))
     parents += np.bincount(right[inner], minlength=len(left))
-    parents[roots] += 1  # a root has no parent, so every node must now count one
+    parents[roots] += 1  # roots have no parent, so now every node must count one
     at = first_true(parents != 1)
     if at >= 0:
         tree = _tree_of(forest, at)

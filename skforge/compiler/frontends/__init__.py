@@ -1,7 +1,7 @@
-"""Frontends: from a model file or object to a :class:`Forest`.
+"""Frontends: read a model file or object into a :class:`Forest`.
 
-Each folder here is a library; its frontends register themselves when they are
-imported, which the first ``load_forest`` does.
+Each folder is for one library. Its frontends register themselves on import, which the
+first ``load_forest`` triggers.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ def load_forest(
     Parameters
     ----------
     model : path, Booster, ModelProto or estimator
-        A JSON or UBJSON file saved by XGBoost or a text file or string by LightGBM
-        (neither library is needed), a ``Booster`` or wrapper of theirs, an ONNX file
-        (which needs onnx) or ``ModelProto`` of a tree ensemble, a fitted scikit-learn
-        forest or tree, a fitted search with one as its ``best_estimator_``, or a file
-        that :func:`skforge.save` wrote. Files are known by their content, whatever
-        their names end in.
+        A JSON or UBJSON file saved by XGBoost, or a text file or string by LightGBM
+        (neither library is needed); their ``Booster`` or wrappers; an ONNX file (which
+        needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
+        or tree; a fitted search with one as its ``best_estimator_``; or a file written
+        by :func:`skforge.save`. Files are recognised by content, not by name.
     iteration_range : tuple of int, optional
-        Boosting rounds ``[begin, end)`` to keep, as XGBoost's ``predict`` takes them.
-        By default what the source itself would use: every round for a ``Booster`` of
-        XGBoost; up to ``best_iteration`` for an early-stopped wrapper and its saved
-        files, and for LightGBM's ``Booster``.
+        Boosting rounds ``[begin, end)`` to keep, as in XGBoost's ``predict``. By
+        default those that the source would use: all rounds of an XGBoost ``Booster``;
+        up to ``best_iteration`` for an early-stopped wrapper and its saved files, and
+        for LightGBM's ``Booster``.
 
     Returns
     -------
@@ -61,11 +60,11 @@ def load_forest(
     Raises
     ------
     ModelNotFoundError
-        There is no such file; a ``FileNotFoundError`` and an ``InvalidModelError``.
+        The file does not exist; a ``FileNotFoundError`` and an ``InvalidModelError``.
     InvalidModelError
         The file cannot be read, is damaged, or the estimator is not fitted.
     UnsupportedModelError
-        The model uses something that cannot be reproduced exactly, named in the text.
+        The model uses something that cannot be reproduced exactly; the text names it.
 
     Examples
     --------
@@ -76,7 +75,7 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
     _discover()
     model = unwrap(model)
-    a_text = isinstance(model, str) and "\n" in model  # the model, not its path
+    a_text = isinstance(model, str) and "\n" in model  # a model's text, not a path
     if isinstance(model, (str, os.PathLike)) and not a_text:
         return _load_file(Path(model), iteration_range)
     for frontend in registered():
@@ -86,17 +85,18 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
 
 
 def refuse_untrained(estimator: Any) -> None:
-    """Refuse an estimator that could not be read once it is trained.
+    """Refuse an estimator that could not be read after training.
 
     Parameters
     ----------
     estimator : estimator
-        Fitted or not; its type and parameters count. Of a search, the estimator's.
+        Fitted or not; its type and parameters are checked, or its inner estimator's
+        for a search.
 
     Raises
     ------
     UnsupportedModelError
-        If no frontend reads such a model, or one does not with these parameters.
+        If no frontend reads such a model, or not with these parameters.
     """
     _discover()
     if is_search(estimator) and hasattr(estimator, "estimator"):
@@ -113,7 +113,7 @@ def refuse_untrained(estimator: Any) -> None:
 
 
 def _unknown(model: Any) -> UnsupportedModelError:
-    """Return the error for what no frontend reads, with what to do."""
+    """Return the error for a model that no frontend reads, with advice."""
     names = class_names(model)
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
     if "sklearn.pipeline.Pipeline" in names:
@@ -161,7 +161,7 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     if name == "skforge":
         return _saved(path, iteration_range)
     suffix = path.suffix.lower()
-    # What somebody registers under a suffix is theirs, whatever it looks like.
+    # A frontend that users register for a suffix takes precedence over the content.
     readers = [f for f in registered() if f.load_file is not None]
     by_suffix = [f for f in readers if suffix in f.suffixes]
     by_content = [f for f in readers if f.name == name]
@@ -186,7 +186,7 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
 
 
 def _saved(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
-    """Return the forest of what ``skforge.save`` wrote."""
+    """Return the forest of a file written by ``skforge.save``."""
     if iteration_range is not None:
         raise UnsupportedModelError(
             f"{path.name} was saved by skforge.save with the rounds it has; give "

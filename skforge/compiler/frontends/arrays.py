@@ -1,4 +1,4 @@
-"""Arrays of a :class:`Forest` from the nodes of all trees, one tree after the other."""
+"""Builds a :class:`Forest`'s arrays from the nodes of all trees, tree after tree."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from skforge.compiler.forest.validation import first_true
 from skforge.compiler.frontends.checks import damaged
 
 Bools: TypeAlias = NDArray[np.bool_]
-#: What ``deduplicate_predicates`` returns for the tests of all inner nodes.
+#: The result of ``deduplicate_predicates`` for the tests of all inner nodes.
 Tests: TypeAlias = tuple[dict[str, NDArray[Any]], NDArray[np.int32]]
 
 
 def offsets(sizes: Any) -> NDArray[np.int64]:
-    """Return where each tree begins, and where the last one ends."""
+    """Return the offset of each tree, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
@@ -35,10 +35,10 @@ def forest_arrays(
     source_node: NDArray[Any] | None = None,
     cover: NDArray[Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the array fields of a :class:`Forest`, all but ``tree_output``.
+    """Return the array fields of a :class:`Forest`, except ``tree_output``.
 
-    ``left`` and ``right`` are numbers among all nodes, and count at inner nodes only;
-    rows of ``leaf_value`` are those of the leaves, in order.
+    ``left`` and ``right`` are numbers among all nodes, used at inner nodes only; rows
+    of ``leaf_value`` are those of the leaves, in order.
     """
     predicates, index = tests
     predicate = np.full(len(inner), -1, np.int32)
@@ -71,7 +71,7 @@ def check_children(
     offset: NDArray[np.int64],
     repair: str = "export it again",
 ) -> None:
-    """Refuse children, numbered within their trees, that their trees do not have."""
+    """Refuse child numbers, relative to their tree, that are outside it."""
     sizes = np.diff(offset)
     bad = inner & ((child < 0) | (child >= np.repeat(sizes, sizes)))
     if (node := first_true(bad)) >= 0:

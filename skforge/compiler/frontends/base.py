@@ -1,4 +1,4 @@
-"""The registry of frontends: who reads which model."""
+"""The registry of frontends."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from skforge.compiler.forest.forest import Forest
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """Reader of one kind of model.
+    """Reads one kind of model.
 
     Parameters
     ----------
     name : str
-        What it reads, such as ``"xgboost"``; registering a name again replaces it.
+        The kind, such as ``"xgboost"``; registering a name again replaces it.
     suffixes : tuple of str
-        File name endings it reads, lower case with the dot; may be empty.
+        File name suffixes it reads, in lower case with the dot; may be empty.
     detect : callable
-        ``detect(model)`` tells whether an object in memory is this frontend's; it
+        ``detect(model)`` tells whether this frontend reads an object in memory; it
         must not import the source library.
     load : callable
-        ``load(model, iteration_range)`` for an object that was detected.
+        ``load(model, iteration_range)`` reads a detected object.
     load_file : callable or None
-        ``load_file(path, iteration_range)`` for a file with one of the suffixes.
+        ``load_file(path, iteration_range)`` reads a file with one of the suffixes.
     refuse : callable or None
-        ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator that could
-        not be read once it is fitted: by its type and parameters, before it is.
+        ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator whose type
+        and parameters show that it could not be read after fitting.
     """
 
     name: str
@@ -44,34 +44,34 @@ _REGISTRY: dict[str, Frontend] = {}
 
 
 def register(frontend: Frontend) -> None:
-    """Add a frontend; the one registered last is asked first."""
+    """Add a frontend; the last one registered is tried first."""
     _REGISTRY.pop(frontend.name, None)
     _REGISTRY[frontend.name] = frontend
 
 
 def registered() -> tuple[Frontend, ...]:
-    """Return the frontends, the one registered last first."""
+    """Return the frontends, last registered first."""
     return tuple(reversed(_REGISTRY.values()))
 
 
 def class_names(model: object) -> set[str]:
-    """Return ``module.Class`` of an object's class and all its bases."""
+    """Return ``module.Class`` for an object's class and all its bases."""
     return {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
 
 
 def is_frozen(model: object) -> bool:
-    """Tell whether it is scikit-learn's ``FrozenEstimator``."""
+    """Tell whether the model is scikit-learn's ``FrozenEstimator``."""
     return "sklearn.frozen._frozen.FrozenEstimator" in class_names(model)
 
 
 def is_search(model: object) -> bool:
-    """Tell whether it is a search of parameters, such as ``GridSearchCV``."""
+    """Tell whether the model is a parameter search, such as ``GridSearchCV``."""
     own = "sklearn.model_selection._search.BaseSearchCV" in class_names(model)
     return own or "best_estimator_" in getattr(model, "__dict__", {})
 
 
 def unwrap(model: Any) -> Any:
-    """Return the model inside any ``FrozenEstimator`` and any fitted search."""
+    """Return the model inside all ``FrozenEstimator`` and fitted search wrappers."""
     while True:
         if is_frozen(model):
             model = model.estimator

@@ -1,4 +1,4 @@
-"""Refusals that the frontends of all libraries share, each worded once."""
+"""Errors shared by the frontends of all libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 Range = tuple[int, int]
 
-#: Outputs of a model: a number alone must not make us allocate gigabytes.
+#: Most outputs of a model, so that a number in a file cannot allocate gigabytes.
 MAX_OUTPUTS = 1 << 20
 
 
@@ -18,7 +18,7 @@ def damaged(what: str, repair: str = "export it again") -> NoReturn:
 
 
 def refuse_unknown(what: str) -> NoReturn:
-    """Raise for a part of a model that nobody here knows."""
+    """Raise for an unknown part of a model."""
     raise UnsupportedModelError(
         f"{what}; it may change predictions, so the model is refused."
     )
@@ -32,7 +32,7 @@ def refuse_unfitted(model: Any) -> NoReturn:
 
 
 def refuse_override(model: Any, package: str, name: str = "predict") -> None:
-    """Raise for an estimator whose class has a method of its own."""
+    """Raise for an estimator whose class overrides a method of the library."""
     module = getattr(getattr(type(model), name), "__module__", None)
     if not f"{module}.".startswith(f"{package}."):
         raise UnsupportedModelError(
@@ -42,7 +42,7 @@ def refuse_override(model: Any, package: str, name: str = "predict") -> None:
 
 
 def chosen_rounds(chosen: Range | None, n_rounds: int) -> Range | None:
-    """Return the boosting rounds ``[begin, end)`` that were asked for; None for all."""
+    """Return the requested boosting rounds ``[begin, end)``; None means all."""
     if chosen is None or tuple(chosen) == (0, 0):
         return None
     begin, end = int(chosen[0]), int(chosen[1]) or n_rounds

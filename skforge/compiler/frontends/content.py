@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes: names of files end in whatever users like."""
+"""Recognises files by their first bytes, as users name files freely."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
-_HEAD = 4096  # bytes that are looked at
+_HEAD = 4096  # bytes that are read
 
-#: The start of a file, and the frontend that reads it.
+#: Patterns of a file's start, and the frontend that reads the file.
 _STARTS: tuple[tuple[str, str], ...] = (
     (r"tree\r?\n", "lightgbm"),
     (r"\{[ \t\r\n\"}]", "xgboost"),
     (r"\{[iUIlL$#]", "xgboost"),  # UBJSON
     (r"PK\x03\x04", "skforge"),
-    # the version of the format, then strings or numbers that a ModelProto may have
+    # the format's version, then a string or number field of a ModelProto
     (r"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]", "onnx"),
 )
 
-#: The frontends whose files are known by their content.
+#: Frontends whose files are recognised by content.
 CONTENTS = frozenset(name for _, name in _STARTS)
 
-#: The start of what no frontend reads: what it is, and what to do instead.
+#: Patterns of files that no frontend reads: what they are, and what to do instead.
 _OTHERS: tuple[tuple[str, str], ...] = (
     (
         r"\{\s*\"name\"\s*:\s*\"tree\"",
@@ -49,14 +49,14 @@ _OTHERS: tuple[tuple[str, str], ...] = (
 
 
 def frontend_name(path: Path) -> str | None:
-    """Return the name of the frontend for a file; None where the content says none.
+    """Return the name of a file's frontend; None if the content does not tell.
 
     Raises
     ------
     InvalidModelError
         If the path is a folder, or the file is empty.
     UnsupportedModelError
-        If the file is of a kind that is known and not read.
+        If the file is of a known kind that is not supported.
     """
     if path.is_dir():
         raise InvalidModelError(
@@ -66,7 +66,7 @@ def frontend_name(path: Path) -> str | None:
         head = file.read(_HEAD).decode("latin-1")
     if not head:
         raise InvalidModelError(f"{path} is empty; save the model again.")
-    head = head.lstrip(" \t\r\n") or head  # of texts; nothing else starts with these
+    head = head.lstrip(" \t\r\n") or head  # for texts; other formats start otherwise
     for start, what in _OTHERS:
         if re.match(start, head):
             raise UnsupportedModelError(f"{path.name} {what}.")
@@ -74,7 +74,7 @@ def frontend_name(path: Path) -> str | None:
 
 
 def is_saved(path: str | os.PathLike[str]) -> bool:
-    """Tell whether that is a file of ``skforge.save``; any fault is for its reader."""
+    """Tell whether ``skforge.save`` wrote a file; its reader reports any damage."""
     try:
         with open(path, "rb") as file:
             return file.read(4) == b"PK\x03\x04"

@@ -1,1 +1,1 @@
-"""From raw scores to what the source library returns."""
+"""Computes the source's answers from raw scores."""

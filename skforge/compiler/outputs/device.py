@@ -1,9 +1,9 @@
-"""Transforms of raw scores that are on a GPU, by the array library they come from.
+"""Transforms of raw scores in GPU memory, with the array library they come from.
 
-What takes no rounding of its own (nothing, divisions, comparisons, the greatest) gives
-the bits that the host gives. ``exp`` is the library's: sigmoids, softmaxes and
-exponentials are within ``MOST_ULPS`` units in the last place of the host's. Everything
-else is refused rather than approximated.
+Transforms without their own rounding (identity, division, comparison, argmax) give the
+same bits as on the host. ``exp`` is the library's: sigmoids, softmaxes and exponentials
+are within ``MOST_ULPS`` units in the last place of the host's. All other transforms
+are refused rather than approximated.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.functions import Library, evaluate, softmax
 from skforge.exceptions import UnsupportedModelError
 
-#: How far float32 results with ``exp`` in them are from the host's, at most.
+#: Largest difference, in ulps, of float32 results with ``exp`` from the host's.
 MOST_ULPS = 8
 
 
 def apply_transform(forest: Forest, raw: Any, xp: Any) -> Any:
-    """Return what ``predict`` of a Booster or a regressor returns, on the device.
+    """Return the answer of a Booster's or regressor's ``predict``, on the device.
 
-    ``xp`` is the library of the array, with NumPy's functions. Raise
+    ``xp`` is the array's library, with NumPy's functions. Raise
     ``UnsupportedModelError`` for a transform that only the host computes.
     """
     spec, on = forest.outputs, Library(xp, xp.exp, partial(xp.sort, axis=1))
@@ -59,7 +59,7 @@ def predict_proba(forest: Forest, raw: Any, xp: Any) -> Any:
 
 def decide(forest: Forest, raw: Any, xp: Any) -> Any:
     """Return the index of the predicted class for raw scores on a device."""
-    # near ties of probabilities may be decided otherwise on a GPU
+    # a GPU may decide near ties of probabilities differently
     if len(forest.output_sizes) > 1 or forest.source == "lightgbm":
         raise _refused(forest, "labels")
     value = apply_transform(forest, raw, xp)

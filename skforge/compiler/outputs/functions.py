@@ -1,7 +1,7 @@
-"""Functions of one value, as the C library's arithmetic: expressions, rendered by all.
+"""Functions of one value as expressions in the C library's arithmetic.
 
-Arrays on the host and on GPUs are computed by :func:`evaluate`; the text of compiled
-entries and exported libraries renders the same operations in the same order.
+:func:`evaluate` computes them for arrays on the host and on GPUs; compiled entries and
+exported libraries render the same operations in the same order as text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Text = TypeVar("Text")
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An operation; ``positive`` is 1 or 0, ``sign`` is 1, -1 or 0."""
+    """An operation; ``positive`` returns 1 or 0, ``sign`` 1, -1 or 0."""
 
     name: OpName
     operands: tuple[Operand, ...]
@@ -37,7 +37,7 @@ def _op(name: OpName, *operands: Operand) -> Op:
 
 _CLIPPED = _op("least", _op("neg", "x"), libm.SIGMOID_LIMIT)
 
-#: By function of an ``OutputSpec``.
+#: By the ``function`` of an ``OutputSpec``.
 EXPRESSIONS: dict[Function, Operand] = {
     "identity": "x",
     "exp": _op("exp", "x"),
@@ -58,9 +58,9 @@ def render(
     number: Callable[[float], Text],
     apply: Callable[[OpName, list[Text]], Text],
 ) -> Text:
-    """Return a function of ``EXPRESSIONS`` of ``x`` in somebody's own terms.
+    """Render a function of ``EXPRESSIONS`` of ``x`` with the caller's callbacks.
 
-    ``number`` renders a constant, ``apply`` an operation on operands rendered before.
+    ``number`` renders a constant, ``apply`` an operation on rendered operands.
     """
 
     def of(operand: Operand) -> Text:
@@ -75,7 +75,7 @@ def render(
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library of arrays: NumPy with the C library's ``exp``, or a device's own."""
+    """An array library: NumPy with the C library's ``exp``, or a device's own."""
 
     xp: Any
     exp: Callable[[Any], Any]

@@ -1,8 +1,8 @@
 """The C library's ``expf``, ``exp``, ``logf`` and ``log1p`` over arrays, bit for bit.
 
-Source libraries transform margins with the scalar functions of the C library.
-NumPy's vector versions differ in the last bit, so a loop around the real function
-is compiled instead, once per process and on first use.
+Source libraries transform margins with the C library's scalar functions. NumPy's vector
+versions differ in the last bit, so loops around the scalar functions are compiled, once
+per process, on first use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# one scalar call per element: nothing here may be replaced by a vector version
+# one scalar call per element; it must not be replaced by a vector version
 _LOOP = """
 declare {type} @skforge_{name}({type})
 
@@ -39,7 +39,7 @@ done:
 """
 _FUNCTIONS = {np.dtype(np.float32): "expf", np.dtype(np.float64): "exp"}
 
-#: XGBoost clips what its logistic function exponentiates: expf overflows above it.
+#: XGBoost clips the exponent in its logistic function: expf overflows above this.
 SIGMOID_LIMIT = 88.7
 
 
@@ -54,7 +54,7 @@ def exp(values: NDArray[Any]) -> NDArray[Any]:
     Returns
     -------
     ndarray
-        Of the same shape and dtype, C-contiguous.
+        In the same shape and dtype, C-contiguous.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=3)
 def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
-    """Return the loop around one function, and what keeps its code alive."""
+    """Return the loop around one function, and the objects that own its code."""
     from llvmlite import binding
 
     binding.initialize_native_target()

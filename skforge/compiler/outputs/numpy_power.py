@@ -1,8 +1,8 @@
-"""NumPy's own loop of powers, which compiled code calls for bits that are NumPy's.
+"""NumPy's own loop for powers, which compiled code calls to get NumPy's bits.
 
-NumPy computes float64 powers with vector code of its own choosing, whose last bit is
-not the C library's. A ufunc is a table of C functions: the one for float64 is looked up
-in ``numpy.power``, and used only after it has given NumPy's bits for many values.
+NumPy computes float64 powers with its own vector code, whose last bit differs from the
+C library's. A ufunc is a table of C functions: the float64 one is looked up in
+``numpy.power``, and used only if it matches NumPy's results for many values.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NIN, _NOUT, _LOOPS, _DATA, _COUNT, _NAME, _TYPES = 16, 20, 32, 40, 48, 56, 64
 def power_loop() -> int | None:
     """Return the address of ``numpy.power``'s loop over float64, or None.
 
-    It takes an array of the places of bases, exponents and results, one of their
-    number, one of the steps between them in bytes, and a null pointer.
+    It takes an array of the addresses of bases, exponents and results, an array with
+    their number, an array of strides in bytes, and a null pointer.
     """
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
@@ -45,7 +45,7 @@ def power_loop() -> int | None:
 
 
 def _agrees(loop: int) -> bool:
-    """Tell whether the loop gives NumPy's bits, alone and in arrays of any length."""
+    """Tell whether the loop matches NumPy bit for bit, for arrays of any length."""
     drawn = np.random.default_rng(0).random(4096)
     edges = np.array([0.0, -0.0, 1.0, 0.5, 2.0, 1074.0, np.inf, -np.inf, np.nan])
     values = -np.concatenate([drawn, 40 * drawn, 1e-6 * drawn, edges])
@@ -57,7 +57,7 @@ def _agrees(loop: int) -> bool:
 
 
 def _run(loop: int, exponents: NDArray[Any]) -> NDArray[np.float64]:
-    """Return powers of 2 as compiled code has them made: in place."""
+    """Return powers of 2 computed in place, as compiled code does."""
     made = exponents.astype(np.float64)
     base = np.array([2.0])
     places = (ctypes.c_int64 * 3)(base.ctypes.data, made.ctypes.data, made.ctypes.data)

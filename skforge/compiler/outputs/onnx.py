@@ -1,19 +1,19 @@
-"""From sums of leaf weights to the outputs of ONNX's tree ensembles.
+"""Computes the outputs of ONNX's tree ensembles from sums of leaf weights.
 
-Operation by operation what onnxruntime's CPU kernel computes: scores have the type of
-the thresholds, post transforms are float32 whatever the scores are, and outputs are
-float32 except those of ``TreeEnsemble`` with double input.
+The operations are those of onnxruntime's CPU kernel: scores have the thresholds' type,
+post transforms are always float32, and outputs are float32 except those of
+``TreeEnsemble`` with double input.
 
 Layouts:
 
 ``target``
-    One target; of the post transforms onnxruntime knows PROBIT only.
+    One target; onnxruntime implements only the post transform PROBIT for it.
 ``columns``
-    One score for each target or class; the ones without any leaf weight are 0.
+    One score per target or class; those without any leaf weight are 0.
 ``one``
-    A classifier of two classes with one score, which stands for the second class.
+    A classifier of two classes with one score, which belongs to the second class.
 ``mirrored``
-    Two classes with two base values: the first score and its negative are the output,
+    Two classes with two base values: the output is the first score and its negative;
     the second class's weights are ignored.
 """
 
@@ -32,11 +32,11 @@ Array: TypeAlias = NDArray[Any]
 
 _PI = np.float32(np.pi)
 _SQRT2 = np.float32(np.sqrt(2.0))
-_TINY = np.float32(1e-7)  # what SOFTMAX_ZERO takes for zero
+_TINY = np.float32(1e-7)  # SOFTMAX_ZERO treats smaller magnitudes as zero
 
 
 def transform(forest: Forest, raw: Array) -> Array:
-    """Return targets, or the scores of all classes, of sums or averages of weights."""
+    """Return targets, or all classes' scores, from sums or averages of weights."""
     spec = forest.outputs
     with np.errstate(all="ignore"):
         scores = _based(forest, raw)
@@ -51,16 +51,16 @@ def transform(forest: Forest, raw: Array) -> Array:
 
 
 def above_bound(forest: Forest, raw: Array) -> Array:
-    """Return the place of one of two labels, as onnxruntime chooses it."""
+    """Return the index of one of two labels, chosen as onnxruntime does."""
     scores = _based(forest, raw)
-    # the second class's score decides, the first's if there is no other
+    # the second class's score decides; the first's if the second has none
     deciding = scores[:, 0 if np.isnan(forest.outputs.offsets[-1]) else -1]
     label: Array = (deciding > forest.outputs.parameter).astype(np.int64)
     return label
 
 
 def first_greatest(forest: Forest, raw: Array) -> Array:
-    """Return the place of one of several labels, as onnxruntime chooses it."""
+    """Return the index of one of several labels, chosen as onnxruntime does."""
     scores = _based(forest, raw)
     offsets = np.array(forest.outputs.offsets)
     label = np.full(len(scores), -1, np.int64)
@@ -73,7 +73,7 @@ def first_greatest(forest: Forest, raw: Array) -> Array:
 
 
 def _based(forest: Forest, raw: Array) -> Array:
-    """Add base values; an output that no leaf scores is 0 with or without one."""
+    """Add base values; an output that no leaf scores is 0, with or without one."""
     offsets = np.array(forest.outputs.offsets, dtype=raw.dtype)
     scores: Array = raw + offsets
     scores[:, np.isnan(offsets)] = 0
@@ -81,7 +81,7 @@ def _based(forest: Forest, raw: Array) -> Array:
 
 
 def _both_of_one(scores: Array, post: Post, bound: float) -> Array:
-    """Return both classes' scores: complements of positive weights, else opposites."""
+    """Return both classes' scores: complements for positive weights, else opposites."""
     score = scores[:, 0]
     if post == "logistic":
         narrow = score.astype(np.float32)
@@ -121,7 +121,7 @@ def _softmax(scores: Array) -> Array:
 
 
 def _softmax_zero(scores: Array) -> Array:
-    """Softmax of the scores that are not zero; the others stay zero (nearly)."""
+    """Return the softmax of the nonzero scores; the others stay (nearly) zero."""
     value = scores.astype(np.float32)
     largest = _largest(value)
     counts = (value > _TINY) | (value < -_TINY)
@@ -133,7 +133,7 @@ def _softmax_zero(scores: Array) -> Array:
 
 
 def _largest(value: Array) -> Array:
-    """Return the greatest score of each row; -FLT_MAX where there is none."""
+    """Return each row's greatest score, at least -FLT_MAX."""
     lowest = np.float32(np.finfo(np.float32).min)
     largest: Array = np.fmax(np.fmax.reduce(value, axis=1), lowest)
     return largest[:, np.newaxis]
@@ -147,7 +147,7 @@ def _sum(powers: Array) -> Array:
 
 
 def _probit(scores: Array) -> Array:
-    """Winitzki's approximation of the probit function, in float32."""
+    """Compute Winitzki's approximation of the probit function in float32."""
     value = np.float32(2) * scores.astype(np.float32) - np.float32(1)
     sign = np.where(value < 0, np.float32(-1), np.float32(1))
     slope = np.float32(0.147)

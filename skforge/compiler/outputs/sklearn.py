@@ -1,8 +1,8 @@
-"""scikit-learn's own arithmetic from raw scores to what its methods return.
+"""scikit-learn's own arithmetic, from raw scores to its methods' answers.
 
 The functions are NumPy's and SciPy's, called as scikit-learn calls them, on arrays in
-the memory order it has them in: NumPy sums rows of a C and of a Fortran array in
-different orders. scikit-learn itself is not needed.
+the same memory order: NumPy sums the rows of C and Fortran arrays in different orders.
+scikit-learn itself is not needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def both_expit(scores: Array, slope: float) -> Array:
 
 
 def softmax(scores: Array) -> Array:
-    """Overwrite scores with their softmax; keeps the order they lie in memory."""
+    """Overwrite scores with their softmax, keeping their memory order."""
     scores -= np.max(scores, axis=1).reshape((-1, 1))
     np.exp(scores, out=scores)
     scores /= np.sum(scores, axis=1).reshape((-1, 1))
@@ -36,7 +36,7 @@ def softmax(scores: Array) -> Array:
 
 
 def samme_decision(forest: Forest, votes: Array) -> Array:
-    """Return ``AdaBoostClassifier.decision_function`` of votes."""
+    """Return ``AdaBoostClassifier.decision_function`` for votes."""
     shares: Array = votes / forest.outputs.parameter
     if forest.n_outputs == 2:
         shares[:, 0] *= -1
@@ -46,7 +46,7 @@ def samme_decision(forest: Forest, votes: Array) -> Array:
 
 
 def samme_proba(forest: Forest, votes: Array) -> Array:
-    """Return ``AdaBoostClassifier.predict_proba`` of votes."""
+    """Return ``AdaBoostClassifier.predict_proba`` for votes."""
     decision = samme_decision(forest, votes)
     if forest.n_outputs == 2:
         decision = np.vstack([-decision, decision]).T / 2
@@ -56,10 +56,10 @@ def samme_proba(forest: Forest, votes: Array) -> Array:
 
 
 def path_scores(forest: Forest, raw: Array) -> Array:
-    """Return ``IsolationForest.score_samples`` of summed path lengths."""
+    """Return ``IsolationForest.score_samples`` for summed path lengths."""
     lengths = raw.reshape(-1)
     denominator = np.array([forest.outputs.parameter])
-    # trees of one row have no length to compare with: every row scores alike
+    # trees of one training row have average length 0: all rows score alike
     relative = np.divide(
         lengths, denominator, out=np.ones_like(lengths), where=denominator != 0
     )

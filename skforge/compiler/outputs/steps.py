@@ -1,8 +1,8 @@
-"""What a compiled entry does with sums, as ``outputs.transforms`` does it.
+"""The arithmetic of a compiled entry on sums, equal to ``outputs.transforms``.
 
-From a forest and the output that is wanted to a few steps of scalar arithmetic; None
-where the source's arithmetic is not the C library's (NumPy's ``exp`` has its own bits)
-or no scalar at all.
+A forest and a wanted output give a few steps of scalar arithmetic, or None if the
+source's arithmetic is not the C library's (NumPy's ``exp`` rounds differently) or not
+scalar.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Result: TypeAlias = Literal["values", "both_classes", "above", "best", "row"]
 RowKind: TypeAlias = Literal["pair", "above_bound", "first_greatest", "onnx"]
 
 
-#: Columns of a row whose arithmetic is written out, one by one.
+#: Most columns of a row whose arithmetic is unrolled.
 MAX_WRITTEN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RowSteps:
-    """Arithmetic of whole rows; see :mod:`skforge.compiler.runtime.entry.rows`.
+    """Arithmetic on whole rows; see :mod:`skforge.compiler.runtime.entry.rows`.
 
-    ``kind`` is ``pair`` (the labels of AdaBoost's two classes), a rule of ONNX Runtime
-    for labels, or ``onnx``, its scores.
+    ``kind`` is ``pair`` (labels of AdaBoost's two classes), one of ONNX Runtime's rules
+    for labels, or ``onnx`` for its scores.
     """
 
     kind: RowKind
@@ -53,19 +53,19 @@ class RowSteps:
 class Steps:
     """Divisions, a function of each value (softmax: of each row), and the result.
 
-    ``values`` is all of them; ``both_classes`` is ``1 - p`` and ``p`` of each;
-    ``above`` is 1 where ``value <comparison> cut``, an integer for one output and a
-    float64 for each of several; ``best`` is the place of the greatest; ``row`` is what
-    ``row`` says. The function is one of ``EXPRESSIONS``, ``softmax``, or
-    ``path_length``: ``-(2 ** -x) - parameter``. Places are answered with ``labels``,
-    if there are any.
+    ``values`` returns all values; ``both_classes`` returns ``1 - p`` and ``p`` for
+    each; ``above`` is 1 if ``value <comparison> cut``, an integer for one output and a
+    float64 per output for several; ``best`` is the index of the greatest value; ``row``
+    is described by the field ``row``. The function is one of ``EXPRESSIONS``,
+    ``softmax``, or ``path_length``: ``-(2 ** -x) - parameter``. Class indices are
+    replaced by ``labels``, if there are any.
     """
 
     divisors: tuple[float, ...] = ()
     function: Function = "identity"
     parameter: float = 1.0
     result: Result = "values"
-    comparison: str = "ogt"  # LLVM's: ordered and greater than
+    comparison: str = "ogt"  # LLVM's predicate: ordered and greater than
     cut: float = 0.5
     row: RowSteps | None = None
     labels: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class EntryKind:
-    """What an entry point computes, as far as its code depends on it."""
+    """What an entry point computes; its code depends on nothing else."""
 
     n_features: int
     n_outputs: int
@@ -82,20 +82,20 @@ class EntryKind:
     steps: Steps
     refused: Refused
     last_rows: tuple[int, ...]  # upper end of each batch range but the last
-    most_rows: int  # more are left to the ordinary path
-    gil_rows: int  # from this many the GIL is released
-    method_rows: int  # more are left to the function behind a method
-    labels: tuple[int, ...] = ()  # int64 values in place of numbers of classes
-    takes: bool = False  # a Python function makes the answer of those numbers
+    most_rows: int  # larger batches use the ordinary path
+    gil_rows: int  # from this many rows the GIL is released
+    method_rows: int  # larger batches use the function behind a method
+    labels: tuple[int, ...] = ()  # int64 values in place of class indices
+    takes: bool = False  # a Python function makes the answer from class indices
 
 
 def steps(forest: Forest, output: Output) -> Steps | None:
     """Return how an entry computes an output, or None if it cannot.
 
-    ``raw`` is ``predict_raw``; the others are ``apply_transform``, ``predict_proba``
-    for a classifier with one output, ``decide``, ``score_samples`` and
-    ``decision_function`` of :mod:`skforge.compiler.outputs.transforms`, the last two
-    for an isolation forest.
+    ``raw`` is ``predict_raw``. The other outputs are those of
+    :mod:`skforge.compiler.outputs.transforms`: ``apply_transform``, ``predict_proba``
+    for a classifier with one output, ``decide``, and for an isolation forest
+    ``score_samples`` and ``decision_function``.
     """
     if forest.aggregate != "sum":
         return None
@@ -117,21 +117,21 @@ def steps(forest: Forest, output: Output) -> Steps | None:
 
 
 def proba_output(forest: Forest) -> Output:
-    """Return which output ``predict_proba`` of a classifier with one target is."""
+    """Return the output that ``predict_proba`` of a one-target classifier gives."""
     match forest.outputs.probabilities:
         case "scores":
             return "raw"
         case "complement" | "softmax":
             return "both_classes"
         case "values":
-            both = forest.outputs.function == "expit"  # of one score
+            both = forest.outputs.function == "expit"  # from one score
             return "both_classes" if both else "transformed"
 
 
 def _values(
     forest: Forest, averages: tuple[float, ...], result: Result
 ) -> Steps | None:
-    """Return a function of the scores, if it is the C library's, and a result."""
+    """Return a function of the scores and a result, if it is the C library's."""
     spec = forest.outputs
     if spec.function != "softmax" and spec.function not in EXPRESSIONS:
         return None
@@ -170,7 +170,7 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
     match spec.labels:
         case "best_score":
             if forest.n_outputs == 1:
-                return None  # no choice
+                return None  # not a choice of one class
             shares = (spec.parameter,) if spec.decision == "votes" else ()
             return Steps((*averages, *shares), result="best")
         case "from_zero" | "above_zero":
@@ -196,7 +196,7 @@ def _of_row(row: RowSteps, averages: tuple[float, ...]) -> Steps:
 def _path_score(
     forest: Forest, averages: tuple[float, ...], less: float
 ) -> Steps | None:
-    """Return the score of an isolation forest, which NumPy's power makes."""
+    """Return an isolation forest's score, computed with NumPy's power."""
     spec = forest.outputs
     known = spec.function == "path_length" and forest.n_outputs == 1
     known = known and spec.parameter > 0 and forest.accumulator_dtype == np.float64
@@ -206,7 +206,7 @@ def _path_score(
 
 
 def _onnx(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
-    """Return ONNX's scores; probit makes NaN of either sign."""
+    """Return ONNX's scores; None for probit, whose NaNs have either sign."""
     spec = forest.outputs
     if not _is_narrow(forest) or spec.post == "probit":
         return None
@@ -215,17 +215,17 @@ def _onnx(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
 
 
 def _is_narrow(forest: Forest) -> bool:
-    """Tell whether a row's arithmetic can be written out."""
+    """Tell whether a row's arithmetic is short enough to unroll."""
     n_outputs = forest.n_outputs
     return len(forest.outputs.offsets) == n_outputs <= MAX_WRITTEN
 
 
 def inlier_length(forest: Forest) -> float | None:
-    """Return the shortest path of an inlier of an isolation forest, as NumPy has it.
+    """Return the shortest path length of an inlier of an isolation forest.
 
-    A row is an outlier where a power of 2, as exact as NumPy makes it, is below a
-    cutoff. The power is off by some units in the last place: beyond the thousands of
-    lengths around the cutoff that are tried here, it is not in doubt.
+    A row is an outlier if NumPy's rounded power of 2 is below a cutoff. The power is
+    off by some ulps, so thousands of lengths around the cutoff are tried here; further
+    away the result is certain.
     """
     scale = forest.outputs.parameter
     if not scale > 0 or forest.n_outputs != 1:
@@ -257,7 +257,7 @@ def inlier_length(forest: Forest) -> float | None:
 
 @lru_cache(maxsize=1)
 def expit_is_libm() -> bool:
-    """Tell whether SciPy's ``expit`` is ``1 / (1 + exp(-x))`` of this C library."""
+    """Tell whether SciPy's ``expit`` is this C library's ``1 / (1 + exp(-x))``."""
     from scipy.special import expit  # type: ignore[import-untyped, unused-ignore]
 
     drawn = np.random.default_rng(0).standard_normal(8192)

@@ -1,4 +1,4 @@
-"""From raw scores to what the source's ``predict`` and ``predict_proba`` return.
+"""Computes the answers of the source's ``predict`` and ``predict_proba``.
 
 Each function repeats the source's arithmetic, operation by operation and in its
 precision, so that equal raw scores give equal bits.
@@ -20,10 +20,10 @@ Array: TypeAlias = NDArray[Any]
 
 
 def apply_transform(forest: Forest, raw: Array) -> Array:
-    """Return what ``predict`` of a Booster or a regressor returns for raw scores.
+    """Return a Booster's or regressor's ``predict`` for raw scores.
 
-    Raw scores have the shape (n, n_outputs) or (n,), here and below. The probabilities
-    of scikit-learn's classifiers are not cut to labels, and averages stay as they are.
+    Raw scores have shape (n, n_outputs) or (n,), here and below. For scikit-learn's
+    classifiers this returns probabilities, not labels; averages are not changed.
     """
     spec = forest.outputs
     scores = _columns(forest, raw)
@@ -65,9 +65,9 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
 
 
 def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
-    """Return class probabilities as the source classifier returns them.
+    """Return class probabilities as the source classifier does.
 
-    That is a list of arrays for a scikit-learn classifier of several targets.
+    For a scikit-learn classifier with several targets this is a list of arrays.
     """
     require_classifier(forest)
     match forest.outputs.probabilities:
@@ -90,9 +90,9 @@ def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
 
 
 def decide(forest: Forest, raw: Array) -> Array:
-    """Return the position in ``classes_`` that the source classifier chooses.
+    """Return the index into ``classes_`` that the source classifier chooses.
 
-    For each target, if there are several; 0 or 1 for each label of a multilabel model.
+    One per target if there are several; 0 or 1 per label of a multilabel model.
     """
     require_classifier(forest)
     label: Array
@@ -123,7 +123,7 @@ def decide(forest: Forest, raw: Array) -> Array:
 
 
 def decision_function(forest: Forest, raw: Array) -> Array:
-    """Return what the estimator's ``decision_function`` returns."""
+    """Return the estimator's ``decision_function``."""
     match forest.outputs.decision:
         case "scores":
             return raw.reshape(-1) if forest.n_outputs == 1 else raw
@@ -136,7 +136,7 @@ def decision_function(forest: Forest, raw: Array) -> Array:
 
 
 def score_samples(forest: Forest, raw: Array) -> Array:
-    """Return what ``IsolationForest.score_samples`` returns for summed path lengths."""
+    """Return ``IsolationForest.score_samples`` for summed path lengths."""
     if forest.outputs.function != "path_length":
         raise _unknown(forest)
     return sklearn.path_scores(forest, raw)
@@ -150,7 +150,7 @@ def has_method(forest: Forest, name: str) -> bool:
 
 
 def class_labels(forest: Forest) -> Array | None:
-    """Return the labels that a classifier's model holds: int64 or text; None: none."""
+    """Return the labels that a model file holds, as int64 or text, or None."""
     names = forest.class_labels
     if not names:
         return None
@@ -158,7 +158,7 @@ def class_labels(forest: Forest) -> Array | None:
 
 
 def require_classifier(forest: Forest) -> None:
-    """Raise :class:`UnsupportedModelError` if a forest has no classes."""
+    """Raise :class:`UnsupportedModelError` if a forest is not a classifier."""
     if not forest.classifies:
         raise UnsupportedModelError(
             f"A {forest.task} model has no classes; use its predictions instead."

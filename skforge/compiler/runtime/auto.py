@@ -1,4 +1,4 @@
-"""A forest compiled for the CPU and a GPU: batches go where they are done sooner."""
+"""A forest compiled for the CPU and a GPU; each batch runs where it is faster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from skforge.exceptions import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
 
-#: Batch sizes at which the two are compared, and calls of each.
+#: Batch sizes at which the two are compared, and calls at each.
 TRIED_ROWS = tuple(1 << power for power in range(4, 15))
 CALLS = 3
 
@@ -29,17 +29,17 @@ CALLS = 3
 class AutoModule:
     """Two modules of one forest, and the batch size from which the GPU's is used.
 
-    It has the methods of :class:`CompiledModule`. Rows that are on a GPU are always
-    walked there, and those of a process that was forked from one that used a GPU, where
-    none can be used, never.
+    It has the methods of :class:`CompiledModule`. Rows in GPU memory always run on the
+    GPU. A process forked from one that used a GPU cannot use it, and runs all rows on
+    the CPU.
 
     Parameters
     ----------
     cpu, gpu : CompiledModule
-        The same forest, in the same mode.
+        The same forest in the same mode.
     gpu_min_rows : int or None, default=None
-        Rows from which the GPU is used; None means ``GPU_MIN_ROWS`` until
-        :meth:`find_crossover` has measured.
+        Batch size from which the GPU is used; None means ``GPU_MIN_ROWS`` until
+        :meth:`find_crossover` has measured it.
     """
 
     def __init__(
@@ -49,21 +49,21 @@ class AutoModule:
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
-        """Return both modules and where one takes over."""
+        """Return both modules and the crossover."""
         return f"<AutoModule of {self.cpu!r} and, from {self.gpu_min_rows} rows, " + (
             f"{self.gpu!r}>"
         )
 
     @property
     def gpu_min_rows(self) -> int:
-        """Rows from which the GPU is used; can be set."""
+        """Batch size from which the GPU is used; can be set."""
         return self._gpu_min_rows
 
     @gpu_min_rows.setter
     def gpu_min_rows(self, rows: int) -> None:
         check_min_rows(rows)
         self._gpu_min_rows = int(rows)
-        # What is compiled for few rows answers without asking here.
+        # The CPU's compiled entries do not check the crossover themselves.
         self.cpu.limit_entries(self._gpu_min_rows - 1)
 
     @property
@@ -73,12 +73,12 @@ class AutoModule:
 
     @property
     def forest(self) -> Forest:
-        """The forest of both."""
+        """The forest of both modules."""
         return self.cpu.forest
 
     @property
     def reduction(self) -> Reduction:
-        """How both sum leaf values."""
+        """How both modules sum leaf values."""
         return self.cpu.reduction
 
     @property
@@ -88,12 +88,12 @@ class AutoModule:
 
     @property
     def schedules(self) -> dict[BatchRange, Schedule]:
-        """The schedule of each range of batch sizes, whoever walks it."""
+        """The schedule of each range of batch sizes, on either device."""
         return merged(self.cpu.schedules, self.gpu.schedules, self.gpu_min_rows)
 
     @property
     def n_jobs(self) -> int | None:
-        """Threads of the CPU's calls at most."""
+        """Maximum threads of calls on the CPU."""
         return self.cpu.n_jobs
 
     def _for(self, X: Any) -> CompiledModule:
@@ -135,27 +135,27 @@ class AutoModule:
             return self
         sizes = np.ravel(batch_sizes)
         for size in sizes:
-            self.cpu.schedule_for(size)  # says what is wrong with it
+            self.cpu.schedule_for(size)  # raises for a wrong size
         self.cpu.warm_up(sizes[sizes < self._gpu_min_rows])
         self.gpu.warm_up(sizes[sizes >= self._gpu_min_rows])
         return self
 
     def entry(self, *args: Any, **options: Any) -> Any:
-        """Return a compiled function for batches of the CPU's."""
+        """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)
 
     def inspect(self, level: str, *, n_rows: int | None = None) -> str:
-        """Return a level of the compilation as text; many rows are the GPU's."""
+        """Return a level of the compilation as text, on the GPU for large batches."""
         if n_rows is None:
             return self.gpu.inspect(level)
-        self.cpu.schedule_for(n_rows)  # says what is wrong with it
+        self.cpu.schedule_for(n_rows)  # raises for a wrong size
         return self._at(n_rows).inspect(level, n_rows=n_rows)
 
     def find_crossover(self) -> int:
-        """Measure from how many rows the GPU is faster, keep it and return it.
+        """Measure the batch size from which the GPU is faster; set and return it.
 
-        Rows are NumPy arrays, so that copies to the device and back count. Where the
-        GPU is never faster, it is used only for more rows than were tried.
+        Rows are NumPy arrays, so copies to the device and back are included. If the GPU
+        is never faster, it is used only above the sizes that were tried.
         """
         rows = draw_rows(self.forest, 1024, 0).astype(self.forest.input_dtype)
         best = 2 * TRIED_ROWS[-1]
@@ -169,7 +169,7 @@ class AutoModule:
 
 
 def _seconds(module: CompiledModule, rows: Array) -> float:
-    """Return the shortest time of a call, the first one not counted."""
+    """Return the shortest time of a call, after one warm-up call."""
     module.predict_raw(rows)
     times = []
     for _ in range(CALLS):
@@ -184,7 +184,7 @@ def merged(
     gpu: dict[BatchRange, Schedule],
     gpu_min_rows: int,
 ) -> dict[BatchRange, Schedule]:
-    """Return one table of the CPU's below, and the GPU's from a number of rows on."""
+    """Return a table of the CPU's ranges, then the GPU's from ``gpu_min_rows`` on."""
     table: dict[BatchRange, Schedule] = {}
     for (first, last), schedule in sorted(cpu.items()):
         if first < gpu_min_rows:
@@ -197,7 +197,7 @@ def merged(
 
 
 def check_min_rows(rows: Any) -> None:
-    """Refuse what is no number of rows."""
+    """Raise if ``rows`` is not a number of rows."""
     whole = isinstance(rows, (int, np.integer)) and not isinstance(rows, bool)
     if not whole or rows < 1:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Code of kernels as text: what ``inspect`` shows below LIR."""
+"""Kernel code as text: the levels of ``inspect`` below LIR."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skforge.compiler.target import Target
 
 
 def code_levels(target: Target) -> tuple[str, ...]:
-    """Return the levels of code that kernels for a target have."""
+    """Return the code levels of kernels for a target."""
     if target.kind == "cpu":
         return ("llvm", "asm")
     if target.kind == "emulated":
@@ -25,7 +25,7 @@ def code_text(kernel: Kernel | GpuKernel, level: str) -> str:
     Raises
     ------
     TargetError
-        For PTX, where NVRTC is not installed; no GPU is needed.
+        For PTX, if NVRTC is not installed; no GPU is needed.
     """
     if level in ("cuda", "ptx"):
         return gpu_text(kernel.function, kernel.target, level)
@@ -34,9 +34,9 @@ def code_text(kernel: Kernel | GpuKernel, level: str) -> str:
 
 
 def gpu_text(function: lir.Function, target: Target, level: str) -> str:
-    """Return the C++ text of a function with grids, or the PTX that NVRTC makes of it.
+    """Return a function's C++ text, or the PTX that NVRTC compiles from it.
 
-    PTX is for CUDA architectures: that of the target, or sm_80 for others.
+    PTX is for the target's CUDA architecture, or sm_80 for other targets.
     """
     source = emit_gpu(function, target).source
     if level == "cuda":

@@ -1,4 +1,4 @@
-"""Kernels as a compiled forest keeps them: machine code, its arrays, compiled once."""
+"""Kernels of a compiled forest: machine code and its arrays, compiled once."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from skforge.compiler.target import Target
 
 Array: TypeAlias = NDArray[Any]
 
-#: Scratch of a kernel above which a batch runs in parts.
+#: Bytes of scratch per kernel above which a batch runs in parts.
 SCRATCH_BYTES = 64 << 20
 
 
 class Kernel:
-    """Machine code with the model arrays it reads."""
+    """Machine code with the model arrays that it reads."""
 
     def __init__(self, lowered: Lowered, target: Target) -> None:
         function = lowered.kernel.function
         self.function, self.target = function, target
-        self._narrow = target.is_gpu  # emulated, with indices of 32 bits
+        self._narrow = target.is_gpu  # emulated, with 32-bit indices
         if target.is_gpu:
             function, target = emulate_grids.run(function), Target.host()
         self.jit: JitModule = compile_functions([function], target)
@@ -51,11 +51,11 @@ class Kernel:
         addresses = [data.ctypes.data for data in self._data]
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
         self.address = self.jit.address(function.name)
-        #: Most rows of one run; None where scratch does not grow with the batch.
+        #: Most rows per run; None if scratch does not grow with the batch.
         self.most_rows = most_rows(lowered, SCRATCH_BYTES)
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        """Fill ``result``, a row of it for each of ``rows``."""
+        """Fill ``result``, one row for each of ``rows``."""
         most = self.most_rows
         if self._narrow:
             rows = np.ascontiguousarray(rows)
@@ -81,10 +81,10 @@ class Kernel:
 
 
 def most_rows(lowered: Lowered, limit: int) -> int | None:
-    """Return how many rows keep a kernel's scratch within a number of bytes.
+    """Return how many rows keep a kernel's scratch below ``limit`` bytes.
 
-    Trees in parallel may need a number for each tree and row, more than any machine
-    has for a million rows; rows do not depend on each other, so they run in parts.
+    Parallel trees may need a number per tree and row, more than fits in memory for a
+    million rows. Rows are independent, so they can run in parts.
     """
     arrays = list(_scratch(list(lowered.stages.values())[-1].body))
     n_outputs = lowered.hir.forest.n_outputs
@@ -119,18 +119,18 @@ def _scratch(body: mir.Body) -> Iterator[tuple[Size | None, ...]]:
                 pass
 
 
-#: rows, n_rows, row_stride, result: the slots before the model's.
+#: The slots before the model's: rows, n_rows, row_stride, result.
 _CALL = struct.Struct("4q")
 
 
 def _address(array: Array) -> int:
-    """Return where an array's data is; three times faster than ``array.ctypes``."""
+    """Return the address of an array's data; 3 times faster than ``array.ctypes``."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 def _aligned(data: Array) -> Array:
-    """Return the data at a cache line's start, with a spare element at the end."""
+    """Return the data aligned to a cache line, with one spare element at the end."""
     size = data.nbytes
     raw = np.empty(size + 128, np.uint8)
     start = -raw.ctypes.data % 64
@@ -148,7 +148,7 @@ def _after_fork_in_child() -> None:
 
 
 def _gives_numbers(schedule: Schedule) -> bool:
-    """Whether a schedule walks, so that it knows the node of a leaf."""
+    """Tell whether a schedule walks nodes, so that it yields leaf numbers."""
     for directive in schedule.directives:
         if isinstance(directive, Represent):
             chosen = representations.get(directive.representation)
@@ -172,9 +172,9 @@ class KernelCache:
         _caches.add(self)
 
     def kernel(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
-        """Return a schedule's kernel, compiled if it is not yet."""
+        """Return a schedule's kernel, compiling it if necessary."""
         if element == "leaf_number" and not _gives_numbers(schedule):
-            # Bit logic and lanes give the values of leaves: walk instead.
+            # Bit vectors and lanes yield leaf values only: walk instead.
             schedule = self._walk()
         key = (schedule, element)
         found = self._kernels.get(key)
@@ -187,7 +187,7 @@ class KernelCache:
         return found
 
     def keep(self, schedule: Schedule, lowered: Lowered) -> None:
-        """Compile a schedule's kernel of sums, which is lowered already."""
+        """Compile a schedule's sum kernel from its LIR."""
         self._kernels[schedule, "accumulator"] = self._made(lowered, "accumulator")
 
     def _made(self, lowered: Lowered, element: Element) -> Kernel | GpuKernel:
@@ -203,11 +203,11 @@ class KernelCache:
         return walking_schedules(self._forest, self._target)[(128, 2048)]
 
     def unlock(self) -> None:
-        """Forget who holds the lock: a thread that a forked child does not have."""
+        """Replace the lock: in a forked child its holder does not exist."""
         self._lock = threading.RLock()
 
     def bind(self, schedule: Schedule) -> PredictEnsemble:
-        """Return a schedule's HIR; raises what a schedule that does not fit raises."""
+        """Return a schedule's HIR; raises if the schedule does not fit."""
         kind: Kind = "gpu" if self._target.is_gpu else "cpu"
         return build_hir(self._forest, schedule, self._reduction, self._hir, kind)
 

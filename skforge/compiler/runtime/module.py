@@ -1,6 +1,6 @@
 """A compiled forest: a dispatch table from batch size to kernel.
 
-Kernels compile when they are first needed, once each, and equal schedules share one.
+Each kernel compiles once, on first use; equal schedules share one.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from skforge.exceptions import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
 
-#: Work, in rows * trees * levels, below which a call stays on its own thread: about
-#: 20 us at 0.7 ns a hop, what waking another thread costs.
+#: Work, in rows * trees * levels, below which a call uses only its own thread: about
+#: 20 us at 0.7 ns a node visit, the cost of waking another thread.
 WORK_PER_THREAD = 30_000
 
 
-#: Rows of a small batch, and how many such calls make a compiled entry worth its
-#: 15 ms: they cost 5 us a call less from then on.
+#: A batch of FEW_ROWS rows or fewer is small. After SMALL_CALLS small calls, the
+#: entry is compiled: it takes 15 ms and saves 5 us per call.
 FEW_ROWS, SMALL_CALLS = 64, 3
 
 
@@ -74,9 +74,9 @@ class CompiledModule:
     Attributes
     ----------
     forest : Forest
-        What was compiled.
+        The forest that was compiled.
     target : Target
-        What it was compiled for.
+        The machine it was compiled for.
     reduction : {"exact", "reproducible", "fast"}
         How leaf values are summed.
     schedules : dict of (int, int or None) -> Schedule
@@ -100,7 +100,7 @@ class CompiledModule:
         self._first_rows = [first for (first, _), _ in self._ranges]
         self._ready: dict[tuple[int, Element], Kernel | GpuKernel] = {}
         self._table = entries.KernelTable(len(self._ranges))
-        self._steps: dict[int, int] = {}  # by range: rows of a parallel block
+        self._steps: dict[int, int] = {}  # rows per parallel block, by range
         self._raw_entry: Any = None
         self._small_calls = 0
         self._most_entry_rows: int | None = None
@@ -111,7 +111,7 @@ class CompiledModule:
         )
 
     def __repr__(self) -> str:
-        """Return one line: the forest, the CPU, the mode."""
+        """Return one line: the forest, the target, the mode."""
         kind = f"{self.target.kind} " if self.target.is_gpu else ""
         return (
             f"<CompiledModule of {self.forest!r} for {kind}{self.target.cpu}, "
@@ -119,7 +119,7 @@ class CompiledModule:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle without machine code: kernels compile again where needed."""
+        """Copy and pickle without machine code; kernels compile again on first use."""
         target = stored_target(self.target)
         schedules = dict(self.schedules)
         return restored, (self.forest, schedules, target, self.reduction, self.n_jobs)
@@ -132,16 +132,16 @@ class CompiledModule:
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
-            Rows; cast to the forest's input dtype as the source does. A module for a
-            GPU also takes arrays that are on one (CuPy, PyTorch, DLPack).
+            Rows, cast to the forest's input dtype as the source does. A GPU module
+            also accepts arrays in GPU memory (CuPy, PyTorch, DLPack).
         n_jobs : int or None
-            Threads at most; None takes what the module was compiled with.
+            Maximum number of threads; None uses the module's own setting.
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            In the accumulator's dtype. A CuPy array for rows on a GPU, written on the
-            stream that is current.
+            In the accumulator's dtype. For rows on a GPU, a CuPy array written on the
+            current stream.
 
         Raises
         ------
@@ -175,8 +175,7 @@ class CompiledModule:
     def predict(self, X: Any, *, n_jobs: int | None = None) -> Array:
         """Return the source's output: raw scores after its transform.
 
-        For classifiers these are the probabilities that a Booster returns; labels
-        are the estimator's business.
+        For classifiers these are the probabilities that a Booster returns, not labels.
 
         Parameters
         ----------
@@ -198,7 +197,7 @@ class CompiledModule:
         return apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
-        """Return the leaf each row ends in, in the source's own node numbers.
+        """Return the leaf that each row reaches, in the source's node numbers.
 
         Parameters
         ----------
@@ -227,11 +226,11 @@ class CompiledModule:
         return leaves
 
     def schedule_for(self, n_rows: int) -> Schedule:
-        """Return the schedule of a batch size: of its range, or of the one below."""
+        """Return the schedule for a batch size; between ranges, the lower range's."""
         return self._ranges[self._range_at(n_rows)][1]
 
     def _range_at(self, n_rows: Any) -> int:
-        """Return the range of what a user calls a number of rows."""
+        """Return the range of a number of rows given by the user, checked."""
         whole = type(n_rows) is not bool and isinstance(n_rows, Integral)
         if not whole or n_rows < 0:
             raise InvalidInputError(
@@ -242,7 +241,7 @@ class CompiledModule:
 
     @property
     def _element(self) -> Element:
-        """What kernels write: scores, or leaves where scores are no sums."""
+        """What kernels write: scores, or leaf numbers if leaf values are not added."""
         return "accumulator" if self._adds else "leaf_number"
 
     def _range_of(self, n_rows: int) -> int:
@@ -269,13 +268,13 @@ class CompiledModule:
         reduction: Reduction,
         n_jobs: int | None,
     ) -> CompiledModule:
-        """Return a module of one schedule for all batches, from its LIR."""
+        """Return a module with one schedule for all batches, from its LIR."""
         module = cls(forest, {(1, None): schedule}, target, reduction, n_jobs)
         module._compiler.keep(schedule, lowered)
         return module
 
     def compile_all(self) -> float:
-        """Compile every schedule's kernel now; return the seconds it took."""
+        """Compile the kernels of all schedules; return the seconds it took."""
         start = time.perf_counter()
         for first in self._first_rows:
             kernel = self._kernel(first, self._element)
@@ -284,23 +283,23 @@ class CompiledModule:
         return time.perf_counter() - start
 
     def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledModule:
-        """Compile now all that calls would compile when they first need it.
+        """Compile everything now that calls would compile on first use.
 
         Parameters
         ----------
         batch_sizes : array-like of int, default=None
-            Numbers of rows of the calls to come; None means any.
+            Batch sizes of the calls to come; None means any.
 
         Returns
         -------
         CompiledModule
-            Itself. No call with these numbers of rows compiles from now on, of
-            :meth:`apply` neither.
+            Itself. Later calls with these batch sizes, including :meth:`apply`, compile
+            nothing.
 
         Raises
         ------
         InvalidInputError
-            If a size is no number of rows.
+            If a size is not a number of rows.
         """
         if batch_sizes is None:
             first_rows = list(self._first_rows)
@@ -321,24 +320,24 @@ class CompiledModule:
         return self
 
     def threads(self, n_rows: int) -> int:
-        """Return how many threads a call with that many rows runs on at most."""
+        """Return the maximum number of threads for a call with that many rows."""
         return self._threads(n_rows, None)
 
     def _threads(self, n_rows: int, n_jobs: int | None) -> int:
-        """Return how many threads the work is worth."""
+        """Return how many threads to use for this much work."""
         if n_jobs is None:
             n_jobs = self.n_jobs
         if n_jobs is None or n_jobs == 1:
             return 1
         _check_n_jobs(n_jobs)
         most = int(n_rows * self._levels / WORK_PER_THREAD)
-        # Asking how many threads there are takes longer than a small batch.
+        # Asking for the number of threads takes longer than a small batch.
         if most > 1:
             most = min(most, self._parallel_trips(n_rows))
         return min(resolve_n_jobs(n_jobs), most) if most > 1 else 1
 
     def _parallel_trips(self, n_rows: int) -> int:
-        """Return the iterations of the outermost loop, if it is one over blocks."""
+        """Return the trip count of a parallel loop over blocks, or else ``n_rows``."""
         number = self._range_of(n_rows)
         if number not in self._steps:
             nest = self._ranges[number][1].loop_nest(self.forest.n_trees)
@@ -348,7 +347,7 @@ class CompiledModule:
                 step = blocks.step if isinstance(blocks.step, int) else 1
             chosen = representations.get(nest.representation)
             if isinstance(chosen, representations.BlockRepresentation):
-                # Where blocks may have fewer rows, threads share them evenly.
+                # These blocks may have fewer rows, so threads share them evenly.
                 step = min(step, chosen.row_group or step)
             self._steps[number] = step
         return -(-n_rows // self._steps[number])
@@ -356,7 +355,7 @@ class CompiledModule:
     # ------------------------------------------------------------ fast calls
 
     def _count_small_call(self) -> None:
-        """Compile an entry for raw scores once small batches turn out to be a habit."""
+        """Compile the entry for raw scores after SMALL_CALLS small batches."""
         self._small_calls += 1
         if self._small_calls == SMALL_CALLS:
             self._raw_entry = self.entry("raw")
@@ -369,40 +368,40 @@ class CompiledModule:
         n_jobs: int | None = None,
         classes: Any = None,
     ) -> Any:
-        """Return a compiled function of one argument, or None where there is none.
+        """Return a compiled function of one argument, or None if there cannot be one.
 
-        It takes an array of float32 or float64 whose rows lie anywhere and whose
-        columns lie side by side, and returns predictions in a new array; or None for
-        any argument that it leaves to the ordinary path (:meth:`predict_raw` and the
-        like), which is slower by some microseconds and says what is wrong. It
-        compiles nothing: sizes whose kernel was not needed yet are left too, and
-        :meth:`compile_all` makes all of them.
+        The function takes a float32 or float64 array whose columns are contiguous
+        (rows may have any stride) and returns predictions in a new array. It returns
+        None for all other arguments; the caller then uses the ordinary path
+        (:meth:`predict_raw` and so on), which is some microseconds slower and reports
+        errors. It compiles nothing: batch sizes whose kernel is not compiled yet return
+        None too, and :meth:`compile_all` compiles all of them.
 
         Parameters
         ----------
         output : {"raw", "transformed", "both_classes", "labels", "scores", "decision"}
-            Raw scores; the source's output; probabilities of both classes of a
-            binary model with one output; numbers of the predicted classes; what
-            ``score_samples`` and ``decision_function`` of an isolation forest return.
+            Raw scores; the source's output; both classes' probabilities of a binary
+            model with one output; the predicted class numbers; ``score_samples`` and
+            ``decision_function`` of an isolation forest.
         refused : {"nothing", "infinite", "not_finite"}
             Values in the rows that the entry declines.
         n_jobs : int or None
-            Threads other calls may use: the entry itself runs on its caller's thread,
-            and leaves batches worth more than one to them.
+            Threads that other calls may use. The entry runs on its caller's thread and
+            declines batches worth more than one thread.
         classes : ndarray of shape (n_classes,), default=None
-            For "labels": what to return instead of the classes' numbers.
+            For "labels": values to return in place of class numbers.
 
         Returns
         -------
         builtin function or None
-            None for a forest whose output is not computed by the C library's scalar
-            functions (scikit-learn's softmax, ONNX's PROBIT), for a marker of missing
-            values other than NaN, and where Python is not CPython with a GIL.
+            None if the output is not computed by the C library's scalar functions
+            (scikit-learn's softmax, ONNX's PROBIT), if missing values are not NaN, and
+            on Pythons other than CPython with a GIL.
 
         Raises
         ------
         InvalidInputError
-            If an argument is none of those above.
+            If an argument is not one of those above.
         """
         if output not in OUTPUTS or refused not in REFUSED:
             raise InvalidInputError(
@@ -438,13 +437,13 @@ class CompiledModule:
         return entries.build_entry(kind, self._table, self.target, labels)
 
     def limit_entries(self, rows: int) -> None:
-        """Leave batches of more rows to the ordinary path from now on."""
+        """Make entries decline batches of more rows from now on."""
         self._most_entry_rows = rows
         self._raw_entry = None
         self._small_calls = 0
 
     def _publish(self, index: int, kernel: Kernel) -> None:
-        # An entry runs whole batches: not for kernels that take parts of one.
+        # An entry runs whole batches, so kernels that run in parts are excluded.
         fits = len(kernel.slots) <= 8 * MAX_SLOTS and kernel.most_rows is None
         if fits:
             self._table.fill(index, kernel.address, kernel.slots, kernel)
@@ -460,7 +459,7 @@ class CompiledModule:
             schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx of a GPU's
             kernels; or a pass of MIR, such as legalize-reductions.
         n_rows : int or None
-            The batch size whose kernel is meant; None means the largest range.
+            The batch size whose kernel to show; None means the largest range.
 
         Returns
         -------
@@ -503,32 +502,32 @@ def compile_forest(
     Parameters
     ----------
     forest : Forest, path, Booster, ModelProto or fitted estimator
-        From :func:`skforge.load_forest`, or what that takes.
+            A forest from :func:`skforge.load_forest`, or anything that it accepts.
     schedule : "auto", str, Schedule, dict of (int, int or None) -> these, or None
-        One schedule or a preset's name for every batch size, one of these for each
-        range of batch sizes, or the static defaults: "auto" or None.
+            One schedule or a preset's name for every batch size, one of these for each
+            range of batch sizes, or the static defaults ("auto" or None).
     target : str or Target, default="cpu"
-        "cpu" is the machine this runs on, "cuda" or "hip" its current GPU. "auto" is
-        the GPU if the schedule maps loops to one, and else the CPU.
-        "emulated" runs GPU schedules on the CPU; "emulated-source" does with the text
-        of their kernels, for which it needs g++.
+            "cpu" is this machine's CPU, "cuda" or "hip" its current GPU. "auto" is the
+            GPU if a schedule maps loops to one, and the CPU otherwise. "emulated" runs
+            GPU schedules on the CPU; "emulated-source" runs the text of their kernels
+            on the CPU and needs g++.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
-        ``exact``: the source's own bits. ``reproducible``: the same bits whatever the
-        schedule and the threads. ``fast``: any order of summation.
+            ``exact``: the source's bits. ``reproducible``: the same bits for every
+            schedule and number of threads. ``fast``: any order of summation.
     n_jobs : int or None
-        Threads at most; None means 1, -1 all.
+            Maximum threads; None means 1, -1 all.
 
     Returns
     -------
     CompiledModule
-        Kernels compile when first used.
+            Its kernels compile on first use.
 
     Raises
     ------
     InvalidInputError
-        If an argument is of the wrong kind.
+            If an argument has a wrong type or value.
     InvalidModelError, UnsupportedModelError
-        If the model cannot be read, or not be reproduced exactly.
+            If the model cannot be read, or cannot be reproduced exactly.
     ScheduleError
         If a schedule does not fit the forest or the target.
     TargetError
@@ -556,7 +555,7 @@ def compile_forest(
     schedules = default_table(forest, resolved, reduction) if given is None else given
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
     for one in dict.fromkeys(schedules.values()):
-        # Binding now, not at the first call, is where a wrong schedule is noticed.
+        # Bind now, so that a wrong schedule raises here and not on the first call.
         module._compiler.bind(one)
     return module
 
@@ -568,7 +567,7 @@ def restored(
     reduction: Reduction,
     n_jobs: int | None,
 ) -> CompiledModule:
-    """Return the module of a file or another process, its forest checked again."""
+    """Return a module from a file or another process, after validating its forest."""
     return compile_forest(forest.validate(), schedules, target, reduction, n_jobs)
 
 

@@ -1,13 +1,13 @@
-"""Machine code kept between processes, in a directory of the user's own.
+"""Cache of machine code on disk, shared by a user's processes.
 
-An object is found again by a digest of everything that makes it: the LLVM text, the
-target, LLVM's version and options, this package's version. What is read is used only
-if its own digest is right, for a damaged object crashes the loader. Machine code of
-another user is never used: neither directories nor files that somebody else owns or
-may write. Whatever goes wrong here, kernels are compiled as without a cache.
+An object's key is a digest of everything it depends on: the LLVM text, the target,
+LLVM's version and options, this package's version. An object is used only if its own
+digest matches, as a damaged object crashes the loader. Directories and files that
+another user owns or may write are never used. If anything fails here, kernels are
+compiled as without a cache.
 
-``SKFORGE_CACHE=off`` switches it off; ``SKFORGE_CACHE_DIR`` moves it. Who may write the
-directory can make cached code run: digests detect damage, not forgery.
+``SKFORGE_CACHE=off`` disables the cache; ``SKFORGE_CACHE_DIR`` moves it. Anyone who may
+write the directory can run code through it: digests detect damage, not forgery.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from pathlib import Path
 
 from skforge.config import cache_switched_on
 
-#: Bytes and files kept; the ones unused for longest go first.
+#: Most bytes and files kept; the least recently used are removed first.
 MOST_BYTES = 256 << 20
 MOST_FILES = 4096
 
-#: A file: this, the digest of key and object, the key, the object.
+#: A file holds this, the digest of key and object, the key, and the object.
 _MAGIC = b"skforge object 1\n"
 _DIGEST = hashlib.sha256().digest_size
-_OBJECT_BYTES = 64 << 20  # no kernel is nearly as large
+_OBJECT_BYTES = 64 << 20  # far larger than any kernel
 
-#: Seconds after which a file counts as used again, or as left by a process that died.
+#: Seconds until a use is recorded again, and until a temporary file is abandoned.
 _TOUCH, _STALE = 600, 3600
 
 _LOG = logging.getLogger("skforge")
 
 
 def key_of(parts: Iterable[str]) -> str:
-    """Return the name of an object made from these texts."""
+    """Return the key of an object made from these texts."""
     digest = hashlib.sha256()
     for part in parts:
         encoded = part.encode()
@@ -51,16 +51,16 @@ def key_of(parts: Iterable[str]) -> str:
 
 
 def directory() -> Path | None:
-    """Return where objects are kept; None where ``SKFORGE_CACHE`` is off.
+    """Return the cache directory; None if ``SKFORGE_CACHE`` is off.
 
-    That is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
+    It is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
     """
     if not cache_switched_on():
         return None
     own = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
     if own:
         return Path(own)
-    with contextlib.suppress(RuntimeError):  # there is no home directory
+    with contextlib.suppress(RuntimeError):  # no home directory
         home = Path.home()
         if sys.platform == "win32":
             local = os.environ.get("LOCALAPPDATA")
@@ -72,13 +72,13 @@ def directory() -> Path | None:
 
 
 def find(key: str) -> bytes | None:
-    """Return the object of a key, or None where there is none that can be trusted."""
+    """Return the object of a key, or None if there is none that is intact."""
     folder = _opened(create=False)
     if folder is None:
         return None
     path = folder / key
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    flags |= getattr(os, "O_NONBLOCK", 0)  # to open a pipe would wait for a writer
+    flags |= getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for a writer
     try:
         descriptor = os.open(path, flags)
         try:
@@ -108,7 +108,7 @@ def find(key: str) -> bytes | None:
 
 
 def store(key: str, payload: bytes) -> None:
-    """Keep an object, if there is a place for it."""
+    """Store an object, if there is a usable directory."""
     folder = _opened(create=True)
     if folder is None:
         return
@@ -124,18 +124,18 @@ def store(key: str, payload: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
             raise
-        if int(key[:2], 16) < 8:  # one in 32: to look at all files takes a while
+        if int(key[:2], 16) < 8:  # for one key in 32, as listing all files is slow
             evict(folder)
     except OSError as error:
         _debug("nothing is kept in %s: %s", folder, error)
 
 
 def evict(folder: Path) -> None:
-    """Remove what was unused for longest until the rest is within the bounds."""
+    """Remove the least recently used files until the rest is within the bounds."""
     now, found, total = time.time(), [], 0
     with os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(OSError):  # gone meanwhile
+            with contextlib.suppress(OSError):  # gone in the meantime
                 facts = entry.stat(follow_symlinks=False)
                 if not entry.name.startswith("."):
                     found.append((facts.st_mtime, facts.st_size, entry.path))
@@ -162,7 +162,7 @@ def _payload(key: str, content: bytes) -> bytes | None:
 
 
 def _opened(create: bool) -> Path | None:
-    """Return the directory of objects if it is this user's alone to write."""
+    """Return the object directory if only this user may write it."""
     parent = directory()
     if parent is None:
         return None
@@ -185,14 +185,14 @@ def _opened(create: bool) -> Path | None:
 
 
 def _is_own(facts: os.stat_result) -> bool:
-    """Tell whether nobody but this user may write a file or directory."""
+    """Tell whether only this user may write a file or directory."""
     if not hasattr(os, "geteuid"):  # Windows: a user's folder is not shared
         return True
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
 
 
 def _debug(message: str, *values: object) -> None:
-    """Log each message once: kernels are many, and nothing is wrong without a cache."""
+    """Log each message once; a missing cache is not an error."""
     said = (message, *map(str, values))
     if said not in _SAID and len(_SAID) < 64:
         _SAID.add(said)

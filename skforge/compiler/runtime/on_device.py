@@ -1,8 +1,8 @@
-"""Rows that are on a GPU already: taken where they are, the result left there.
+"""Predictions for rows in GPU memory; the results stay there.
 
-Everything goes to the stream that is current, and nothing waits for it. Values are not
-checked, because checking would block the stream: a value that the source refuses
-(infinite, or missing where it takes none) is walked like any other number.
+Everything is queued on the current stream; nothing waits for it. Values are not
+checked, because checking would block the stream: values that the source refuses
+(infinite, or missing where not accepted) are walked like any other number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def predict_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) 
 
 
 def leaves_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
-    """Return the leaf of each row in each tree."""
+    """Return the leaf of each row in each tree, as an array on the device."""
     device, rows = _rows(forest, target, X)
     with device.current():
         shape = len(rows), forest.n_trees
@@ -55,11 +55,11 @@ def leaves_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -
 
 
 def answer_on_device(module: Any, method: str, X: Any, classes: Any) -> Any:
-    """Return what an estimator's method returns, for rows on a device.
+    """Return an estimator method's answer for rows on a device.
 
-    ``module`` is a CompiledModule or an AutoModule, ``classes`` the labels of
-    ``predict``, None for 0, 1, and so on. Raises ``UnsupportedModelError`` for what is
-    only computed on the host.
+    ``module`` is a CompiledModule or an AutoModule; ``classes`` are the labels of
+    ``predict``, None for 0, 1, and so on. Raises ``UnsupportedModelError`` for answers
+    that are only computed on the host.
     """
     forest: Forest = module.forest
     if method == "predict_raw":
@@ -112,7 +112,7 @@ def _filled(
 
 
 def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:
-    """Allocate a result; what is kept for later is given back if need be."""
+    """Allocate a result; free cached memory first if necessary."""
     try:
         return device.xp.empty(shape, dtype)
     except device.memory_errors:
@@ -128,7 +128,7 @@ def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> 
 
 
 def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
-    """Return rows as kernels read them, as ``prepare_rows`` does on the host."""
+    """Return rows converted for the kernels, as ``prepare_rows`` does on the host."""
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
             f"The aggregate function {forest.aggregate.upper()} of several trees is "

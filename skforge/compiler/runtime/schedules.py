@@ -1,4 +1,4 @@
-"""Schedules in every form users give them, as a table of ranges of batch sizes."""
+"""Converts every form of schedule that users pass to a table by batch size."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
 
-#: One for all batches, or one for each range; presets by name; None, "auto": defaults.
+#: One for all batches or one per range, or a preset's name; None and "auto": defaults.
 Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | None
 
 
 def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
-    """Return the schedule of each range of batch sizes; None asks for the defaults.
+    """Return the schedule of each range of batch sizes; None means the defaults.
 
     Parameters
     ----------
     schedule : Schedule, str, dict of (int, int or None) -> Schedule or str, or None
-        One schedule or a preset's name, one of these for each range of batch sizes,
-        or the defaults: None or "auto".
+        One schedule or a preset's name, one of these for each range of batch sizes, or
+        None or "auto" for the defaults.
 
     Raises
     ------
     InvalidInputError
-        If it is none of these.
+        If ``schedule`` is none of these.
     ScheduleError
-        If there is no such preset, a key is no range of batch sizes, or ranges overlap.
+        If a preset is unknown, a key is not a range of batch sizes, or ranges overlap.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which machine a forest is compiled for: what is asked for, and what is here."""
+"""Resolves the target that a user names to a machine that is available."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from skforge.exceptions import ScheduleError, TargetError
 
 
 def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> Target:
-    """Return the one machine that code is made for, with the facts found here.
+    """Return the one machine to compile for, with the facts found on this computer.
 
     Parameters
     ----------
     target : str or Target
-        "auto" is this CPU, unless schedules map loops to a GPU: then it is the GPU.
+        "auto" is this CPU, or the GPU if schedules map loops to one.
     schedules : iterable of Schedule
-        What is to be compiled.
+        The schedules to compile.
 
     Raises
     ------
     TargetError
-        If the target is not known, or not available here.
+        If the target is unknown or not available.
     ScheduleError
-        If schedules are for the other kind of machine.
+        If a schedule is for the other kind of machine.
     """
     given = tuple(schedules)
     if target == "auto" and any(kind_of(one.directives) == "gpu" for one in given):
@@ -61,13 +61,13 @@ def _gpu_for_schedules() -> Target:
 
 
 def gpu_here() -> Target | None:
-    """Return the GPU that "auto" may take, or None."""
+    """Return the GPU that "auto" may use, or None."""
     device = device_cupy.found()
     return None if device is None else device.target()
 
 
 def check_available(target: Target) -> None:
-    """Raise :class:`TargetError` unless kernels for a target run here."""
+    """Raise :class:`TargetError` unless this computer runs kernels for a target."""
     if target.kind not in ("cuda", "hip"):
         target.check_runs_here()
         return
@@ -82,8 +82,8 @@ def check_available(target: Target) -> None:
 def _runs(wanted: str, found: str) -> bool:
     """Tell whether a schedule bound to one architecture can be compiled for another.
 
-    Text is compiled for the GPU found; that has at least what the older one of its
-    family has.
+    Code is compiled for the GPU found, which has at least the resources of the older
+    architectures of its family.
     """
     if wanted == found:
         return True
@@ -97,14 +97,14 @@ def _runs(wanted: str, found: str) -> bool:
 def default_table(
     forest: Forest, target: Target, reduction: Reduction
 ) -> dict[BatchRange, Schedule]:
-    """Return the default schedules for a machine."""
+    """Return the default schedules for a target."""
     if target.is_gpu:
         return default_gpu_schedules(forest, target, reduction)
     return default_schedules(forest, target, reduction)
 
 
 def stored_target(target: Target) -> Any:
-    """Return what files and pickles hold: a name where the machine may be another."""
+    """Return a target as files store it: by name if it may differ on loading."""
     if target.kind in ("cuda", "hip"):
         return target.kind
     return "cpu" if target == Target.host() else target

@@ -1,4 +1,4 @@
-"""Models and files of LightGBM."""
+"""LightGBM models and files."""
 
 from skforge.compiler.frontends.lightgbm import model
 

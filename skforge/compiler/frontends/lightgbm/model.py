@@ -68,9 +68,9 @@ _OBJECTIVES: dict[str, _Objective] = {
     "cross_entropy_lambda": _Objective("log1p_exp", "regression"),
     "lambdarank": _RANKING,
     "rank_xendcg": _RANKING,
-    "custom": _PLAIN,  # as no objective at all: predict returns raw scores
+    "custom": _PLAIN,  # like no objective: predict returns raw scores
 }
-#: Other names that LightGBM reads where no option follows; it writes none of them.
+#: Aliases that LightGBM reads if no option follows; it never writes them.
 _ALIASES = {
     **dict.fromkeys(
         (
@@ -95,10 +95,10 @@ def forest_from_text(
     iteration_range: Range | None = None,
     sigmoid: float | None = None,
 ) -> Forest:
-    """Build the forest of a model's text, of its boosting rounds ``[begin, end)``.
+    """Build the forest of a model's text for boosting rounds ``[begin, end)``.
 
-    ``end == 0`` means all rounds from ``begin``. ``sigmoid`` is the slope of the
-    logistic function, where it is known better than from the text, which rounds it.
+    ``end == 0`` means all rounds from ``begin``. ``sigmoid`` is the exact slope of the
+    logistic function, if known; the text rounds it.
     """
     model = parse(text)
     header = model.header
@@ -140,7 +140,7 @@ def forest_from_text(
 def _outputs(
     header: dict[str, str], n_outputs: int, sigmoid: float | None
 ) -> tuple[OutputSpec, Task]:
-    """Return the outputs and the task of ``objective=name option ...``."""
+    """Return the outputs and the task for ``objective=name option ...``."""
     text = header.get("objective", "custom")
     name, *words = _ALIASES.get(text, text).split(" ")
     objective = _OBJECTIVES.get(name)
@@ -176,7 +176,7 @@ def _outputs(
 
 
 def _atof(text: str) -> float:
-    """Read a number as LightGBM reads parameters: not always the nearest float."""
+    """Read a number as LightGBM reads parameters, not always to the nearest float."""
     match = re.fullmatch(
         r"([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?", text, flags=re.ASCII
     )
@@ -202,7 +202,7 @@ def _atof(text: str) -> float:
 
 
 def _power(base: float, exponent: int) -> float:
-    """Return a power by LightGBM's order of multiplications."""
+    """Return a power, multiplied in LightGBM's order."""
     if exponent == 0:
         return 1.0
     if exponent % 2 == 0:
@@ -241,16 +241,16 @@ def _arrays(trees: Trees) -> dict[str, Any]:
 def _positions(
     start: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``start[t] .. start[t] + counts[t]`` of all t, and the second addends."""
+    """Return ``start[t] .. start[t] + counts[t]`` for all t, and the offsets added."""
     ends = np.cumsum(counts)
     number = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
     return np.repeat(start[:-1], counts) + number, number
 
 
 def _predicates(trees: Trees) -> tuple[dict[str, NDArray[Any]], NDArray[np.int32]]:
-    """Return the distinct tests, and that of each inner node.
+    """Return the distinct tests, and the test of each inner node.
 
-    NaN is in no category set, whatever a node's missing type is.
+    NaN is in no category set, for any missing type.
     """
     in_set = (trees.decision_type & 1) != 0
     missing = _MISSING[trees.decision_type >> 2]
@@ -269,11 +269,11 @@ def _predicates(trees: Trees) -> tuple[dict[str, NDArray[Any]], NDArray[np.int32
 def _one_kind_of_missing(
     missing: NDArray[np.uint8], left: NDArray[np.bool_], zero_left: NDArray[np.bool_]
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return a mixture of missing types as NaN alone, as far as that is the same.
+    """Reduce mixed missing types to NaN alone, as far as results stay the same.
 
-    One type for all makes shorter kernels, and LightGBM gives each feature its own.
-    NaN that counts as 0.0 is missing and goes where zero goes (``zero_left``); zeros
-    that are missing and go there anyway need no mention.
+    A single type makes kernels shorter, and LightGBM gives each feature its own. If NaN
+    counts as 0.0, it becomes missing and goes where zero goes (``zero_left``). Missing
+    zeros that go where a test sends them anyway need no missing type.
     """
     if (missing == missing[:1]).all():
         return missing, left
@@ -284,10 +284,10 @@ def _one_kind_of_missing(
 
 
 def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Move thresholds near zero so that rows need not be.
+    """Move thresholds near zero so that rows need no rounding.
 
-    LightGBM takes every |x| <= kZeroThreshold for 0.0 before a tree sees it. All
-    these values then pass ``x <= t``, if t is not negative, or none does.
+    LightGBM replaces every |x| <= kZeroThreshold by 0.0 before a tree sees it. With the
+    moved threshold t, all these values pass ``x <= t`` if t is not negative, or none.
     """
     near = np.abs(threshold) <= ZERO_THRESHOLD
     below = np.nextafter(-ZERO_THRESHOLD, -np.inf)
@@ -299,11 +299,10 @@ def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
 def _category_names(
     model: ModelText, n_features: int
 ) -> tuple[tuple[str | int, ...], ...]:
-    """Return the categories of frames' columns; () where they cannot be assigned.
+    """Return the category names of frame columns; () if they cannot be assigned.
 
-    The file lists them without the columns' names: they are those of the categorical
-    features, in order, if there are as many. Rows given as arrays hold category
-    numbers and need no names.
+    The file lists them without column names: they belong to the categorical features,
+    in order, if their numbers agree. Arrays hold category numbers and need no names.
     """
     found = model.pandas_categorical
     text = model.parameters.get("categorical_feature", "")
@@ -321,7 +320,7 @@ def _category_names(
 
 
 def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
-    """Read a ``.txt`` file: all its rounds, which ``save_model`` has chosen."""
+    """Read a ``.txt`` file with all its rounds; ``save_model`` has selected them."""
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError as error:
@@ -342,7 +341,7 @@ def detect(model: object) -> bool:
 
 
 def refuse(model: Any) -> None:
-    """Refuse a wrapper that could not be read once it is fitted."""
+    """Refuse a wrapper that could not be read after fitting."""
     if "lightgbm.sklearn.LGBMModel" not in class_names(model):
         return
     _refuse_wrapper(model)
@@ -376,7 +375,7 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
 
 
 def _as_wrapper(model: Any, forest: Forest) -> Forest:
-    """Return the forest with the task of the wrapper's class, not the objective's."""
+    """Return the forest with the wrapper class's task in place of the objective's."""
     names = class_names(model)
     if "lightgbm.sklearn.LGBMRanker" in names:
         return replace(forest, task="ranking")
@@ -395,7 +394,7 @@ def _as_wrapper(model: Any, forest: Forest) -> Forest:
 
 
 def _switched_on(model: Any, names: tuple[str, ...]) -> str | None:
-    """Return the first of a wrapper's parameters that is neither absent nor off."""
+    """Return the first of the parameters that the wrapper has and that is not off."""
     for name in names:
         value = model.get_params().get(name, False)
         if str(value).lower() not in ("false", "0", "-", "none"):
@@ -410,7 +409,7 @@ def _from_booster(booster: Any, iteration_range: Range | None) -> Forest:
         iteration_range = (0, best) if best else None
     sigmoid = None
     if getattr(booster, "train_set", None) is not None:
-        # still the trained object, which never was a text: its slope is not rounded
+        # the object that was trained, not read from text: its slope is not rounded
         value = (booster.params or {}).get("sigmoid")
         sigmoid = None if value is None else _atof(str(value))
     return forest_from_text(text, iteration_range, sigmoid)

@@ -1,7 +1,7 @@
-"""LightGBM's text format as checked arrays: header, trees, parameters.
+"""Reads LightGBM's text format into checked arrays: header, trees, parameters.
 
-Nothing is interpreted here. Every count, number and name is checked, because whatever
-reads the arrays follows child and category indices.
+Nothing is interpreted here. Every count, number and name is checked, because later code
+follows child and category indices without checks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _VERSIONS = ("v2", "v3", "v4")
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
-    """A model file in parts, every value still text."""
+    """A model file split into parts; every value is still text."""
 
     header: dict[str, str]
     trees: list[dict[str, str]]
@@ -77,12 +77,12 @@ class ModelText:
 
 
 def damaged(what: str) -> NoReturn:
-    """Raise for a file that LightGBM cannot have written."""
+    """Raise for a file that LightGBM did not write in this form."""
     checks.damaged(what, "save it again")
 
 
 def parse(text: str) -> ModelText:
-    """Split a text that ``Booster.save_model`` wrote into its parts."""
+    """Split a text written by ``Booster.save_model`` into its parts."""
     unix = text.replace("\r\n", "\n")
     if not unix.startswith("tree\n"):
         raise InvalidModelError(
@@ -108,7 +108,7 @@ def parse(text: str) -> ModelText:
         try:
             blocks = _by_size(trees, announced)
         except InvalidModelError:
-            # Sizes may have been counted in a file whose lines end in two characters.
+            # The sizes may have been counted with line ends of two characters.
             if unix == text:
                 raise
             blocks = _by_size(trees.replace("\n", "\r\n"), announced)
@@ -125,10 +125,10 @@ def _sizes(text: str) -> list[int]:
 
 
 def _by_size(text: str, sizes: Sequence[int]) -> list[str]:
-    """Return as many trees as there are sizes, which say where the next one starts.
+    """Return one tree per size; each size gives the offset to the next tree.
 
-    LightGBM seeks by them, too: it reads no tree that they leave out, and it looks at
-    neither the trees' numbers nor what follows a tree's first empty line.
+    LightGBM seeks by sizes, too: it reads no tree that they leave out, and ignores the
+    trees' numbers and everything after a tree's first empty line.
     """
     data = text.encode()
     blocks, start = [], 0
@@ -139,7 +139,7 @@ def _by_size(text: str, sizes: Sequence[int]) -> list[str]:
                 f"tree_sizes says that tree {number} starts at character {start} of "
                 f"the trees, where {found!r} stands"
             )
-        # short of the next tree as a rule, but whatever the size is
+        # the tree usually ends before the next one starts, whatever its size says
         ends = [data.find(gap, start) for gap in (b"\n\n", b"\n\r\n")]
         end = min((at for at in ends if at >= 0), default=None)
         if end is None:
@@ -155,7 +155,7 @@ def _endless(number: int) -> NoReturn:
 
 
 def _one_by_one(text: str) -> list[str]:
-    """Return the trees of a text that does not say how long they are."""
+    """Split trees of a text without tree_sizes."""
     blocks = []
     while text:
         if not text.startswith("Tree="):
@@ -197,7 +197,7 @@ def _parameters(tail: str) -> dict[str, str]:
 
 
 def _pandas_categorical(tail: str) -> list[list[Any]] | None:
-    """Return the categories of the training frame's columns of category dtype."""
+    """Return the categories of the training frame's category columns."""
     _, begin, text = tail.rpartition("pandas_categorical:")
     if not begin:
         return None
@@ -213,7 +213,7 @@ def _pandas_categorical(tail: str) -> list[list[Any]] | None:
 
 
 def integer(values: dict[str, str], key: str, where: str) -> int:
-    """Return a number from 0 to 2^31 - 1 that has to be there."""
+    """Return a required number from 0 to 2^31 - 1."""
     text = values.get(key)
     if text is None:
         damaged(f"{where} has no {key}")
@@ -224,10 +224,10 @@ def integer(values: dict[str, str], key: str, where: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """All trees' numbers, one after the other.
+    """The numbers of all trees, concatenated.
 
-    Inner nodes and leaves are numbered apart, as in the file; ``first_inner`` and
-    ``first_leaf`` say where each tree's start.
+    Inner nodes and leaves are numbered separately, as in the file; ``first_inner`` and
+    ``first_leaf`` give the offset of each tree.
     """
 
     n_leaves: NDArray[np.int64]  # (n_trees,)
@@ -282,7 +282,7 @@ def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
     decision = _numbers(trees, "decision_type", inner, int, optional=True)
     if decision is None:
         decision = np.zeros(len(left), np.int64)
-    # numeric nodes keep their missing type, 0 to 2, above two flags
+    # numeric nodes store their missing type, 0 to 2, above two flag bits
     bad = (decision < 0) | (decision > 15) | ((decision & 13) == 12)
     if (at := first_true(bad)) >= 0:
         tree_number, node = place(at, first_inner)
@@ -313,7 +313,7 @@ def _numbers(
     kind: Callable[[str], Any],
     optional: bool = False,
 ) -> Any:
-    """Return the numbers of one line of all trees; None where no tree has it."""
+    """Return the numbers of one key of all trees; None if no tree has the key."""
     if optional and not any(key in tree for tree in trees):
         return None
     dtype = np.int64 if kind is int else np.float64
@@ -324,7 +324,7 @@ def _numbers(
             damaged(f"Tree {number} has no {key}")
         words = (line or "").split()
         if not count and key != "leaf_value":
-            continue  # a tree of one leaf: whatever stands there is not read
+            continue  # a tree of one leaf: LightGBM does not read this line
         if len(words) != count:
             damaged(f"{key} of tree {number} has {len(words)} numbers, not {count}")
         parts.append(words)
@@ -339,7 +339,7 @@ def _numbers(
 def _counts(
     trees: Sequence[dict[str, str]], key: str, counts: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Return training rows by node; None unless every tree tells them."""
+    """Return training rows by node; None if a tree does not list them."""
     for tree, count in zip(trees, counts.tolist(), strict=True):
         if count and len(tree.get(key, "").split()) != count:
             return None
@@ -353,7 +353,7 @@ def _categories(
     threshold: NDArray[np.float64],
     first_inner: NDArray[np.int64],
 ) -> dict[int, NDArray[np.uint32]]:
-    """Return the category words of each inner node that tests categories."""
+    """Return the category bit words of each categorical inner node."""
     sets: dict[int, NDArray[np.uint32]] = {}
     nodes = np.flatnonzero(decision & 1)
     owners = np.searchsorted(first_inner, nodes, side="right") - 1

@@ -1,7 +1,7 @@
-"""Attributes of an ONNX node as arrays, whatever the file holds.
+"""Reads the attributes of an ONNX node as arrays.
 
-Messages are read field by field, so that a damaged or hostile file ends in our
-exceptions and the ``onnx`` package is needed to parse files only.
+Messages are read field by field, so that damaged or hostile files raise skforge's
+exceptions, and the ``onnx`` package is needed only to parse files.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def known_attributes(op_type: str, version: int) -> dict[str, int]:
 def read_attributes(node: Any, version: int) -> Attributes:
     """Return a node's attributes by name: ints, bytes, arrays, or lists of bytes.
 
-    ``version`` is that of the operator set ``ai.onnx.ml`` which the model imports;
-    tensors become arrays of one dimension.
+    ``version`` is that of the operator set ``ai.onnx.ml`` that the model imports;
+    tensors become one-dimensional arrays.
     """
     known = known_attributes(node.op_type, version)
     found: Attributes = {}
@@ -130,7 +130,7 @@ def _value(attribute: Any, kind: int) -> Any:
     return _tensor(attribute.t, attribute.name)
 
 
-# TensorProto.data_type -> dtype in the file, and the field for data not in raw_data
+# TensorProto.data_type -> dtype in the file, and the field used instead of raw_data
 _TENSOR_TYPES: dict[int, tuple[np.dtype[Any], str]] = {
     1: (np.dtype("<f4"), "float_data"),
     2: (np.dtype("<u1"), "int32_data"),
@@ -166,7 +166,7 @@ def _tensor(tensor: Any, name: str) -> Array:
 
 
 def array(attributes: Attributes, name: str) -> Array:
-    """Return a list attribute, empty when it is absent."""
+    """Return a list attribute; empty if it is absent."""
     return np.asarray(attributes.get(name, np.zeros(0, np.int64)))
 
 

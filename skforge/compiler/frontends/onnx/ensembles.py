@@ -1,7 +1,7 @@
-"""The two forms of ONNX's tree ensembles, read into one description.
+"""Reads the two forms of ONNX's tree ensembles into one description.
 
-``TreeEnsembleRegressor`` and ``-Classifier`` have a table with a row for each node;
-``TreeEnsemble`` has lists of tests and of leaves that refer to each other by place.
+``TreeEnsembleRegressor`` and ``-Classifier`` have a table with one row per node;
+``TreeEnsemble`` has lists of tests and of leaves that refer to each other by index.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MODES = {
     b"BRANCH_NEQ": int(Comparison.NE),
     b"LEAF": -1,
 }
-# by the number in nodes_modes of TreeEnsemble
+# by the numbers in nodes_modes of TreeEnsemble
 _MODE_NUMBERS = np.array([*list(_MODES.values())[:6], int(Comparison.MEMBER)])
 _POSTS: dict[bytes, Post] = {
     b"NONE": "none",
@@ -47,15 +47,15 @@ _POSTS: dict[bytes, Post] = {
     b"SOFTMAX_ZERO": "softmax_zero",
     b"PROBIT": "probit",
 }
-# by the number in post_transform of TreeEnsemble; the operator's text has 1 for
-# softmax and 2 for logistic, onnxruntime (1.31) computes these
+# by the numbers in post_transform of TreeEnsemble; the specification has 1 for softmax
+# and 2 for logistic, but onnxruntime (1.31) computes these
 _POST_NUMBERS: tuple[Post, ...] = get_args(Post)
 _AGGREGATE_NUMBERS = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
-    """One node, whatever its operator: what the Forest is made from."""
+    """One node of any of the operators, as read; a Forest is made from it."""
 
     graph: Graph
     weights: Weights
@@ -70,7 +70,7 @@ class Ensemble:
 def read_table(
     attributes: Attributes, dtype: np.dtype[Any], classifier: bool
 ) -> Ensemble:
-    """Read ``TreeEnsembleRegressor`` and ``TreeEnsembleClassifier``: rows of nodes."""
+    """Read ``TreeEnsembleRegressor`` and ``TreeEnsembleClassifier``: a node table."""
     names = tuple(
         f"nodes_{name}"
         for name in (
@@ -188,7 +188,7 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
     roots = array(attributes, "tree_roots")
     if not len(roots) or roots.min() < 0 or roots.max() >= n_tests:
         damaged("tree_roots names no node or none at all")
-    # a tree of one leaf is a test that goes there either way
+    # a tree of one leaf is stored as a test that leads to it either way
     same_leaf = (refer[0] == refer[1]) & (refer[0] < 0)
     sets = _members(modes, array(attributes, "membership_values"))
     comparison = _MODE_NUMBERS[modes]
@@ -274,7 +274,7 @@ def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
 def _members(
     modes: NDArray[np.int64], values: NDArray[Any]
 ) -> dict[int, NDArray[np.floating[Any]]]:
-    """Cut ``membership_values``, one run for each test of membership, at its NaNs."""
+    """Split ``membership_values`` at its NaNs, one run per test of membership."""
     tests = np.flatnonzero(modes == len(_MODE_NUMBERS) - 1).tolist()
     if not tests:
         return {}
@@ -293,9 +293,9 @@ def _members(
 
 
 def _is_cut(values: NDArray[np.floating[Any]]) -> bool:
-    """Tell whether onnxruntime cuts a row's value to an integer to look it up.
+    """Tell whether onnxruntime truncates a row's value to an integer to look it up.
 
-    It does for sets that do not fit its bit masks; others compare each member.
+    It does for sets that do not fit its bit masks; for others it compares each member.
     """
     return len(values) > 30 or bool(values.max() > 30) or bool(values.min() < 0)
 

@@ -1,4 +1,4 @@
-"""The tree ensemble within an ONNX graph, and what surrounds it without effect."""
+"""Finds the tree ensemble in an ONNX graph, and checks that the rest has no effect."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the ensemble is and which rows it gets."""
+    """The ensemble's node and the rows that it gets."""
 
     node: Any
     version: int  # of the operator set ai.onnx.ml
     node_type: int  # element type of the node's input
-    input_dtype: np.dtype[Any]  # of the rows, as the node sees them at best
-    n_features: int | None  # None when the model does not say
+    input_dtype: np.dtype[Any]  # of the rows: float64 unless a cast narrows them
+    n_features: int | None  # None if the model does not declare it
 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """What a name in the graph stands for: rows, or an output of the ensemble."""
+    """What a name in the graph refers to: rows, or an output of the ensemble."""
 
     what: str  # rows | labels | scores
-    types: tuple[int, ...]  # element types it went through, the present one last
+    types: tuple[int, ...]  # element types it was cast to, the current one last
     width: int | None  # columns; 0 for a list
 
 
 def locate(model: Any) -> Place:
-    """Return the one tree ensemble of a model whose other nodes only pass values on.
+    """Return the single tree ensemble of a model whose other nodes only pass values.
 
-    Raises ``UnsupportedModelError``, naming the node that does more than that.
+    Raises ``UnsupportedModelError``, naming any node that does more.
     """
     graph = model.graph
     version = _version(model)
@@ -117,7 +117,7 @@ def _input(graph: Any) -> tuple[tuple[str, _Tensor], int | None]:
 
 
 def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
-    """Check an ensemble's inputs and version, and name its outputs."""
+    """Check an ensemble's inputs and version, and record its outputs."""
     kind = node.op_type
     if (kind == "TreeEnsemble") != (version == 5) or version < 1:
         raise UnsupportedModelError(
@@ -144,7 +144,7 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
 
 
 def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -> bool:
-    """Tell whether a node passes a known value on, and name what it passes."""
+    """Tell whether a node only passes on a known value, and record its output."""
     if not node.input or not node.output:
         return False
     value = tensors.get(node.input[0])
@@ -176,7 +176,7 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -
 
 
 def _class_labels(node: Any) -> list[Any]:
-    """Return the labels of a classifier, or those that a ZipMap gives its columns."""
+    """Return a classifier's labels, or those that a ZipMap assigns to its columns."""
     found: list[Any] = []
     for attribute in node.attribute:
         if attribute.name in ("classlabels_int64s", "classlabels_strings"):
@@ -185,14 +185,14 @@ def _class_labels(node: Any) -> list[Any]:
 
 
 def _keeps_numbers(value: _Tensor, to: int) -> bool:
-    """Tell whether a cast is none, or one our own conversion of rows repeats."""
+    """Tell whether a cast changes nothing, or repeats the conversion of rows."""
     if to == value.types[-1]:
         return True
     return value.what == "rows" and to in (FLOAT, DOUBLE)
 
 
 def _keeps_shape(node: Any, graph: Any, value: _Tensor) -> bool:
-    """Tell whether a constant shape is the one that the value has."""
+    """Tell whether a constant shape equals the value's own."""
     shapes = [t for t in graph.initializer if list(node.input[1:]) == [t.name]]
     if len(shapes) != 1 or value.width is None or shapes[0].data_type != INT64:
         return False

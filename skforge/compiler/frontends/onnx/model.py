@@ -1,12 +1,12 @@
 """ONNX: ``TreeEnsembleRegressor``, ``TreeEnsembleClassifier`` and ``TreeEnsemble``.
 
 Numbers follow onnxruntime's CPU kernels on one thread: rows, thresholds and sums are
-float64 where the node's input is double and float32 otherwise; sums start from 0 and
-go in tree order, are divided by the number of trees for averages, and base values come
-last. Raw scores are these sums, before base values; the rest is
-:mod:`skforge.compiler.outputs.onnx`. MIN and MAX of several trees are no sums:
+float64 if the node's input is double and float32 otherwise; sums start from 0, go in
+tree order, are divided by the number of trees for averages, and base values are added
+last. Raw scores are these sums before base values;
+:mod:`skforge.compiler.outputs.onnx` does the rest. For MIN and MAX of several trees see
 :mod:`skforge.compiler.forest.leaves`. A tree whose leaves have several weights for one
-output is there as often: the copies hold one weight each, and add it at its place.
+output is copied: each copy holds one weight, and adds it in the weight's order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from skforge.compiler.frontends.onnx.trees import (
 )
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
-_NOTHING = -0.0  # the number that, added, changes nothing, not even -0.0
+_NOTHING = -0.0  # adding it changes no number, not even -0.0
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -70,7 +70,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     copies = copies_of_trees(trees, ensemble.weights, ensemble.n_outputs)
     aggregate = "sum" if average else ensemble.aggregate.lower()
     if copies.sum() == 1:
-        aggregate = "sum"  # of one leaf all are the same
+        aggregate = "sum"  # with one leaf, all aggregates are equal
     if copies.max() > 1:
         trees = build_trees(ensemble.graph, place.input_dtype, copies)
     leaves = leaf_values(
@@ -97,10 +97,10 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 
 
 def _check_places(ensemble: Ensemble, trees: Trees) -> None:
-    """Refuse weights that onnxruntime gives to another node than the file does.
+    """Refuse weights that onnxruntime assigns to another node than the file does.
 
-    It gives those of a node that no branch leads to to the first root, if that is a
-    leaf; to no node otherwise.
+    It assigns the weights of an unreachable node to the first root if that is a leaf,
+    and to no node otherwise.
     """
     graph, leaf = ensemble.graph, ensemble.weights.leaf
     lost = leaf[~np.isin(leaf, trees.leaf_of)]
@@ -156,7 +156,7 @@ def _as_regressor(
     n_outputs, base = ensemble.n_outputs, ensemble.base
     offsets = base.astype(np.float64) if len(base) else np.full(n_outputs, _NOTHING)
     if n_outputs == 1:
-        offsets = offsets + 0.0  # here 0 is added where no base value is given
+        offsets = offsets + 0.0  # onnxruntime adds 0 here if there is no base value
         # onnxruntime knows no other post transform of one target
         post: Post = "probit" if ensemble.post == "probit" else "none"
         return replace(forest, outputs=_outputs("target", post, offsets, exact=exact))
@@ -199,10 +199,10 @@ def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest
 
 
 def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
-    """Follow onnxruntime's rules for two classes, which depend on who has weights.
+    """Apply onnxruntime's rules for two classes, which depend on which has weights.
 
-    The kernel decides by the second class's score where it has one, else by the
-    first's; a single score stands for the second class, however it is numbered.
+    The second class's score decides if it has one, otherwise the first's; a single
+    score belongs to the second class, whatever its class number.
     """
     if (~leaves.always & ~leaves.never).any():
         at = int((~leaves.always & ~leaves.never).argmax())
@@ -216,7 +216,7 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
     positive = bool((ensemble.weights.value >= 0).all())
     bound = 0.5 if one_class and positive else 0.0
     if not one_class and not isinstance(ensemble.labels[0], str):
-        # the kernel returns the numbers 0 and 1 here, not the labels at these places
+        # here onnxruntime returns the numbers 0 and 1, not the labels
         forest = replace(forest, class_labels=(0, 1))
     if len(base) < 2 and not second:
         if post == "probit":
@@ -247,7 +247,7 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
 
 
 def _first_output(forest: Forest) -> Forest:
-    """Return the forest with the scores of its first output alone."""
+    """Return the forest with only its first output's scores."""
     value = forest.leaf_value
     if forest.vector_leaves:
         value = value[:, :1]

@@ -1,8 +1,8 @@
-"""Trees of ONNX nodes as a graph of tests and leaves, and as the arrays of a Forest.
+"""Converts the trees of an ONNX node to a graph, and the graph to a Forest's arrays.
 
-Both forms of the file (rows of a node table, and lists of tests and leaves) become one
-:class:`Graph`. Then trees are followed from their roots, level by level and all at
-once; every later step is one pass over all nodes.
+Both file forms (a node table, and lists of tests and leaves) become one :class:`Graph`.
+All trees are then followed from their roots level by level, at once; every later step
+is one pass over all nodes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FloatArray = NDArray[np.floating[Any]]
 
 _MAX_WORDS = 1 << 24  # of all sets; a small file could ask for terabytes
 _MAX_MEMBER = 1 << 31
-_MAX_NODES = 1 << 25  # of trees that are written out
+_MAX_NODES = 1 << 25  # of trees after sharing is expanded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Tests that refer to tests (>= 0) or leaves (``~leaf``): trees, as it says."""
+    """Tests that refer to tests (>= 0) or leaves (``~leaf``); may not be trees."""
 
     feature: IntArray
     comparison: IntArray  # Comparison; MEMBER and IN have their values in ``members``
@@ -37,15 +37,15 @@ class Graph:
     tracks: NDArray[np.bool_]  # NaN goes the way of a true test
     true: IntArray
     false: IntArray
-    number: IntArray  # the source's own number of each test
+    number: IntArray  # the source's number of each test
     leaf_number: IntArray
-    roots: IntArray  # a test or a leaf for each tree
+    roots: IntArray  # a test or leaf per tree
     members: dict[int, FloatArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """What leaves add: parallel arrays, those of one leaf in the order they count."""
+    """The leaves' weights as parallel arrays, those of one leaf in order."""
 
     leaf: IntArray
     output: IntArray
@@ -54,12 +54,12 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trees:
-    """Arrays of a Forest; ``leaf_of[i]`` is the graph's leaf of leaf row ``i``."""
+    """Arrays of a Forest; ``leaf_of[i]`` is the graph leaf of leaf row ``i``."""
 
     arrays: dict[str, Any]
     leaf_of: IntArray
     tree_of: IntArray
-    copy: IntArray  # of each tree: how many copies of it come before
+    copy: IntArray  # per tree: the number of its copies before it
 
 
 def build_trees(
@@ -67,9 +67,8 @@ def build_trees(
 ) -> Trees:
     """Follow the trees from their roots and return the arrays of a Forest.
 
-    References of the graph are in range. Thresholds are rounded to ``input_dtype`` so
-    that no test changes. ``copies`` says how often each tree is there, one copy next to
-    the other.
+    References of the graph must be in range. Thresholds are rounded to ``input_dtype``
+    so that no test changes. ``copies`` gives the number of adjacent copies per tree.
     """
     followed = _follow(graph)
     whole = _without_fractions(graph)
@@ -80,7 +79,7 @@ def build_trees(
     if whole is not graph:
         graph, followed = whole, _follow(whole, shared=True)
     tree, reference, left, right = followed
-    # stable: within a tree the order of levels stays, so its root is first
+    # stable, so that a tree keeps the order of levels and its root comes first
     order = np.argsort(tree, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -109,7 +108,7 @@ def _follow(
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return tree, reference and children (positions) of every node, level by level.
 
-    Nodes that are reached in several ways are refused, or (``shared``) become as many.
+    Nodes reachable in several ways are refused, or duplicated with ``shared``.
     """
     seen = np.zeros(len(graph.true), np.bool_)
     tree = np.arange(len(graph.roots))
@@ -151,11 +150,11 @@ def _follow(
 
 
 def merge_equal_chains(graph: Graph) -> Graph:
-    """Make one set test of chains of ``==`` that lead to the same node when true.
+    """Replace chains of ``==`` that lead to the same node when true by set tests.
 
     Converters write ``x in {a, b}`` as ``x == a ? n : x == b ? n : ...``, which shares
-    the node ``n``. onnxruntime merges such chains too, and then looks at the missing
-    track of the first test only, so chains of several tracks are refused.
+    the node ``n``. onnxruntime merges such chains too, and then uses only the first
+    test's missing track, so chains with different tracks are refused.
     """
     equal = graph.comparison == Comparison.EQ
     following = np.where(graph.false >= 0, graph.false, 0)
@@ -190,9 +189,9 @@ def merge_equal_chains(graph: Graph) -> Graph:
 
 
 def _without_fractions(graph: Graph) -> Graph:
-    """Test members that no set of bits holds by ``==``, before the rest of their set.
+    """Test members that a bit set cannot hold by ``==``, before the rest of the set.
 
-    onnxruntime makes such chains of small sets, and refuses models with others.
+    onnxruntime makes such chains from small sets, and refuses models with others.
     """
     apart = {
         test: values
@@ -238,7 +237,7 @@ def _without_fractions(graph: Graph) -> Graph:
 
 
 def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
-    """Tell which values are whole numbers that a set of bits can hold."""
+    """Tell which values are whole numbers that fit in a bit set."""
     with np.errstate(invalid="ignore"):
         result: NDArray[np.bool_] = (
             (values >= 0) & (values < _MAX_MEMBER) & (values == np.trunc(values))
@@ -276,7 +275,7 @@ def _predicates(
 
 
 def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]:
-    """Return each set as bits, by position in ``test``."""
+    """Return each set as bit words, by position in ``test``."""
     sets: dict[int, NDArray[np.uint32]] = {}
     total = 0
     for position in np.flatnonzero(graph.comparison[test] >= Comparison.IN):
@@ -305,12 +304,12 @@ class Leaves:
 
     leaf_value: FloatArray
     tree_output: NDArray[np.int32]
-    always: NDArray[np.bool_]  # (n_outputs,) every row gives the output a score
+    always: NDArray[np.bool_]  # (n_outputs,) every row scores the output
     never: NDArray[np.bool_]  # (n_outputs,) no row does
 
 
 def copies_of_trees(trees: Trees, weights: Weights, n_outputs: int) -> IntArray:
-    """Return how many weights for one output the leaves of each tree have at most."""
+    """Return, per tree, the largest number of weights of a leaf for one output."""
     copies = np.ones(len(trees.copy), np.int64)
     if n_outputs > 1 and len(weights.leaf):
         most = np.ones(int(max(weights.leaf.max(), trees.leaf_of.max())) + 1, np.int64)
@@ -320,7 +319,7 @@ def copies_of_trees(trees: Trees, weights: Weights, n_outputs: int) -> IntArray:
 
 
 def _turns(weights: Weights, n_outputs: int) -> IntArray:
-    """Return how many weights of the same leaf and output come before each."""
+    """Return how many weights of the same leaf and output precede each weight."""
     pair = weights.leaf * n_outputs + weights.output
     order = np.argsort(pair, kind="stable")
     ranked = pair[order]
@@ -336,11 +335,11 @@ def leaf_values(
     unweighted: FloatArray,
     absent: float = 0.0,
 ) -> Leaves:
-    """Return what leaves hold: a number, or a vector if trees have several outputs.
+    """Return leaf values: a number each, or a vector if trees have several outputs.
 
-    Weights of other leaves than the trees' do no harm. ``unweighted`` is, for each leaf
-    of the graph, what it adds without weights, with one output; ``absent`` is what a
-    leaf without a weight for an output holds.
+    Weights of unused leaves are ignored. ``unweighted`` is what each leaf of the graph
+    adds without weights, with one output; ``absent`` is the value of a leaf without a
+    weight for an output.
     """
     dtype = weights.value.dtype
     n_trees = len(trees.arrays["tree_offset"]) - 1

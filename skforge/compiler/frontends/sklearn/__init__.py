@@ -1,4 +1,4 @@
-"""Models of scikit-learn."""
+"""scikit-learn models."""
 
 from skforge.compiler.frontends.sklearn import (
     boosting,

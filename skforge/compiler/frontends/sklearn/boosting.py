@@ -28,7 +28,7 @@ from skforge.exceptions import UnsupportedModelError
 _MODULE = "sklearn.ensemble._gb."
 _DUMMIES = {"sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor"}
 
-#: Rows on which the initial prediction is asked for, to see that it is one constant.
+#: Rows on which the initial prediction is computed, to check that it is constant.
 _PROBES = 17
 
 
@@ -67,7 +67,7 @@ def _view(tree: Any, scale: float) -> Any:
             "(1, 1) was expected",
             "fit it again",
         )
-    # its walk asks `x <= threshold` and nothing else, so what is missing goes right
+    # its walk only tests `x <= threshold`, so missing values go right
     nowhere = np.zeros(tree.node_count, np.bool_)
     return view_tree(tree, value=scale * tree.value[:, :, 0], missing_left=nowhere)
 
@@ -89,7 +89,7 @@ def _outputs(model: Any, n_outputs: int) -> OutputSpec:
 
 
 def refuse(model: Any) -> None:
-    """Refuse what could not be read once it is fitted."""
+    """Refuse a model that could not be read after fitting."""
     refuse_overrides(model)
     if model.init is not None and not isinstance(model.init, str):
         _refuse_initial(model, model.init)
@@ -110,7 +110,7 @@ def _refuse_initial(model: Any, initial: Any) -> None:
 
 
 def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
-    """Return the raw prediction that sums start from, the same for every row."""
+    """Return the raw prediction that sums start from, equal for every row."""
     initial = model.init_
     if isinstance(initial, str) and initial == "zero":
         return np.zeros(n_outputs)

@@ -1,4 +1,4 @@
-"""What the readers of scikit-learn's ensembles share: refusals and views of trees."""
+"""Refusals and tree views shared by the readers of scikit-learn's ensembles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skforge.compiler.frontends.base import class_names
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
 from skforge.exceptions import UnsupportedModelError
 
-#: Methods that decide what a user sees; a subclass that writes its own is refused.
+#: Methods that determine predictions; subclasses that override one are refused.
 _METHODS = (
     "predict",
     "predict_proba",
@@ -34,7 +34,7 @@ _SINGLE_TREE = "sklearn.tree._classes.BaseDecisionTree"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeView:
-    """The arrays of a fitted ``Tree``, with some of them replaced."""
+    """The arrays of a fitted ``Tree``, some of them replaced."""
 
     children_left: NDArray[Any]
     children_right: NDArray[Any]
@@ -59,12 +59,12 @@ def view_tree(
 ) -> TreeView:
     """Return a fitted tree's arrays for the joint forest.
 
-    ``features`` are the columns of X that the tree was given: its feature 0 is the
-    first of them. ``value`` is what each node adds to each output, and
-    ``missing_left`` where missing values go, instead of the tree's own.
+    ``features`` are the columns of X that the tree was trained on, in its order.
+    ``value`` is what each node adds to each output, and ``missing_left`` where missing
+    values go, in place of the tree's own.
     """
     feature = tree.feature
-    if features is not None:  # leaves have the feature -2, which names no column
+    if features is not None:  # leaves have feature -2, which is not a column
         feature = np.where(
             feature >= 0, np.asarray(features)[np.maximum(feature, 0)], -2
         )
@@ -82,10 +82,10 @@ def view_tree(
 
 
 def check_model(model: Any, fitted: str, iteration_range: object) -> None:
-    """Refuse models that are not fitted, or that compute predictions of their own.
+    """Refuse models that are not fitted or that override predictions.
 
-    ``fitted`` is an attribute that ``fit`` sets. The ``predict`` of scikit-learn takes
-    no ``iteration_range``.
+    ``fitted`` is an attribute that ``fit`` sets. scikit-learn's ``predict`` has no
+    ``iteration_range``.
     """
     kind = type(model).__name__
     if iteration_range is not None:
@@ -99,7 +99,7 @@ def check_model(model: Any, fitted: str, iteration_range: object) -> None:
 
 
 def refuse_overrides(model: Any) -> None:
-    """Refuse a subclass that computes predictions of its own."""
+    """Refuse a subclass that overrides predictions."""
     for name in _METHODS:
         method = getattr(type(model), name, None)
         if getattr(method, "__module__", None):
@@ -107,7 +107,7 @@ def refuse_overrides(model: Any) -> None:
 
 
 def check_trees(model: Any, estimators: Any, wanted: str) -> None:
-    """Refuse an ensemble with a member other than DecisionTree or ExtraTree."""
+    """Refuse an ensemble with members other than DecisionTree or ExtraTree."""
     for estimator in estimators:
         check_tree(model, estimator, wanted)
         if not hasattr(estimator.tree_, "missing_go_to_left"):
@@ -118,7 +118,7 @@ def check_trees(model: Any, estimators: Any, wanted: str) -> None:
 
 
 def check_tree(model: Any, estimator: Any, wanted: str) -> None:
-    """Refuse a member, fitted or not, that is no single tree of the kind wanted."""
+    """Refuse a member, fitted or not, that is not a single tree of the wanted kind."""
     names = class_names(estimator)
     wanted_name = f"sklearn.tree._classes.DecisionTree{wanted}"
     if _SINGLE_TREE not in names or wanted_name not in names:
@@ -131,7 +131,7 @@ def check_tree(model: Any, estimator: Any, wanted: str) -> None:
 
 
 def feature_names(model: Any) -> tuple[str, ...] | None:
-    """Return the column names a model was fitted with, if it was with any."""
+    """Return the column names a model was fitted with, or None."""
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else tuple(str(name) for name in names)
 
@@ -160,7 +160,7 @@ def tree_arrays(trees: list[Any], class_counts: list[int] | None) -> dict[str, A
     values = np.concatenate([tree.value[tree.children_left < 0] for tree in trees])
     if class_counts is None:
         leaf_value = values[:, :, 0]
-    else:  # targets with fewer classes are padded, which would be outputs of 0
+    else:  # targets with fewer classes are padded, which would give outputs of 0
         leaf_value = np.concatenate(
             [values[:, k, :count] for k, count in enumerate(class_counts)], axis=1
         )

@@ -1,8 +1,8 @@
 """scikit-learn: Bagging and AdaBoostClassifier over single trees.
 
-Bagging sums what its trees predict, each on its own columns, and divides by their
-number once; a tree that has not seen a class adds nothing to it. AdaBoost (SAMME) adds
-a tree's weight to the class it votes for and takes a share of it from the others.
+Bagging adds its trees' predictions, each on its own columns, and divides once by their
+number; a tree that has not seen a class adds nothing to it. AdaBoost (SAMME) adds a
+tree's weight to the class it votes for and subtracts a share of it from the others.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 
 
 def refuse(model: Any) -> None:
-    """Refuse what could not be read once it is fitted."""
+    """Refuse a model that could not be read after fitting."""
     _refuse_class(model)
     refuse_overrides(model)
     member = model.estimator
-    if member is not None:  # by default, a tree
+    if member is not None:  # None means a tree
         classifies = any(name.endswith("Classifier") for name in class_names(model))
         check_tree(model, member, "Classifier" if classifies else "Regressor")
 
@@ -111,7 +111,7 @@ def _load_bagging(model: Any, classifier: bool) -> Forest:
 def _class_columns(
     values: NDArray[Any], classes: Any, n_classes: int
 ) -> NDArray[np.float64]:
-    """Return class fractions with columns of zeros for classes a tree never saw."""
+    """Return class fractions, with zero columns for classes a tree never saw."""
     if values.shape[1] != 1:
         raise UnsupportedModelError(
             "BaggingClassifier over trees of several targets cannot be compiled."

@@ -36,7 +36,7 @@ def detect(model: object) -> bool:
 
 
 def refuse(model: Any) -> None:
-    """Refuse what could not be read once it is fitted."""
+    """Refuse a model that could not be read after fitting."""
     kind, names = type(model).__name__, class_names(model)
     if "sklearn.ensemble._forest.RandomTreesEmbedding" in names or names.isdisjoint(
         _CLASSIFIERS | _REGRESSORS
@@ -66,7 +66,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     arrays = tree_arrays(trees, _class_counts(model) if classifier else None)
     n_outputs = arrays["leaf_value"].shape[1]
     sizes = _class_counts(model) if classifier else [1] * n_outputs
-    # a lone tree returns its leaf as it is, even -0.0, which only -0.0 + x keeps
+    # a single tree returns its leaf unchanged, even -0.0, which only -0.0 + x keeps
     zero = -0.0 if single else 0.0
     return Forest(
         **arrays,

@@ -3,11 +3,11 @@
 X is float64 and compared with float64 thresholds by ``<=``; sums are float64, start
 from the baseline and add one leaf of each tree, iteration by iteration.
 
-Categorical columns are ordinally encoded by the model before its trees see them, and
-moved to the front. Here trees read X itself: a split's set of codes becomes a set of
-the values behind the codes. Values that were not there in training, NaN among them,
-go where missing values go. Categories that are names, not numbers, keep their codes:
-rows then hold positions in ``category_names``.
+The model ordinally encodes categorical columns and moves them to the front before its
+trees see them. Here trees read X itself: a split's set of codes becomes a set of the
+category values. Values not seen in training, including NaN, go where missing values go.
+Categories with names instead of numbers keep their codes: rows then hold indices into
+``category_names``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from skforge.exceptions import UnsupportedModelError
 
 _MODULE = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
 
-#: Outputs by the class that holds the link: of classifiers, and of regressors.
+#: Outputs by the link's class, for classifiers and for regressors.
 _CLASSIFIER_LINKS = {
     "LogitLink": OutputSpec(
         "expit", probabilities="values", labels="above_zero", decision="scores"
@@ -50,16 +50,16 @@ _CLASSIFIER_LINKS = {
 }
 _REGRESSOR_LINKS = {"IdentityLink": SCORES, "LogLink": OutputSpec("numpy_exp")}
 
-#: Categories are bits of a set: larger numbers would make the sets too large.
+#: Categories are bits of a set; larger numbers would make the sets too large.
 _LARGEST_CATEGORY = 65535
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of X that the model's trees see under another number.
+    """A column of X, which the model's trees see under another number.
 
-    ``categories`` are what rows hold for each code, None where the column has none;
-    ``names`` are those of the categories, where rows hold positions in this tuple.
+    ``categories`` are the values in rows for each code, None if the column has none;
+    ``names`` are the categories' names, if rows hold indices into this tuple.
     """
 
     feature: int
@@ -120,7 +120,7 @@ def _is_sklearn(part: object) -> bool:
 
 
 def model_columns(model: Any) -> tuple[Column, ...]:
-    """Return, for each feature of the model's trees, the column of X it comes from."""
+    """Return the column of X behind each feature of the model's trees."""
     mask = getattr(model, "is_categorical_", None)
     if mask is None:
         return tuple(Column(i) for i in range(int(model.n_features_in_)))
@@ -163,7 +163,7 @@ def _column(model: Any, feature: int, found: Any) -> Column:
 
 
 def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any]:
-    """Join the nodes of all trees, and turn codes into values of X."""
+    """Join the nodes of all trees, and replace codes by values of X."""
     sizes = np.array([len(tree.nodes) for tree in trees], dtype=np.int64)
     offset = offsets(sizes)
     start = starts(offset)
@@ -196,8 +196,8 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
                 "of a feature that has none",
                 "fit it again",
             )
-        # the set is the side that what is unknown does not join, so that unknown
-        # values, which are in no set, and missing ones go the same way
+        # the set is the side that unknown values do not take, so that unknown values,
+        # which are in no set, go the same way as missing ones
         wanted = not missing_left[test]
         sets[int(test)] = category_words(
             [v for code, v in enumerate(categories) if goes_left[code] == wanted]

@@ -1,7 +1,7 @@
 """scikit-learn: IsolationForest.
 
-Raw scores are path lengths: the depth of each leaf plus the average length of the path
-that its training rows would still need, less one, summed in float64 tree by tree.
+Raw scores are path lengths: each leaf's depth plus the average length of the path that
+its training rows would still need, minus one, summed in float64 tree by tree.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
             "lengths; fit the model again with a newer release."
         )
     n_features = int(model.n_features_in_)
-    # the model looks features up only where it drew some of them
+    # the model selects columns only if it drew some of them
     drawn = model._max_features != n_features
     trees = [
         view_tree(
@@ -79,9 +79,9 @@ def _path_lengths(depth: Any, further: Any) -> NDArray[np.float64]:
 
 
 def _average_path(model: Any) -> float:
-    """Return the average path length of a tree, which scores are relative to.
+    """Return the average path length of a tree, by which scores are normalised.
 
-    As ``sklearn.ensemble._iforest._average_path_length`` computes it.
+    Computed as in ``sklearn.ensemble._iforest._average_path_length``.
     """
     size = np.array([[getattr(model, "_max_samples", model.max_samples_)]])
     if size[0, 0] <= 2:

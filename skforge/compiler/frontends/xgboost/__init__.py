@@ -1,4 +1,4 @@
-"""Models and files of XGBoost."""
+"""XGBoost models and files."""
 
 from skforge.compiler.frontends.xgboost import model
 

@@ -46,7 +46,7 @@ class _Objective:
 
 
 _REGRESSION = _Objective("identity", "identity", "regression")
-#: From 3.4 on, quantiles that cross are put in order.
+#: From 3.4 on, XGBoost sorts quantiles that cross.
 _QUANTILES = _Objective("identity", "sorted", "regression")
 _RANKING = _Objective("identity", "identity", "ranking")
 _LOG = _Objective("log", "exp", "regression")
@@ -73,7 +73,7 @@ _OBJECTIVES: dict[str, _Objective] = {
     "rank:ndcg": _RANKING,
     "rank:map": _RANKING,
 }
-# What each object of a document may hold: an unknown field may change predictions.
+# Known fields of each object of a document: an unknown one may change predictions.
 _KNOWN = {
     "learner": frozenset(
         (
@@ -108,24 +108,24 @@ def forest_from_document(
     missing: float = math.nan,
     in_place: bool = False,
 ) -> Forest:
-    """Build the forest of a document that ``save_model`` writes, decoded.
+    """Build the forest of a decoded document that ``save_model`` wrote.
 
-    ``iteration_range`` is of boosting rounds ``[begin, end)``, where ``end == 0`` means
-    all from ``begin``; ``missing`` is the rows' own marker of a missing value.
-    ``in_place`` follows ``inplace_predict``, as the wrappers do, and not
-    ``Booster.predict``: the two differ in the last bits of DART models of up to 3.2.
+    ``iteration_range`` is boosting rounds ``[begin, end)``, with ``end == 0`` for all
+    from ``begin``; ``missing`` is the value that marks missing values in rows.
+    ``in_place`` follows ``inplace_predict``, as the wrappers do, instead of
+    ``Booster.predict``: they differ in the last bits of DART models up to 3.2.
     """
     learner = _member(document, "learner", dict, "The document")
     booster = _member(learner, "gradient_booster", dict, "learner")
     kind = _member(booster, "name", str, "gradient_booster")
     dropped = booster.get("weight_drop")
-    nested = kind == "dart" and "model" not in booster  # by XGBoost up to 3.2
+    nested = kind == "dart" and "model" not in booster  # XGBoost up to 3.2
     if nested:
         booster = _member(booster, "gbtree", dict, "gradient_booster")
     else:
         _refuse_booster(kind)
     model = _member(booster, "model", dict, "gradient_booster")
-    dropped = model.get("weight_drop", dropped)  # from 3.4, of a gbtree too
+    dropped = model.get("weight_drop", dropped)  # since 3.4 in a gbtree too
     weights: NDArray[np.float32] | None = None
     if kind == "dart" or dropped is not None:
         weights = _floats(dropped, "weight_drop")
@@ -169,7 +169,7 @@ def forest_from_document(
             damaged(f"{name} is for {length} trees, the model has {len(trees)}")
     trees = in_order(trees)
     keep = _tree_range(model, iteration_range, n_outputs, len(trees))
-    with np.errstate(invalid="ignore"):  # NaNs are reported by validate()
+    with np.errstate(invalid="ignore"):  # validate() reports NaNs
         arrays = tree_arrays(trees[keep], n_outputs)
     vector = arrays["leaf_value"].shape[1] > 1
     group = _integers(info, "tree_info")[keep]
@@ -221,8 +221,8 @@ def _scale_by_dropout(
     """Multiply DART's leaves by their trees' weights, rounding as XGBoost does.
 
     ``Booster.predict`` adds float32(leaf * weight). ``inplace_predict``, which the
-    wrappers use, up to 3.2 predicts each tree on top of the base margin and takes it
-    off again, so each leaf first loses the bits that this loses.
+    wrappers use, up to 3.2 predicts each tree on top of the base margin and subtracts
+    it again, so each leaf first loses the bits that this rounds away.
     """
     tree = np.repeat(np.arange(len(weights)), np.diff(arrays["tree_offset"]))
     tree = tree[arrays["leaf"] >= 0]
@@ -240,12 +240,12 @@ def _task(objective: _Objective, n_outputs: int) -> Task:
 
 
 def _outputs(function: Function, task: Task, n_outputs: int) -> OutputSpec:
-    """Return what the wrappers make of margins; they have no labels but 0, 1, ..."""
-    if function == "argmax":  # the wrapper asks for margins and SciPy's softmax
+    """Return the wrappers' answers for margins; their only labels are 0, 1, ..."""
+    if function == "argmax":  # the wrapper applies SciPy's softmax to margins
         return OutputSpec(
             function, probabilities="softmax", labels="index", named=False
         )
-    # two columns are read as two labels, each cut at one half
+    # two columns are read as two labels, each thresholded at one half
     chooses = task == "multiclass" and n_outputs > 2
     return OutputSpec(
         function,
@@ -266,7 +266,7 @@ def _objective(learner: dict[str, Any]) -> _Objective:
 
 
 def _version(document: dict[str, Any]) -> tuple[int, ...]:
-    """Return the version of the library that wrote the document; files have it."""
+    """Return the version of the library that wrote the document, or ()."""
     try:
         return tuple(int(part) for part in document["version"])
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -279,7 +279,7 @@ def _unfitted_base(param: dict[str, Any]) -> bool:
 
 
 def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float32]:
-    """Return the margins sums start from: base_score through the objective's link.
+    """Return the start margins of sums: base_score through the objective's link.
 
     Up to 3.0 ``base_score`` is one number, "5E-1"; since then a list, "[5E-1]".
     """
@@ -295,10 +295,10 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
     one = np.float32(1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if link == "logit":
-            # XGBoost keeps probabilities this far from 0 and 1.
+            # XGBoost clips probabilities to this distance from 0 and 1.
             edge = np.float32(1e-6)
             inside = np.clip(score, edge, one - edge)
-            inside[(score < 0) | (score > one)] = np.nan  # no probability: refused
+            inside[(score < 0) | (score > one)] = np.nan  # not a probability: refused
             return np.array([-_logf(one / s - one) for s in inside], dtype=np.float32)
         if link == "log":
             return np.array([_logf(s) for s in score], dtype=np.float32)
@@ -306,7 +306,7 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
 
 
 def _int64(text: str) -> int:
-    """Return a whole number; XGBoost lets one that needs more bits overflow."""
+    """Return a whole number; refuse one that would overflow in XGBoost."""
     number = int(text)
     if not -(2**63) <= number < 2**63:
         raise ValueError(text)
@@ -314,7 +314,7 @@ def _int64(text: str) -> int:
 
 
 def _logf(x: Any) -> np.float32:
-    """Return the C library's float logarithm, which NumPy's is not bit for bit."""
+    """Return the C library's float logarithm; NumPy's differs in the last bit."""
     library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
     logf = library.logf
     logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]
@@ -429,7 +429,7 @@ def _attributes(document: Any) -> dict[str, Any]:
 
 
 def _best_rounds(attributes: dict[str, Any]) -> Range | None:
-    """Return the rounds an early-stopped wrapper predicts with."""
+    """Return the rounds that an early-stopped wrapper predicts with."""
     best = attributes.get("best_iteration")
     if best is None:
         return None
@@ -440,20 +440,20 @@ def _best_rounds(attributes: dict[str, Any]) -> Range | None:
 
 
 def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
-    """Read a file of JSON or UBJSON.
+    """Read a JSON or UBJSON file.
 
-    A file that a wrapper saved (it carries the attribute ``scikit_learn``) predicts
-    as the wrapper does, with the rounds up to ``best_iteration``.
+    A file saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
+    wrapper does, with the rounds up to ``best_iteration``.
     """
     data = path.read_bytes()
     document: Any
-    # XGBoost's objects of UBJSON begin with the length of a name, those of JSON do not
+    # XGBoost's UBJSON objects begin with the length of a name; JSON's do not
     binary = re.match(rb"\{[^\s\"}]", data) is not None
     if binary or (path.suffix.lower() == ".ubj" and data.lstrip()[:1] != b"{"):
         document = _ubjson.loads(data)
     else:
         collecting = gc.isenabled()
-        gc.disable()  # millions of new lists, none of them garbage: a third of the time
+        gc.disable()  # collecting millions of new lists takes a third of the time
         try:
             document = json.loads(data)
         except RecursionError:
@@ -483,7 +483,7 @@ def detect(model: object) -> bool:
 
 
 def _task_of_wrapper(model: Any, forest: Forest) -> Task:
-    """Return what the wrapper's class predicts, whatever its objective is for."""
+    """Return the task of the wrapper's class, whatever its objective is."""
     names = class_names(model)
     if "xgboost.sklearn.XGBClassifier" in names:
         if forest.task in ("binary", "multiclass", "multilabel"):
@@ -493,7 +493,7 @@ def _task_of_wrapper(model: Any, forest: Forest) -> Task:
 
 
 def refuse(model: Any) -> None:
-    """Refuse a wrapper that could not be read once it is fitted."""
+    """Refuse a wrapper that could not be read after fitting."""
     if "xgboost.sklearn.XGBModel" in class_names(model):
         refuse_override(model, "xgboost.sklearn")
         _refuse_booster(model.booster or "gbtree")

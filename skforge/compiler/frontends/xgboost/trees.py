@@ -1,7 +1,7 @@
-"""XGBoost's list of trees, as JSON or UBJSON holds it, to the arrays of a Forest.
+"""Converts XGBoost's list of trees, from JSON or UBJSON, to the arrays of a Forest.
 
-Per-tree lists are joined first; everything after that is one pass over all nodes,
-so 20,000 small trees cost no more than 100 large ones.
+Per-tree lists are joined first; every later step is one pass over all nodes, so 20,000
+small trees cost no more than 100 large ones.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _OPTIONAL = frozenset(
         *("id", "parents", "split_type", "sum_hessian", "tree_param"),
     )
 )
-#: What no prediction reads, but has to have a number for each node.
+#: Fields that predictions do not use, but that must have one number per node.
 _UNREAD = ("base_weights", "loss_changes", "parents", "sum_hessian")
 _MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
 _MAX_WORDS = 1 << 26  # of all category sets; a small file could ask for terabytes
 
 
 def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
-    """Return the array fields of a Forest, all but ``tree_output``.
+    """Return the array fields of a Forest, except ``tree_output``.
 
     ``trees`` are ``gradient_booster.model.trees``, or the part of it to keep;
-    ``n_outputs`` is the width of vector leaves, where they have them.
+    ``n_outputs`` is the width of vector leaves, if there are any.
     """
     sizes = np.array([_size(tree, i) for i, tree in enumerate(trees)], dtype=np.int64)
     offset = offsets(sizes)
@@ -82,14 +82,14 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
         np.where(is_category[inner], int(Comparison.NOT_IN), int(Comparison.LT)),
         np.where(is_category[inner], np.float32(0), threshold),
         int(Missing.NAN),
-        nodes["default_left"][inner] == 1,  # XGBoost takes all else for right
+        nodes["default_left"][inner] == 1,  # XGBoost treats all other values as right
         categories,
     )
     cover = np.zeros(0)
     if all("sum_hessian" in tree for tree in trees):
         cover = _join(trees, "sum_hessian", sizes, np.float32).astype(np.float64)
         if not (np.isfinite(cover) & (cover >= 0)).all():
-            cover = np.zeros(0)  # covers only steer tuning: no reason to refuse
+            cover = np.zeros(0)  # covers only steer tuning, so they are not refused
     start = starts(offset)
     arrays = forest_arrays(
         offset,
@@ -105,7 +105,7 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
 
 
 def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the trees by their ``id``, which is where XGBoost puts each of them."""
+    """Return the trees sorted by ``id``, which is how XGBoost orders them."""
     _check_keys(trees)
     place: dict[int, int] = {}
     for i, tree in enumerate(trees):
@@ -156,7 +156,7 @@ def _check_array(name: str, i: int, values: Any, size: int | None) -> None:
 def _join(
     trees: list[dict[str, Any]], name: str, sizes: NDArray[np.int64] | None, dtype: Any
 ) -> NDArray[Any]:
-    """Join one array of every tree, checking its length and that it holds numbers."""
+    """Join one array of every tree, checking its length and that it is numeric."""
     parts = [tree.get(name) for tree in trees]
     for i, part in enumerate(parts):
         _check_array(name, i, part, None if sizes is None else int(sizes[i]))
@@ -173,7 +173,7 @@ def _join(
         if not flat.size:
             flat = flat.astype(dtype)
     kinds = "iu" if np.dtype(dtype).kind == "i" else "iuf"
-    # XGBoost 1.0 wrote booleans there; among other numbers NumPy takes them for one.
+    # XGBoost 1.0 wrote booleans here; among other numbers NumPy converts them to 1.
     if name == "default_left":
         kinds, mixed = "biu", False
     else:
@@ -249,12 +249,12 @@ def _categories(
     offset: NDArray[np.int64],
     inner: NDArray[np.bool_],
 ) -> tuple[NDArray[np.bool_], dict[int, NDArray[np.uint32]]]:
-    """Return which nodes test a category, and the set each inner node tests."""
+    """Return which nodes test a category, and the set that each inner node tests."""
     is_category = np.zeros(int(offset[-1]), dtype=np.bool_)
     sets: dict[int, NDArray[np.uint32]] = {}
     if not any("split_type" in tree for tree in trees):
         return is_category, sets
-    # XGBoost takes the nodes of a tree without the field for numeric ones
+    # XGBoost treats the nodes of a tree without the field as numeric
     typed = [
         tree if "split_type" in tree else {"split_type": [0] * int(size)}
         for tree, size in zip(trees, sizes, strict=True)
@@ -305,9 +305,9 @@ def _categories(
 
 
 def _drop_deleted(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the nodes that pruning has cut off.
+    """Drop the nodes that pruning has cut off.
 
-    ``num_deleted`` counts them since 1.1 only, so reaching them is what decides.
+    ``num_deleted`` exists only since 1.1, so unreachable nodes are dropped instead.
     """
     left, right, offset = arrays["left"], arrays["right"], arrays["tree_offset"]
     reached = np.zeros(len(left), dtype=np.bool_)

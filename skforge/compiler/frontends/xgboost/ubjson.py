@@ -1,7 +1,7 @@
-"""Universal Binary JSON, the part XGBoost writes, read strictly.
+"""Strict reader of Universal Binary JSON, for the part that XGBoost writes.
 
-The format is big-endian and length-prefixed. Lengths are checked against the bytes
-that are there before anything is allocated, so a damaged file costs no memory.
+The format is big-endian and length-prefixed. Lengths are compared with the remaining
+bytes before anything is allocated, so a damaged file cannot use up memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCALARS: dict[int, struct.Struct] = {
 }
 _DTYPES = {code: np.dtype(s.format) for code, s in _SCALARS.items()}
 _LONG = _SCALARS[ord("L")]
-# how XGBoost opens every array of numbers; the count follows as an int64
+# how XGBoost starts every array of numbers; the count follows as an int64
 _OPENINGS = {b"[$" + bytes([code]) + b"#L": _DTYPES[code] for code in _DTYPES}
 _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
 _LONG_CODE = ord("L")
@@ -37,8 +37,8 @@ _END_ARRAY, _END_OBJECT, _TYPE, _COUNT, _NOOP, _CHAR = b"]}$#NC"
 def loads(data: bytes) -> Any:
     """Decode one UBJSON document.
 
-    Typed arrays come as big-endian read-only arrays over ``data``. Raises
-    ``InvalidModelError``, naming the byte at which the document stops making sense.
+    Typed arrays are big-endian read-only views of ``data``. Raises
+    ``InvalidModelError``, naming the byte at which the document is invalid.
     """
     reader = _Reader(data)
     value = reader.value(reader.marker(), 0)
@@ -71,7 +71,7 @@ class _Reader:
         return data[at]
 
     def take(self, size: int) -> int:
-        """Step over ``size`` bytes and return where they start."""
+        """Skip ``size`` bytes and return the offset of the first."""
         start = self.at
         if size > len(self.data) - start:
             raise self.error(f"{size} bytes are announced, fewer follow")
@@ -166,9 +166,9 @@ class _Reader:
     def number_array(self, into: dict[str, Any]) -> bool:
         """Read a member that is an array of numbers, or read nothing.
 
-        Models are made of these, hundreds of thousands in one file, so the path
-        XGBoost's own files take has no calls in it. Whatever is not exactly of that
-        form, damaged data included, is left to the general path.
+        Models consist of these, hundreds of thousands in one file, so this fast path
+        for XGBoost's own files makes no calls. Members of any other form, including
+        damaged ones, are left to the general path.
         """
         data, at = self.data, self.at
         stop = len(data) - 14  # the opening and the count that follow a name

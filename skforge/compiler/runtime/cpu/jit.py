@@ -1,8 +1,8 @@
-"""LLVM IR text to machine code in this process, or to objects for another machine.
+"""Compiles LLVM IR text, in this process or to objects for another machine.
 
-Text is parsed, verified and compiled to an object by a target machine, and the object
-is loaded by ORC's LLJIT. Every use of LLVM is under one lock, which a fork waits for:
-without that a child forked during a compilation would hang on its first own one.
+A target machine parses, verifies and compiles the text to an object, which ORC's LLJIT
+loads. All uses of LLVM hold one lock, and a fork waits for it: otherwise a child forked
+during a compilation would hang on its own first one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from skforge.exceptions import CompilerError
 _LOCK = threading.RLock()
 _LIBRARY_NUMBERS = itertools.count()
 _DEFINED = re.compile(r'^define (?:void|ptr) @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
-# What a kernel looks like to ctypes; a CFUNCTYPE call releases the GIL.
+# The C signature of a kernel; a CFUNCTYPE call releases the GIL.
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 @contextmanager
 def _llvm() -> Iterator[Any]:
-    """Hold the lock, and give llvmlite's binding with every target initialised."""
+    """Hold the lock and yield llvmlite's binding, with all targets initialised."""
     with _LOCK:
         yield _binding()
 
@@ -49,8 +49,8 @@ def _binding() -> Any:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     binding.initialize_native_asmparser()
-    # llvmlite has a lock of its own. Holding both over a fork gives the child two free
-    # locks, since whoever held them has left LLVM by then.
+    # llvmlite has its own lock. Holding both during a fork leaves both free in the
+    # child, since any holder has left LLVM by then.
     inner = getattr(getattr(binding.ffi.lib, "_lock", None), "_lock", None)
     locks = [lock for lock in (_LOCK, inner) if lock is not None]
     if hasattr(os, "register_at_fork"):
@@ -71,7 +71,7 @@ def _binding() -> Any:
 
 @lru_cache(maxsize=16)
 def _target_machine(target: Target) -> Any:
-    """Return the machine that compiles for a target; use under the lock."""
+    """Return LLVM's target machine for a target; call with the lock held."""
     binding = _binding()
     # No middle-end passes: on interleaved walks they cost 30-130 ms and gained nothing
     # (0-4 %, at times -25 %), and SLP vectorisation made the walks 3 times slower.
@@ -88,8 +88,8 @@ def _target_machine(target: Target) -> Any:
 def _machine_options(target: Target) -> dict[str, Any]:
     features = target.features
     if target.arch == "x86_64" and target.has_gather:
-        # LLVM takes AVX2's gathers to be slow and writes branches for masked ones: a
-        # vector walk took 1.18 µs a row and 69 ms to compile, against 0.89 and 14 so.
+        # LLVM considers AVX2's gathers slow and emits branches for masked ones: a
+        # vector walk took 1.18 µs a row and 69 ms to compile; with this, 0.89 and 14.
         features += ",+fast-gather"
     return {
         "cpu": target.cpu,
@@ -130,7 +130,7 @@ def _texts(
 
 
 def _parse(texts: Sequence[str], target: Target) -> Any:
-    """Return one verified module of all texts; use under the lock."""
+    """Return one verified module of all texts; call with the lock held."""
     binding, machine = _binding(), _target_machine(target)
     whole: Any = None
     for text in texts:
@@ -167,7 +167,7 @@ def _object_key(texts: Sequence[str], target: Target) -> str:
 
 
 def _object(texts: Sequence[str], target: Target) -> bytes:
-    """Return the relocatable object of some texts; use under the lock."""
+    """Return the relocatable object of some texts; call with the lock held."""
     return bytes(_target_machine(target).emit_object(_parse(texts, target)))
 
 
@@ -175,21 +175,21 @@ _RELEASE_PROTOTYPE = ctypes.CFUNCTYPE(None)
 
 
 def _release(functions: Sequence[Any], loaded: Any) -> None:
-    """Free the scratch a module's kernels keep."""
+    """Free the scratch that a module's kernels keep."""
     for function in functions:
         function()
     del loaded
 
 
 class JitModule:
-    """Machine code in this process; it lives as long as this object.
+    """Machine code in this process, which lives as long as this object.
 
     Attributes
     ----------
     names : tuple of str
-        The kernels, as ``address`` and ``call`` know them.
+        The kernels' names, for ``address`` and ``call``.
     target : Target
-        What the code was compiled for.
+        The target the code was compiled for.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class JitModule:
         self.target = target
         self._texts = tuple(texts)
         self._object = binary
-        self._loaded = loaded  # LLVM's resource tracker; the code goes with it
+        self._loaded = loaded  # LLVM's resource tracker; it owns the code
         self._slot_codes = dict(slot_codes)
         self._functions: dict[str, Any] = {}
         releases = [
@@ -213,7 +213,7 @@ class JitModule:
             if name.endswith(RELEASE)
         ]
         if releases:
-            # The code that frees the scratch has to be there until it has done so.
+            # Keep the code loaded until it has freed its scratch.
             end = weakref.finalize(self, _release, releases, loaded)
             end.atexit = False
 
@@ -228,7 +228,7 @@ class JitModule:
     def function(self, name: str) -> Any:
         """Return a kernel as a ctypes function (slots, pfor address, threads).
 
-        ``slots`` is a bytes object or the address of the array; the GIL is released.
+        ``slots`` is a bytes object or the array's address; the GIL is released.
         """
         found = self._functions.get(name)
         if found is None:
@@ -240,7 +240,7 @@ class JitModule:
         return self._slot_codes[name]
 
     def llvm_ir(self) -> str:
-        """Return the IR that was compiled."""
+        """Return the LLVM IR that was compiled."""
         with _llvm():
             return str(_parse(self._texts, self.target))
 
@@ -249,26 +249,26 @@ class JitModule:
         return self._object
 
     def assembly(self) -> str:
-        """Return the assembly; it is compiled anew."""
+        """Return the assembly, compiling it again."""
         with _llvm():
             module = _parse(self._texts, self.target)
             return str(_target_machine(self.target).emit_assembly(module))
 
 
-#: Libraries loaded into one LLJIT. Of each it keeps 9 KB until it goes itself, which
-#: it does with the last of its modules; 160 KB is what it takes.
+#: Libraries per LLJIT. An LLJIT takes 160 KB, plus 9 KB per library; it is freed with
+#: the last of its modules.
 _LIBRARIES = 32
 
 _jit: Any = None
 
 
 def _next_library() -> tuple[Any, str]:
-    """Return an LLJIT and the name of the next library in it; use under the lock."""
+    """Return an LLJIT and the name of its next library; call with the lock held."""
     global _jit
     number = next(_LIBRARY_NUMBERS)
     if _jit is None or number % _LIBRARIES == 0:
-        # RuntimeDyld places code and constants apart, and aborts the process where that
-        # is by more than 2 GB; JITLink takes one stretch for an object.
+        # RuntimeDyld places code and constants apart, and aborts the process if they
+        # are more than 2 GB apart; JITLink uses one block of memory per object.
         _jit = _binding().create_lljit_compiler(use_jit_link=sys.platform != "win32")
     return _jit, f"skforge.{number}"
 
@@ -287,9 +287,9 @@ def compile_functions(
     target : Target
         The host, or any CPU whose features the host has.
     symbols : mapping of str to int, optional
-        Addresses of what the text declares; others are looked up in this process. A
-        text with addresses in it would be of no use to the next process, which is to
-        find its object in the cache.
+        Addresses of the functions that the text declares; others are looked up in this
+        process. Addresses are kept out of the text so that other processes find its
+        object in the cache.
     """
     target.check_runs_here()
     texts, names = _texts(sources, target)
@@ -297,7 +297,7 @@ def compile_functions(
         key = _object_key(texts, target)
         binary = object_cache.find(key)
         if binary is not None:
-            # A right digest around junk: the object is compiled again, as a damaged one
+            # If a valid digest covers a damaged object, it is compiled again.
             with suppress(CompilerError):
                 return _load(binding, target, names, texts, binary, symbols or {})
         binary = _object(texts, target)
@@ -331,25 +331,25 @@ def _load(
 def emit_object(
     source: str | lir.Function | Sequence[str | lir.Function], target: Target
 ) -> bytes:
-    """Return a relocatable object for any CPU target, of one or several modules."""
+    """Return a relocatable object of one or several modules for any CPU target."""
     sources = [source] if isinstance(source, (str, lir.Function)) else source
     with _llvm():
         return _object(_texts(sources, target)[0], target)
 
 
 def machine_attributes(target: Target) -> tuple[str, str]:
-    """Return the CPU and the features that a function for a target is compiled with."""
+    """Return the CPU and the features that functions for a target are compiled with."""
     options = _machine_options(target)
     return str(options["cpu"]), str(options["features"])
 
 
 def load_object(binary: bytes, names: Sequence[str]) -> Any:
-    """Return what maps names to addresses while it lives: an object in this process.
+    """Load an object into this process; return an object that owns its addresses.
 
     Raises
     ------
     CompilerError
-        If it is for another machine, or needs what is not there.
+        If it is for another machine, or a symbol is missing.
     """
     with _llvm() as binding:
         builder = binding.JITLibraryBuilder().add_object_img(binary)
@@ -375,13 +375,13 @@ def emit_assembly(source: str | lir.Function, target: Target) -> str:
 def pack_slots(slots: Sequence[Any], codes: str | None = None) -> bytes:
     """Return a kernel's arguments as bytes: ints as int64, floats as doubles.
 
-    NumPy arrays stand for the address of their data; the caller keeps them alive.
-    ``codes`` are the slots' struct codes; without them each slot's own type decides.
+    NumPy arrays are passed by the address of their data; the caller keeps them alive.
+    ``codes`` are the slots' struct codes; without them each slot's type decides.
     """
     try:
         return struct.pack(codes or f"{len(slots)}q", *slots)
     except (struct.error, TypeError):
-        pass  # there are arrays, floats of unknown place or too few slots
+        pass  # arrays, floats at unknown positions, or too few slots
     values = [_slot(slot) for slot in slots]
     if codes is None:
         codes = "".join("d" if isinstance(value, float) else "q" for value in values)

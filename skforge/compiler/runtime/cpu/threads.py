@@ -1,15 +1,15 @@
-"""Threads for compiled code: who runs the iterations of a ``ParallelFor``.
+"""Threads for compiled code, which run the iterations of a ``ParallelFor``.
 
 A kernel is given the address of a function::
 
     void pfor(void (*body)(void *ctx, int64_t begin, int64_t end),
               void *ctx, int64_t count, int64_t n_threads)
 
-There are three. *Serial* calls the body once. *OpenMP* starts a parallel region of the
-OpenMP runtime that scikit-learn has brought into the process, through a few lines of
-compiled code, and gives each thread one contiguous range. *Pool* does the same with
-Python threads; it is for processes without OpenMP, and for children of a fork, where
-libgomp would wait for threads that only the parent has.
+There are three. *Serial* calls the body once. *OpenMP* starts a parallel region in the
+OpenMP runtime that scikit-learn has loaded, through a few lines of compiled code, and
+gives each thread one contiguous range. *Pool* does the same with Python threads, for
+processes without OpenMP and for children of a fork, in which libgomp would wait for
+threads that exist only in the parent.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ define void @skforge_serial(ptr %body, ptr %ctx, i64 %count, i64 %n) nounwind {
 }
 """
 
-# GOMP_parallel is what compilers call for "#pragma omp parallel"; LLVM's and Intel's
-# runtimes have it as well. Range t of n is count * t / n … count * (t + 1) / n.
+# Compilers call GOMP_parallel for "#pragma omp parallel"; LLVM's and Intel's runtimes
+# have it too. Range t of n is count * t / n … count * (t + 1) / n.
 _OPENMP_TEXT = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
@@ -104,7 +104,7 @@ class OpenMP:
 
 
 class _State:
-    """What a fork invalidates."""
+    """State that a fork invalidates."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -119,7 +119,7 @@ _state = _State()
 
 
 def _after_fork_in_child() -> None:
-    # The parent's worker threads do not exist here, and its lock may be held forever.
+    # The parent's worker threads do not exist here, and its lock may never be released.
     _state.lock = threading.Lock()
     _state.forked = True
     _state.executor = None
@@ -130,7 +130,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
-    """Return how many threads ``n_jobs`` asks for, as joblib counts them.
+    """Return the number of threads for ``n_jobs``, as joblib counts them.
 
     None is 1 outside a ``joblib.parallel_config``; -1 is every core this process may
     use (affinity mask, cgroup quota, ``LOKY_MAX_CPU_COUNT``), -2 all but one.
@@ -148,18 +148,18 @@ def parallel_for_pointer(n_threads: int | None) -> tuple[int, int]:
     Parameters
     ----------
     n_threads : int or None
-        Threads wanted: a positive number as it is, any other as in
+        Threads wanted: positive numbers are used as they are, others as in
         :func:`resolve_n_jobs`.
 
     Returns
     -------
     address : int
-        Valid as long as the process lives.
+        Valid for the life of the process.
     threads : int
         At most what OpenMP may use on the calling thread now, so that
-        ``threadpoolctl`` limits and ``OMP_NUM_THREADS`` are respected.
+        ``threadpoolctl`` limits and ``OMP_NUM_THREADS`` hold.
     """
-    # joblib takes 2 µs even where it has nothing to resolve.
+    # joblib takes 2 µs even if it has nothing to resolve.
     if n_threads is None or n_threads < 1:
         n_threads = resolve_n_jobs(n_threads)
     wanted = n_threads
@@ -175,7 +175,7 @@ def parallel_for_pointer(n_threads: int | None) -> tuple[int, int]:
 
 
 def find_openmp() -> OpenMP | None:
-    """Return the OpenMP runtime in this process, scikit-learn's own first."""
+    """Return the OpenMP runtime in this process, preferably scikit-learn's."""
     if not _state.searched:
         with _state.lock:
             if not _state.searched:
@@ -187,7 +187,7 @@ def find_openmp() -> OpenMP | None:
 def _load_openmp() -> OpenMP | None:
     from threadpoolctl import threadpool_info
 
-    # scikit-learn's runtime is loaded with its first extension that uses it.
+    # scikit-learn's runtime loads with the first extension that uses it.
     with contextlib.suppress(ImportError):
         importlib.import_module("sklearn.utils._openmp_helpers")
     paths = [i["filepath"] for i in threadpool_info() if i["user_api"] == "openmp"]
@@ -196,7 +196,7 @@ def _load_openmp() -> OpenMP | None:
         try:
             library = ctypes.CDLL(path)
             symbols = {name: _address_of(library, name) for name in _OPENMP_SYMBOLS}
-        except (OSError, AttributeError):  # gone, or without the entry points
+        except (OSError, AttributeError):  # unloaded, or without the entry points
             continue
         max_threads = library.omp_get_max_threads
         max_threads.restype = ctypes.c_int
@@ -244,20 +244,20 @@ def _executor() -> ThreadPoolExecutor:
 
 
 class _Job:
-    """The ranges of one parallel loop; any number of threads may work on them."""
+    """The ranges of one parallel loop, shared by any number of threads."""
 
     def __init__(self, body: int, ctx: int | None, count: int, n_ranges: int) -> None:
         bounds = [count * t // n_ranges for t in range(n_ranges + 1)]
         self._run = _BODY(body)
         self._ctx = ctx
-        # One step of a list's iterator is atomic, so that no range is taken twice.
+        # Advancing a list iterator is atomic, so no range runs twice.
         self._ranges = iter(list(itertools.pairwise(bounds)))
         self._left = n_ranges
         self._lock = threading.Lock()
         self.done = threading.Event()
 
     def work(self) -> None:
-        """Run ranges until none is left to take."""
+        """Run ranges until none is left."""
         for begin, end in self._ranges:
             try:
                 self._run(self._ctx, begin, end)
@@ -271,11 +271,11 @@ class _Job:
 def _pool_for(body: int, ctx: int | None, count: int, n_threads: int) -> None:
     """Run a loop's ranges on pool threads.
 
-    Nothing may leave this function before every range has run: they read ``ctx``, which
-    is on the stack of the kernel that waits. So a KeyboardInterrupt, which can come at
-    any line here on the main thread, starts the waiting anew and is left for
-    :func:`raise_interrupt`; and the main thread takes no range itself. A worker never
-    waits for another: only the outermost loop of more than one iteration is shared out.
+    This function must not return before every range has run: ranges read ``ctx``, which
+    is on the stack of the waiting kernel. A KeyboardInterrupt can arrive at any line
+    here on the main thread, so it restarts the waiting and is left for
+    :func:`raise_interrupt`, and the main thread runs no range itself. Workers never
+    wait for each other: only the outermost loop of more than one iteration is split.
     """
     threads = min(n_threads, count)
     if threads <= 1:
@@ -299,13 +299,13 @@ def _pool_for(body: int, ctx: int | None, count: int, n_threads: int) -> None:
             break
         except KeyboardInterrupt:
             interrupted = True
-            helpers += 1  # it may have been between taking a helper and its start
-    if interrupted:  # raised here, ctypes would only print it
+            helpers += 1  # the interrupt may have come between counting and starting
+    if interrupted:  # ctypes would only print an exception raised here
         _state.interrupted = True
 
 
 def raise_interrupt() -> None:
-    """Raise the KeyboardInterrupt that came while this thread ran a kernel."""
+    """Raise the KeyboardInterrupt that arrived while this thread ran a kernel."""
     is_main = threading.current_thread() is threading.main_thread()
     if _state.interrupted and is_main:
         _state.interrupted = False

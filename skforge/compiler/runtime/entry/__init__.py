@@ -1,1 +1,1 @@
-"""Compiled entries: a Python callable that is machine code."""
+"""Compiled entries: machine code that Python calls directly."""

@@ -1,8 +1,8 @@
-"""Python entry points compiled with the kernels: a call without any wrapper.
+"""Python entry points compiled with the kernels, called without any wrapper.
 
-``ctypes`` costs 4 us a call and NumPy's own checks about as much, several times what
-walking a row costs. So the checks, the output array and the transform are compiled
-too, as a C function that Python calls directly (a ``PyCFunction``; no C extension)::
+``ctypes`` costs 4 us per call and NumPy's checks about as much, several times the cost
+of walking one row. So the checks, the output array and the transform are compiled too,
+as a C function that Python calls directly (a ``PyCFunction``; no C extension)::
 
     entry(rows):
       if type(rows) is not numpy.ndarray: return None
@@ -15,9 +15,9 @@ too, as a C function that Python calls directly (a ``PyCFunction``; no C extensi
       transform(out)
       return out
 
-``None`` means "not for me": the caller takes its ordinary path, which validates, warns
-and raises as the source does. :func:`as_method` makes a method of an entry, which calls
-that ordinary path itself.
+``None`` means declined: the caller uses its ordinary path, which validates, warns and
+raises as the source does. :func:`as_method` makes a method of an entry, which calls the
+ordinary path itself.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from skforge.compiler.runtime.entry.text import (
 )
 from skforge.compiler.target import Target
 
-#: Work, in rows * hops, from which the GIL is released: about 20 us.
+#: Work, in rows * node visits, from which the GIL is released: about 20 us.
 GIL_WORK = 30_000
-#: Labels of a table in an entry's code.
+#: Most labels in a table in an entry's code.
 MAX_LABELS = 1000
-#: Values of the rows from which the ordinary path's microseconds do not count.
+#: Most values of a batch; for larger ones the ordinary path costs nothing noticeable.
 MAX_VALUES = 1 << 20
 
 
 class KernelTable:
-    """Addresses of the kernels of each batch range, read by the compiled entry.
+    """Kernel addresses of each batch range, read by the compiled entry.
 
-    A range is (kernel, model slots, their number); 0 where none is compiled yet.
+    A range has three words: kernel, model slots, number of slots; 0 if not compiled.
     """
 
     def __init__(self, n_ranges: int) -> None:
@@ -70,17 +70,17 @@ class KernelTable:
 
     @property
     def address(self) -> int:
-        """Where the table is."""
+        """The table's address."""
         return ctypes.addressof(self._words)
 
     def fill(self, index: int, kernel: int, slots: bytes, keep: object) -> None:
-        """Publish a kernel, once; ``keep`` holds its code and data alive."""
+        """Publish a range's kernel once; ``keep`` owns its code and data."""
         held = ctypes.create_string_buffer(slots, len(slots))
         if self._kept.setdefault(index, (held, keep))[0] is not held:
             return  # another thread was first, and an entry may be reading its slots
         self._words[3 * index + 1] = ctypes.addressof(held)
         self._words[3 * index + 2] = len(slots)
-        self._words[3 * index] = kernel  # last: only now may the entry use it
+        self._words[3 * index] = kernel  # last, as entries may use it from now on
 
 
 class _Holder:
@@ -89,13 +89,13 @@ class _Holder:
     def __init__(self, table: KernelTable) -> None:
         self.table = table
         self.jit: JitModule | None = None
-        #: Of the method: its object while that may be answered, and its function.
+        #: The method's owner while its entry may answer, and its function.
         self.words = (ctypes.c_int64 * 2)()
         self.function: Any = None
         self.kept: list[object] = []
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let picklers that take methods apart find the object's own again."""
+        """Pickle a method's holder so that the method is looked up by name again."""
         if self.function is None:
             raise TypeError("compiled entries cannot be pickled")
         return _ByName, ()
@@ -115,7 +115,7 @@ class _Holder:
 
 
 class _ByName:
-    """What stands for a holder in another process: methods found by their names."""
+    """Replaces a holder in another process, where methods are looked up by name."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -140,10 +140,10 @@ _METH_O, _METH_FASTCALL_KEYWORDS = 0x0008, 0x0080 | 0x0002
 
 
 def supports(forest: Forest) -> bool:
-    """Whether this process and forest can have entry points.
+    """Tell whether this process and forest can have entry points.
 
-    They read CPython's object layout: other interpreters and free-threaded builds
-    take the ordinary path, as do markers for missing values other than NaN.
+    Entries read CPython's object layout. Other interpreters, free-threaded builds and
+    missing-value markers other than NaN use the ordinary path.
     """
     return (
         sys.implementation.name == "cpython"
@@ -160,7 +160,7 @@ def build_entry(
 ) -> Any:
     """Compile an entry point and return it as a builtin function of one argument.
 
-    It answers with ``classes``, if there are any, instead of places in them.
+    It returns ``classes``, if given, in place of class indices.
     """
     api = _numpy_api()
     assert api is not None
@@ -181,27 +181,27 @@ def build_entry(
 
 
 def _labels(classes: Any) -> dict[str, Any]:
-    """Return how places of classes become labels: by a table, or by NumPy's take."""
+    """Return how to turn class indices into labels: by a table, or by NumPy's take."""
     if classes.dtype != np.int64 or len(classes) > MAX_LABELS:
         return {"takes": True}
     if np.array_equal(classes, np.arange(len(classes))):
-        return {}  # a label is its place
+        return {}  # labels equal their indices
     return {"labels": tuple(classes.tolist())}
 
 
 def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     """Return an entry as a method of one object, backed by a Python function.
 
-    Bound to the owner with ``types.MethodType`` and called with rows alone, it answers
-    as the entry does. Whatever else it is called with, or bound to, and all that the
-    entry declines, it passes on to the function, whose name, signature and
-    documentation it has. The owner is not kept alive: call :func:`retire` before it is
-    gone, or changes. An entry has one method at most.
+    The method must be bound to the owner with ``types.MethodType``. Called with rows
+    alone, it answers as the entry does. Other calls, other owners and declined rows are
+    passed on to the function, whose name, signature and documentation it has. The owner
+    is not kept alive: call :func:`retire` before it is freed or changes. An entry has
+    at most one method.
     """
     holder = entry.__self__
     assert holder.function is None
     holder.function = function
-    # A builtin function shows itself as one of its holder's class.
+    # A builtin function's repr shows the class of its holder.
     holder.__class__ = _holder_named(function.__qualname__.rpartition(".")[0])
     holder.words[1] = id(function)
     holder.words[0] = id(owner)
@@ -216,12 +216,12 @@ def _holder_named(name: str) -> type[_Holder]:
 
 
 def retire(entry: Any) -> None:
-    """Let an entry's method pass on every call from now on."""
+    """Make an entry's method pass on every call from now on."""
     entry.__self__.words[0] = 0
 
 
 def _without_types(given: Signature) -> list[Parameter]:
-    """Return parameters as the text that CPython keeps for builtins may have them."""
+    """Return parameters in the form that CPython can keep as text for builtins."""
     return [p.replace(annotation=Parameter.empty) for p in given.parameters.values()]
 
 
@@ -237,7 +237,7 @@ class _NumpyApi:
 
 @lru_cache(maxsize=1)
 def _numpy_api() -> _NumpyApi | None:
-    """Return NumPy's C functions from its table, or None if it is not as expected."""
+    """Return functions of NumPy's C API, or None if its table is not as expected."""
     try:
         from numpy._core import (  # type: ignore[attr-defined, unused-ignore]
             _multiarray_umath as core,
@@ -265,7 +265,7 @@ def _numpy_api() -> _NumpyApi | None:
 
 
 def _arrays_are_laid_out_as_known() -> bool:
-    """Look for the type and the data of an array where an entry looks for them."""
+    """Check that an array's type and data are where an entry reads them."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     for dtype, code in DTYPE_CODES.items():
@@ -296,8 +296,8 @@ def _arrays_are_laid_out_as_known() -> bool:
 
 @lru_cache(maxsize=1)
 def _python_symbols() -> tuple[tuple[str, int], ...]:
-    # Python 3.10 has the general call as an inline function, so that no library holds
-    # it; what a method falls back on is always a Python function, which has its own.
+    # In Python 3.10 the general call is an inline function, which no library exports;
+    # a method's fallback is always a Python function, which has its own.
     inline = sys.version_info < (3, 11)
     names = {
         "skf_vectorcall": "_PyFunction_Vectorcall" if inline else "PyObject_Vectorcall",

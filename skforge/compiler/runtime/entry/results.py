@@ -1,4 +1,4 @@
-"""What a compiled entry does after its kernel: sums, a transform, labels; LLVM text."""
+"""LLVM text of a compiled entry after its kernel: sums, a transform, labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skforge.compiler.runtime.entry.rows import LLVM_TYPES, Lines, literal, row_
 
 
 class ResultWriter:
-    """Writes the part of an entry point between its kernel and its answer."""
+    """Writes the part of an entry point between its kernel and its return."""
 
     def __init__(self, kind: EntryKind) -> None:
         self.k = kind
@@ -36,7 +36,7 @@ class ResultWriter:
     # ------------------------------------------------------------ sums
 
     def _sums(self) -> str:
-        """Put the sums in the output, or on the stack where the shape changes."""
+        """Place the sums in the output, or on the stack if the shape changes."""
         if self.in_place:
             return "  %sums = getelementptr i8, ptr %data, i64 0"
         return (
@@ -89,7 +89,7 @@ class ResultWriter:
         return self._each("transform", *self._function(function), "finish")
 
     def _function(self, function: Function) -> tuple[list[str], str]:
-        """Return the lines of a function of a sum, and the name of its value."""
+        """Return the lines of a function of a sum, and the name of its result."""
         t, text = self.sum, Lines()
 
         def apply(name: OpName, operands: list[str]) -> str:
@@ -124,7 +124,7 @@ class ResultWriter:
         return text.lines, value
 
     def _path_score(self) -> str:
-        """Powers of 2 by NumPy's own loop, in place: all rows at once."""
+        """Compute powers of 2 with NumPy's own loop, in place, for all rows."""
         cut = literal(self.k.steps.parameter, "float64")
         minus = ["  %minus = fneg double %x.transform"]
         score = [
@@ -150,7 +150,7 @@ power:
 {self._each("score", score, "%score.y", "finish")}"""
 
     def _softmax(self) -> str:
-        """Float exponentials of x - max, their float64 sum in order, a division."""
+        """Write softmax: float exp(x - max), their float64 sum in order, a division."""
         t, k = self.sum, self.k.n_outputs
         lines = [
             f"  %s.row = mul i64 %i.transform, {k}",
@@ -244,7 +244,7 @@ power:
         return "finish:\n" + self._loop("finish", count, body, "return")
 
     def _row(self, steps: RowSteps) -> str:
-        """Load a row's sums, compute, and store its results."""
+        """Load a row's sums, compute, and store the results."""
         k, out = self.k.n_outputs, LLVM_TYPES[self.dtype]
         lines = [f"  %w.first = mul i64 %i.finish, {k}"]
         for j in range(k):
@@ -276,7 +276,7 @@ power:
         )
 
     def _label(self, name: str, at: str) -> str:
-        """Return ``%name``: the label in this place, or the place itself."""
+        """Return ``%name``: the label at this index, or the index itself."""
         if not self.k.labels:
             return f"  %{name} = add i64 {at}, 0"
         return (
@@ -307,7 +307,7 @@ give:
   store {t} %b.p, ptr %b.to1"""
 
     def _best(self) -> str:
-        """Return the place of a row's first greatest value, or of its first NaN."""
+        """Return the index of a row's first greatest value, or of its first NaN."""
         t, k = self.sum, self.k.n_outputs
         return f"""  %l.row = mul i64 %i.finish, {k}
   %l.at = getelementptr {t}, ptr %sums, i64 %l.row

@@ -1,8 +1,8 @@
-"""What a compiled entry does with one row's sums where columns depend on each other.
+"""LLVM text of a compiled entry's arithmetic on whole rows.
 
-Straight-line LLVM text, operation by operation what
+It is straight-line code with the same operations that
 :mod:`skforge.compiler.outputs.onnx` and :mod:`~skforge.compiler.outputs.sklearn`
-compute with arrays.
+apply to arrays.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def literal(value: float, dtype: str) -> str:
-    """Return a float constant: LLVM wants a float's value as a double's bits."""
+    """Return a float constant; LLVM writes it as the bits of a double."""
     exact = float(np.dtype(dtype).type(value))
     return f"0x{int(np.float64(exact).view(np.uint64)):016X}"
 
 
 def row_text(steps: RowSteps, dtype: str, scores: list[str]) -> tuple[str, list[str]]:
-    """Return the text that computes a row of sums, and the name of each result.
+    """Return the text that computes a row, and the name of each result.
 
-    Sums have a dtype and names, ``scores``; results are of ``steps.dtype``.
+    ``scores`` names the sums, which are of ``dtype``; results are of ``steps.dtype``.
     """
     row = _Row(steps, dtype)
     match steps.kind:
@@ -41,35 +41,35 @@ def row_text(steps: RowSteps, dtype: str, scores: list[str]) -> tuple[str, list[
 
 
 class Lines:
-    """Straight-line text; each method adds a line and returns the name of its value."""
+    """Straight-line text; each method adds a line and returns its value's name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def add(self, text: str) -> str:
-        """Return a name for a value."""
+        """Add a line and return the name of its value."""
         name = f"%row.{len(self.lines)}"
         self.lines.append(f"  {name} = {text}")
         return name
 
     def op(self, name: str, a: str, b: str, type_: str = "float") -> str:
-        """Write an instruction of two operands."""
+        """Write an instruction with two operands."""
         return self.add(f"{name} {type_} {a}, {b}")
 
     def neg(self, a: str, type_: str = "float") -> str:
-        """Write the opposite number."""
+        """Write a negation."""
         return self.add(f"fneg {type_} {a}")
 
     def choose(self, test: str, a: str, b: str, type_: str = "float") -> str:
-        """Write the first value where the test is true, else the second."""
+        """Write a select: the first value if the test is true, else the second."""
         return self.add(f"select i1 {test}, {type_} {a}, {type_} {b}")
 
     def call(self, function: str, a: str, type_: str = "float") -> str:
-        """Write the call of a function of one number."""
+        """Write a call of a function of one number."""
         return self.add(f"call {type_} @{function}({type_} {a})")
 
     def cast(self, a: str, from_: str, to: str) -> str:
-        """Write a number in another precision."""
+        """Write a conversion to another precision."""
         if from_ == to:
             return a
         return self.add(
@@ -78,7 +78,7 @@ class Lines:
 
 
 class _Row(Lines):
-    """Values of one row."""
+    """The values of one row."""
 
     def __init__(self, steps: RowSteps, dtype: str) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class _Row(Lines):
     # ------------------------------------------------------------ scikit-learn
 
     def pair(self, scores: list[str]) -> str:
-        """Return 1 where the second of AdaBoost's two sums is the greater."""
+        """Return 1 if the second of AdaBoost's two sums is greater."""
         p = literal(self.spec.parameter, self.dtype)
         first, second = (self.op("fdiv", x, p, self.type) for x in scores)
         opposite = self.neg(first, self.type)
@@ -101,7 +101,7 @@ class _Row(Lines):
     # ------------------------------------------------------------ ONNX
 
     def based(self, scores: list[str]) -> list[str]:
-        """Add base values; a score without one is 0."""
+        """Add base values; a score that no leaf gives is 0."""
         return [
             "0.0"
             if np.isnan(offset)
@@ -110,13 +110,13 @@ class _Row(Lines):
         ]
 
     def above_bound(self, scores: list[str]) -> str:
-        """Return the place of the predicted class of two."""
+        """Return the index of the predicted class of two."""
         deciding = self.based(scores)[0 if np.isnan(self.spec.offsets[-1]) else -1]
         bound = literal(self.spec.parameter, self.dtype)
         return self._whole(self.op("fcmp ogt", deciding, bound, self.type))
 
     def first_greatest(self, scores: list[str]) -> str:
-        """Return the place of the predicted class of several."""
+        """Return the index of the predicted class of several."""
         based, known = self.based(scores), ~np.isnan(self.spec.offsets)
         first, *others = (int(k) for k in np.flatnonzero(known))
         place, best = str(first), based[first]
@@ -173,7 +173,7 @@ class _Row(Lines):
         return self.choose(self.op("fcmp olt", x, "0.0"), other, positive)
 
     def _powers(self, values: list[str]) -> tuple[list[str], str]:
-        """Return exponentials of the distance from the greatest, and that."""
+        """Return exponentials of the distances from the greatest value, and it."""
         largest = literal(_LOWEST, "float32")
         for x in values:
             largest = self.choose(self.op("fcmp ogt", x, largest), x, largest)

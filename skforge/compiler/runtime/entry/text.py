@@ -1,4 +1,4 @@
-"""The LLVM text of a compiled entry point; see :mod:`.entry` for what it does."""
+"""The LLVM text of a compiled entry point; :mod:`.entry` describes what it does."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy as np
 from skforge.compiler.outputs.steps import EntryKind
 from skforge.compiler.runtime.entry.results import ResultWriter
 
-#: Model slots a kernel may have to be called from here.
+#: Most model slots of a kernel that an entry can call.
 MAX_SLOTS = 60
-#: Numbers of scratch on the stack: rows in the other precision, sums to be transformed.
+#: Numbers of scratch on the stack: converted rows, sums before the transform.
 MAX_SCRATCH = 2048
 
 #: Offsets in PyObject, PyArrayObject and PyArray_Descr on 64-bit machines.
 OB_TYPE, ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES = 8, 16, 24, 32, 40
 ARRAY_DTYPE, DTYPE_KIND = 56, 24
-#: Kind, character and byte order of the dtypes of rows, as three bytes of a number.
+#: Kind, character and byte order of the row dtypes, as three bytes of a number.
 DTYPE_CODES = {
     dtype: int.from_bytes(f"f{np.dtype(dtype).char}=".encode(), "little")
     for dtype in ("float32", "float64")
@@ -23,16 +23,15 @@ DTYPE_CODES = {
 
 
 def write(kind: EntryKind) -> str:
-    """Return the module of an entry point; no address of this process is in it.
+    """Return the module of an entry point; it contains no addresses.
 
     It declares ``skf_*`` functions of CPython, NumPy and the C library, and
 
-    - ``skf_table``, the kernels' table, and ``skf_none``, ``skf_ndarray`` and
-      ``skf_take``, Python's None, NumPy's class of arrays, and a function that makes
-      labels of places;
-    - ``skf_method``'s two words ``skf_owner``: the object whose method it is, and the
-      function behind the method, called where the entry declines; 0 and 0 where it is
-      no method.
+    - ``skf_table``, the kernel table, and ``skf_none``, ``skf_ndarray`` and
+      ``skf_take``: Python's None, NumPy's array class, and a function that turns class
+      indices into labels;
+    - ``skf_method``'s two words ``skf_owner``: the method's object, and the function to
+      call if the entry declines; both 0 if the entry is not a method.
     """
     return _Writer(kind).text()
 
@@ -41,7 +40,7 @@ class _Writer(ResultWriter):
     """Writes the LLVM text of one entry point."""
 
     def text(self) -> str:
-        """Return the module."""
+        """Return the module's text."""
         k = self.k
         item = np.dtype(k.row_dtype).itemsize
         own, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
@@ -185,7 +184,7 @@ decline:
 """
 
     def _callers(self, most: int) -> str:
-        """Return the two functions that Python calls: of rows, and a method's."""
+        """Return the two functions that Python calls: the entry, and its method."""
         return f"""define ptr @skf_entry(ptr %self, ptr %arg) {{
   %found = call ptr @skf_body(ptr %arg, i64 {most})
   %is.found = icmp ne ptr %found, null
@@ -226,7 +225,7 @@ ask:
     # ------------------------------------------------------------ rows
 
     def _pick_range(self) -> str:
-        """Count three words of the table for each range that ends below n."""
+        """Add three words of the table for each range that ends below n."""
         lines, total = [], "0"
         for i, last in enumerate(self.k.last_rows):
             lines.append(f"  %past{i} = icmp sgt i64 %n, {last}")
@@ -237,9 +236,9 @@ ask:
         return "\n".join(lines)
 
     def _convert(self, item: int) -> str:
-        """Copy rows of the other precision to the stack, in the forest's.
+        """Convert rows of the other precision to the forest's, on the stack.
 
-        A number too large for float32 is declined: some sources warn about it.
+        A number too large for float32 is declined, as some sources warn about it.
         """
         columns, wide = self.k.n_features, item == 8
         mine, theirs = ("double", "float") if wide else ("float", "double")
@@ -286,10 +285,10 @@ converted:
   br i1 %cv.bad, label %decline, label %scan"""
 
     def _scan(self, item: int) -> str:
-        """Decline when a value is one the source refuses to predict on.
+        """Decline if the source refuses to predict on a value.
 
-        Exponent bits all set means inf or NaN; the fraction tells them apart. A row is
-        read in vectors, then the values left over one at a time.
+        All exponent bits set means inf or NaN; the fraction tells them apart. Rows are
+        read in vectors, then remaining values one at a time.
         """
         if self.k.refused == "nothing":
             return "  br label %allocate"

@@ -1,7 +1,6 @@
-"""Code for GPUs, compiled once a user: beside the objects of CPUs, checked as they are.
+"""Compiled GPU code, kept in the object cache.
 
-A text is found again by its own digest, the architecture, and the compiler with its
-version and options.
+The key is the text's digest, the architecture, and the compiler's version and options.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from skforge.compiler.runtime.gpu.resources import (
     hip_resources,
 )
 
-#: Changes whenever options of compilers do.
+#: Changes whenever the compilers' options do.
 _FORMAT = "1"
 
 
 def code_of(source: str, arch: str, kind: Kind) -> bytes:
-    """Return the cubin or code object of a text.
+    """Return the cubin or code object for a text.
 
     Raises
     ------
     TargetError
-        When the vendor's compiler is not installed.
+        If the vendor's compiler is not installed.
     """
     version = gpu_compilers.compiler_version(kind)
     key = object_cache.key_of(("gpu", _FORMAT, kind, arch, version, source))
@@ -37,12 +36,12 @@ def code_of(source: str, arch: str, kind: Kind) -> bytes:
 
 
 def resources_of(source: str, arch: str, kind: Kind) -> dict[str, KernelResources]:
-    """Return what the kernels of a text use, by the code that would be loaded.
+    """Return the resources of a text's kernels, from the code that would be loaded.
 
     Raises
     ------
     TargetError
-        When the vendor's compiler is not installed.
+        If the vendor's compiler is not installed.
     """
     code = code_of(source, arch, kind)
     return cubin_resources(code) if kind == "cuda" else hip_resources(code)

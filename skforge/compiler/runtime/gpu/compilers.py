@@ -1,8 +1,8 @@
-"""GPU machine code from C++ text, with no GPU and no driver: NVRTC and hiprtc.
+"""Compiles C++ text to GPU machine code with NVRTC or hiprtc; needs no GPU or driver.
 
-Both libraries have the same C calls under another prefix, so one small binding serves
-both. Code is a cubin or a code object for one architecture, never PTX: a driver
-refuses PTX that is newer than itself, but runs what was compiled for its GPU.
+Both libraries have the same C functions with different prefixes, so they share one
+binding. The code is a cubin or a code object for one architecture, never PTX: a driver
+refuses PTX that is newer than itself, but runs any code compiled for its GPU.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from skforge.exceptions import CompilerError, TargetError
 
 Kind: TypeAlias = Literal["cuda", "hip"]
 
-_CONTEXT = 2  # source lines shown around one that the compiler names
-_SHOWN = 8  # of those lines
+_CONTEXT = 2  # source lines shown around each line that the compiler names
+_SHOWN = 8  # most lines shown this way
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class GpuBinary:
     Parameters
     ----------
     arch : str
-        Such as "sm_90" or "gfx90a".
+        Name such as "sm_90" or "gfx90a".
     code : bytes
         A cubin or an AMD code object.
     log : str
-        What the compiler said.
+        The compiler's output.
     resources : dict
-        What each kernel uses, by its name.
+        The resources of each kernel, by its name.
     """
 
     arch: str
@@ -57,9 +57,9 @@ def compile_text(source: str, arch: str, kind: Kind) -> GpuBinary:
     Raises
     ------
     TargetError
-        When the vendor's compiler is not installed; says what to install.
+        If the vendor's compiler is not installed; the text says what to install.
     CompilerError
-        When the text does not compile; shows the log and the lines concerned.
+        If the text does not compile; the text has the log and the lines concerned.
     """
     options = _options(arch, kind)
     code, log = _library(kind).compile(source, options, _CODE[kind])
@@ -69,7 +69,7 @@ def compile_text(source: str, arch: str, kind: Kind) -> GpuBinary:
 
 
 def compile_ptx(source: str, arch: str = "sm_80") -> str:
-    """Return the PTX of CUDA text, to look at; it is never run."""
+    """Return the PTX of a CUDA text, for display only."""
     options = [o for o in _options(arch, "cuda") if "ptxas" not in o]
     virtual = [o.replace("=sm_", "=compute_") for o in options]
     code, _ = _library("cuda").compile(source, virtual, "PTX")
@@ -77,24 +77,24 @@ def compile_ptx(source: str, arch: str = "sm_80") -> str:
 
 
 def compiler_version(kind: Kind) -> str:
-    """Return the version of the vendor's compiler, "13.0"."""
+    """Return the version of the vendor's compiler, such as "13.0"."""
     return _library(kind).version()
 
 
 def compiler_path(kind: Kind) -> str:
-    """Return the file name of the vendor's compiler."""
+    """Return the path of the vendor's compiler."""
     return _library(kind).path
 
 
 def _options(arch: str, kind: Kind) -> list[str]:
-    # Exact sums need multiply and add to round one by one.
+    # Exact sums need multiply and add to round separately.
     if kind == "cuda":
         return [
             f"--gpu-architecture={arch}",
             "-std=c++17",
             "--fmad=false",
             "--ptxas-options=-v",
-            "--diag-suppress=177",  # the text has helpers that a kernel may not use
+            "--diag-suppress=177",  # unused helper functions in the text
         ]
     return [
         f"--offload-arch={arch}",
@@ -111,7 +111,7 @@ _PREFIX: dict[Kind, str] = {"cuda": "nvrtc", "hip": "hiprtc"}
 _CODE: dict[Kind, str] = {"cuda": "CUBIN", "hip": "Code"}
 _NAMES: dict[Kind, tuple[str, ...]] = {
     "cuda": ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"),
-    # Newer ROCm splits hiprtc off; before 5.6 it is inside the runtime.
+    # Newer ROCm has hiprtc in its own library; before 5.6 the runtime contains it.
     "hip": (
         "libhiprtc.so.7",
         "libhiprtc.so.6",
@@ -208,7 +208,7 @@ def _library(kind: Kind) -> _Library:
 
 
 def _candidates(kind: Kind) -> list[str]:
-    """Return where the compiler may be, the likeliest first."""
+    """Return the compiler's possible paths, likeliest first."""
     names = _NAMES[kind]
     folders = []
     if kind == "cuda":
@@ -228,7 +228,7 @@ _LINE = re.compile(r"[(:](\d+)(?::\d+|\)): (?:fatal )?error:")
 
 
 def explain(what: str, log: str, source: str) -> str:
-    """Return a message with the log and the numbered lines it names."""
+    """Return a message with the log and the numbered lines that it names."""
     lines = source.splitlines()
     named = [int(n) for n in _LINE.findall(log)]
     concerned = list(dict.fromkeys(n for n in named if 1 <= n <= len(lines)))[:_SHOWN]

@@ -1,8 +1,8 @@
-"""A GPU through CuPy: memory, streams, launches, arrays; CUDA and ROCm alike.
+"""A GPU through CuPy: memory, streams, launches and arrays, on CUDA and ROCm.
 
-CuPy is imported where a GPU is first asked for, and nowhere else: some of its wheels
-cannot be imported on a machine without a driver. Nothing here waits for the device but
-``upload``, which is done once a model, and staging, which rows of the host go through.
+CuPy is imported on the first use of a GPU, because some of its wheels cannot be
+imported without a driver. Only ``upload``, once per model, and the staging of rows from
+the host wait for the device.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _EXTRAS: dict[Kind, str] = {
     "cuda": "pip install 'skforge[cuda13]' (or 'skforge[cuda12]' for older drivers)",
     "hip": "pip install 'skforge[rocm]'",
 }
-#: A kernel may use so much shared memory without being allowed to.
+#: Shared memory, in bytes, that a kernel may use without an attribute.
 _SHARED_BYTES = 48 << 10
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
-#: DLPack's numbers of devices: CUDA, CUDA managed, ROCm; and of memory of the host.
+#: DLPack's device numbers: CUDA, CUDA managed, ROCm; and those of host memory.
 _DLPACK_GPUS = (2, 13, 10)
 
 
@@ -50,7 +50,7 @@ def current(kind: Kind | None = None) -> CupyDevice:
     Raises
     ------
     TargetError
-        CuPy is not installed or does not work, or there is no GPU or no driver, or the
+        CuPy is not installed or does not work, there is no GPU or no driver, or the
         GPU is of the other kind.
     """
     cupy = _cupy(kind)
@@ -65,7 +65,7 @@ def current(kind: Kind | None = None) -> CupyDevice:
 
 
 def found() -> CupyDevice | None:
-    """Return CuPy's current device, or None where there is none."""
+    """Return CuPy's current device, or None if there is none."""
     try:
         return current()
     except TargetError:
@@ -73,7 +73,7 @@ def found() -> CupyDevice | None:
 
 
 def is_device_array(X: Any) -> bool:
-    """Tell whether something is an array in a GPU's memory; imports nothing."""
+    """Tell whether X is an array in a GPU's memory; imports nothing."""
     if isinstance(X, np.ndarray):
         return False
     asked = getattr(X, "__dlpack_device__", None)
@@ -83,10 +83,10 @@ def is_device_array(X: Any) -> bool:
 
 
 def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
-    """Return a device array as CuPy's, which shares its memory, and its device.
+    """Return a device array's device and a CuPy array that shares its memory.
 
-    The stream that is current waits for the array where its library says by which
-    stream it is written.
+    If the array's library tells on which stream the array is written, the current
+    stream waits for it.
     """
     cupy = _cupy(kind)
     if not isinstance(X, cupy.ndarray):
@@ -102,14 +102,14 @@ def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
 
 
 def forget() -> None:
-    """Look for CuPy and devices anew; for tests."""
+    """Forget CuPy and the devices found, for tests."""
     _checked.cache_clear()
     _device.cache_clear()
     _USED_BY.clear()
 
 
 def rows_on_host(X: Any, at: Array) -> Array:
-    """Return a copy of some rows of a device array, on the host."""
+    """Copy some rows of a device array to the host."""
     _, array = as_cupy(X, "cuda")
     with _device(int(array.device.id)).current():
         copy: Array = array[_cupy(None).asarray(at)].get()
@@ -117,12 +117,12 @@ def rows_on_host(X: Any, at: Array) -> Array:
 
 
 def is_forked() -> bool:
-    """Tell whether a process that this one was forked from has used a GPU."""
+    """Tell whether this process was forked from one that had used a GPU."""
     return bool(_USED_BY) and _USED_BY[0] != os.getpid()
 
 
 def _cupy(kind: Kind | None) -> Any:
-    """Import CuPy and make sure that there is a GPU."""
+    """Import CuPy and check that there is a GPU."""
     if is_forked():
         raise TargetError(
             "GPUs cannot be used in a process that was forked from one that used them; "
@@ -131,7 +131,7 @@ def _cupy(kind: Kind | None) -> Any:
     return _checked(kind or "cuda")
 
 
-_USED_BY: list[int] = []  # the process
+_USED_BY: list[int] = []  # id of the process
 
 
 @lru_cache(maxsize=2)
@@ -182,9 +182,9 @@ class CupyDevice:
     Parameters
     ----------
     cupy : module
-        CuPy, or what takes its place in tests.
+        CuPy, or a substitute in tests.
     number : int
-        CUDA's number of the device.
+        CUDA's device number.
     """
 
     def __init__(self, cupy: Any, number: int) -> None:
@@ -224,7 +224,7 @@ class CupyDevice:
 
     @property
     def xp(self) -> Any:
-        """CuPy itself, whose functions are NumPy's."""
+        """CuPy itself, which has NumPy's functions."""
         return self._cupy
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
@@ -234,7 +234,7 @@ class CupyDevice:
         return context
 
     def load(self, source: str) -> Callable[[KernelCall], Start]:
-        """Compile a text, or find it in the cache, and load it."""
+        """Compile a text, or take it from the cache, and load it."""
         code = code_of(source, self.arch, self.kind)
         module = self._cupy.cuda.function.Module()
         try:
@@ -250,15 +250,15 @@ class CupyDevice:
         return _Kernels(self._cupy, module, self.kind).bind
 
     def pointer(self, memory: Any) -> Any:
-        """Return an address as CuPy passes it by value."""
+        """Return an address in the form that CuPy passes by value."""
         return np.uintp(memory.ptr)
 
     def upload(self, data: Array) -> Any:
-        """Return a copy; it is there before this returns, for streams of any thread."""
+        """Return a copy in device memory, complete for the streams of any thread."""
         data = np.ascontiguousarray(data)
         memory = self.allocate(data.nbytes)
         if data.nbytes:
-            # On the stream that the memory was allocated for, and may still be in use.
+            # The memory may still be in use on the stream it was allocated for.
             stream = self._cupy.cuda.get_current_stream()
             way = self._runtime.memcpyHostToDevice
             self._copy(memory.ptr, data.ctypes.data, data.nbytes, way, stream)
@@ -266,11 +266,11 @@ class CupyDevice:
         return memory
 
     def allocate(self, n_bytes: int) -> Any:
-        """Return memory of CuPy's pool, for the stream that is current."""
+        """Return memory from CuPy's pool, for the current stream."""
         return self._cupy.cuda.alloc(max(1, n_bytes))
 
     def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
-        """Return a stream of its own, with pinned memory on the host."""
+        """Return a stream with its own device memory and pinned host memory."""
         cupy = self._cupy
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
@@ -295,10 +295,10 @@ class CupyDevice:
             self._runtime.memcpyAsync(to, source, n_bytes, way, stream.ptr)
 
     def record(self, call: Callable[[], None], stream: Any) -> Callable[[], None]:
-        """Return a graph of the call, or the call where graphs cannot be captured."""
+        """Return a CUDA graph of the call, or the call if graphs are unavailable."""
         if not _captures(self._cupy):
             return call
-        call()  # what is done on first use must not be part of a graph
+        call()  # first-use work must not be part of the graph
         stream.synchronize()
         try:
             stream.begin_capture()
@@ -323,21 +323,21 @@ class CupyDevice:
             self._runtime.deviceSynchronize()
 
     def trim(self) -> None:
-        """Give memory that staging and CuPy's pools keep back to the device."""
+        """Return the memory held by staging and CuPy's pools to the device."""
         self.staging.clear()
         self._cupy.get_default_memory_pool().free_all_blocks()
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 
 class _Kernels:
-    """The kernels of a text on a device."""
+    """The kernels of one text on a device."""
 
     def __init__(self, cupy: Any, module: Any, kind: Kind) -> None:
         self._cupy, self._module, self._kind = cupy, module, kind
         self._functions: dict[tuple[str, int], Any] = {}
 
     def bind(self, call: KernelCall) -> Start:
-        """Return what starts a kernel on the current stream."""
+        """Return a function that starts a kernel on the current stream."""
         function = self._function(call.kernel, call.shared_bytes)
         grid, block, shared_bytes = call.grid, call.block, call.shared_bytes
         values: list[Any] = []
@@ -360,7 +360,7 @@ class _Kernels:
     def _function(self, kernel: str, shared_bytes: int) -> Any:
         function = self._functions.get((kernel, shared_bytes))
         if function is None:
-            # Loaded by another thread, maybe: this one needs the device's context.
+            # If another thread loaded it, this thread has no device context yet.
             self._cupy.cuda.runtime.memGetInfo()
             function = self._module.get_function(kernel)
             if shared_bytes > _SHARED_BYTES and self._kind == "cuda":
@@ -372,7 +372,7 @@ class _Kernels:
 
 
 def _captures(cupy: Any) -> bool:
-    """Tell whether calls become graphs: not on ROCm, nor if switched off."""
+    """Tell whether calls become graphs: not on ROCm, nor if disabled."""
     if cupy.cuda.runtime.is_hip or not gpu_graphs():
         return False
     return hasattr(cupy.cuda.Stream, "begin_capture")

@@ -1,6 +1,6 @@
-"""What the runtime needs of a GPU, and the staging memory that it lends to calls.
+"""The protocol of GPU devices, and the staging memory that they lend to calls.
 
-There are two devices: CuPy's, and a CPU that runs the very text of the kernels.
+There are two devices: CuPy's, and a CPU that runs the kernels' source text.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from skforge.compiler.codegen.cuda.host_plan import KernelCall
 
 Array: TypeAlias = NDArray[Any]
-#: Starts a kernel on the current stream, given the pointers that its call names.
+#: Starts a kernel on the current stream, given the pointers its call names.
 Start: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(eq=False)
 class Staging:
-    """A stream with memory for one part of a batch: rows and result, on both sides."""
+    """A stream with memory for one part of a batch: rows and result on both sides."""
 
     stream: Any
     host_rows: Array  # bytes
     host_result: Array
     rows: Any  # device memory
     result: Any
-    #: Calls that were recorded, by kernel and rows.
+    #: Recorded calls, by kernel and number of rows.
     recorded: WeakKeyDictionary[Any, dict[int, Callable[[], None]]] = field(
         default_factory=WeakKeyDictionary
     )
@@ -45,33 +45,30 @@ class GpuDevice(Protocol):
     staging: StagingPool
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
-        """Make the device, or one of its streams, what everything goes to."""
+        """Make the device, or one of its streams, current."""
         ...
 
     def load(self, source: str) -> Callable[[KernelCall], Start]:
-        """Compile a text, or find it in a cache, and load it.
+        """Compile a text, or take it from a cache, and load it.
 
-        The result turns a call of one of its kernels into a function that starts it.
+        The result turns a kernel call into a function that starts it.
         """
         ...
 
     def pointer(self, memory: Any) -> Any:
-        """Return the address of memory as launches take it."""
+        """Return the address of memory in the form that launches take."""
         ...
 
     def allocate(self, n_bytes: int) -> Any:
-        """Return memory that starts at a multiple of 16 bytes.
-
-        It lives as long as it is referred to.
-        """
+        """Return memory aligned to 16 bytes, which lives as long as its references."""
         ...
 
     def upload(self, data: Array) -> Any:
-        """Return memory with a copy that is complete when this returns."""
+        """Return memory with a copy that is complete on return."""
         ...
 
     def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
-        """Allocate a stream's memory; ``staging`` lends what calls gave back."""
+        """Allocate a stream and its memory; ``staging`` reuses returned ones."""
         ...
 
     def send(self, staging: Staging, n_bytes: int) -> None:
@@ -83,20 +80,20 @@ class GpuDevice(Protocol):
         ...
 
     def record(self, call: Callable[[], None], stream: Any) -> Callable[[], None]:
-        """Return a function that repeats a call: itself, or a recorded graph."""
+        """Return a function that repeats a call: the call itself or a CUDA graph."""
         ...
 
     def wait(self, stream: Any = None) -> None:
-        """Wait for everything that was started, on one stream or on all."""
+        """Wait for all started work, on one stream or on all."""
         ...
 
     def trim(self) -> None:
-        """Give back memory that is kept for later calls."""
+        """Free memory that is kept for later calls."""
         ...
 
 
 class StagingPool:
-    """Staging between calls; at most ``MOST`` are kept, the small ones first."""
+    """Stagings kept between calls: at most ``MOST``, the smallest first."""
 
     MOST = 4
     LEAST_BYTES = 1 << 16
@@ -120,7 +117,7 @@ class StagingPool:
         try:
             yield staging
         except BaseException:
-            # what was started may still read and write its memory
+            # started work may still read and write its memory
             self._device.wait(staging.stream)
             raise
         with self._lock:
@@ -138,13 +135,13 @@ class StagingPool:
         return None
 
     def clear(self) -> None:
-        """Let go of the staging that is not lent."""
+        """Free the stagings that are not in use."""
         with self._lock:
             self._drop(0)
 
     def _drop(self, kept: int) -> None:
         for staging in self._free[kept:]:
-            staging.recorded.clear()  # calls that refer to their staging: a cycle
+            staging.recorded.clear()  # recorded calls refer to the staging: a cycle
         del self._free[kept:]
 
 

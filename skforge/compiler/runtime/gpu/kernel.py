@@ -1,15 +1,15 @@
-"""Kernels of GPU targets: batches in parts, memory, rows on the host or a device.
+"""GPU kernels: splits batches into parts, manages memory, copies rows and results.
 
-A :class:`GpuKernel` is one kernel function: the text and the plan of what the host
-does, with the model's arrays. It runs on any :class:`GpuDevice`. A text is loaded and a
-model uploaded once for each device, under a lock; nothing else is locked, and scratch
-is allocated anew for each call, so that calls of many threads go side by side.
+A :class:`GpuKernel` is one kernel function: its text, the host's plan and the model's
+arrays. It runs on any :class:`GpuDevice`. The text is loaded and the model uploaded
+once per device, under a lock. Nothing else is locked, and each call allocates its own
+scratch, so calls from many threads run concurrently.
 
-Batches run in parts where scratch, indices of 32 bits or a grid's dimensions would not
-take all of one, and in smaller parts where the device is out of memory. Rows do not
-depend on each other, so a part that failed is run again from its start. Rows on the
-host go through *staging*: a stream with memory of its own on both sides. Two of them
-take turns, so that copies of one part hide behind the kernels of another.
+A batch runs in parts if its scratch, 32-bit indices or grid dimensions do not suffice
+for all of it, and in smaller parts if the device is out of memory. Rows are
+independent, so a failed part runs again from its start. Rows on the host go through
+*staging*: a stream with its own memory on both sides. Two stagings alternate, so that
+the copies of one part overlap the kernels of the other.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from skforge.exceptions import CompilerError, TargetError
 
 Array: TypeAlias = NDArray[Any]
 
-#: Scratch of a launch above which a batch runs in parts.
+#: Bytes of scratch per launch above which a batch runs in parts.
 SCRATCH_BYTES = 256 << 20
 
-#: Rows, or results, of a part on its way between host and device.
+#: Bytes of rows, or of results, in one part copied between host and device.
 PART_BYTES = 16 << 20
 
-#: Parts are not made smaller than this many rows when the device is out of memory.
+#: Least rows of a part when the device is out of memory.
 LEAST_ROWS = 256
 
-#: Batches that run in smaller parts after a device was out of memory.
+#: Batches that keep the smaller parts after the device was out of memory.
 FITTING_BATCHES = 100
 
-#: Elements of an array that kernels index. They do so in 32 bits, and go on to the end
-#: of a block before they ask where the batch ends.
+#: Most elements of an array that kernels index: they use 32-bit indices, and run to
+#: the end of a block before they check where the batch ends.
 MOST_ELEMENTS = 1 << 30
 
 #: Numbers of rows whose launches a kernel keeps.
 MOST_SIZES = 256
-#: Launches that a kernel keeps, above which it forgets them.
+#: Launches that a kernel keeps before it discards them all.
 MOST_KEPT = 1 << 15
 
-#: Launches of a run, unless a single row needs more of them.
+#: Most launches per run, unless a single row needs more.
 MOST_LAUNCHES = 4096
 
-#: Batches up to this many rows repeat launches: see ``Staging.recorded``.
+#: Batches up to this many rows reuse recorded launches: see ``Staging.recorded``.
 FEW_ROWS = 1024
 
 
 class GpuKernel:
-    """A schedule's kernels, with the model arrays they read.
+    """A schedule's kernels and the model arrays they read.
 
     Parameters
     ----------
@@ -84,17 +84,17 @@ class GpuKernel:
         self._loaded: dict[Hashable, _Loaded] = {}
         self._most: dict[int, int] = {}
         self._launches: dict[tuple[Hashable, int, int], _Launches] = {}
-        #: Rows of a part that had memory, and for how many batches that is believed.
+        #: Rows of a part that fitted into memory, and the batches it still holds for.
         self._fitting: dict[Hashable, tuple[int, int]] = {}
 
     def load(self) -> None:
-        """Compile the text for the current device and bring the model there."""
+        """Compile the text for the current device and upload the model."""
         device = current_device(self.target)
         with device.current():
             self._on(device)
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        """Fill ``result``, a row of it for each of ``rows``, on the current device."""
+        """Fill ``result``, one row for each of ``rows``, on the current device."""
         device = current_device(self.target)
         n, row = len(rows), rows.shape[1] * rows.itemsize
         widest = max(1, row, result.shape[1] * result.itemsize)
@@ -108,9 +108,9 @@ class GpuKernel:
             self._in_parts(device, n, part, upto)
 
     def on_device(self, device: GpuDevice, rows: Any, result: Any) -> None:
-        """Fill a result from rows, both CuPy arrays on a device that is current.
+        """Fill a result from rows, both CuPy arrays on the current device.
 
-        Everything goes to the current stream, and nothing waits for it.
+        Everything is queued on the current stream; nothing waits for it.
         """
         n = len(rows)
         stride = rows.strides[0] // rows.itemsize if n > 1 else rows.shape[1]
@@ -124,11 +124,11 @@ class GpuKernel:
         self._in_parts(device, n, self.most_rows(stride), upto)
 
     def most_rows(self, stride: int) -> int:
-        """Return how many rows, so far apart, one run of the plan takes."""
+        """Return how many rows with this stride one run of the plan can take."""
         found = self._most.get(stride)
         if found is None:
             most = MOST_ELEMENTS // max(1, stride, self._width)
-            # From below: where sizes no longer fit 32 bits, they would seem small.
+            # Search upwards: sizes that overflow 32 bits would seem small.
             found = 1
             while 2 * found <= most and self._fits(2 * found, stride):
                 found *= 2
@@ -136,7 +136,7 @@ class GpuKernel:
         return found
 
     def _fits(self, n_rows: int, stride: int) -> bool:
-        """Tell whether scratch and grids of so many rows are within their limits."""
+        """Tell whether scratch and grids for so many rows are within the limits."""
         try:
             run = self._run(n_rows, stride, ends_only=True)
             least = self._run(1, stride, ends_only=True)
@@ -151,7 +151,7 @@ class GpuKernel:
         return self.plan.run(env, ends_only=ends_only)
 
     def _launches_for(self, device: GpuDevice, n: int, stride: int) -> _Launches:
-        """Return the launches of a run for so many rows; worked out once."""
+        """Return the cached launches of a run for so many rows."""
         key = device.key, n, stride
         found = self._launches.get(key)
         if found is None:
@@ -163,7 +163,7 @@ class GpuKernel:
         return found
 
     def _on(self, device: GpuDevice) -> _Loaded:
-        """Return the kernels and the model's arrays, brought to the device once."""
+        """Return the kernels and the model's arrays, uploaded once per device."""
         loaded = self._loaded.get(device.key)
         if loaded is None:
             with self._lock:
@@ -171,7 +171,7 @@ class GpuKernel:
                 if loaded is None:
                     loaded = _Loaded(device, self.plan.source, self._data)
                     self._loaded[device.key] = loaded
-                    # Kernels of other streams may still read what goes with this.
+                    # Kernels on other streams may still read this memory.
                     weakref.finalize(self, _outlive, device, loaded).atexit = False
         return loaded
 
@@ -182,10 +182,9 @@ class GpuKernel:
         part: int,
         upto: Callable[[int, int], int],
     ) -> None:
-        """Call ``upto(first, part)``, which returns the first row it left, to the end.
+        """Call ``upto(first, part)``, which returns the next row, until all are done.
 
-        Where it runs out of memory, the memory kept for later is given back, and then
-        parts are made smaller.
+        If it runs out of memory, cached memory is freed first, and then parts shrink.
         """
         if self._fitting:
             rows, batches = self._fitting.pop(device.key, (part, 0))
@@ -243,10 +242,10 @@ class GpuKernel:
                 _collect(device, *pair)
 
     def _few(self, device: GpuDevice, rows: Array, result: Array, bucket: int) -> None:
-        """Run few rows with launches that were worked out, or recorded, before.
+        """Run a small batch with launches that were computed or recorded before.
 
-        They take as many rows as the power of two above: those behind the last one are
-        what an earlier call left there, and nobody reads what comes of them.
+        They cover the next power of two of rows. The rows beyond the batch are left
+        from an earlier call, and their results are not read.
         """
         n_in, n_out = bucket * _row_bytes(rows), bucket * _row_bytes(result)
         with device.staging.lend(n_in, n_out) as staging:
@@ -269,7 +268,7 @@ class GpuKernel:
 
 
 class _Loaded:
-    """A kernel's text and the model's arrays on a device."""
+    """A loaded text and the model's arrays on a device."""
 
     def __init__(
         self, device: GpuDevice, source: str, data: list[tuple[str, Array]]
@@ -281,12 +280,12 @@ class _Loaded:
         }
 
 
-#: What nobody could wait for: it is never freed.
+#: Objects whose last use could not be waited for; they are never freed.
 _KEPT: list[_Loaded] = []
 
 
 def _outlive(device: GpuDevice, loaded: _Loaded) -> None:
-    """Keep kernels and arrays until nothing runs that uses them."""
+    """Keep kernels and arrays until nothing that uses them is running."""
     try:
         device.wait()
     except Exception:  # noqa: BLE001 - a graph is being recorded, or after a fork
@@ -294,7 +293,7 @@ def _outlive(device: GpuDevice, loaded: _Loaded) -> None:
 
 
 class _Launches:
-    """The launches of a run on a device, to be started any number of times."""
+    """The launches of a run on a device, which can start any number of times."""
 
     def __init__(self, device: GpuDevice, loaded: _Loaded, run: Run) -> None:
         self._device, self._loaded = device, loaded
@@ -302,11 +301,11 @@ class _Launches:
         self._starts = [loaded.bind(call) for call in run.calls]
 
     def __len__(self) -> int:
-        """Return how many launches there are."""
+        """Return the number of launches."""
         return len(self._starts)
 
     def bound(self, rows: Any, result: Any) -> Callable[[], None]:
-        """Return what starts every launch, always with the same scratch."""
+        """Return a function that starts every launch, always with the same scratch."""
         memory = {"rows": rows, "result": result}
         for name, n_bytes in self._scratch.items():
             memory[name] = self._device.allocate(n_bytes)
@@ -326,13 +325,13 @@ def _row_bytes(array: Array) -> int:
 
 
 def _put(staging: Staging, rows: Array) -> None:
-    """Copy rows to where they are sent from."""
+    """Copy rows to the staging's host memory."""
     held = staging.host_rows[: rows.size * rows.itemsize]
     np.copyto(held.view(rows.dtype).reshape(rows.shape), rows)
 
 
 def _collect(device: GpuDevice, staging: Staging, result: Array) -> None:
-    """Wait for a part and copy its result to its place."""
+    """Wait for a part and copy its result out of the staging."""
     device.wait(staging.stream)
     held = staging.host_result[: result.size * result.itemsize]
     np.copyto(result, held.view(result.dtype).reshape(result.shape))
@@ -351,7 +350,7 @@ def current_device(target: Target) -> GpuDevice:
     Raises
     ------
     TargetError
-        There is none; says what is missing.
+        There is no device; the text says what is missing.
     """
     if target.kind == "emulated-source":
         return _emulated()

@@ -1,4 +1,4 @@
-"""What kernels use, read from compilers' output: registers, spills, stack, shared."""
+"""Kernels' registers, spills, stack and shared memory, from compilers' output."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from skforge.exceptions import CompilerError
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What one thread or block of a kernel uses.
+    """Resources that one thread or block of a kernel uses.
 
     Parameters
     ----------
     registers : int
-        Of one thread; vector registers on AMD.
+        Per thread; vector registers on AMD.
     spill_bytes : int
-        Registers that went to memory, in bytes of one thread; zero is wanted.
+        Bytes per thread of registers spilled to memory; should be zero.
     stack_bytes : int
-        Local memory of one thread: arrays with an index that is no constant, too.
+        Local memory per thread, including arrays indexed by non-constants.
     shared_bytes : int
-        Static shared memory of a block; the emitter's is all dynamic.
+        Static shared memory per block; the emitter uses only dynamic memory.
     scalar_registers : int
-        AMD only.
+        On AMD only.
     warp_size : int
-        Threads that run in lock-step.
+        Threads that run in lockstep.
     """
 
     registers: int
@@ -49,7 +49,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def nvrtc_resources(log: str) -> dict[str, KernelResources]:
-    """Return what each kernel uses, from the log of ``--ptxas-options=-v``."""
+    """Return the resources of each kernel, from a log of ``--ptxas-options=-v``."""
     found: dict[str, KernelResources] = {}
     name, stack, spills = "", 0, 0
     for line in log.splitlines():
@@ -65,16 +65,16 @@ def nvrtc_resources(log: str) -> dict[str, KernelResources]:
     return found
 
 
-# Of .nv.info: what an entry says, and how its value is held.
+# Of .nv.info: codes of attributes, and the format with a size.
 _REGISTERS, _FRAME, _SIZED = 0x2F, 0x11, 4
 
 
 def cubin_resources(code: bytes) -> dict[str, KernelResources]:
-    """Return what each kernel of a cubin uses, without the log of its compiler.
+    """Return the resources of each kernel of a cubin, without the compiler's log.
 
-    A cubin does not say which of a thread's local memory is spilled registers: all of
-    it is ``stack_bytes``. Static shared memory, of which the emitter's kernels have
-    none, is not looked up.
+    A cubin does not separate spilled registers from other local memory: all of it is
+    ``stack_bytes``. Static shared memory, which the emitter's kernels do not use, is
+    not read.
     """
     try:
         return _cubin_resources(code)
@@ -112,7 +112,7 @@ def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
 
 
 def hip_resources(code: bytes) -> dict[str, KernelResources]:
-    """Return what each kernel uses, from the metadata note of an AMD code object."""
+    """Return the resources of each kernel, from an AMD code object's metadata note."""
     at = code.find(b"AMDGPU\0\0")
     if at < 12:
         raise CompilerError("The AMD code object has no metadata note.")
@@ -133,7 +133,7 @@ def hip_resources(code: bytes) -> dict[str, KernelResources]:
 
 
 def unpack_message(data: bytes) -> Any:
-    """Return the value of a MessagePack text of maps, lists, strings and integers.
+    """Return the value of a MessagePack of maps, lists, strings and integers.
 
     Examples
     --------

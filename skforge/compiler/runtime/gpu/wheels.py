@@ -1,4 +1,4 @@
-"""Where NVIDIA's Python packages keep libraries and tools."""
+"""Finds libraries and tools in NVIDIA's Python packages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 
 def wheel_folders(*patterns: str) -> list[str]:
-    """Return the folders of the ``nvidia`` packages that match, the newest first.
+    """Return the folders of the ``nvidia`` packages that match, newest first.
 
-    Looked for along the path and not imported: ``nvidia`` is a namespace of many.
+    They are searched on the path and not imported, as ``nvidia`` is a namespace shared
+    by many packages.
     """
     roots = dict.fromkeys(Path(entry or ".") / "nvidia" for entry in sys.path)
     return [

@@ -1,1 +1,1 @@
-"""The text of GPU kernels, run on the CPU by g++."""
+"""Runs the source text of GPU kernels on the CPU, compiled by g++."""

@@ -1,7 +1,7 @@
-"""Builds the text of GPU kernels for the CPU with g++, and finds it again.
+"""Builds the text of GPU kernels for the CPU with g++, and caches the result.
 
-One translation unit: simt.h, the text, a table of its kernels, simt_host.h. What g++
-makes is named by a digest of all of that, the flags and g++'s version.
+One translation unit has simt.h, the text, a table of its kernels and simt_host.h. The
+cache key is a digest of these, the flags and g++'s version.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MESSAGE_LINES = 30
 
 @contextmanager
 def opened(source: str, kind: tuple[str, ...] = LIBRARY) -> Iterator[Path]:
-    """Yield a file with the text's machine code: a library, or what flags ask for.
+    """Yield a file with the text's machine code: a library, or as the flags ask.
 
-    The file is this process's own and is removed at the end; a library that was loaded
-    from it stays.
+    The file belongs to this process and is removed at the end; a library loaded from it
+    stays.
     """
     text, compiler = translation_unit(source), _compiler()
     flags = (*_FLAGS, *kind)
@@ -53,7 +53,7 @@ def opened(source: str, kind: tuple[str, ...] = LIBRARY) -> Iterator[Path]:
 
 
 def translation_unit(source: str) -> str:
-    """Return what g++ compiles; messages name lines of ``kernels.cu``, the text."""
+    """Return the text for g++; its messages name lines of ``kernels.cu``, the text."""
     table = ", ".join(
         f"SIMT_KERNEL({name}, {threads})" for threads, name in _KERNEL.findall(source)
     )

@@ -1,7 +1,7 @@
-"""The CPU as a GPU that runs the very text of the kernels.
+"""The CPU as a GPU device that runs the kernels' source text.
 
-Host and device memory are the same, so that nothing is copied or waited for;
-everything else is done as on a GPU.
+Host and device memory are the same, so nothing is copied or waited for. Everything else
+works as on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class EmulatedGpu:
-    """A GPU made of g++; there is one."""
+    """The emulated GPU; there is only one."""
 
     key: Hashable = "emulated-source"
     name = "The emulated GPU"
@@ -40,7 +40,7 @@ class EmulatedGpu:
         Raises
         ------
         TargetError
-            There is no g++.
+            g++ is not installed.
         """
         kernels = SourceDevice(source)
 
@@ -61,7 +61,7 @@ class EmulatedGpu:
         return memory
 
     def allocate(self, n_bytes: int) -> Array:
-        """Return memory with nothing in it."""
+        """Return uninitialised memory."""
         return aligned_bytes(n_bytes)
 
     def upload(self, data: Array) -> Array:
@@ -71,23 +71,23 @@ class EmulatedGpu:
         return memory
 
     def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
-        """Return memory that is on both sides."""
+        """Return memory that serves as both sides."""
         rows, result = aligned_bytes(rows_bytes), aligned_bytes(result_bytes)
         return Staging(None, rows, result, rows, result)
 
     def send(self, staging: Staging, n_bytes: int) -> None:
-        """Copy nothing."""
+        """Do nothing: the memory is shared."""
 
     def fetch(self, staging: Staging, n_bytes: int) -> None:
-        """Copy nothing."""
+        """Do nothing: the memory is shared."""
 
     def record(self, call: Callable[[], None], stream: Any) -> Callable[[], None]:
         """Return the call."""
         return call
 
     def wait(self, stream: Any = None) -> None:
-        """Return: launches end before they return."""
+        """Do nothing: launches are synchronous."""
 
     def trim(self) -> None:
-        """Let go of staging."""
+        """Free the staging."""
         self.staging.clear()

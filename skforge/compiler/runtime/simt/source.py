@@ -1,7 +1,7 @@
-"""Runs the text of GPU kernels on the CPU, for tests: a device made with g++.
+"""Runs the source text of GPU kernels on the CPU, for tests.
 
-``simt.h`` gives the text's ``SKF_*`` macros a meaning on a CPU, where a GPU thread
-is a fiber. g++ makes a shared library of both, which is kept in the cache of objects.
+``simt.h`` implements the text's ``SKF_*`` macros on a CPU, where each GPU thread is a
+fiber. g++ compiles both to a shared library, which is kept in the object cache.
 
 Users need neither g++ nor this module: ``target="emulated"`` runs the same schedules.
 """
@@ -19,11 +19,11 @@ import numpy as np
 from skforge.compiler.runtime.simt.build import opened
 from skforge.exceptions import CompilerError
 
-#: Of blocks, warps and lanes; a number shuffles them, anew at every barrier.
+#: Order of blocks, warps and lanes; a number is a seed to shuffle at every barrier.
 Order: TypeAlias = Literal["forward", "reverse"] | int
 Array: TypeAlias = np.ndarray[Any, Any]
 
-# A type's letter in Python's struct module, by which the shim calls it, and in C.
+# Scalar types: the letter of Python's struct module, used by the shim, and the C type.
 _TYPES: dict[str, tuple[str, Any]] = {
     "pointer": ("P", ctypes.c_void_p),
     "bool": ("?", ctypes.c_bool),
@@ -54,20 +54,20 @@ class LaunchHeader(ctypes.Structure):
 
 
 class SourceDevice:
-    """A device for the kernels of one text; its memory is NumPy's.
+    """A device for the kernels of one text; its memory is NumPy arrays.
 
     Parameters
     ----------
     source : str
-        Kernels, written with the ``SKF_*`` macros.
+        Source of the kernels, with ``SKF_*`` macros.
     order : "forward", "reverse" or int, default="forward"
-        The order in which blocks, warps and lanes run; a number is the seed of one
-        that changes at every barrier. What a kernel computes must not depend on it.
+        The order in which blocks, warps and lanes run; a number is the seed of an
+        order that changes at every barrier. Results must not depend on it.
 
     Raises
     ------
     TargetError
-        There is no g++, or it does not take the text.
+        g++ is not installed, or rejects the text.
     """
 
     def __init__(self, source: str, *, order: Order = "forward") -> None:
@@ -75,7 +75,7 @@ class SourceDevice:
         self._library = _library(source)
 
     def allocate(self, n_bytes: int) -> Array:
-        """Return scratch, filled with bytes that are seldom right."""
+        """Return scratch filled with poison bytes."""
         memory = aligned_bytes(n_bytes)
         memory.fill(_POISON)
         return memory
@@ -88,11 +88,11 @@ class SourceDevice:
         shared_bytes: int,
         args: Sequence[tuple[str, Any]],
     ) -> None:
-        """Run a kernel to its end.
+        """Run a kernel to completion.
 
-        ``args`` are pairs of a type and a value: an array for a "pointer", a number
-        for a scalar's name such as "i64". Raises ``CompilerError`` if the kernel did
-        what is undefined on a GPU.
+        ``args`` are pairs of a type and a value: an array for a "pointer", a number for
+        a scalar type such as "i64". Raises ``CompilerError`` if the kernel's behaviour
+        is undefined on a GPU.
         """
         letters = "".join(_TYPES[type_][0] for type_, _ in args)
         header = LaunchHeader(
@@ -108,7 +108,7 @@ class SourceDevice:
             raise CompilerError(f"Kernel {kernel!r}, emulated: {error}.")
 
     def run(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
-        """Run a kernel on arrays and numbers of 8 bytes; return what went wrong."""
+        """Run a kernel on arrays and 8-byte numbers; return the error text."""
         return self._library.launch(header, values)
 
 
@@ -120,7 +120,7 @@ def aligned_bytes(n_bytes: int) -> Array:
 
 
 def order_number(order: Order | str) -> int:
-    """Return an order as the shim numbers it."""
+    """Return an order's number for the shim."""
     if order == "forward":
         return 0
     if order == "reverse":
@@ -142,13 +142,13 @@ def _slot(type_: str, value: Any) -> Array | bytes:
 
 
 class _Library:
-    """Kernels loaded into this process; they run where the arrays lie."""
+    """Kernels loaded into this process; they work on the arrays in place."""
 
     def __init__(self, source: str) -> None:
         with opened(source) as path:
             self._launch = ctypes.CDLL(str(path)).simt_launch
         self._launch.restype = None
-        self._lock = threading.Lock()  # a library has one set of fibers
+        self._lock = threading.Lock()  # a library has a single set of fibers
 
     def launch(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
         slots = b"".join(
