@@ -156,7 +156,7 @@ def _endless(number: int) -> NoReturn:
 
 def _one_by_one(text: str) -> list[str]:
     """Split trees of a text without tree_sizes."""
-    blocks = []
+    blocks: list[str] = []
     while text:
         if not text.startswith("Tree="):
             damaged(
