@@ -32,6 +32,8 @@ SECONDS, FILES = 3, 500
 #: Address space that a child may add to what the library has taken.
 SPARE = 2 << 30
 _LENGTH = struct.Struct("<q")
+#: Bytes of outputs; a changed file may announce millions of classes.
+_MOST = 1 << 26
 
 
 @dataclass(slots=True)
@@ -262,7 +264,10 @@ def _answer(questions: int, answers: int, read: Reader, predict: Predictor) -> i
                 model, judged = None, judged + 1
                 model, answer = read(what[0])
             else:
-                answer = Answer("read", outputs=predict(model, what[0]))
+                outputs = predict(model, what[0])
+                if sum(np.asarray(one).nbytes for one in outputs.values()) > _MOST:
+                    raise MemoryError("more outputs than this process passes on")
+                answer = Answer("read", outputs=outputs)
         except Exception as error:  # noqa: BLE001 - the library's own way to refuse
             answer = Answer("refused", f"{type(error).__name__}: {str(error)[:500]}")
         signal.alarm(0)
