@@ -29,7 +29,7 @@ Array = NDArray[Any]
 _EXACT = 2**53
 _MOST_TABLES = 256
 #: Larger sparse rows are made dense by blocks, over the columns that trees read.
-_MOST_CELLS = 1 << 16
+_MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +162,10 @@ class PlainRows:
     def _csr(self, X: Any) -> Read | None:
         """Read a few sparse rows of finite floats, with no entry twice."""
         fill, data, indices, shape = self._r.fill, X.data, X.indices, X.shape
-        small = shape[0] * shape[1] <= _MOST_CELLS and data.dtype.kind == "f"
+        small = shape[0] * shape[1] <= _MOST_CELLS and shape[1] <= _MOST_COLUMNS
         if fill is None or not small or indices.dtype != np.intc:
             return None
-        if not is_plain(data.dtype) or data.dtype.itemsize < 4:
+        if data.dtype not in (np.float32, np.float64):
             return None
         if not np.isfinite(data).all():
             return None
