@@ -270,7 +270,7 @@ def _expected(cell: Cell) -> float:
 
 def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
     """Write a table a number of rows: models down, forms across."""
-    lines = [f"{in_words(facts)}.", ""]
+    lines = ["# Forms of rows", "", in_words(facts), ""]
     timed = [cell for cell in found if cell.ratio is not None]
     cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
     lines += [
@@ -281,7 +281,7 @@ def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
     ]
     for n in sorted({cell.rows for cell in found}):
         forms = [f for f in FORMS if any(c.form == f for c in found)]
-        lines += [f"**{n:,} rows**, ratio and µs a call of ours", ""]
+        lines += [f"## {n:,} row{'s'[: n > 1]}: ratio and µs a call of ours", ""]
         lines += ["| model, trained on | " + " | ".join(forms) + " |"]
         lines += ["|---|" + "--:|" * len(forms)]
         kinds = dict.fromkeys((c.model, c.trained) for c in found)
