@@ -109,7 +109,7 @@ class Predictor:
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
         entry = self.entries.get(function.__name__)
-        if entry is None or self.source.warns:
+        if entry is None or self.source.warning or not self.source.direct:
             return function
         with _METHODS_CHANGE:
             if self._retired:
@@ -150,8 +150,10 @@ class Predictor:
             return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
-            found = None if self.source.warns else entry(X)
+            found = entry(X) if self.source.direct else None
             if found is not None:
+                if self.source.warning:
+                    warn(self.source.warning)
                 return found
             read = self.source.read(X)
             if read is not None and (found := entry(read[0])) is not None:

@@ -166,11 +166,6 @@ class LightGBMSource(LightGBMBoosterSource):
         """Return "nothing", or None if each call warns."""
         return None if self._has_no_labels else "nothing"
 
-    @property
-    def warns(self) -> bool:
-        """Whether the model was trained with feature names."""
-        return self._warns
-
     def takes(self, X: Array) -> bool:
         """Refuse 0 rows, and all rows if labels cannot be made from scores."""
         return len(X) > 0 and not self._has_no_labels

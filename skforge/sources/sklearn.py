@@ -62,11 +62,6 @@ class SklearnSource(Source):
             return "nothing" if self._infinity_is_fine else "infinite"
         return "not_finite"
 
-    @property
-    def warns(self) -> bool:
-        """Whether the estimator was trained with feature names."""
-        return self._warns
-
     def reading(self) -> Reading | None:
         """Compare names, and cast to the trees' dtype."""
         return self._reading()
@@ -287,8 +282,15 @@ class HistGradientBoostingSource(SklearnSource):
 
     @property
     def declines(self) -> Refused | None:
-        """As for any histogram model; None if an encoder runs first."""
-        return None if self._named or self._coded else super().declines
+        """Infinite values if there are categories, as the encoder refuses these."""
+        if not self._coded:
+            return super().declines
+        return None if self.reading() is None else "infinite"
+
+    @property
+    def direct(self) -> bool:
+        """Whether the encoder takes arrays, without a warning in its own name."""
+        return not self._named and not (self._coded and self.warning)
 
     def reading(self) -> Reading | None:
         """Read frames alone where categories have names, nothing if only some have."""

@@ -76,10 +76,10 @@ def is_device_array(X: Any) -> bool:
     """Tell whether X is an array in a GPU's memory; imports nothing."""
     if isinstance(X, np.ndarray):
         return False
-    asked = getattr(X, "__dlpack_device__", None)
-    if asked is not None:
-        return int(asked()[0]) in _DLPACK_GPUS
-    return hasattr(X, "__cuda_array_interface__")
+    kind = type(X)  # a frame would look for a column of that name, in 8 µs
+    if hasattr(kind, "__dlpack_device__"):
+        return int(X.__dlpack_device__()[0]) in _DLPACK_GPUS
+    return hasattr(kind, "__cuda_array_interface__")
 
 
 def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
