@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.binning.transpose import ColumnTile, store_masks
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.ir.lir.nodes import I64, U8, Buffer, Value, Vec
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     SETS_A_BYTE,
@@ -40,6 +41,8 @@ class SetLines:
     ) -> None:
         self.b, self.t, self.columns, self._rules = rules.b, table, columns, rules
         self._lines, self.line_bytes = lines, line_bytes
+        #: Whether a number with a fraction is in no set.
+        self._exact = bool((rules.forest.comparison == Comparison.MEMBER).any())
 
     def by_tables(self, entries: int, job: Job, left: Value) -> None:
         """Write a job's lines for ``left`` rows from tables of ``entries`` entries.
@@ -54,7 +57,8 @@ class SetLines:
 
         def entry(v: Value, _: tuple[Value, ...]) -> None:
             (x,) = self.columns.vectors(b.binary("add", job.column, v), n)
-            b.store(codes, v, b.convert(self._rules.category_entry(x, entries), U8))
+            category = self._rules.category_entry(x, entries, self._exact)
+            b.store(codes, v, b.convert(category, U8))
 
         b.for_(b.const(0), size, b.const(n), entry, hint="row")
         top = b.const(1 << 7, vec)
@@ -89,7 +93,7 @@ class SetLines:
             at = b.binary("add", job.place, b.mul(i, self.line_bytes))
 
             def outside(x: Value) -> Value:
-                out = b.invert(self._rules.in_set(number, x))
+                out = b.invert(self._rules.in_set(number, x, self._exact))
                 # A missing value has its own rule, so it does not go right here.
                 return b.binary("and", out, b.invert(b.is_nan(x)))
 
