@@ -56,8 +56,14 @@ class Reading:
         frames to the source.
     through : dtype or None
         Arrays that are neither float32 nor float64 are cast to this dtype first.
-    lists : bool
-        Whether lists are converted as by ``np.asarray``.
+    arrays, lists : bool
+        Whether arrays are read, and lists as by ``np.asarray``.
+    fill : float or None
+        Value of absent entries of sparse rows; None leaves these to the source.
+    warns : bool
+        Whether arrays get a warning if ``names`` are known.
+    arrow : bool
+        Whether pandas columns backed by pyarrow are read.
     """
 
     dtype: Any
@@ -71,6 +77,7 @@ class Reading:
     lists: bool = True
     fill: float | None = None
     warns: bool = True
+    arrow: bool = True
 
 
 #: Rows for the kernels, and the source's warning or "".
@@ -203,7 +210,7 @@ class PlainRows:
                 if dtype.itemsize == 8 and dtype.kind in "iu":
                     whole += at.as_array.tolist()
                 continue
-            number = number_dtype(dtype)
+            number = number_dtype(dtype, self._r.arrow)
             if number is None and not is_category(dtype):
                 return None
             (feature,) = at.as_array.tolist()
@@ -304,6 +311,16 @@ _FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
     ("polars", "DataFrame"): PlainRows._polars,
     ("pyarrow", "Table"): PlainRows._arrow,
 }
+
+
+def rare_numbers(X: Array) -> Array:
+    """Return an array of a rare dtype as float32, as XGBoost and LightGBM read it."""
+    if is_plain(X.dtype) or X.dtype.kind not in "fO":
+        return X
+    try:
+        return X.astype(np.float32)
+    except (TypeError, ValueError):  # texts: the caller says which
+        return X
 
 
 def _large(values: Array) -> bool:

@@ -382,15 +382,24 @@ class _OverTreesSource(SklearnSource):
         if self.model is not None and (self._warns or not hasattr(X, "tocsr")):
             return None  # usual rows were read: it warns and raises by itself
         X = self._as_trees_get(X)
-        if X.dtype.kind not in "fiub" or X.ndim != 2:
+        if self.model is not None and X.dtype.kind not in "fiub":
             return None
         if hasattr(X, "tocsr"):
-            return self._sparse(X)
-        with np.errstate(over="ignore"):
-            values = X.astype(np.float32, copy=False)
-        if not np.isfinite(values).all() and not self._takes(values):
-            return None
-        return values
+            rows = self._sparse(X)
+        else:
+            with np.errstate(over="ignore"):
+                values = X.astype(np.float32, copy=False)
+            rows = values if self._takes(values) else None
+        if rows is None and self.stored is not None:
+            nan = self._nan_is_fine and not hasattr(X, "tocsr")
+            check_array(  # raises as its trees do, unless there are duplicates
+                X,
+                accept_sparse="csr",
+                dtype=np.float32,
+                ensure_all_finite="allow-nan" if nan else True,
+                input_name="X",
+            )
+        return rows
 
     def _sparse(self, X: Any) -> Any:
         """Return sparse rows after each tree's own check."""
