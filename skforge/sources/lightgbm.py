@@ -88,7 +88,7 @@ class LightGBMBoosterSource(Source):
                 X = X.astype(np.float32)
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
-        elif type(X).__name__ == "csr_matrix":
+        elif type(X).__name__ == "csr_matrix" or (self.stored and hasattr(X, "tocsr")):
             if X.dtype not in (np.float32, np.float64) or most_entries(X) > 1:
                 return None
         else:
@@ -138,11 +138,9 @@ class LightGBMBoosterSource(Source):
 def _usual(X: Any) -> Any:
     """Return rows of a rare kind in the usual one that LightGBM makes of them."""
     if hasattr(X, "tocsr") and type(X).__name__ != "csr_matrix" and X.ndim == 2:
-        from scipy.sparse import csr_matrix
-
         if X.format != "csc":
             warn("Converting data to scipy sparse matrix.")
-        return csr_matrix(X)
+        return X.tocsr()
     if not is_pandas(X):
         return X
     from pandas import DataFrame

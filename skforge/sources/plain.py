@@ -131,8 +131,8 @@ class PlainRows:
         kind = type(X)
         try:
             with np.errstate(over="raise"):
-                if kind is np.ndarray:
-                    values = self._array(X) if self._r.arrays else None
+                if kind is np.ndarray or kind is np.memmap:
+                    values = self._array(X.view(np.ndarray)) if self._r.arrays else None
                     return None if values is None else (values, self.unnamed)
                 if kind is list or kind is tuple:
                     return self._list(X) if self._r.lists else None

@@ -43,6 +43,7 @@ from skforge.compiler.runtime.entry.text import MAX_SLOTS
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.schedules import Schedules, schedule_table
 from skforge.compiler.runtime.targets import (
     default_table,
@@ -126,7 +127,9 @@ class CompiledModule:
 
     # ------------------------------------------------------------ predictions
 
-    def predict_raw(self, X: Any, *, n_jobs: int | None = None) -> Array:
+    def predict_raw(
+        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+    ) -> Array:
         """Return raw scores (margins): sums of leaf values, averaged if the source is.
 
         Parameters
@@ -136,18 +139,22 @@ class CompiledModule:
             also accepts arrays in GPU memory (CuPy, PyTorch, DLPack).
         n_jobs : int or None
             Maximum number of threads; None uses the module's own setting.
+        out : ndarray of the answer's shape and dtype, default=None
+            Where to write the scores of rows in host memory.
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            In the accumulator's dtype. For rows on a GPU, a CuPy array written on the
-            current stream.
+            In the accumulator's dtype; ``out`` if it was given. For rows on a GPU, a
+            CuPy array written on the current stream.
 
         Raises
         ------
         InvalidInputError
-            If the rows do not fit the forest.
+            If the rows do not fit the forest, or ``out`` the scores.
         """
+        if out is not None:
+            return into(out, self.predict_raw(X, n_jobs=n_jobs))
         entry = self._raw_entry
         if entry is not None and n_jobs is None:
             found: Array | None = entry(X)
@@ -172,7 +179,9 @@ class CompiledModule:
             self._count_small_call()
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
-    def predict(self, X: Any, *, n_jobs: int | None = None) -> Array:
+    def predict(
+        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+    ) -> Array:
         """Return the source's output: raw scores after its transform.
 
         For classifiers these are the probabilities that a Booster returns, not labels.
@@ -183,12 +192,16 @@ class CompiledModule:
             As for :meth:`predict_raw`.
         n_jobs : int or None
             As for :meth:`predict_raw`.
+        out : ndarray of the answer's shape and dtype, default=None
+            Where to write the output of rows in host memory.
 
         Returns
         -------
         ndarray
-            In the source's shape and dtype.
+            In the source's shape and dtype; ``out`` if it was given.
         """
+        if out is not None:
+            return into(out, self.predict(X, n_jobs=n_jobs))
         if is_device_array(X):
             find = self._kernel
             made: Array
