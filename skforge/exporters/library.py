@@ -29,7 +29,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
 from skforge.exporters import llvm_wrapper as code
-from skforge.exporters.c_source import can_write, source_text
+from skforge.exporters.c_source import source_text
 from skforge.exporters.contents import (
     ExportedKernel,
     ExportedVariant,
@@ -97,12 +97,8 @@ def export_object(
 def export_source(
     forest: Forest, name: str, apply: bool = False
 ) -> tuple[Library, bytes]:
-    """Return a forest as portable C, without functions whose arithmetic C lacks."""
-    outputs, left_out = outputs_of(forest)
-    for function in [name for name, one in outputs.items() if not can_write(one)]:
-        del outputs[function]
-        left_out[function] = "kind='c' does not have its arithmetic; libraries do"
-    library = Library(name, forest, outputs, left_out, apply)
+    """Return a forest as portable C."""
+    library = Library(name, forest, *outputs_of(forest), apply)
     return library, source_text(library).encode()
 
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from skforge._version import __version__
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.runtime.entry.results import ResultWriter
-from skforge.compiler.runtime.entry.rows import LLVM_TYPES, literal
+from skforge.compiler.outputs.text import llvm_number
+from skforge.compiler.runtime.entry.results import LLVM_TYPES, ResultWriter
 from skforge.exporters.contents import ERRORS, ExportedKernel, Library
 from skforge.exporters.llvm_dispatch import variant_text
 from skforge.exporters.llvm_model import model_text
@@ -227,26 +227,21 @@ end:
 # ------------------------------------------------------------ rows and results
 
 
-class _Finish(ResultWriter):
-    """Writes the code from sums to results, as in compiled entries."""
-
-    def text(self, symbol: str) -> str:
-        body = "\n".join([self._divide(), self._transform(), self._finish()])
-        whole = f"""{self._labels()}
+def _finish(library: Library, name: str, steps: Steps) -> str:
+    """Return the function from sums to results, as in compiled entries."""
+    writer = ResultWriter(steps, library.forest.n_outputs, library.sum_dtype)
+    symbol = f"{library.name}.finish.{name}"
+    whole = f"""{writer.labels()}
 
 define internal void @{symbol}(ptr %sums, ptr %data, i64 %n) nounwind {{
 entry:
-  %count = mul i64 %n, {self.k.n_outputs}
+  %count = mul i64 %n, {writer.n_outputs}
   br label %divide0
-{body}
+{writer.results()}
 return:
   ret void
 }}"""
-        return whole.replace("@skf_", "@").replace("@labels", f"@{symbol}.labels")
-
-
-def _finish(library: Library, name: str, steps: Steps) -> str:
-    return _Finish(library.entry_kind(steps)).text(f"{library.name}.finish.{name}")
+    return whole.replace("@skf_", "@").replace("@labels", f"@{symbol}.labels")
 
 
 def _convert(library: Library, given: str) -> str:
@@ -260,8 +255,8 @@ def _convert(library: Library, given: str) -> str:
     if theirs == mine:
         lines, last = [], "%x"
     if not np.isnan(library.forest.missing_value):
-        marker = literal(library.forest.missing_value, library.row_dtype)
-        nan = literal(float("nan"), library.row_dtype)
+        marker = llvm_number(library.forest.missing_value, library.row_dtype)
+        nan = llvm_number(float("nan"), library.row_dtype)
         lines += [
             f"  %missing = fcmp oeq {mine} {last}, {marker}",
             f"  %z = select i1 %missing, {mine} {nan}, {mine} {last}",

@@ -16,7 +16,8 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.device import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.functions import library_of
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.gpu.cupy import CupyDevice
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
@@ -43,7 +44,7 @@ def predict_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) 
     raw = raw_on_device(forest, target, find, X)
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():
-        return apply_transform(forest, raw, device.xp)
+        return apply_transform(forest, raw, library_of(device.xp))
 
 
 def leaves_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
@@ -75,8 +76,8 @@ def answer_on_device(module: Any, method: str, X: Any, classes: Any) -> Any:
     device, raw = device_cupy.as_cupy(raw, _kind(module.target))
     with device.current():
         if method == "predict_proba":
-            return predict_proba(forest, raw, device.xp)
-        labels = decide(forest, raw, device.xp)
+            return predict_proba(forest, raw, library_of(device.xp))
+        labels = decide(forest, raw, library_of(device.xp))
         if classes is None:
             return labels
         if not isinstance(classes, np.ndarray) or classes.dtype.kind not in "fiub":

@@ -172,21 +172,25 @@ def build_entry(
     symbols["skf_owner"] = ctypes.addressof(holder.words)
     symbols["skf_take"] = id(None)
     if classes is not None:
-        kind = replace(kind, **_labels(classes))
-        if kind.takes:
+        labels = _labels(classes)
+        takes = labels is None
+        kind = replace(
+            kind, takes=takes, steps=replace(kind.steps, labels=labels or ())
+        )
+        if takes:
             holder.kept.append(classes.take)
             symbols["skf_take"] = id(holder.kept[-1])
     holder.jit = compile_functions([write(kind)], target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 
 
-def _labels(classes: Any) -> dict[str, Any]:
-    """Return how to turn class indices into labels: by a table, or by NumPy's take."""
+def _labels(classes: Any) -> tuple[int, ...] | None:
+    """Return the table of labels, empty if they are indices; None for NumPy's take."""
     if classes.dtype != np.int64 or len(classes) > MAX_LABELS:
-        return {"takes": True}
+        return None
     if np.array_equal(classes, np.arange(len(classes))):
-        return {}  # labels equal their indices
-    return {"labels": tuple(classes.tolist())}
+        return ()
+    return tuple(classes.tolist())
 
 
 def as_method(entry: Any, owner: object, function: FunctionType) -> Any:

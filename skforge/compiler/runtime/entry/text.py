@@ -39,6 +39,10 @@ def write(kind: EntryKind) -> str:
 class _Writer(ResultWriter):
     """Writes the LLVM text of one entry point."""
 
+    def __init__(self, kind: EntryKind) -> None:
+        self.k = kind
+        super().__init__(kind.steps, kind.n_outputs, kind.sum_dtype, kind.takes)
+
     def text(self) -> str:
         """Return the module's text."""
         k = self.k
@@ -72,7 +76,7 @@ declare double @skf_log1p(double)
 declare void @skf_power(ptr, ptr, ptr, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-{self._labels()}
+{self.labels()}
 {self._callers(most)}
 define internal ptr @skf_body(ptr %arg, i64 %most) noinline {{
 entry:
@@ -174,9 +178,7 @@ held:
 done:
   %count = mul i64 %n, {k.n_outputs}
   br label %divide0
-{self._divide()}
-{self._transform()}
-{self._finish()}
+{self.results()}
 {self._return()}
 decline:
   ret ptr null
