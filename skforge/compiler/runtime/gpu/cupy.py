@@ -45,14 +45,7 @@ _DLPACK_GPUS = (2, 13, 10)
 
 
 def current(kind: Kind | None = None) -> CupyDevice:
-    """Return CuPy's current device.
-
-    Raises
-    ------
-    TargetError
-        CuPy is not installed or does not work, there is no GPU or no driver, or the
-        GPU is of the other kind.
-    """
+    """Return CuPy's current device; raise ``TargetError`` if none works."""
     cupy = _cupy(kind)
     device = _device(int(cupy.cuda.runtime.getDevice()))
     if kind is not None and device.kind != kind:
@@ -177,15 +170,7 @@ def _device(number: int) -> CupyDevice:
 
 
 class CupyDevice:
-    """One GPU.
-
-    Parameters
-    ----------
-    cupy : module
-        CuPy, or a substitute in tests.
-    number : int
-        CUDA's device number.
-    """
+    """One GPU, by CUDA's device number."""
 
     def __init__(self, cupy: Any, number: int) -> None:
         self._cupy = cupy

@@ -35,13 +35,7 @@ class EmulatedGpu:
         return nullcontext()
 
     def load(self, source: str) -> Callable[[KernelCall], Start]:
-        """Return the kernels of a text, built with g++.
-
-        Raises
-        ------
-        TargetError
-            g++ is not installed.
-        """
+        """Return the kernels of a text, built with g++."""
         kernels = SourceDevice(source)
 
         def bind(call: KernelCall) -> Start:
