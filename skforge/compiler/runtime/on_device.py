@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.mistakes import shape_mistake
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.functions import library_of
@@ -136,17 +137,10 @@ def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
             "computed on the host: pass the rows as a NumPy array."
         )
     device, rows = device_cupy.as_cupy(X, _kind(target))
-    if rows.ndim != 2:
-        raise InvalidInputError(
-            f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
-            f"dimension(s) with shape {rows.shape}. Use X.reshape(1, -1) for one row."
-        )
     rows = read_columns(forest, rows)
-    if rows.shape[1] != forest.n_features:
-        raise InvalidInputError(
-            f"the forest was trained on {forest.n_features} features, but the rows "
-            f"have {rows.shape[1]} columns."
-        )
+    why = shape_mistake(rows.shape, forest.n_features)
+    if why is not None:
+        raise InvalidInputError(why)
     if rows.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"rows have dtype {rows.dtype}; on a GPU they must be real numbers or "

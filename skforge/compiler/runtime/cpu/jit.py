@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from skforge._version import __version__
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
@@ -169,12 +169,7 @@ def _release(functions: Sequence[Any], loaded: Any) -> None:
 class JitModule:
     """Machine code in this process, which lives as long as this object.
 
-    Attributes
-    ----------
-    names : tuple of str
-        The kernels' names, for ``address`` and ``call``.
-    target : Target
-        The target the code was compiled for.
+    ``names`` are the kernels' names, for ``address`` and ``function``.
     """
 
     def __init__(
@@ -230,9 +225,7 @@ class JitModule:
 
     def assembly(self) -> str:
         """Return the assembly, compiling it again."""
-        with _llvm():
-            module = _parse(self._texts, self.target)
-            return str(_target_machine(self.target).emit_assembly(module))
+        return emit_assembly(self._texts, self.target)
 
 
 #: Libraries per LLJIT. An LLJIT takes 160 KB, plus 9 KB per library; it is freed with
@@ -258,18 +251,11 @@ def compile_functions(
     target: Target,
     symbols: Mapping[str, int] | None = None,
 ) -> JitModule:
-    """Compile kernels into this process.
+    """Compile kernels, or LLVM modules as text, into this process.
 
-    Parameters
-    ----------
-    sources : sequence of str or lir.Function
-        Kernels, or LLVM modules as text.
-    target : Target
-        The host, or any CPU whose features the host has.
-    symbols : mapping of str to int, optional
-        Addresses of the functions that the text declares; others are looked up in this
-        process. Addresses are kept out of the text so that other processes find its
-        object in the cache.
+    ``symbols`` are the addresses of functions that the text declares; others are looked
+    up in this process. Addresses are kept out of the text so that other processes find
+    its object in the cache.
     """
     target.check_runs_here()
     texts, names = _texts(sources, target)
@@ -305,13 +291,24 @@ def _load(
         ) from error
 
 
-def emit_object(
-    source: str | lir.Function | Sequence[str | lir.Function], target: Target
-) -> bytes:
+Sources: TypeAlias = str | lir.Function | Sequence[str | lir.Function]
+
+
+def emit_object(sources: Sources, target: Target) -> bytes:
     """Return a relocatable object of one or several modules for any CPU target."""
-    sources = [source] if isinstance(source, (str, lir.Function)) else source
     with _llvm():
-        return _object(_texts(sources, target)[0], target)
+        return _object(_texts(_several(sources), target)[0], target)
+
+
+def emit_assembly(sources: Sources, target: Target) -> str:
+    """Return assembly text for any CPU target."""
+    with _llvm():
+        module = _parse(_texts(_several(sources), target)[0], target)
+        return str(_target_machine(target).emit_assembly(module))
+
+
+def _several(sources: Sources) -> Sequence[str | lir.Function]:
+    return [sources] if isinstance(sources, (str, lir.Function)) else sources
 
 
 def machine_attributes(target: Target) -> tuple[str, str]:
@@ -321,19 +318,6 @@ def machine_attributes(target: Target) -> tuple[str, str]:
 
 
 def load_object(binary: bytes, names: Sequence[str]) -> Any:
-    """Load an object into this process; return an object that owns its addresses.
-
-    Raises
-    ------
-    CompilerError
-        If it is for another machine, or a symbol is missing.
-    """
+    """Load an object into this process; return an object that owns its addresses."""
     with _llvm() as binding:
         return _load(binding, names, binary, {})
-
-
-def emit_assembly(source: str | lir.Function, target: Target) -> str:
-    """Return assembly text for any CPU target."""
-    with _llvm():
-        module = _parse(_texts([source], target)[0], target)
-        return str(_target_machine(target).emit_assembly(module))
