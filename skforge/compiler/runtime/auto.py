@@ -92,11 +92,6 @@ class AutoModule:
         """The schedule of each range of batch sizes, on either device."""
         return merged(self.cpu.schedules, self.gpu.schedules, self.gpu_min_rows)
 
-    @property
-    def n_jobs(self) -> int | None:
-        """Maximum threads of calls on the CPU."""
-        return self.cpu.n_jobs
-
     def _for(self, X: Any) -> CompiledModule:
         if is_device_array(X):
             return self.gpu

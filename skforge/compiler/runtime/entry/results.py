@@ -10,9 +10,14 @@ LLVM_TYPES = LLVM.types
 
 
 def loop(
-    name: str, count: object, body: str, after: str, *carried: tuple[str, str, str]
+    name: str,
+    count: object,
+    body: str,
+    after: str,
+    *carried: tuple[str, str, str],
+    step: int = 1,
 ) -> str:
-    """Return ``for %i.name in 0 .. count`` (count > 0), then a jump.
+    """Return ``for %i.name in 0 .. count`` (count > 0) by steps, then a jump.
 
     ``carried`` are the name, the type and the first value of variables; the body
     computes ``%name.n``, the next value.
@@ -28,7 +33,7 @@ def loop(
 {phis}{body}
   br label %{name}.latch
 {name}.latch:
-  %i.{name}.next = add i64 %i.{name}, 1
+  %i.{name}.next = add i64 %i.{name}, {step}
   %i.{name}.more = icmp slt i64 %i.{name}.next, {count}
   br i1 %i.{name}.more, label %{name}.loop, label %{after}"""
 

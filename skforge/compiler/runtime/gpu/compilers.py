@@ -10,11 +10,12 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 from functools import lru_cache
 from glob import glob
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from skforge.compiler.runtime.gpu.wheels import wheel_folders
 from skforge.exceptions import CompilerError, TargetError
 
 Kind: TypeAlias = Literal["cuda", "hip"]
@@ -178,6 +179,22 @@ def _candidates(kind: Kind) -> list[str]:
     folders += [f"{root}/{lib}" for root in roots for lib in ("lib64", "lib")]
     found = [path for f in folders for name in names for path in glob(f"{f}/{name}")]
     return [*found, *names]
+
+
+def wheel_folders(*patterns: str) -> list[str]:
+    """Return the folders of the ``nvidia`` packages that match, newest first.
+
+    They are searched on the path and not imported, as ``nvidia`` is a namespace shared
+    by many packages.
+    """
+    roots = dict.fromkeys(Path(entry or ".") / "nvidia" for entry in sys.path)
+    return [
+        str(folder)
+        for root in roots
+        if root.is_dir()
+        for pattern in patterns
+        for folder in sorted(root.glob(pattern), reverse=True)
+    ]
 
 
 # ---------------------------------------------------------------- errors

@@ -22,7 +22,7 @@ from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.numpy_types import dtype_of
 from skforge.compiler.runtime.gpu.cache import code_of
 from skforge.compiler.runtime.gpu.compilers import Kind, compiler_version
-from skforge.compiler.runtime.gpu.device import Staging, StagingPool, Start
+from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
 from skforge.compiler.target import Target
 from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError
@@ -169,7 +169,7 @@ def _device(number: int) -> CupyDevice:
 # ---------------------------------------------------------------- a device
 
 
-class CupyDevice:
+class CupyDevice(GpuDevice):
     """One GPU, by CUDA's device number."""
 
     def __init__(self, cupy: Any, number: int) -> None:
@@ -183,7 +183,7 @@ class CupyDevice:
         self.memory_errors: tuple[type[BaseException], ...] = (
             cupy.cuda.memory.OutOfMemoryError,
         )
-        self.staging = StagingPool(self)
+        super().__init__()
         self.arch = self._arch()
 
     def _arch(self) -> str:

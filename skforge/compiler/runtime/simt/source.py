@@ -59,7 +59,7 @@ class SourceDevice:
     order = 0
 
     def __init__(self, source: str) -> None:
-        self._library = _library(source)
+        self._call, self._lock = _launcher(source)
 
     def launch(
         self,
@@ -90,7 +90,16 @@ class SourceDevice:
 
     def run(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
         """Run a kernel on arrays and 8-byte numbers; return the error text."""
-        return self._library.launch(header, values)
+        slots = b"".join(
+            value
+            if isinstance(value, bytes)
+            else value.ctypes.data.to_bytes(8, "little")
+            for value in values
+        )
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        with self._lock:
+            self._call(ctypes.byref(header), slots, error)
+        return error.value.decode()
 
 
 def aligned_bytes(n_bytes: int) -> Array:
@@ -108,28 +117,10 @@ def _slot(type_: str, value: Any) -> Array | bytes:
     return value
 
 
-class _Library:
-    """Kernels loaded into this process; they work on the arrays in place."""
-
-    def __init__(self, source: str) -> None:
-        with opened(source) as path:
-            self._launch = ctypes.CDLL(str(path)).simt_launch
-        self._launch.restype = None
-        self._lock = threading.Lock()  # a library has a single set of fibers
-
-    def launch(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
-        slots = b"".join(
-            value
-            if isinstance(value, bytes)
-            else value.ctypes.data.to_bytes(8, "little")
-            for value in values
-        )
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        with self._lock:
-            self._launch(ctypes.byref(header), slots, error)
-        return error.value.decode()
-
-
 @cache
-def _library(source: str) -> _Library:
-    return _Library(source)
+def _launcher(source: str) -> tuple[Any, threading.Lock]:
+    """Return a text's function, and the lock of its single set of fibers."""
+    with opened(source) as path:
+        launch = ctypes.CDLL(str(path)).simt_launch
+    launch.restype = None
+    return launch, threading.Lock()
