@@ -9,12 +9,11 @@ from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, U16, U32, Buff
 from skforge.compiler.runtime.gpu import compilers as gpu_compilers
 from skforge.compiler.runtime.gpu.compilers import (
     compile_ptx,
-    compile_text,
-    compiler_path,
     compiler_version,
     explain,
 )
 from skforge.exceptions import CompilerError, TargetError
+from tests.gpu_binary import compile_text, compiler_path
 from tests.gpu_kernels import (
     CUDA,
     HIP,

@@ -15,6 +15,7 @@ from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.gpu.cupy import is_device_array, is_forked
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
@@ -90,11 +91,6 @@ class AutoModule:
     def schedules(self) -> dict[BatchRange, Schedule]:
         """The schedule of each range of batch sizes, on either device."""
         return merged(self.cpu.schedules, self.gpu.schedules, self.gpu_min_rows)
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Maximum threads of calls on the CPU."""
-        return self.cpu.n_jobs
 
     def _for(self, X: Any) -> CompiledModule:
         if is_device_array(X):
@@ -202,8 +198,7 @@ def merged(
 
 def check_min_rows(rows: Any) -> None:
     """Raise if ``rows`` is not a number of rows."""
-    whole = isinstance(rows, (int, np.integer)) and not isinstance(rows, bool)
-    if not whole or rows < 1:
+    if not is_count(rows, 1):
         raise InvalidInputError(
             f"gpu_min_rows must be a number of rows from 1 on. Got {rows!r} instead."
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,7 +43,7 @@ from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.out import into
-from skforge.compiler.runtime.schedules import Schedules, schedule_table
+from skforge.compiler.runtime.schedules import Schedules, is_count, schedule_table
 from skforge.compiler.runtime.targets import (
     default_table,
     resolve_target,
@@ -207,7 +206,9 @@ class CompiledModule:
             made: Array
             made = on_device.predict_on_device(self.forest, self.target, find, X)
             return made
-        return apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
+        answer: Array
+        answer = apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
+        return answer
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the leaf that each row reaches, in the source's node numbers.
@@ -244,8 +245,7 @@ class CompiledModule:
 
     def _range_at(self, n_rows: Any) -> int:
         """Return the range of a number of rows given by the user, checked."""
-        whole = type(n_rows) is not bool and isinstance(n_rows, Integral)
-        if not whole or n_rows < 0:
+        if not is_count(n_rows):
             raise InvalidInputError(
                 f"n_rows must be a number of rows, an int of at least 0. Got {n_rows!r}"
                 " instead."
@@ -443,7 +443,6 @@ class CompiledModule:
             last_rows=tuple(first - 1 for first in self._first_rows[1:]),
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
-            labels=made.labels,
             method_rows=max(1, 2 * WORK_PER_THREAD // work),
         )
         labels = classes if output == "labels" else None
