@@ -247,14 +247,9 @@ def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     """Write a store for each lane."""
     element = stmt.value.type.element
     alignment = w.element_alignment(stmt.buffer)
-    masks = w.lanes(stmt.mask) if stmt.mask is not None else ()
     values = w.lanes(stmt.value)
     for lane, index in enumerate(w.lanes(stmt.index)):
-        if masks:
-            w.open(f"if ({masks[lane]}) {{")
         store_lanes(w, stmt.buffer, index, element, (values[lane],), alignment)
-        if masks:
-            w.close()
 
 
 def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:

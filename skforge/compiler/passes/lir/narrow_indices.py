@@ -125,8 +125,6 @@ class _Rewriter:
                 made = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
                 made = walk.map_operands(stmt, self._any)
-            case lir.TransposeBlock() | lir.UnpermuteStore():
-                made = walk.map_operands(stmt, self._as(True))
         self._b.emit(made)
 
     def _for(self, stmt: lir.For) -> lir.For:
@@ -274,8 +272,6 @@ class _IndexWidths:
                 self._read(stmt.value, stmt.op)
             elif isinstance(stmt, lir.Store | lir.Scatter | lir.AtomicAdd):
                 self._pin(stmt.value)
-            elif isinstance(stmt, lir.TransposeBlock | lir.UnpermuteStore):
-                self._pin(*walk.operands_of_stmt(stmt))
         self._spread()
 
     def takes_any(self, op: lir.Op, value: lir.Value) -> bool:
@@ -330,7 +326,7 @@ class _IndexWidths:
             return False
         deeper = depth + 1
         match op:
-            case lir.Load() | lir.Gather() | lir.Lookup():
+            case lir.Load() | lir.Gather():
                 return True  # by the module's assumption about loads
             case lir.Const(value=number):
                 return number < _LIMIT
@@ -352,7 +348,7 @@ class _IndexWidths:
 
     def _masks(self, value: lir.Value, depth: int) -> bool:
         """Whether a number is below 2**31 without the assumption about loads."""
-        if isinstance(self._ops.get(value.name), lir.Load | lir.Gather | lir.Lookup):
+        if isinstance(self._ops.get(value.name), lir.Load | lir.Gather):
             return False
         return self._fits(value, depth)
 
