@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import copy_body, map_statements
+from skforge.compiler.ir.mir.walk import copy_body, map_walks
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import Specialize
@@ -115,15 +115,10 @@ def _narrow(body: mir.Body, low: int, high: int) -> mir.Body:
     Hops down to the least depth then need no leaf check.
     """
 
-    def change(stmt: mir.Stmt) -> mir.Stmt:
-        match stmt:
-            case mir.Let(op=mir.WalkDecisionTree() as walk):
-                high_ = min(high, walk.max_depth)
-                # A case nested in a case of other depths never runs: keep it sound.
-                low_ = min(max(low, walk.min_depth), high_)
-                op = replace(walk, min_depth=low_, max_depth=high_, peel=low_)
-                return replace(stmt, op=op)
-            case _:
-                return stmt
+    def change(walk: mir.WalkDecisionTree) -> mir.WalkDecisionTree:
+        most = min(high, walk.max_depth)
+        # A case nested in a case of other depths never runs: keep it sound.
+        least = min(max(low, walk.min_depth), most)
+        return replace(walk, min_depth=least, max_depth=most, peel=least)
 
-    return map_statements(body, change)
+    return map_walks(body, change)
