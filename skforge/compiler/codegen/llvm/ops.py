@@ -18,20 +18,20 @@ from skforge.compiler.codegen.llvm.types import (
 from skforge.compiler.codegen.llvm.writer import Writer, int_of_width, memory_element
 from skforge.compiler.ir.lir import nodes as lir
 
-_INT: dict[lir.BinaryOp, str] = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "shl": "shl",
-}
-_FLOAT: dict[lir.BinaryOp, str] = {
-    "add": "fadd",
-    "sub": "fsub",
-    "mul": "fmul",
-    "div": "fdiv",
+#: The instruction on floats (if any), on signed and on unsigned integers.
+_BINARY: dict[lir.BinaryOp, tuple[str, str, str]] = {
+    "add": ("fadd", "add", "add"),
+    "sub": ("fsub", "sub", "sub"),
+    "mul": ("fmul", "mul", "mul"),
+    "div": ("fdiv", "sdiv", "udiv"),
+    "rem": ("", "srem", "urem"),
+    "min": ("", "smin", "umin"),
+    "max": ("", "smax", "umax"),
+    "and": ("", "and", "and"),
+    "or": ("", "or", "or"),
+    "xor": ("", "xor", "xor"),
+    "shl": ("", "shl", "shl"),
+    "shr": ("", "ashr", "lshr"),
 }
 
 
@@ -130,22 +130,16 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
 def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
     text, element = type_text(value.type), value.type.element
     a, b = w.use(op.a), w.use(op.b)
+    on_floats, signed, unsigned = _BINARY[op.op]
+    code = signed if element.is_signed else unsigned
     if element.is_float:
-        if op.op not in _FLOAT:
-            raise w.module.fail(f"{op.op!r} has no meaning on {element.name}.")
-        w.bind_value(value, f"{_FLOAT[op.op]} {text} {a}, {b}")
-        return
-    letter = "s" if element.is_signed else "u"
-    match op.op:
-        case "min" | "max":
-            _intrinsic(w, value, letter + op.op, f"{text} {a}, {text} {b}")
-        case "shr":
-            code = "ashr" if letter == "s" else "lshr"
-            w.bind_value(value, f"{code} {text} {a}, {b}")
-        case "div" | "rem":
-            w.bind_value(value, f"{letter}{op.op} {text} {a}, {b}")
-        case _:
-            w.bind_value(value, f"{_INT[op.op]} {text} {a}, {b}")
+        code = on_floats
+    if not code:
+        raise w.module.fail(f"{op.op!r} has no meaning on {element.name}.")
+    if op.op in ("min", "max"):
+        _intrinsic(w, value, code, f"{text} {a}, {text} {b}")
+    else:
+        w.bind_value(value, f"{code} {text} {a}, {b}")
 
 
 def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:

@@ -25,7 +25,7 @@ def _move(stmt: mir.Stmt, outside: tuple[mir.Loop, ...]) -> mir.Stmt:
             return replace(stmt, marks=stmt.without(UnrollWalk, PeelWalk))
         case mir.Let(op=mir.WalkDecisionTree() as walk):
             unroll = [m.depth for loop in outside if (m := loop.mark(UnrollWalk))]
-            peel = [m.depth for loop in outside if (m := loop.mark(PeelWalk))]
+            peel = [p.depth for loop in outside if (p := loop.mark(PeelWalk))]
             op = replace(
                 walk,
                 unroll=min(max(unroll, default=0), walk.min_depth),
