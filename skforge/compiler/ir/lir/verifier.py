@@ -17,6 +17,7 @@ from skforge.compiler.ir.lir.printer import print_stmt, print_type
 from skforge.compiler.ir.lir.verifier_grid import check_host, check_uniform
 from skforge.compiler.ir.lir.verifier_ops import (
     Refused,
+    check_bool,
     check_index,
     check_indices,
     check_op,
@@ -273,8 +274,7 @@ class _Verifier:
         self._loop(stmt, (stmt.var,))
 
     def _while(self, stmt: lir.While) -> None:
-        if stmt.cond.type != lir.BOOL:
-            refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
+        check_bool(stmt.cond)
         self._loop(stmt, (), (stmt.before, stmt.cond))
 
     def _loop(
@@ -299,17 +299,14 @@ class _Verifier:
 
     def _if(self, stmt: lir.If) -> None:
         self._use(stmt.cond)
-        if stmt.cond.type != lir.BOOL:
-            refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
+        check_bool(stmt.cond)
         self.check(stmt.then, (), stmt.then_yields, stmt.results)
         self.check(stmt.orelse, (), stmt.else_yields, stmt.results)
         self._results(stmt.results)
 
     def _switch(self, stmt: lir.Switch) -> None:
         self._use(stmt.selector)
-        if not isinstance(stmt.selector.type, lir.Scalar) or not is_integer(
-            stmt.selector.type
-        ):
+        if stmt.selector.type.lanes or not is_integer(stmt.selector.type):
             refuse(f"%{stmt.selector.name} is no integer")
         if not stmt.cases:
             refuse("a switch without cases")

@@ -50,6 +50,12 @@ def check_index(index: Value) -> None:
         refuse(f"index %{index.name} is {print_type(index.type)}, not i32 or i64")
 
 
+def check_bool(value: Value) -> None:
+    """Require a bool."""
+    if value.type != BOOL:
+        refuse(f"%{value.name} is {print_type(value.type)}, not bool")
+
+
 def check_same(what: str, *types: Type) -> None:
     """Require equal types."""
     if any(t != types[0] for t in types):
@@ -174,12 +180,6 @@ def check_op(op: Op, type_: Type) -> None:
                 refuse(f"sums a {print_type(a.type)}")
             if width < 1 or width & (width - 1):
                 refuse(f"width {width} is no power of two")
-        case _:
-            _check_plane_op(op, type_)
-
-
-def _check_plane_op(op: lir.PlaneOp, type_: Type) -> None:
-    match op:
         case lir.PlaneMux(select=select, a=a, b=b):
             check_same("planes", type_, select.type, a.type, b.type)
             check_plane(type_)
