@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skforge.compiler.schedule.directives import (
-    GpuDimension,
-    Mark,
-    Marked,
-    Root,
-    Vectorize,
-)
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.nest import ROOTS, Size, TileKind
 
 
@@ -27,7 +21,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundLoop(Marked):
+class BoundLoop(d.Marked):
     """``for name in start to min(bounds) step step``, and how to run it.
 
     An empty ``body`` is the statement: walk the tree for the row and reduce.
@@ -37,18 +31,18 @@ class BoundLoop(Marked):
     """
 
     name: str
-    root: Root
+    root: d.Root
     start: Size
     step: Size
     bounds: tuple[Bound, ...]
     trip_count: int | None
-    marks: tuple[Mark, ...]
+    marks: tuple[d.Mark, ...]
     body: tuple[BoundLoop, ...]
 
     @property
     def gpu(self) -> str | None:
         """The GPU dimension that the iterations are mapped to."""
-        mark = self.mark(GpuDimension)
+        mark = self.mark(d.GpuDimension)
         return None if mark is None else mark.dimension
 
     @property
@@ -100,7 +94,7 @@ def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
     return max(0, -(-(min(limits) - start) // step))
 
 
-def marked(loops: tuple[BoundLoop, ...], kind: type[Mark]) -> bool:
+def marked(loops: tuple[BoundLoop, ...], kind: type[d.Mark]) -> bool:
     """Whether any loop has a mark of a kind."""
     return any(loop.has(kind) or marked(loop.body, kind) for loop in loops)
 
@@ -108,7 +102,7 @@ def marked(loops: tuple[BoundLoop, ...], kind: type[Mark]) -> bool:
 def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
     """Whether a loop over trees is vectorised: a row passes all trees at once."""
     return any(
-        (loop.root == "tree" and loop.has(Vectorize)) or vectorizes_trees(loop.body)
+        (loop.root == "tree" and loop.has(d.Vectorize)) or vectorizes_trees(loop.body)
         for loop in loops
     )
 

@@ -92,47 +92,41 @@ def size_value(size: Size, n_rows: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """A size that may still be open, with the text that draws it.
+class Open:
+    """A size that is not known before binding, or has no closed form: only its text."""
 
-    ``size`` is None if it is not known yet (the number of trees before binding) or has
-    no closed form (the rows after a split of the batch).
-    """
-
-    size: Size | None
     text: str
 
+    def __str__(self) -> str:
+        """Return the text used in drawn loop nests."""
+        return self.text
 
-def known(value: int) -> Extent:
-    """Return the extent of a plain number."""
-    return Extent(value, str(value))
+
+Extent: TypeAlias = Size | Open
 
 
-def times(extent: Extent, by: int | Extent) -> Extent:
+def times(one: Extent, two: Extent) -> Extent:
     """Return a product; two numbers are multiplied."""
-    other = known(by) if isinstance(by, int) else by
-    one, two = extent.size, other.size
     if isinstance(one, int) and isinstance(two, int):
-        return known(one * two)
+        return one * two
     if one == 1:
-        return other
+        return two
     if two == 1:
-        return extent
+        return one
     if isinstance(one, int):
-        extent, other, one, two = other, extent, two, one
-    text = f"{extent.text} * {other.text}"
-    if one is None or not isinstance(two, int):
-        return Extent(None, text)
-    return Extent(Times(one, two), text)
+        one, two = two, one
+    if isinstance(one, Open) or not isinstance(two, int):
+        return Open(f"{one} * {two}")
+    return Times(one, two)
 
 
 def ceil_div(extent: Extent, by: int) -> Extent:
     """Return a quotient rounded up, at least 1."""
-    size = extent.size
-    if isinstance(size, int):
-        return known(max(1, -(-size // by)))
-    text = extent.text if by == 1 else f"ceil({extent.text} / {by})"
-    return Extent(None if size is None else CeilDiv(size, by), text)
+    if isinstance(extent, int):
+        return max(1, -(-extent // by))
+    if isinstance(extent, Open):
+        return extent if by == 1 else Open(f"ceil({extent} / {by})")
+    return CeilDiv(extent, by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +190,13 @@ class Nest:
 
 def root_nest(n_trees: int | None = None) -> Nest:
     """Return the initial nest, batch outside tree."""
-    trees = Extent(None, "n_trees") if n_trees is None else known(n_trees)
-    rows = Extent(Rows(), "n_rows")
+    trees = Open("n_trees") if n_trees is None else n_trees
+    rows = Rows()
     return Nest(
         loops=(Loop("batch", (Loop("tree"),)),),
         variables=(
-            Variable("batch", "batch", 0, known(1), rows),
-            Variable("tree", "tree", 0, known(1), trees),
+            Variable("batch", "batch", 0, 1, rows),
+            Variable("tree", "tree", 0, 1, trees),
         ),
         limits=(Limit(frozenset({"batch"}), rows), Limit(frozenset({"tree"}), trees)),
         n_trees=n_trees,

@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.bound import BoundLoop
-from skforge.compiler.schedule.directives import (
-    UNITS,
-    AtomicReduce,
-    Cache,
-    CachePredicates,
-    Directive,
-    GpuDimension,
-    Interleave,
-    Kind,
-    Mark,
-    Parallel,
-    PeelWalk,
-    Quantize,
-    SharedReduce,
-    Specialize,
-    TileNodes,
-    Unroll,
-    UnrollWalk,
-    Vectorize,
-    VectorReduce,
-    name_of,
-)
 from skforge.compiler.schedule.nest import (
     Nest,
     Variable,
@@ -32,7 +11,7 @@ from skforge.compiler.schedule.nest import (
 )
 
 
-def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
+def mark_problem(nest: Nest, variable: Variable, mark: d.Mark) -> str | None:
     """Say why a loop cannot have a mark, or return None."""
     name = variable.name
     for old in variable.marks:
@@ -45,7 +24,7 @@ def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
             if why is not None:
                 return why
     if mark.ROOT is not None and variable.root != mark.ROOT:
-        wanted, found = UNITS[mark.ROOT], UNITS[variable.root]
+        wanted, found = d.UNITS[mark.ROOT], d.UNITS[variable.root]
         return f'{mark} needs a loop over {wanted}, but "{name}" goes over {found}.'
     if mark.INNERMOST:
         for loop, _ in walk(nest.loops):
@@ -57,39 +36,41 @@ def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
     return None
 
 
-def _exclude(one: Mark, two: Mark) -> bool:
+def _exclude(one: d.Mark, two: d.Mark) -> bool:
     if one.RUNS and two.RUNS:
         return True
     kinds = {type(one), type(two)}
     # Both generate separate code, or run walks of several trees together.
-    if Specialize in kinds and kinds & {Unroll, Interleave}:
+    if d.Specialize in kinds and kinds & {d.Unroll, d.Interleave}:
         return True
     # Atomics add directly to the result, so there are no partial sums to vectorise.
-    return kinds == {AtomicReduce, VectorReduce}
+    return kinds == {d.AtomicReduce, d.VectorReduce}
 
 
-def _shared_by_copies(keeper: Mark, runner: Mark) -> str | None:
+def _shared_by_copies(keeper: d.Mark, runner: d.Mark) -> str | None:
     """Reject a buffer that concurrent iterations would share.
 
     Interleaved iterations may share a ``cache`` on a CPU, because it only prefetches
     and has no buffer.
     """
-    lanes = isinstance(runner, Vectorize) and isinstance(keeper, (Cache, Quantize))
-    if lanes or (isinstance(runner, Interleave) and isinstance(keeper, Quantize)):
+    lanes = isinstance(runner, d.Vectorize) and isinstance(
+        keeper, (d.Cache, d.Quantize)
+    )
+    if lanes or (isinstance(runner, d.Interleave) and isinstance(keeper, d.Quantize)):
         return _one_at_a_time(keeper, runner)
     return None
 
 
-def _one_at_a_time(keeper: Mark, runner: Mark) -> str | None:
-    if isinstance(runner, Interleave) and runner.factor == 1:
+def _one_at_a_time(keeper: d.Mark, runner: d.Mark) -> str | None:
+    if isinstance(runner, d.Interleave) and runner.factor == 1:
         return None
     return (
         f"{keeper} fetches what one iteration uses, and {runner} runs several at once; "
-        f"put {name_of(keeper)} on a loop outside."
+        f"put {d.name_of(keeper)} on a loop outside."
     )
 
 
-def broken_rule(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+def broken_rule(nest: Nest, directive: d.Directive) -> tuple[str, str] | None:
     """Return which rule a directive broke in its resulting nest, and the loop."""
     for rule in (_innermost, _gpu_order, _one_walk, _cache_block):
         broken = rule(nest, directive)
@@ -98,7 +79,7 @@ def broken_rule(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     return None
 
 
-def _innermost(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+def _innermost(nest: Nest, directive: d.Directive) -> tuple[str, str] | None:
     for loop, _ in walk(nest.loops):
         for mark in nest.variable(loop.name).marks:
             if mark.INNERMOST and loop.body:
@@ -110,10 +91,10 @@ def _innermost(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     return None
 
 
-def _gpu_order(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+def _gpu_order(nest: Nest, directive: d.Directive) -> tuple[str, str] | None:
     for path in nest.paths():
-        mapped: list[GpuDimension] = []
-        for mark in filter(None, (v.mark(GpuDimension) for v in path)):
+        mapped: list[d.GpuDimension] = []
+        for mark in filter(None, (v.mark(d.GpuDimension) for v in path)):
             for old in mapped:
                 if old.dimension == mark.dimension:
                     new, other = (mark, old) if mark == directive else (old, mark)
@@ -133,12 +114,12 @@ def _gpu_order(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     return None
 
 
-def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
-    if not isinstance(directive, (UnrollWalk, PeelWalk)):
+def _one_walk(nest: Nest, directive: d.Directive) -> tuple[str, str] | None:
+    if not isinstance(directive, (d.UnrollWalk, d.PeelWalk)):
         return None
     for path in nest.paths(directive.index):
         for mark in (mark for variable in path for mark in variable.marks):
-            if isinstance(mark, (UnrollWalk, PeelWalk)) and mark != directive:
+            if isinstance(mark, (d.UnrollWalk, d.PeelWalk)) and mark != directive:
                 return (
                     f"{directive} comes after {mark}, which already says how the walks "
                     f'under "{directive.index}" start.',
@@ -147,17 +128,17 @@ def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
     return None
 
 
-def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+def _cache_block(nest: Nest, directive: d.Directive) -> tuple[str, str] | None:
     """Check that one iteration of a cached loop uses consecutive rows or trees."""
     for path in nest.paths():
         for place, variable in enumerate(path):
-            mark = variable.mark(Cache) or variable.mark(Quantize)
+            mark = variable.mark(d.Cache) or variable.mark(d.Quantize)
             if mark is None:
                 continue
             order = [v for v in nest.variables if v.root == variable.root and v in path]
             inside = [v for v in path[place + 1 :] if v.root == variable.root]
             if set(inside) != set(order[len(order) - len(inside) :]):
-                what = UNITS[variable.root]
+                what = d.UNITS[variable.root]
                 by = "" if mark == directive else f" that {mark} takes"
                 return (
                     f"{directive} needs the {what}{by} in one iteration of "
@@ -179,7 +160,7 @@ MAX_BLOCK_THREADS = 1024
 MAX_GPU_TRIPS = {"grid.y": 65535, "grid.z": 65535, "block.z": 64}
 
 
-def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
+def bind_problem(nest: Nest, kind: d.Kind) -> tuple[str, str | None] | None:
     """Say why a nest with known extents does not suit a kind of target."""
     for variable in nest.variables:
         for mark in variable.marks:
@@ -198,13 +179,13 @@ def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
     return None
 
 
-def _kind_problem(mark: Mark, kind: Kind) -> str | None:
+def _kind_problem(mark: d.Mark, kind: d.Kind) -> str | None:
     why = mark.NOT_ON.get(kind)
     return None if why is None else f"{mark} {why}"
 
 
-def _layout_problem(variable: Variable, mark: Mark, kind: Kind) -> str | None:
-    if not isinstance(mark, Cache) or mark.layout is None:
+def _layout_problem(variable: Variable, mark: d.Mark, kind: d.Kind) -> str | None:
+    if not isinstance(mark, d.Cache) or mark.layout is None:
         return None
     if kind == "gpu" and variable.root == "batch":
         return None
@@ -214,10 +195,10 @@ def _layout_problem(variable: Variable, mark: Mark, kind: Kind) -> str | None:
     )
 
 
-def _reduce_problem(variable: Variable, mark: Mark) -> str | None:
-    if not isinstance(mark, (AtomicReduce, SharedReduce, VectorReduce)):
+def _reduce_problem(variable: Variable, mark: d.Mark) -> str | None:
+    if not isinstance(mark, (d.AtomicReduce, d.SharedReduce, d.VectorReduce)):
         return None
-    if variable.has(Parallel, GpuDimension):
+    if variable.has(d.Parallel, d.GpuDimension):
         return None
     return (
         f'{mark} needs a loop whose iterations run at the same time; mark "'
@@ -225,12 +206,12 @@ def _reduce_problem(variable: Variable, mark: Mark) -> str | None:
     )
 
 
-def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
-    if not isinstance(mark, Vectorize):
+def _lanes_problem(nest: Nest, mark: d.Mark) -> str | None:
+    if not isinstance(mark, d.Vectorize):
         return None
     for option in nest.options:
         if (
-            isinstance(option, TileNodes)
+            isinstance(option, d.TileNodes)
             and option.size > 1
             and option.kind != "complete"
         ):
@@ -246,13 +227,13 @@ def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
                 f"{mark} takes one row through all trees at once; leave the loop over "
                 "trees in one piece."
             )
-        if not outside or outside[-1].mark(Quantize) is None:
+        if not outside or outside[-1].mark(d.Quantize) is None:
             return (
                 f"{mark} compares the bin codes of one row; mark the loop over rows "
                 "right outside it with quantize."
             )
         for other in nest.variable(mark.index).marks:
-            if not isinstance(other, Vectorize):
+            if not isinstance(other, d.Vectorize):
                 return (
                     f"{mark} evaluates all trees at once, so {other} has nothing to "
                     "do; leave it out."
@@ -260,9 +241,9 @@ def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
     return None
 
 
-def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
+def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> str | None:
     """Check the loops around and inside a table of predicates."""
-    if not isinstance(mark, CachePredicates):
+    if not isinstance(mark, d.CachePredicates):
         return _alone_on_gpu(nest, mark) if kind == "gpu" else None
     for path in nest.paths(mark.index):
         inside = path[path.index(nest.variable(mark.index)) + 1 :]
@@ -272,7 +253,7 @@ def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
                 f'{mark} needs a block of rows inside "{mark.index}"; tile the batch '
                 "and mark the outer loop."
             )
-        if not isinstance(rows[0].count.size, int):
+        if not isinstance(rows[0].count, int):
             return (
                 f'{mark} needs a fixed number of rows inside "{mark.index}"; tile the '
                 "batch with a positive size."
@@ -285,13 +266,13 @@ def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
                 "over threads, mapped to the block, and one vectorised loop over the "
                 "rows of a thread; trees are in serial loops outside them."
             )
-        if rows[-1].mark(Vectorize) is None:
+        if rows[-1].mark(d.Vectorize) is None:
             return (
                 f"{mark} evaluates a block of rows at once; mark their loop "
                 f'"{rows[-1].name}" with vectorize.'
             )
         for other in (other for variable in path for other in variable.marks):
-            if isinstance(other, (UnrollWalk, PeelWalk)):
+            if isinstance(other, (d.UnrollWalk, d.PeelWalk)):
                 return (
                     f"{mark} replaces the walk by bit logic, so {other} has nothing to "
                     "do; leave it out."
@@ -299,12 +280,12 @@ def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
     return None
 
 
-def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
+def _alone_on_gpu(nest: Nest, mark: d.Mark) -> str | None:
     """Reject vectorised rows on a GPU outside cache_predicates: lanes are threads."""
-    if not isinstance(mark, Vectorize):
+    if not isinstance(mark, d.Vectorize):
         return None
     for path in nest.paths(mark.index):
-        if not any(variable.has(CachePredicates) for variable in path):
+        if not any(variable.has(d.CachePredicates) for variable in path):
             return (
                 f"{mark} on a GPU is for the rows that one thread packs into bits; "
                 "mark the loop over their block with cache_predicates, or map the "
@@ -316,15 +297,15 @@ def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
 def _packs_rows(inside: tuple[Variable, ...]) -> bool:
     """Whether a block's loops are serial trees, then threads, then a thread's rows."""
     rows = [v for v in inside if v.root == "batch"]
-    on_threads = [v for v in inside if v.has(GpuDimension)]
+    on_threads = [v for v in inside if v.has(d.GpuDimension)]
     return len(rows) == 2 and on_threads == rows[:1] and [*inside[-2:]] == rows
 
 
-def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
+def _codes_problem(nest: Nest, variable: Variable, mark: d.Mark) -> str | None:
     """Check that the codes of one iteration belong to a block of rows."""
-    if not isinstance(mark, Quantize):
+    if not isinstance(mark, d.Quantize):
         return None
-    if not isinstance(variable.step.size, int):
+    if not isinstance(variable.step, int):
         return (
             f'{mark} needs a fixed number of rows in one iteration of "{mark.index}"; '
             "tile the batch with a positive size."
@@ -332,7 +313,7 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
     for path in nest.paths():
         # The trees hold either codes or thresholds.
         rows = [v for v in path if v.root == "batch"]
-        if not any(v.has(Quantize) for v in rows):
+        if not any(v.has(d.Quantize) for v in rows):
             return (
                 f'{mark} is for all rows or none, and "{rows[0].name}" takes some '
                 "without; mark a loop of every part of the batch."
@@ -340,10 +321,10 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
         if variable not in path:
             continue
         for one in path:
-            other = one.mark(Quantize)
+            other = one.mark(d.Quantize)
             if other is not None and other != mark:
                 return f"{mark} comes with {other} in one nest; leave one of them out."
-            cached = one.mark(CachePredicates)
+            cached = one.mark(d.CachePredicates)
             if cached is not None:
                 return (
                     f"{mark} is for walks, and {cached} leaves none: it searches the "
@@ -354,7 +335,7 @@ def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
 
 def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
     for path in nest.paths():
-        if not any(variable.has(GpuDimension) for variable in path):
+        if not any(variable.has(d.GpuDimension) for variable in path):
             return (
                 "A schedule for a GPU needs at least one gpu_dimension around every "
                 "walk.",
@@ -371,13 +352,13 @@ def _shared_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
     threads: str | None = None
     for variable in path:
         name = variable.name
-        dimension = variable.mark(GpuDimension)
+        dimension = variable.mark(d.GpuDimension)
         if dimension is not None and dimension.dimension.startswith("block"):
             threads = threads or name
-        cache = variable.mark(Cache) or variable.mark(Quantize)
+        cache = variable.mark(d.Cache) or variable.mark(d.Quantize)
         if cache is None:
             continue
-        together = variable.mark(Interleave)
+        together = variable.mark(d.Interleave)
         why = together and _one_at_a_time(cache, together)
         if why:
             return why, name
@@ -388,7 +369,7 @@ def _shared_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
                 "outside them.",
                 name,
             )
-        if variable.root == "batch" and not isinstance(variable.step.size, int):
+        if variable.root == "batch" and not isinstance(variable.step, int):
             return (
                 f"{cache} brings the rows of one iteration to shared memory, which "
                 "needs a fixed number of them; tile the batch with a positive size.",
@@ -399,7 +380,7 @@ def _shared_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
 
 def _between_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
     """Reject a serial loop or a specialised one between two loops over the grid."""
-    marks = [variable.mark(GpuDimension) for variable in path]
+    marks = [variable.mark(d.GpuDimension) for variable in path]
     grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
     first, last = min(grid, default=0), max(grid, default=0)
     for variable, mark in zip(path[first:last], marks[first:last], strict=True):
@@ -410,7 +391,7 @@ def _between_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
                 variable.name,
             )
     for variable in path[:last]:
-        special = variable.mark(Specialize)
+        special = variable.mark(d.Specialize)
         if special is not None and variable.root == "tree":
             return (
                 f'{special} chooses code by depth, but "{path[last].name}" inside it '
@@ -426,15 +407,15 @@ def copies_problem(
     """Say which loop makes too many copies of a walk, or too many GPU threads."""
     for loop in loops:
         n_copies, n_threads, most = copies, threads, loop.max_trips
-        if loop.has(Unroll):
+        if loop.has(d.Unroll):
             if most is None:
                 return (
-                    f'{Unroll(loop.name)} needs a loop of fixed length, but that of "'
+                    f'{d.Unroll(loop.name)} needs a loop of fixed length, but that of "'
                     f'{loop.name}" depends on the batch; tile it first.',
                     loop.name,
                 )
             n_copies *= max(1, most)
-        together = loop.mark(Interleave)
+        together = loop.mark(d.Interleave)
         n_copies *= 1 if together is None else together.factor or 1
         if n_copies > MAX_COPIES:
             return (
@@ -445,7 +426,7 @@ def copies_problem(
         if loop.gpu is not None and loop.gpu.startswith("block"):
             if most is None:
                 return (
-                    f"{GpuDimension(loop.name, loop.gpu)} needs a loop of fixed "
+                    f"{d.GpuDimension(loop.name, loop.gpu)} needs a loop of fixed "
                     f'length, but that of "{loop.name}" depends on the batch; tile it '
                     "first.",
                     loop.name,
@@ -454,7 +435,7 @@ def copies_problem(
         limit = MAX_GPU_TRIPS.get(loop.gpu or "")
         if loop.gpu is not None and limit is not None and (most or 0) > limit:
             return (
-                f'{GpuDimension(loop.name, loop.gpu)}: "{loop.name}" has {most:,} '
+                f'{d.GpuDimension(loop.name, loop.gpu)}: "{loop.name}" has {most:,} '
                 f"iterations, and that dimension takes {limit:,}; use larger tiles, or "
                 f'"{loop.gpu[:-1]}x".',
                 loop.name,
