@@ -94,15 +94,7 @@ def shape_mistake(shape: tuple[int, ...], n_features: int) -> str | None:
 
 
 def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
-    """Return which value of a non-numeric array is not a number.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        An array that is not numeric.
-    X : object
-        The object it was made from, which may have column names.
-    """
+    """Return which value of a non-numeric array, made from ``X``, is not a number."""
     if rows.dtype.kind == "c":
         return "rows are complex numbers; forests compare real ones."
     mend = "encode texts, dates and categories as numbers the way the model was trained"

@@ -28,23 +28,9 @@ from skforge.exceptions import InvalidInputError
 def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     """Return ``X`` as an array that the kernels can read, copied only if necessary.
 
-    Parameters
-    ----------
-    forest : Forest
-        Determines the number of columns and the dtype; rows are cast as in the source.
-    X : array-like of shape (n_rows, n_features)
-        Numbers or booleans; also a pandas or polars frame or a pyarrow table, whose
-        column and category names must be the model's, if it has any.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_features)
-        In ``forest.input_dtype``, each row contiguous.
-
-    Raises
-    ------
-    InvalidInputError
-        If the shape or the type of the values does not fit.
+    The array is in ``forest.input_dtype``, cast as in the source, and each row is
+    contiguous. The names of a frame's columns and categories must be the model's, if it
+    has any.
     """
     if (
         type(X) is np.ndarray

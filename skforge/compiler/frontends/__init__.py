@@ -85,18 +85,9 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
 
 
 def refuse_untrained(estimator: Any) -> None:
-    """Refuse an estimator that could not be read after training.
+    """Refuse an estimator, fitted or not, that could not be read after training.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted or not; its type and parameters are checked, or its inner estimator's
-        for a search.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If no frontend reads such a model, or not with these parameters.
+    Its type and parameters are checked, or its inner estimator's for a search.
     """
     _discover()
     if is_search(estimator) and hasattr(estimator, "estimator"):

@@ -36,13 +36,7 @@ def apply_all(directives: tuple[d.Directive, ...], n_trees: int | None = None) -
 
 
 def apply(nest: Nest, directive: d.Directive) -> Nest:
-    """Return the nest that results from applying a directive.
-
-    Raises
-    ------
-    ScheduleError
-        If the directive is not legal on this nest.
-    """
+    """Return the nest that results from applying a directive; raise if illegal."""
     why = d.problem(directive)
     if why is not None:
         refuse(nest, why, getattr(directive, "index", None))

@@ -115,11 +115,11 @@ def _gpu_order(nest: Nest, directive: d.Directive) -> tuple[str, str] | None:
 
 
 def _one_walk(nest: Nest, directive: d.Directive) -> tuple[str, str] | None:
-    if not isinstance(directive, (d.UnrollWalk, d.PeelWalk)):
+    if not isinstance(directive, d.WalkStart):
         return None
     for path in nest.paths(directive.index):
         for mark in (mark for variable in path for mark in variable.marks):
-            if isinstance(mark, (d.UnrollWalk, d.PeelWalk)) and mark != directive:
+            if isinstance(mark, d.WalkStart) and mark != directive:
                 return (
                     f"{directive} comes after {mark}, which already says how the walks "
                     f'under "{directive.index}" start.',
@@ -272,7 +272,7 @@ def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> str | None:
                 f'"{rows[-1].name}" with vectorize.'
             )
         for other in (other for variable in path for other in variable.marks):
-            if isinstance(other, (d.UnrollWalk, d.PeelWalk)):
+            if isinstance(other, d.WalkStart):
                 return (
                     f"{mark} replaces the walk by bit logic, so {other} has nothing to "
                     "do; leave it out."

@@ -12,13 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from skforge.compiler.defaults.cpu import ForestShape
-from skforge.compiler.schedule.families import (
-    Dealt,
-    rows_as_bits,
-    rows_on_threads,
-    stationary_trees,
-    trees_on_threads,
-)
+from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.space.space import (
     MAKERS,
@@ -201,15 +195,15 @@ def full_gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     threads, cached = point["tree_threads"], point["cached_trees"]
     match point["deal"]:
         case "bits":
-            return rows_as_bits(rows, each, cached)
+            return families.rows_as_bits(rows, each, cached)
         case "stationary":
-            schedule = stationary_trees(threads, rows, rows // each)
-            return _walk(Dealt(schedule, "t1", ("t0",)), point, shape)
+            schedule = families.stationary_trees(threads, rows, rows // each)
+            return _walk(families.Dealt(schedule, "t1", ("t0",)), point, shape)
         case "trees" | "blocks":
-            dealt = trees_on_threads(rows, threads, point["tree_blocks"])
+            dealt = families.trees_on_threads(rows, threads, point["tree_blocks"])
         case deal:
             parts = threads if deal == "parts" else None
-            dealt = rows_on_threads(rows, each, parts, cached or None)
+            dealt = families.rows_on_threads(rows, each, parts, cached or None)
     schedule = _cache_rows(dealt.schedule, point["rows_in"])
     if cached:
         schedule = schedule.cache("t0")
@@ -228,7 +222,7 @@ def _cache_rows(schedule: Schedule, rows_in: str) -> Schedule:
             return schedule
 
 
-def _walk(dealt: Dealt, point: Point, shape: ForestShape) -> Schedule:
+def _walk(dealt: families.Dealt, point: Point, shape: ForestShape) -> Schedule:
     """Add interleaving, leaf-check removal, reductions, tiles and the layout."""
     schedule, trees, parts = dealt
     if point["interleave"] > 1:

@@ -13,15 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import SCORES, OutputSpec, Task
+from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import damaged
 from skforge.compiler.frontends.sklearn.common import (
     check_model,
-    feature_names,
+    class_task,
+    forest_of,
     refuse_overrides,
-    tree_arrays,
-    view_tree,
 )
 from skforge.exceptions import UnsupportedModelError
 
@@ -44,32 +43,24 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     estimators = model.estimators_
     n_stages, n_outputs = estimators.shape
     scale = float(model.learning_rate)
-    trees = [_view(estimator.tree_, scale) for estimator in estimators.ravel()]
-    task: Task = "regression"
-    if classifier:
-        task = "binary" if n_outputs == 1 else "multiclass"
-    return Forest(
-        **tree_arrays(trees, None),
+    trees = [estimator.tree_ for estimator in estimators.ravel()]
+    for tree in trees:
+        if tree.value.shape[1:] != (1, 1):
+            damaged(
+                f"A tree of the model holds values of shape {tree.value.shape[1:]} "
+                "where (1, 1) was expected",
+                "fit it again",
+            )
+    return forest_of(
+        model,
+        trees,
+        [scale * tree.value[:, :, 0] for tree in trees],
+        missing=False,  # its walk only tests `x <= threshold`
         tree_output=np.tile(np.arange(n_outputs), n_stages),
-        n_features=int(model.n_features_in_),
         base=_initial_scores(model, n_outputs),
         outputs=_outputs(model, n_outputs) if classifier else SCORES,
-        task=task,
-        source="sklearn",
-        feature_names=feature_names(model),
+        task=class_task(len(model.classes_)) if classifier else "regression",
     )
-
-
-def _view(tree: Any, scale: float) -> Any:
-    if tree.value.shape[1:] != (1, 1):
-        damaged(
-            f"A tree of the model holds values of shape {tree.value.shape[1:]} where "
-            "(1, 1) was expected",
-            "fit it again",
-        )
-    # its walk only tests `x <= threshold`, so missing values go right
-    nowhere = np.zeros(tree.node_count, np.bool_)
-    return view_tree(tree, value=scale * tree.value[:, :, 0], missing_left=nowhere)
 
 
 def _outputs(model: Any, n_outputs: int) -> OutputSpec:

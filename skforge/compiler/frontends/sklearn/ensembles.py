@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec, Task
+from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import damaged
 from skforge.compiler.frontends.sklearn.common import (
     check_model,
     check_tree,
     check_trees,
-    feature_names,
+    class_task,
+    forest_of,
     refuse_overrides,
-    tree_arrays,
-    view_tree,
 )
 from skforge.exceptions import UnsupportedModelError
 
@@ -81,29 +80,22 @@ def _refuse_class(model: Any) -> None:
 def _load_bagging(model: Any, classifier: bool) -> Forest:
     check_trees(model, model.estimators_, "Classifier" if classifier else "Regressor")
     n_classes = int(model.n_classes_) if classifier else 0
-    trees = []
-    members = zip(model.estimators_, model.estimators_features_, strict=True)
-    for estimator, features in members:
-        values = estimator.tree_.value
-        if classifier:
-            value = _class_columns(values, estimator.classes_, n_classes)
-        else:
-            value = values[:, :, 0]
-        trees.append(view_tree(estimator.tree_, features=features, value=value))
-    arrays = tree_arrays(trees, None)
-    n_outputs = arrays["leaf_value"].shape[1]
-    task: Task = "regression"
-    if classifier:
-        task = "binary" if n_classes == 2 else "multiclass"
-    return Forest(
-        **arrays,
-        tree_output=np.full(len(trees), -1 if n_outputs > 1 else 0, np.int32),
-        n_features=int(model.n_features_in_),
+    values = [
+        _class_columns(one.tree_.value, one.classes_, n_classes)
+        if classifier
+        else one.tree_.value[:, :, 0]
+        for one in model.estimators_
+    ]
+    n_outputs = values[0].shape[1]
+    return forest_of(
+        model,
+        [one.tree_ for one in model.estimators_],
+        values,
+        columns=model.estimators_features_,
+        tree_output=np.full(len(values), -1 if n_outputs > 1 else 0, np.int32),
         base=np.zeros(n_outputs),
-        divisor=len(trees),
-        task=task,
-        source="sklearn",
-        feature_names=feature_names(model),
+        divisor=len(values),
+        task=class_task(n_classes) if classifier else "regression",
         output_sizes=(n_classes,) if classifier else (1,) * n_outputs,
     )
 
@@ -146,16 +138,12 @@ def _load_boosting(model: Any) -> Forest:
             "AdaBoostClassifier was fitted with one class, so there is nothing to "
             "compile."
         )
-    trees = [
-        view_tree(estimator.tree_, value=_votes(model, estimator, weight))
-        for estimator, weight in zip(
-            model.estimators_, model.estimator_weights_, strict=False
-        )
-    ]
-    return Forest(
-        **tree_arrays(trees, None),
-        tree_output=np.full(len(trees), -1, np.int32),
-        n_features=int(model.n_features_in_),
+    weights = model.estimator_weights_[: len(model.estimators_)]
+    return forest_of(
+        model,
+        [one.tree_ for one in model.estimators_],
+        [_votes(model, *one) for one in zip(model.estimators_, weights, strict=True)],
+        tree_output=np.full(len(weights), -1, np.int32),
         base=np.zeros(n_classes),
         outputs=OutputSpec(
             "samme",
@@ -164,9 +152,7 @@ def _load_boosting(model: Any) -> Forest:
             labels="above_zero" if n_classes == 2 else "best_score",
             decision="votes",
         ),
-        task="binary" if n_classes == 2 else "multiclass",
-        source="sklearn",
-        feature_names=feature_names(model),
+        task=class_task(n_classes),
         output_sizes=(n_classes,),
     )
 

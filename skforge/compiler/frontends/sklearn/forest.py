@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Task
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
-from skforge.compiler.frontends.sklearn.common import feature_names, tree_arrays
+from skforge.compiler.frontends.sklearn.common import class_task, forest_of
 from skforge.exceptions import UnsupportedModelError
 
 _TREE = "sklearn.tree._classes.BaseDecisionTree"
@@ -63,32 +64,33 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
             "Trees of scikit-learn before 1.3 hold class counts instead of "
             "fractions; fit the model again with a newer release."
         )
-    arrays = tree_arrays(trees, _class_counts(model) if classifier else None)
-    n_outputs = arrays["leaf_value"].shape[1]
-    sizes = _class_counts(model) if classifier else [1] * n_outputs
+    # targets with fewer classes are padded, which would give outputs of 0
+    n_classes = model.n_classes_ if classifier else [1] * trees[0].value.shape[1]
+    sizes = [int(n) for n in np.atleast_1d(n_classes)]
+    n_outputs = sum(sizes)
     # a single tree returns its leaf unchanged, even -0.0, which only -0.0 + x keeps
     zero = -0.0 if single else 0.0
-    return Forest(
-        **arrays,
+    task: Task = "regression"
+    if classifier:
+        task = "multilabel" if len(sizes) > 1 else class_task(sizes[0])
+    return forest_of(
+        model,
+        trees,
+        [_by_output(tree.value, sizes) for tree in trees],
         tree_output=np.full(len(trees), -1 if n_outputs > 1 else 0, dtype=np.int32),
-        n_features=int(model.n_features_in_),
         base=np.full(n_outputs, zero),
         divisor=1 if single else len(trees),
-        task=_task(sizes) if classifier else "regression",
-        source="sklearn",
-        feature_names=feature_names(model),
+        task=task,
         output_sizes=tuple(sizes),
     )
 
 
-def _class_counts(model: Any) -> list[int]:
-    return [int(n) for n in np.atleast_1d(model.n_classes_)]
-
-
-def _task(sizes: list[int]) -> Task:
-    if len(sizes) > 1:
-        return "multilabel"
-    return "binary" if sizes[0] == 2 else "multiclass"
+def _by_output(value: NDArray[Any], sizes: list[int]) -> NDArray[Any]:
+    """Return a tree's values, (n_nodes, targets, classes), as one row a node."""
+    if len(sizes) == 1:
+        return value[:, 0, : sizes[0]]
+    parts = [value[:, target, :size] for target, size in enumerate(sizes)]
+    return np.concatenate(parts, axis=1)
 
 
 register(Frontend("sklearn", (), detect, load, refuse=refuse))

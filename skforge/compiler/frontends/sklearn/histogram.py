@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
-from skforge.compiler.forest.outputs import SCORES, OutputSpec, Task
+from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import first_true
 from skforge.compiler.frontends.arrays import (
     category_words,
@@ -32,6 +32,7 @@ from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.compiler.frontends.checks import damaged
 from skforge.compiler.frontends.sklearn.common import (
     check_model,
+    class_task,
     feature_names,
     refuse_overrides,
 )
@@ -84,9 +85,6 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         )
     n_outputs = int(model.n_trees_per_iteration_)
     columns = model_columns(model)
-    task: Task = "regression"
-    if classifier:
-        task = "binary" if n_outputs == 1 else "multiclass"
     trees = [tree for iteration in model._predictors for tree in iteration]
     named = any(column.names for column in columns)
     names = {column.feature: column.names for column in columns}
@@ -96,7 +94,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         n_features=len(columns),
         base=np.zeros(n_outputs) + baseline.reshape(-1),
         outputs=_outputs(model, classifier),
-        task=task,
+        task=class_task(len(model.classes_)) if classifier else "regression",
         source="sklearn",
         feature_names=feature_names(model),
         category_names=tuple(names[i] for i in sorted(names)) if named else (),
