@@ -163,8 +163,7 @@ def _check_sizes(forest: ForestArrays) -> None:
     offset = forest.tree_offset
     if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
         _fail(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
-    at = first_true(np.diff(offset) < 1)
-    if at >= 0:
+    if (at := first_true(np.diff(offset) < 1)) >= 0:
         _fail(f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} no node")
 
 
@@ -175,15 +174,13 @@ def _check_predicates(forest: ForestArrays) -> None:
         ("missing", len(Missing)),
     ):
         values = getattr(forest, name)
-        at = first_true((values < 0) | (values >= stop))
-        if at >= 0:
+        if (at := first_true((values < 0) | (values >= stop))) >= 0:
             _fail(
                 f"{name}[{at}] = {values[at]} of predicate {at} "
                 f"(first used in tree {_first_user(forest, at)}) "
                 f"is outside 0..{stop - 1}"
             )
-    at = first_true(np.isnan(forest.threshold))
-    if at >= 0:
+    if (at := first_true(np.isnan(forest.threshold))) >= 0:
         _fail(
             f"threshold[{at}] of predicate {at} "
             f"(first used in tree {_first_user(forest, at)}) is not a number"
@@ -192,11 +189,9 @@ def _check_predicates(forest: ForestArrays) -> None:
     if offset[0] != 0 or offset[-1] != n_words:
         _fail(f"category_offset does not run from 0 to {n_words}")
     words = np.diff(offset)
-    at = first_true(words < 0)
-    if at >= 0:
+    if (at := first_true(words < 0)) >= 0:
         _fail(f"category_offset[{at + 1}] = {offset[at + 1]} runs backwards")
-    at = first_true((words > 0) & (forest.comparison < Comparison.IN))
-    if at >= 0:
+    if (at := first_true((words > 0) & (forest.comparison < Comparison.IN))) >= 0:
         _fail(f"category_offset[{at}] gives predicate {at}, a threshold, categories")
 
 
@@ -217,12 +212,10 @@ def _check_nodes(forest: ForestArrays) -> None:
         ("predicate", predicate, len(forest.feature)),
         ("leaf", leaf, n_leaves),
     ):
-        at = first_true((values < -1) | (values >= stop))
-        if at >= 0:
+        if (at := first_true((values < -1) | (values >= stop))) >= 0:
             _refuse_node(forest, name, at, f"is outside -1..{stop - 1}")
     for name, values in (("left", left), ("right", right), ("predicate", predicate)):
-        at = first_true((values >= 0) == is_leaf)
-        if at >= 0:
+        if (at := first_true((values >= 0) == is_leaf)) >= 0:
             kind = "a leaf" if is_leaf[at] else "an inner node"
             _refuse_node(forest, name, at, f"does not fit {kind}, leaf = {leaf[at]}")
 
@@ -240,8 +233,7 @@ def _check_leaves(forest: ForestArrays) -> None:
         if vector
         else (forest.tree_output < 0) | (forest.tree_output >= n_outputs)
     )
-    at = first_true(wrong)
-    if at >= 0:
+    if (at := first_true(wrong)) >= 0:
         wanted = "-1 (vector leaves)" if vector else f"in 0..{n_outputs - 1}"
         _fail(f"tree_output[{at}] = {forest.tree_output[at]} is not {wanted}")
     absent = ABSENT.get(forest.aggregate)
@@ -265,19 +257,16 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
     for name, child in (("left", left[inner]), ("right", right[inner])):
         # one unsigned comparison tests 0 <= child - start and child - start < size
         outside = (child - start).view(np.uint32) >= size.view(np.uint32)
-        at = first_true(outside)
-        if at >= 0:
+        if (at := first_true(outside)) >= 0:
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
     parents = np.bincount(left[inner], minlength=len(left))
     parents += np.bincount(right[inner], minlength=len(left))
     parents[roots] += 1  # roots have no parent, so now every node must count one
-    at = first_true(parents != 1)
-    if at >= 0:
+    if (at := first_true(parents != 1)) >= 0:
         tree = _tree_of(forest, at)
         if at == offset[tree]:
             _fail(f"the root of tree {tree}, node {at}, is a child of another node")
         what = "no parent" if parents[at] == 0 else f"{parents[at]} parents"
         _fail(f"node {at} in tree {tree} has {what}")
-    at = first_true(node_depths(left, right, roots) < 0)
-    if at >= 0:
+    if (at := first_true(node_depths(left, right, roots) < 0)) >= 0:
         _fail(f"node {at} in tree {_tree_of(forest, at)} lies on a cycle")

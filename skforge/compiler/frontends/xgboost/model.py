@@ -195,7 +195,7 @@ def forest_from_document(
         task=task,
         source="xgboost",
         missing_value=missing,
-        feature_names=_names(learner, n_features),
+        feature_names=_names(learner),
         category_names=_category_names(model, n_features),
     )
 
@@ -346,12 +346,10 @@ def _tree_range(
     return slice(int(steps[chosen[0]]), int(steps[chosen[1]]))
 
 
-def _names(learner: dict[str, Any], n_features: int) -> tuple[str, ...] | None:
+def _names(learner: dict[str, Any]) -> tuple[str, ...] | None:
     names = learner.get("feature_names")
     if not isinstance(names, list) or not names:
         return None
-    if len(names) != n_features:
-        damaged(f"feature_names has {len(names)} names for {n_features} features")
     return tuple(str(name) for name in names)
 
 
