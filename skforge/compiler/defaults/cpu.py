@@ -222,7 +222,8 @@ def default_schedules(
         return walks
     tiles = _TileFacts.of(forest, target)
     row, row_cost = _row_schedule(forest, target, tiles)
-    if not _shares_predicates(forest):
+    table_bytes = forest.n_predicates * PREDICATE_BLOCK // 8
+    if table_bytes > TABLE_LIMIT or not allows_bits(forest):
         if tiles is not None and tiles.win_by_blocks:
             return _tiled(forest, target, tiles, row, walks)
         return {
@@ -236,7 +237,6 @@ def default_schedules(
     small = forest.n_nodes < 2 * HALF_BLOCK_NODES * forest.n_trees
     if narrow or small or wide or not folded.mean() >= 0.5:
         blocks = [HALF_BLOCK, *blocks]
-    table_bytes = forest.n_predicates * PREDICATE_BLOCK // 8
     share = TABLE_SHARE_NARROW if narrow else TABLE_SHARE
     if not small and not wide and table_bytes > share * target.l2_bytes:
         blocks.pop()
@@ -302,15 +302,10 @@ def _hop_cost(shape: ForestShape, target: Target) -> float:
     return WALK_HOP if target.has_mask_registers else WALK_HOP_NARROW
 
 
-def _shares_predicates(forest: Forest) -> bool:
+def allows_bits(forest: Forest) -> bool:
     """Whether trees are small enough to be evaluated whole, as bits."""
-    table = forest.n_predicates * PREDICATE_BLOCK // 8
-    return (
-        forest.n_predicates > 0
-        and fits_bits(forest)
-        and table <= TABLE_LIMIT
-        and refusal(forest) is None
-    )
+    fits = forest.n_predicates > 0 and fits_bits(forest)
+    return fits and refusal(forest) is None
 
 
 def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

@@ -18,13 +18,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from skforge.compiler.defaults.cpu import BatchRange, ForestShape
+from skforge.compiler.defaults.cpu import BatchRange, ForestShape, allows_bits
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.bins import code_dtype, column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.layouts.bitsliced.predicate_table import refusal
-from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
+from skforge.compiler.layouts.bitsliced.sliced_layout import folds
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -200,10 +199,8 @@ class _Facts:
             has_categories=bool((forest.comparison >= Comparison.IN).any()),
             n_predicates=forest.n_predicates,
             n_leaves=forest.n_leaves,
-            as_bits=forest.n_predicates > 0
-            and reduction != "reproducible"  # floats are added in order
-            and fits_bits(forest)
-            and refusal(forest) is None,
+            # floats are added in order
+            as_bits=reduction != "reproducible" and allows_bits(forest),
             temporaries=0.0
             if bool(folds(forest).all())
             else 8 * min(64, forest.n_leaves / forest.n_trees),

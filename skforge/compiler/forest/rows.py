@@ -9,19 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import (
-    FrameColumns,
-    column_names,
-    is_pandas,
-    is_table,
-)
-from skforge.compiler.forest.mistakes import (
-    kind_mistake,
-    no_array,
-    numbers,
-    shape_mistake,
-)
 from skforge.exceptions import InvalidInputError
 
 
@@ -44,17 +33,17 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
         return X  # the checks below cost more than walking one row
     if isinstance(X, np.ndarray):
         rows = X
-    elif is_pandas(X) or is_table(X):
+    elif frames.is_pandas(X) or frames.is_table(X):
         rows = _of_frame(forest, X)
     else:
         rows = _as_array(X, forest.n_features)
     rows = read_columns(forest, rows)
-    why = shape_mistake(rows.shape, forest.n_features)
+    why = mistakes.shape_mistake(rows.shape, forest.n_features)
     if why is not None:
         raise InvalidInputError(why)
     kind = rows.dtype
     if kind.kind not in "fiub":
-        rows = numbers(rows, X)
+        rows = mistakes.numbers(rows, X)
     with np.errstate(over="ignore"):
         # LightGBM accepts two dtypes and casts all others to float32.
         if forest.source == "lightgbm" and kind not in (np.float32, np.float64):
@@ -71,7 +60,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
 
 def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
     """Return a frame's numbers after checking its names as the source does."""
-    given = column_names(X)
+    given = frames.column_names(X)
     if len(given) != forest.n_features and not forest.wider_rows:
         raise InvalidInputError(
             f"the forest was trained on {forest.n_features} features, but the rows "
@@ -93,14 +82,14 @@ def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
 def _names_count(forest: Forest, X: Any) -> bool:
     """Tell whether the source checks the names of a frame."""
     if forest.source == "sklearn":  # only if all are strings
-        labels = X.columns if is_pandas(X) else column_names(X)
+        labels = X.columns if frames.is_pandas(X) else frames.column_names(X)
         return all(isinstance(name, str) for name in labels)
     return forest.source == "xgboost"
 
 
 @lru_cache(8)
-def _columns(category_names: tuple[tuple[str | int, ...], ...]) -> FrameColumns:
-    return FrameColumns(category_names)
+def _columns(category_names: tuple[tuple[str | int, ...], ...]) -> frames.FrameColumns:
+    return frames.FrameColumns(category_names)
 
 
 def read_columns(forest: Forest, rows: Any) -> Any:
@@ -118,10 +107,10 @@ def _as_array(X: Any, n_features: int) -> NDArray[Any]:
         )
     if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
         raise InvalidInputError("rows are a lazy frame; pass X.collect().")
-    why = kind_mistake(X, n_features)
+    why = mistakes.kind_mistake(X, n_features)
     if why is not None:
         raise InvalidInputError(why)
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(no_array(X, error)) from error
+        raise InvalidInputError(mistakes.no_array(X, error)) from error

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.validation import first_true
-from skforge.compiler.frontends.checks import damaged
+from skforge.compiler.forest.validation import damaged, first_true
 
 Bools: TypeAlias = NDArray[np.bool_]
 #: The result of ``deduplicate_predicates`` for the tests of all inner nodes.

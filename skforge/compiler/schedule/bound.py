@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from skforge.compiler.schedule import directives as d
@@ -75,11 +76,7 @@ class BoundNest:
     @property
     def on_gpu(self) -> bool:
         """Whether any loop is mapped to a GPU."""
-
-        def mapped(loops: tuple[BoundLoop, ...]) -> bool:
-            return any(loop.gpu is not None or mapped(loop.body) for loop in loops)
-
-        return mapped(self.loops)
+        return marked(self.loops, d.GpuDimension)
 
     def __str__(self) -> str:
         """Return the text used in drawn loop nests."""
@@ -94,17 +91,22 @@ def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
     return max(0, -(-(min(limits) - start) // step))
 
 
+def every_loop(loops: tuple[BoundLoop, ...]) -> Iterator[BoundLoop]:
+    """Yield the loops and all loops inside."""
+    for loop in loops:
+        yield loop
+        yield from every_loop(loop.body)
+
+
 def marked(loops: tuple[BoundLoop, ...], kind: type[d.Mark]) -> bool:
     """Whether any loop has a mark of a kind."""
-    return any(loop.has(kind) or marked(loop.body, kind) for loop in loops)
+    return any(loop.has(kind) for loop in every_loop(loops))
 
 
 def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
     """Whether a loop over trees is vectorised: a row passes all trees at once."""
-    return any(
-        (loop.root == "tree" and loop.has(d.Vectorize)) or vectorizes_trees(loop.body)
-        for loop in loops
-    )
+    trees = (loop for loop in every_loop(loops) if loop.root == "tree")
+    return any(loop.has(d.Vectorize) for loop in trees)
 
 
 def draw_bound(nest: BoundNest) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.apply import apply
-from skforge.compiler.schedule.bound import BoundLoop, BoundNest
+from skforge.compiler.schedule.bound import BoundLoop, BoundNest, every_loop
 from skforge.compiler.schedule.nest import Nest, root_nest
 
 
 def explain(directives: tuple[d.Directive, ...], bound: BoundNest) -> list[str]:
     """Return one line for each directive: the call, then its effect on these loops."""
     lines = []
-    loops = _by_name(bound.loops)
+    loops = {loop.name: loop for loop in every_loop(bound.loops)}
     nest = root_nest(bound.n_trees)
     for directive in directives:
         nest = apply(nest, directive)
@@ -21,13 +21,6 @@ def explain(directives: tuple[d.Directive, ...], bound: BoundNest) -> list[str]:
             what = _what(nest, directive)
         lines.append(f"{directive}: {what}.")
     return lines
-
-
-def _by_name(loops: tuple[BoundLoop, ...]) -> dict[str, BoundLoop]:
-    found = {loop.name: loop for loop in loops}
-    for loop in loops:
-        found |= _by_name(loop.body)
-    return found
 
 
 def _interleave(interleave: d.Interleave, loop: BoundLoop) -> str:

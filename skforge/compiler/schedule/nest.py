@@ -16,17 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from skforge.compiler.schedule.directives import (
-    Mark,
-    Marked,
-    Option,
-    Root,
-    Split,
-    Tile,
-)
+from skforge.compiler.schedule import directives as d
 
 TileKind: TypeAlias = Literal["uniform", "probability", "complete"]
-ROOTS: tuple[Root, Root] = ("batch", "tree")
+ROOTS: tuple[d.Root, d.Root] = ("batch", "tree")
 
 # The representation of a schedule that does not choose one.
 DEFAULT_REPRESENTATION = "sparse"
@@ -130,7 +123,7 @@ def ceil_div(extent: Extent, by: int) -> Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable(Marked):
+class Variable(d.Marked):
     """A loop variable: its range and its marks.
 
     ``count`` is the number of iterations that follows from its lineage, including
@@ -138,11 +131,11 @@ class Variable(Marked):
     """
 
     name: str
-    root: Root
+    root: d.Root
     start: int
     step: Extent
     count: Extent
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[d.Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +166,8 @@ class Nest:
     loops: tuple[Loop, ...]
     variables: tuple[Variable, ...]
     limits: tuple[Limit, ...]
-    options: tuple[Option, ...] = ()
-    modifiers: tuple[Tile | Split, ...] = ()
+    options: tuple[d.Option, ...] = ()
+    modifiers: tuple[d.Tile | d.Split, ...] = ()
     n_trees: int | None = None
 
     def variable(self, name: str) -> Variable:

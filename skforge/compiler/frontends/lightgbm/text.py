@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest import validation
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import check_nodes, offsets
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -79,7 +80,7 @@ class ModelText:
 
 def damaged(what: str) -> NoReturn:
     """Raise for a file that LightGBM did not write in this form."""
-    checks.damaged(what, _REPAIR)
+    validation.damaged(what, _REPAIR)
 
 
 def parse(text: str) -> ModelText:

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.frontends.checks import damaged, refuse_unknown
+from skforge.compiler.forest.validation import damaged
+from skforge.compiler.frontends.checks import refuse_unknown
 from skforge.exceptions import UnsupportedModelError
 
 Array: TypeAlias = NDArray[Any]
@@ -142,7 +143,21 @@ def same_length(attributes: Attributes, names: tuple[str, ...]) -> int:
     """Return the length that the lists must share."""
     first = len(array(attributes, names[0]))
     for name in names[1:]:
-        found = len(attributes.get(name, ()))
-        if found != first:
-            damaged(f"{name} has {found} entries, {names[0]} has {first}")
+        check_length(name, len(attributes.get(name, ())), names[0], first)
     return first
+
+
+def check_length(name: str, found: int, first: str, wanted: int) -> None:
+    """Refuse a list that differs in length from the first one."""
+    if found != wanted:
+        damaged(f"{name} has {found} entries, {first} has {wanted}")
+
+
+def tracks_true(attributes: Attributes, first: str, wanted: int) -> Array:
+    """Return, for each node, whether NaN goes the way of a true test."""
+    name = "nodes_missing_value_tracks_true"
+    tracks = array(attributes, name)
+    if not len(tracks):
+        return np.zeros(wanted, np.bool_)
+    check_length(name, len(tracks), first, wanted)
+    return np.asarray(tracks == 1)

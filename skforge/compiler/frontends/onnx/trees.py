@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
+from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends.arrays import category_words, forest_arrays
-from skforge.compiler.frontends.checks import damaged
 from skforge.exceptions import UnsupportedModelError
 
 IntArray = NDArray[np.int64]

@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
+from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.checks import damaged
-from skforge.compiler.frontends.sklearn.common import (
-    check_model,
-    class_task,
-    forest_of,
-    refuse_overrides,
-)
+from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 _MODULE = "sklearn.ensemble._gb."
@@ -38,7 +33,7 @@ def detect(model: object) -> bool:
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted GradientBoostingClassifier or GradientBoostingRegressor."""
-    check_model(model, "estimators_", iteration_range)
+    common.check_model(model, "estimators_", iteration_range)
     classifier = f"{_MODULE}GradientBoostingClassifier" in class_names(model)
     estimators = model.estimators_
     n_stages, n_outputs = estimators.shape
@@ -51,7 +46,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
                 "where (1, 1) was expected",
                 "fit it again",
             )
-    return forest_of(
+    return common.forest_of(
         model,
         trees,
         [scale * tree.value[:, :, 0] for tree in trees],
@@ -59,7 +54,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         tree_output=np.tile(np.arange(n_outputs), n_stages),
         base=_initial_scores(model, n_outputs),
         outputs=_outputs(model, n_outputs) if classifier else SCORES,
-        task=class_task(len(model.classes_)) if classifier else "regression",
+        task=common.class_task(len(model.classes_)) if classifier else "regression",
     )
 
 
@@ -81,7 +76,7 @@ def _outputs(model: Any, n_outputs: int) -> OutputSpec:
 
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after fitting."""
-    refuse_overrides(model)
+    common.refuse_overrides(model)
     if model.init is not None and not isinstance(model.init, str):
         _refuse_initial(model, model.init)
 

@@ -14,16 +14,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.checks import damaged
-from skforge.compiler.frontends.sklearn.common import (
-    check_model,
-    check_tree,
-    check_trees,
-    class_task,
-    forest_of,
-    refuse_overrides,
-)
+from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 _BOOSTING = "sklearn.ensemble._weight_boosting."
@@ -44,7 +37,7 @@ def detect(model: object) -> bool:
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted BaggingClassifier, BaggingRegressor or AdaBoostClassifier."""
     _refuse_class(model)
-    check_model(model, "estimators_", iteration_range)
+    common.check_model(model, "estimators_", iteration_range)
     names = class_names(model)
     if f"{_BOOSTING}AdaBoostClassifier" in names:
         return _load_boosting(model)
@@ -54,11 +47,11 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after fitting."""
     _refuse_class(model)
-    refuse_overrides(model)
+    common.refuse_overrides(model)
     member = model.estimator
     if member is not None:  # None means a tree
         classifies = any(name.endswith("Classifier") for name in class_names(model))
-        check_tree(model, member, "Classifier" if classifies else "Regressor")
+        common.check_tree(model, member, "Classifier" if classifies else "Regressor")
 
 
 def _refuse_class(model: Any) -> None:
@@ -78,7 +71,9 @@ def _refuse_class(model: Any) -> None:
 
 
 def _load_bagging(model: Any, classifier: bool) -> Forest:
-    check_trees(model, model.estimators_, "Classifier" if classifier else "Regressor")
+    common.check_trees(
+        model, model.estimators_, "Classifier" if classifier else "Regressor"
+    )
     n_classes = int(model.n_classes_) if classifier else 0
     values = [
         _class_columns(one.tree_.value, one.classes_, n_classes)
@@ -87,7 +82,7 @@ def _load_bagging(model: Any, classifier: bool) -> Forest:
         for one in model.estimators_
     ]
     n_outputs = values[0].shape[1]
-    return forest_of(
+    return common.forest_of(
         model,
         [one.tree_ for one in model.estimators_],
         values,
@@ -95,7 +90,7 @@ def _load_bagging(model: Any, classifier: bool) -> Forest:
         tree_output=np.full(len(values), -1 if n_outputs > 1 else 0, np.int32),
         base=np.zeros(n_outputs),
         divisor=len(values),
-        task=class_task(n_classes) if classifier else "regression",
+        task=common.class_task(n_classes) if classifier else "regression",
         output_sizes=(n_classes,) if classifier else (1,) * n_outputs,
     )
 
@@ -131,7 +126,7 @@ def _class_columns(
 
 
 def _load_boosting(model: Any) -> Forest:
-    check_trees(model, model.estimators_, "Classifier")
+    common.check_trees(model, model.estimators_, "Classifier")
     n_classes = int(model.n_classes_)
     if n_classes < 2:
         raise UnsupportedModelError(
@@ -139,7 +134,7 @@ def _load_boosting(model: Any) -> Forest:
             "compile."
         )
     weights = model.estimator_weights_[: len(model.estimators_)]
-    return forest_of(
+    return common.forest_of(
         model,
         [one.tree_ for one in model.estimators_],
         [_votes(model, *one) for one in zip(model.estimators_, weights, strict=True)],
@@ -152,7 +147,7 @@ def _load_boosting(model: Any) -> Forest:
             labels="above_zero" if n_classes == 2 else "best_score",
             decision="votes",
         ),
-        task=class_task(n_classes),
+        task=common.class_task(n_classes),
         output_sizes=(n_classes,),
     )
 

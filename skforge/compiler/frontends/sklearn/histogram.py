@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
-from skforge.compiler.forest.validation import first_true
+from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import (
     category_words,
     forest_arrays,
@@ -29,13 +29,7 @@ from skforge.compiler.frontends.arrays import (
     starts,
 )
 from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.checks import damaged
-from skforge.compiler.frontends.sklearn.common import (
-    check_model,
-    class_task,
-    feature_names,
-    refuse_overrides,
-)
+from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 _MODULE = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
@@ -75,7 +69,7 @@ def detect(model: object) -> bool:
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted HistGradientBoostingClassifier or HistGradientBoostingRegressor."""
-    check_model(model, "_predictors", iteration_range)
+    common.check_model(model, "_predictors", iteration_range)
     classifier = f"{_MODULE}HistGradientBoostingClassifier" in class_names(model)
     baseline = np.asarray(model._baseline_prediction)
     if baseline.dtype != np.float64:
@@ -94,9 +88,9 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         n_features=len(columns),
         base=np.zeros(n_outputs) + baseline.reshape(-1),
         outputs=_outputs(model, classifier),
-        task=class_task(len(model.classes_)) if classifier else "regression",
+        task=common.class_task(len(model.classes_)) if classifier else "regression",
         source="sklearn",
-        feature_names=feature_names(model),
+        feature_names=common.feature_names(model),
         category_names=tuple(names[i] for i in sorted(names)) if named else (),
     )
 
@@ -104,17 +98,14 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 def _outputs(model: Any, classifier: bool) -> OutputSpec:
     link = type(model._loss.link).__name__
     known = _CLASSIFIER_LINKS if classifier else _REGRESSOR_LINKS
-    if link not in known or not _is_sklearn(model._loss):
+    ours = type(model._loss).__module__.startswith("sklearn.")
+    if link not in known or not ours:
         raise UnsupportedModelError(
             f"{type(model).__name__} has the loss {type(model._loss).__name__} with "
             f"the link {link}, which cannot be reproduced; links that can are "
             f"{', '.join(known)}."
         )
     return known[link]
-
-
-def _is_sklearn(part: object) -> bool:
-    return type(part).__module__.startswith("sklearn.")
 
 
 def model_columns(model: Any) -> tuple[Column, ...]:
@@ -248,5 +239,7 @@ def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
 
 
 register(
-    Frontend("sklearn HistGradientBoosting", (), detect, load, refuse=refuse_overrides)
+    Frontend(
+        "sklearn HistGradientBoosting", (), detect, load, refuse=common.refuse_overrides
+    )
 )

@@ -13,12 +13,7 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.sklearn.common import (
-    check_model,
-    check_trees,
-    forest_of,
-    refuse_overrides,
-)
+from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 
@@ -29,8 +24,8 @@ def detect(model: object) -> bool:
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted IsolationForest."""
-    check_model(model, "estimators_", iteration_range)
-    check_trees(model, model.estimators_, "Regressor")
+    common.check_model(model, "estimators_", iteration_range)
+    common.check_trees(model, model.estimators_, "Regressor")
     if not hasattr(model, "_average_path_length_per_tree"):
         raise UnsupportedModelError(
             "IsolationForest of scikit-learn before 1.3 does not keep its path "
@@ -42,7 +37,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     )
     # the model selects columns only if it drew some of them
     drawn = model._max_features != int(model.n_features_in_)
-    return forest_of(
+    return common.forest_of(
         model,
         trees,
         [(depth + further - 1.0)[:, np.newaxis] for depth, further in lengths],
@@ -71,4 +66,8 @@ def _average_path(model: Any) -> float:
     return float(length[0, 0])
 
 
-register(Frontend("sklearn IsolationForest", (), detect, load, refuse=refuse_overrides))
+register(
+    Frontend(
+        "sklearn IsolationForest", (), detect, load, refuse=common.refuse_overrides
+    )
+)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates
-from skforge.compiler.forest.validation import first_true
+from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import (
     category_words,
     check_children,
@@ -22,7 +22,7 @@ from skforge.compiler.frontends.arrays import (
     offsets,
     starts,
 )
-from skforge.compiler.frontends.checks import damaged, refuse_unknown
+from skforge.compiler.frontends.checks import refuse_unknown
 from skforge.exceptions import UnsupportedModelError
 
 _NODE_ARRAYS: dict[str, type[np.generic]] = {
