@@ -20,7 +20,7 @@ from skforge.compiler.schedule.nest import (
     root_nest,
     times,
 )
-from skforge.compiler.schedule.rules import broken_rule, mark_problem
+from skforge.compiler.schedule.rules import broken_rules, mark_problems
 from skforge.exceptions import ScheduleError
 
 # Sums of loop variables must stay far below the limits of 64 bits.
@@ -53,9 +53,7 @@ def apply(nest: Nest, directive: d.Directive) -> Nest:
             new = _mark(nest, directive)
         case _:
             raise AssertionError(f"{directive!r} is neither a mark nor an option")
-    broken = broken_rule(new, directive)
-    if broken is not None:
-        why, name = broken
+    for why, name in broken_rules(new, directive):
         refuse(new if isinstance(directive, d.Reorder) else nest, why, name)
     return new
 
@@ -352,8 +350,7 @@ def _option(nest: Nest, option: d.Option) -> Nest:
 
 def _mark(nest: Nest, mark: d.Mark) -> Nest:
     variable = _find(nest, mark, mark.index)
-    why = mark_problem(nest, variable, mark)
-    if why is not None:
+    for why in mark_problems(nest, variable, mark):
         refuse(nest, why, mark.index)
     marked = replace(variable, marks=(*variable.marks, mark))
     variables = tuple(marked if v is variable else v for v in nest.variables)

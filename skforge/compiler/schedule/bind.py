@@ -24,7 +24,7 @@ from skforge.compiler.schedule.nest import (
     Variable,
     paths,
 )
-from skforge.compiler.schedule.rules import bind_problem, copies_problem
+from skforge.compiler.schedule.rules import bind_problems, copies_problems
 
 
 class HasDirectives(Protocol):
@@ -51,17 +51,15 @@ def bind(
     ``ScheduleError`` if the schedule does not fit the target or the number of trees.
     """
     nest = apply_all(schedule.directives, n_trees)
-    refused = bind_problem(nest, kind or kind_of(schedule.directives))
-    if refused is not None:
-        refuse(nest, *refused)
+    for broken in bind_problems(nest, kind or kind_of(schedule.directives)):
+        refuse(nest, *broken)
     options = nest.options
     tiling = next((o for o in options if isinstance(o, d.TileNodes)), d.TileNodes(1))
     chosen = next((o for o in options if isinstance(o, d.Represent)), None)
     reordered = any(isinstance(option, d.ReorderTrees) for option in options)
     loops = _bind_loops(nest, nest.loops, (), {})
-    refused = copies_problem(loops)
-    if refused is not None:
-        refuse(nest, *refused)
+    for broken in copies_problems(loops):
+        refuse(nest, *broken)
     return BoundNest(
         loops=loops,
         n_trees=n_trees,

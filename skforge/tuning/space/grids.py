@@ -10,7 +10,7 @@ from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.space.cpu import CPU, cpu_point, cpu_schedule, cpu_space
-from skforge.tuning.space.gpu_table5 import TABLE_5, gpu_schedule
+from skforge.tuning.space.gpu import TABLE_5, gpu_schedule
 from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
 
 

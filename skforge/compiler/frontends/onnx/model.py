@@ -21,7 +21,7 @@ from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Labels, Layout, OutputSpec, Post
 from skforge.compiler.forest.validation import ABSENT, damaged
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.onnx.attributes import read_attributes
 from skforge.compiler.frontends.onnx.ensembles import (
     Ensemble,
@@ -263,10 +263,7 @@ def _first_output(forest: Forest) -> Forest:
 
 def detect(model: object) -> bool:
     """Tell whether the object is a ``ModelProto``."""
-    return bool({name for name in class_names(model) if name in _PROTOS})
-
-
-_PROTOS = frozenset({"onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto"})
+    return is_a(model, "onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto")
 
 
 def load_file(path: Path, iteration_range: tuple[int, int] | None = None) -> Forest:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -28,13 +28,13 @@ _PROBES = 17
 
 def detect(model: object) -> bool:
     """Tell whether the object is a GradientBoosting estimator of scikit-learn."""
-    return f"{_MODULE}BaseGradientBoosting" in class_names(model)
+    return is_a(model, f"{_MODULE}BaseGradientBoosting")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted GradientBoostingClassifier or GradientBoostingRegressor."""
     common.check_model(model, "estimators_", iteration_range)
-    classifier = f"{_MODULE}GradientBoostingClassifier" in class_names(model)
+    classifier = is_a(model, f"{_MODULE}GradientBoostingClassifier")
     estimators = model.estimators_
     n_stages, n_outputs = estimators.shape
     scale = float(model.learning_rate)
@@ -83,7 +83,7 @@ def refuse(model: Any) -> None:
 
 def _refuse_initial(model: Any, initial: Any) -> None:
     name = type(initial).__name__
-    if class_names(initial).isdisjoint(_DUMMIES):
+    if not is_a(initial, *_DUMMIES):
         raise UnsupportedModelError(
             f"{type(model).__name__} starts from init={name}(), whose prediction "
             "depends on the row; fit with init=None, init='zero' or a Dummy estimator."

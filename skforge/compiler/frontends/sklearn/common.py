@@ -20,7 +20,7 @@ from skforge.compiler.frontends.arrays import (
     offsets,
     starts,
 )
-from skforge.compiler.frontends.base import class_names
+from skforge.compiler.frontends.base import is_a
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
 from skforge.exceptions import UnsupportedModelError
 
@@ -33,7 +33,6 @@ _METHODS = (
     "_raw_predict",
     "_score_samples",
 )
-_SINGLE_TREE = "sklearn.tree._classes.BaseDecisionTree"
 
 
 def check_model(model: Any, fitted: str, iteration_range: object) -> None:
@@ -74,9 +73,7 @@ def check_trees(model: Any, estimators: Any, wanted: str) -> None:
 
 def check_tree(model: Any, estimator: Any, wanted: str) -> None:
     """Refuse a member, fitted or not, that is not a single tree of the wanted kind."""
-    names = class_names(estimator)
-    wanted_name = f"sklearn.tree._classes.DecisionTree{wanted}"
-    if _SINGLE_TREE not in names or wanted_name not in names:
+    if not is_a(estimator, f"sklearn.tree._classes.DecisionTree{wanted}"):
         raise UnsupportedModelError(
             f"{type(model).__name__} over {type(estimator).__name__} cannot be "
             f"compiled: its members must be DecisionTree{wanted} or "

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.forest.validation import damaged
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, class_names, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -25,23 +25,17 @@ _BAGGING = "sklearn.ensemble._bagging."
 
 def detect(model: object) -> bool:
     """Tell whether the object is Bagging* or AdaBoost* of scikit-learn."""
-    return not class_names(model).isdisjoint(
-        {
-            f"{_BOOSTING}BaseWeightBoosting",
-            f"{_BAGGING}BaggingClassifier",
-            f"{_BAGGING}BaggingRegressor",
-        }
-    )
+    bagging = (f"{_BAGGING}BaggingClassifier", f"{_BAGGING}BaggingRegressor")
+    return is_a(model, f"{_BOOSTING}BaseWeightBoosting", *bagging)
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted BaggingClassifier, BaggingRegressor or AdaBoostClassifier."""
     _refuse_class(model)
     common.check_model(model, "estimators_", iteration_range)
-    names = class_names(model)
-    if f"{_BOOSTING}AdaBoostClassifier" in names:
+    if is_a(model, f"{_BOOSTING}AdaBoostClassifier"):
         return _load_boosting(model)
-    return _load_bagging(model, f"{_BAGGING}BaggingClassifier" in names)
+    return _load_bagging(model, is_a(model, f"{_BAGGING}BaggingClassifier"))
 
 
 def refuse(model: Any) -> None:
@@ -55,7 +49,7 @@ def refuse(model: Any) -> None:
 
 
 def _refuse_class(model: Any) -> None:
-    if f"{_BOOSTING}AdaBoostRegressor" in class_names(model):
+    if is_a(model, f"{_BOOSTING}AdaBoostRegressor"):
         raise UnsupportedModelError(
             "AdaBoostRegressor predicts the weighted median of its trees, which is no "
             "sum of leaves, so it cannot be compiled."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Task
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
 from skforge.compiler.frontends.sklearn.common import class_task, forest_of
 from skforge.exceptions import UnsupportedModelError
@@ -31,17 +31,14 @@ _REGRESSORS = {
 
 def detect(model: object) -> bool:
     """Tell whether the object is a tree or a forest of scikit-learn."""
-    return not class_names(model).isdisjoint(
-        {_TREE, "sklearn.ensemble._forest.BaseForest"}
-    )
+    return is_a(model, _TREE, "sklearn.ensemble._forest.BaseForest")
 
 
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after fitting."""
-    kind, names = type(model).__name__, class_names(model)
-    if "sklearn.ensemble._forest.RandomTreesEmbedding" in names or names.isdisjoint(
-        _CLASSIFIERS | _REGRESSORS
-    ):
+    kind = type(model).__name__
+    embeds = is_a(model, "sklearn.ensemble._forest.RandomTreesEmbedding")
+    if embeds or not is_a(model, *_CLASSIFIERS, *_REGRESSORS):
         raise UnsupportedModelError(f"{kind} has no predictions to compile.")
     refuse_override(model, "sklearn")
 
@@ -49,12 +46,11 @@ def refuse(model: Any) -> None:
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted DecisionTree*, ExtraTree*, RandomForest* or ExtraTrees*."""
     kind = type(model).__name__
-    names = class_names(model)
-    classifier = not names.isdisjoint(_CLASSIFIERS)
+    classifier = is_a(model, *_CLASSIFIERS)
     if iteration_range is not None:
         raise UnsupportedModelError(f"{kind} has no boosting rounds to choose from.")
     refuse(model)
-    single = _TREE in names
+    single = is_a(model, _TREE)
     if not hasattr(model, "tree_" if single else "estimators_"):
         refuse_unfitted(model)
     estimators = [model] if single else model.estimators_

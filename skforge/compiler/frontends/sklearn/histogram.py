@@ -28,7 +28,7 @@ from skforge.compiler.frontends.arrays import (
     offsets,
     starts,
 )
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -64,13 +64,13 @@ class Column:
 
 def detect(model: object) -> bool:
     """Tell whether the object is a HistGradientBoosting estimator of scikit-learn."""
-    return f"{_MODULE}BaseHistGradientBoosting" in class_names(model)
+    return is_a(model, f"{_MODULE}BaseHistGradientBoosting")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted HistGradientBoostingClassifier or HistGradientBoostingRegressor."""
     common.check_model(model, "_predictors", iteration_range)
-    classifier = f"{_MODULE}HistGradientBoostingClassifier" in class_names(model)
+    classifier = is_a(model, f"{_MODULE}HistGradientBoostingClassifier")
     baseline = np.asarray(model._baseline_prediction)
     if baseline.dtype != np.float64:
         raise UnsupportedModelError(

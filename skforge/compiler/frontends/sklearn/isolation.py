@@ -12,14 +12,14 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 
 def detect(model: object) -> bool:
     """Tell whether the object is an IsolationForest of scikit-learn."""
-    return "sklearn.ensemble._iforest.IsolationForest" in class_names(model)
+    return is_a(model, "sklearn.ensemble._iforest.IsolationForest")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:

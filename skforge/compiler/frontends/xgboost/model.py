@@ -24,7 +24,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Function, OutputSpec, Task
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -463,31 +463,28 @@ def load_file(path: Path, iteration_range: checks.Range | None = None) -> Forest
 
 def detect(model: object) -> bool:
     """Tell whether the object is a Booster or one of XGBoost's wrappers."""
-    return not class_names(model).isdisjoint(
-        {"xgboost.core.Booster", "xgboost.sklearn.XGBModel"}
-    )
+    return is_a(model, "xgboost.core.Booster", "xgboost.sklearn.XGBModel")
 
 
 def _task_of_wrapper(model: Any, forest: Forest) -> Task:
     """Return the task of the wrapper's class, whatever its objective is."""
-    names = class_names(model)
-    if "xgboost.sklearn.XGBClassifier" in names:
+    if is_a(model, "xgboost.sklearn.XGBClassifier"):
         if forest.task in ("binary", "multiclass", "multilabel"):
             return forest.task
         return "binary" if forest.n_outputs == 1 else "multilabel"
-    return "ranking" if "xgboost.sklearn.XGBRanker" in names else "regression"
+    return "ranking" if is_a(model, "xgboost.sklearn.XGBRanker") else "regression"
 
 
 def refuse(model: Any) -> None:
     """Refuse a wrapper that could not be read after fitting."""
-    if "xgboost.sklearn.XGBModel" in class_names(model):
+    if is_a(model, "xgboost.sklearn.XGBModel"):
         checks.refuse_override(model, "xgboost.sklearn")
         _refuse_booster(model.booster or "gbtree")
 
 
 def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
-    if "xgboost.core.Booster" in class_names(model):
+    if is_a(model, "xgboost.core.Booster"):
         document = _ubjson.loads(bytes(model.save_raw("ubj")))
         return forest_from_document(document, iteration_range)
     if not model.__sklearn_is_fitted__():
