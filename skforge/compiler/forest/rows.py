@@ -38,9 +38,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     else:
         rows = _as_array(X, forest.n_features)
     rows = read_columns(forest, rows)
-    why = mistakes.shape_mistake(rows.shape, forest.n_features)
-    if why is not None:
-        raise InvalidInputError(why)
+    mistakes.check_shape(rows.shape, forest.n_features)
     kind = rows.dtype
     if kind.kind not in "fiub":
         rows = mistakes.numbers(rows, X)
@@ -61,11 +59,8 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
 def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
     """Return a frame's numbers after checking its names as the source does."""
     given = frames.column_names(X)
-    if len(given) != forest.n_features and not forest.wider_rows:
-        raise InvalidInputError(
-            f"the forest was trained on {forest.n_features} features, but the rows "
-            f"have {len(given)} columns."
-        )
+    if not forest.wider_rows:
+        mistakes.check_shape((len(X), len(given)), forest.n_features)
     names = forest.feature_names
     if names is not None and given != list(names) and _names_count(forest, X):
         raise InvalidInputError(
@@ -110,7 +105,4 @@ def _as_array(X: Any, n_features: int) -> NDArray[Any]:
     why = mistakes.kind_mistake(X, n_features)
     if why is not None:
         raise InvalidInputError(why)
-    try:
-        return np.asarray(X)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(mistakes.no_array(X, error)) from error
+    return mistakes.as_array(X)
