@@ -18,9 +18,10 @@ MOVED = {
     "skforge.tuning.heuristic": "skforge.tuning.search.heuristic",
     "skforge.tuning.learned": "skforge.tuning.search.learned",
     "skforge.tuning.schedule_search": "skforge.search",
+    "skforge.tuning.space.gpu_table5": "skforge.tuning.space.gpu",
     "skforge.tuning.strategies": "skforge.tuning.search.strategies",
     "skforge.tuning.templates_cpu": "skforge.tuning.space.cpu",
-    "skforge.tuning.templates_gpu": "skforge.tuning.space.gpu_table5",
+    "skforge.tuning.templates_gpu": "skforge.tuning.space.gpu",
     "skforge.tuning.templates_gpu_full": "skforge.tuning.space.gpu",
     "skforge.tuning.trial": "skforge.tuning.search.trial",
 }

@@ -28,15 +28,7 @@ from skforge.compiler.layouts.tiles.tile_layout import (
 from skforge.compiler.layouts.tiles.tiled_values import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.compiler.schedule.families import (
-    bitsliced_schedule,
-    lanes_schedule,
-    row_blocks,
-    tiled_row_schedule,
-    tiled_schedule,
-    trees_in_flight,
-    unchecked,
-)
+from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -221,28 +213,17 @@ def _padded_nodes(forest: Forest, depth: int) -> float:
 def default_schedules(
     forest: Forest, target: Target, reduction: Reduction = "exact"
 ) -> dict[BatchRange, Schedule]:
-    """Return a schedule for every batch range.
+    """Return a schedule for every batch range; equal ones share a kernel.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest to walk.
-    target : Target
-        The CPU; its caches limit the block of rows.
-    reduction : {"exact", "reproducible", "fast"}
-        Bit-sliced trees sum floats in model order, so ``reproducible`` uses walks.
-
-    Returns
-    -------
-    dict of (first, last) -> Schedule
-        Equal schedules are equal values, and share a kernel.
+    Bit-sliced trees sum floats in model order, so ``reproducible`` uses walks.
     """
     walks = walking_schedules(forest, target)
     if reduction == "reproducible":
         return walks
     tiles = _TileFacts.of(forest, target)
     row, row_cost = _row_schedule(forest, target, tiles)
-    if not _shares_predicates(forest):
+    table_bytes = forest.n_predicates * PREDICATE_BLOCK // 8
+    if table_bytes > TABLE_LIMIT or not allows_bits(forest):
         if tiles is not None and tiles.win_by_blocks:
             return _tiled(forest, target, tiles, row, walks)
         return {
@@ -256,7 +237,6 @@ def default_schedules(
     small = forest.n_nodes < 2 * HALF_BLOCK_NODES * forest.n_trees
     if narrow or small or wide or not folded.mean() >= 0.5:
         blocks = [HALF_BLOCK, *blocks]
-    table_bytes = forest.n_predicates * PREDICATE_BLOCK // 8
     share = TABLE_SHARE_NARROW if narrow else TABLE_SHARE
     if not small and not wide and table_bytes > share * target.l2_bytes:
         blocks.pop()
@@ -274,9 +254,9 @@ def default_schedules(
                 table[one, min(last or first, first - 1)] = walk
     for block in blocks[:-1]:
         if first <= block:
-            table[first, block] = bitsliced_schedule(block)
+            table[first, block] = families.bitsliced_schedule(block)
             first = block + 1
-    return {**table, (first, None): bitsliced_schedule(blocks[-1])}
+    return {**table, (first, None): families.bitsliced_schedule(blocks[-1])}
 
 
 def block_cost(forest: Forest, target: Target, folded: NDArray[np.bool_]) -> float:
@@ -304,9 +284,9 @@ def _row_schedule(
     walk = _hop_cost(shape, target) * hops + WALK_TREE * forest.n_trees
     lanes = lanes_cost(forest, target)
     if tiles is not None and tiles.row_cost < min(lanes, walk):
-        return tiled_row_schedule(tiles.nodes), tiles.row_cost
+        return families.tiled_row_schedule(tiles.nodes), tiles.row_cost
     if lanes < walk:
-        return lanes_schedule(), lanes
+        return families.lanes_schedule(), lanes
     if _fetches_rows(shape):
         walk += FETCHED_COLUMN * forest.n_features
     return None, walk
@@ -322,15 +302,10 @@ def _hop_cost(shape: ForestShape, target: Target) -> float:
     return WALK_HOP if target.has_mask_registers else WALK_HOP_NARROW
 
 
-def _shares_predicates(forest: Forest) -> bool:
+def allows_bits(forest: Forest) -> bool:
     """Whether trees are small enough to be evaluated whole, as bits."""
-    table = forest.n_predicates * PREDICATE_BLOCK // 8
-    return (
-        forest.n_predicates > 0
-        and fits_bits(forest)
-        and table <= TABLE_LIMIT
-        and refusal(forest) is None
-    )
+    fits = forest.n_predicates > 0 and fits_bits(forest)
+    return fits and refusal(forest) is None
 
 
 def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -414,7 +389,7 @@ def _tiled(
         small = size <= OUTGROWN * target.l2_bytes
         rows = TILE_BLOCK_OF_MANY if small else TILE_BLOCK_OF_MOST
     few: dict[BatchRange, Schedule]
-    if row == tiled_row_schedule(tiles.nodes):
+    if row == families.tiled_row_schedule(tiles.nodes):
         small = rows == TILE_BLOCK and target.has_mask_registers
         first = TILE_BATCH if small else TILE_BATCH_OF_MANY
         few = {(1, first - 1): row}
@@ -425,16 +400,16 @@ def _tiled(
         first = WALKED_BATCH
         few = {batch: row or walks[batch] for batch in BATCH_RANGES[:2]}
     if tiles.by_values:
-        many = tiled_schedule(VALUE_BLOCK, 7, codes=False)
-        if row == lanes_schedule() and not target.has_mask_registers:
+        many = families.tiled_schedule(VALUE_BLOCK, 7, codes=False)
+        if row == families.lanes_schedule() and not target.has_mask_registers:
             lanes = LANES_NS * lanes_cost(forest, target)
             if lanes < LANES_GAIN * tiles.value_ns:
-                many = lanes_schedule(parallel=True)
+                many = families.lanes_schedule(parallel=True)
         return {**few, (first, None): many}
     return {
         **few,
-        (first, 2048): tiled_schedule(TILE_BLOCK, nodes),
-        (2049, None): tiled_schedule(rows, nodes),
+        (first, 2048): families.tiled_schedule(TILE_BLOCK, nodes),
+        (2049, None): families.tiled_schedule(rows, nodes),
     }
 
 
@@ -453,7 +428,7 @@ def walking_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedu
 def _walk(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
     """Omit leaf checks if that costs little padding."""
     padded = shape.max_depth if shape.padded_nodes <= PADDING_LIMIT else 0
-    return unchecked(schedule, index, padded, shape.min_depth)
+    return families.unchecked(schedule, index, padded, shape.min_depth)
 
 
 def _fetches_rows(shape: ForestShape) -> bool:
@@ -466,7 +441,7 @@ def _fetches_rows(shape: ForestShape) -> bool:
 def _few_rows(shape: ForestShape) -> Schedule:
     """Walk one row through several trees in flight; the sum stays in a register."""
     in_flight = min(TREES_IN_FLIGHT, shape.n_trees)
-    schedule = trees_in_flight(in_flight, fetch=_fetches_rows(shape))
+    schedule = families.trees_in_flight(in_flight, fetch=_fetches_rows(shape))
     return _walk(schedule, "tree", shape)
 
 
@@ -477,7 +452,7 @@ def _blocked(
     # Rows of two blocks (this and the next) may take a quarter of L2.
     fit = max(1, target.l2_bytes // 8 // max(1, shape.row_bytes))
     block = max(ROWS_IN_FLIGHT, min(rows, 1 << (fit.bit_length() - 1)))
-    schedule = row_blocks(block).interleave("b1", ROWS_IN_FLIGHT)
+    schedule = families.row_blocks(block).interleave("b1", ROWS_IN_FLIGHT)
     # Rows that do not fit in cache are prefetched while trees are walked.
     if streaming and shape.row_bytes * block > target.l1_bytes:
         schedule = schedule.cache("b0")

@@ -18,22 +18,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from skforge.compiler.defaults.cpu import BatchRange, ForestShape
+from skforge.compiler.defaults.cpu import BatchRange, ForestShape, allows_bits
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.bins import code_dtype, column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.layouts.bitsliced.predicate_table import refusal
-from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
-from skforge.compiler.schedule.families import (
-    Rows,
-    Walk,
-    rows_and_trees,
-    rows_as_bits,
-    rows_by_threads,
-    trees_by_blocks,
-    trees_by_threads,
-)
+from skforge.compiler.layouts.bitsliced.sliced_layout import folds
+from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -122,21 +113,7 @@ FEW_WARPS = 1.3
 def default_gpu_schedules(
     forest: Forest, target: Target, reduction: Reduction = "exact"
 ) -> dict[BatchRange, Schedule]:
-    """Return a schedule for every batch range.
-
-    Parameters
-    ----------
-    forest : Forest
-        The forest to walk.
-    target : Target
-        The GPU; its shared memory limits what a block caches.
-    reduction : {"exact", "reproducible", "fast"}
-        Every schedule returned is correct in every mode.
-
-    Returns
-    -------
-    dict of (first, last) -> Schedule
-    """
+    """Return a schedule for every batch range, each correct in every mode."""
     facts = _Facts.of(forest, target, reduction)
     processors = max(16, target.n_cores or PROCESSORS)
     many, bits_from = _many_rows(facts, processors)
@@ -159,7 +136,9 @@ def default_gpu_schedules(
         table[end, None if bits_from > LARGEST else bits_from - 1] = many
     if bits_from <= LARGEST:
         large = facts.bits_fit(MOST_BIT_ROWS, 1)
-        table[bits_from, None] = rows_as_bits(MOST_BIT_ROWS if large else BIT_ROWS)
+        table[bits_from, None] = families.rows_as_bits(
+            MOST_BIT_ROWS if large else BIT_ROWS
+        )
     return table
 
 
@@ -173,8 +152,8 @@ def walking_gpu_schedule(
     facts = _Facts.of(forest, target, "exact")
     found = facts.rows_cached(rows, WARP, codes=False)
     if found:
-        return rows_by_threads(found, facts.walk("shared"))
-    return rows_by_threads(rows, facts.walk("memory"))
+        return families.rows_by_threads(found, facts.walk("shared"))
+    return families.rows_by_threads(rows, facts.walk("memory"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +199,8 @@ class _Facts:
             has_categories=bool((forest.comparison >= Comparison.IN).any()),
             n_predicates=forest.n_predicates,
             n_leaves=forest.n_leaves,
-            as_bits=forest.n_predicates > 0
-            and reduction != "reproducible"  # floats are added in order
-            and fits_bits(forest)
-            and refusal(forest) is None,
+            # floats are added in order
+            as_bits=reduction != "reproducible" and allows_bits(forest),
             temporaries=0.0
             if bool(folds(forest).all())
             else 8 * min(64, forest.n_leaves / forest.n_trees),
@@ -270,13 +247,13 @@ class _Facts:
         _, _, in_flight, shares = min(choices)
         return shares, in_flight
 
-    def walk(self, rows: Rows, own_trees: float = math.inf) -> Walk:
+    def walk(self, rows: families.Rows, own_trees: float = math.inf) -> families.Walk:
         """Return how a thread with ``own_trees`` trees walks."""
         padded = self.hops
         trees = min(own_trees, self.shape.n_trees)
         in_flight = max(1, min(self.most_in_flight, int(trees)))
         peeled = 0 if padded else self.shape.min_depth
-        return Walk(rows, "sparse", in_flight, padded, peeled)
+        return families.Walk(rows, "sparse", in_flight, padded, peeled)
 
     # ------------------------------------------------------------ shared memory
 
@@ -382,16 +359,12 @@ class _Facts:
 def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
     """Give each thread a row: sums in registers, and every read shared by a warp.
 
-    Returns
-    -------
-    Schedule
-        The best of the walks.
-    int
-        Rows from which shared predicates are better; more than ``LARGEST`` if never.
+    Returns the best of the walks, and the rows from which shared predicates are better,
+    which are more than ``LARGEST`` if they never are.
     """
     values = facts.rows_cached(ROW_THREADS, WARP, codes=False)
     codes = facts.rows_cached(ROW_THREADS, WARP, codes=True)
-    choices: dict[Rows | Literal["tiles"], float] = {}
+    choices: dict[families.Rows | Literal["tiles"], float] = {}
     if facts.keeps_busy(values, codes=False):
         choices["shared"] = facts.by_values()
     if facts.keeps_busy(codes, codes=True):
@@ -406,10 +379,10 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
     if best == "tiles":
         walk = replace(facts.walk("codes"), representation="array", peeled=0)
         walk = replace(walk, padded=facts.shape.max_depth, in_flight=min(4, tile))
-        schedule = rows_by_threads(TILE_ROWS, walk, tile)
+        schedule = families.rows_by_threads(TILE_ROWS, walk, tile)
     else:
         walk = facts.walk(best)
-        schedule = rows_by_threads(values if best == "shared" else codes, walk)
+        schedule = families.rows_by_threads(values if best == "shared" else codes, walk)
     rows = 1
     while bits and rows <= LARGEST:
         walks = facts.walks_take(rows, processors, choices[best], walk.in_flight)
@@ -446,7 +419,7 @@ def _wide_rows(facts: _Facts) -> Schedule:
         if facts.shape.n_trees >= 2 * FEWEST_TREES and needed <= facts.most_shared:
             return _parts(facts, rows, parts)
         rows //= 2
-    return rows_by_threads(ROW_THREADS, facts.walk("memory"))
+    return families.rows_by_threads(ROW_THREADS, facts.walk("memory"))
 
 
 def _some_rows(facts: _Facts) -> Schedule:
@@ -462,7 +435,7 @@ def _parts(facts: _Facts, rows: int, parts: int) -> Schedule:
     walk = replace(facts.walk("shared"), in_flight=in_flight)
     # Sums in memory take half as long again, though two blocks would fit.
     free = facts.most_shared - facts.row_bytes(rows)
-    return rows_and_trees(rows, parts, walk, facts.sums(rows, parts) <= free)
+    return families.rows_and_trees(rows, parts, walk, facts.sums(rows, parts) <= free)
 
 
 def _few_rows(facts: _Facts) -> Schedule:
@@ -482,7 +455,7 @@ def _single_rows(facts: _Facts) -> Schedule:
         walk = facts.walk("shared", TREES_OF_BLOCK // threads)
         if not facts.rows_cached(1, 1, codes=False):
             walk = replace(walk, rows="memory")
-        return trees_by_blocks(1, threads, blocks, walk)
+        return families.trees_by_blocks(1, threads, blocks, walk)
     return _by_trees(facts, 1, min(SINGLE_THREADS, _threads(n_trees)))
 
 
@@ -498,7 +471,7 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
     # A warp reduces by shuffles if the order is free.
     by_warp = threads == WARP and facts.reduction != "exact"
     shared = not by_warp and facts.sums(rows, threads) <= free
-    return trees_by_threads(rows, threads, walk, shared)
+    return families.trees_by_threads(rows, threads, walk, shared)
 
 
 def _threads(n_trees: int) -> int:

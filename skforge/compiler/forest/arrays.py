@@ -190,14 +190,11 @@ def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
     allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[
         "f" if dtype is None else wanted.kind
     ]
-    if wanted.char not in "fdilqIB?" or array.dtype.kind not in allowed:
+    known = wanted.char in "fdilqIB?" and array.dtype.kind in allowed
+    if not known or (dtype is None and wanted.kind != "f"):
         raise InvalidModelError(
             f"{name} has dtype {array.dtype} where "
             f"{'float32 or float64' if dtype is None else wanted} was expected."
-        )
-    if dtype is None and wanted.kind != "f":
-        raise InvalidModelError(
-            f"{name} has dtype {array.dtype} where float32 or float64 was expected."
         )
     if wanted.kind in "iu" and array.dtype != wanted and array.size:
         info = np.iinfo(wanted)

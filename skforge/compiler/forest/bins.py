@@ -120,14 +120,19 @@ def _groups(
     forest: Forest, ordered: NDArray[np.bool_], merge_missing: bool
 ) -> tuple[NDArray[np.int64], IntArray]:
     """Return each predicate's column before splitting, and predicates by column."""
-    left = forest.missing_left & ~(ordered & merge_missing)
     one = np.where(ordered, 0, np.arange(1, forest.n_predicates + 1))
-    kind = 2 * forest.missing.astype(np.int64) + left
-    key = (forest.feature.astype(np.int64) << 3 | kind) << 32 | one
+    key = _keys(forest, ~(ordered & merge_missing)) << 32 | one
     _, group = np.unique(key, return_inverse=True)
     few = group.max(initial=0) <= np.iinfo(np.uint16).max
     small = group.astype(np.uint16) if few else group  # sorted in two passes
     return group, np.argsort(small, kind="stable").astype(np.int32)
+
+
+def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:
+    """Return a number for feature and missing values, and their side if ``apart``."""
+    kind = 2 * forest.missing.astype(np.int64) + (forest.missing_left & apart)
+    key: NDArray[np.int64] = forest.feature.astype(np.int64) << 3 | kind
+    return key
 
 
 def column_count(forest: Forest, merge_missing: bool = False) -> int:
@@ -141,9 +146,7 @@ def _counts(
     forest: Forest, ordered: NDArray[np.bool_], merge_missing: bool = False
 ) -> NDArray[np.int64]:
     """Return the number of thresholds of each column before splitting."""
-    left = forest.missing_left & (not merge_missing)
-    kind = 2 * forest.missing.astype(np.int64) + left
-    key = forest.feature.astype(np.int64) << 3 | kind
+    key = _keys(forest, np.bool_(not merge_missing))
     counts: NDArray[np.int64] = np.bincount(key[ordered])
     return counts[counts > 0]
 

@@ -220,23 +220,8 @@ def round_thresholds(
 
     A float32 ``x <= t`` is ``x <= r`` for ``r`` the largest float32 not above ``t``;
     ``x < t`` is ``x < r`` for the smallest float32 not below ``t``.
+    -0.0 becomes 0.0, which compares the same.
 
-    Parameters
-    ----------
-    thresholds : array of float64
-        Thresholds as the source compares them with the row's value as float64.
-    comparison : Comparison or array of Comparison
-        One for all or one for each.
-    dtype : dtype
-        The rows' dtype, float32 or float64.
-
-    Returns
-    -------
-    ndarray
-        In ``dtype``; -0.0 becomes 0.0, which compares the same.
-
-    Examples
-    --------
     >>> round_thresholds([0.1, 1e300, -1e-50], Comparison.LE, "float32").tolist()
     [0.09999999403953552, 3.4028234663852886e+38, -1.401298464324817e-45]
     >>> round_thresholds([0.1, 1e300, -1e-50], Comparison.LT, "float32").tolist()
@@ -273,21 +258,10 @@ def deduplicate_predicates(
 ) -> tuple[dict[str, NDArray[Any]], IntArray]:
     """Return the distinct predicates of a list of tests, and each test's number.
 
-    Parameters
-    ----------
-    feature, comparison, threshold, missing, missing_left : arrays, one per test
-        As the fields of :class:`Forest`; all but ``threshold`` may be a single value
-        for all tests. The dtype of ``threshold`` becomes the input dtype.
-    categories : dict, optional
-        Category bits, as uint32 words, by test number, for tests that have a set.
-
-    Returns
-    -------
-    fields : dict of str to ndarray
-        ``feature .. category_words`` for :class:`Forest`, sorted by feature, then
-        comparison, then threshold.
-    index : ndarray of int32
-        The predicate number of each test.
+    Arguments and result are fields of :class:`Forest`; all but ``threshold``, whose
+    dtype becomes the input dtype, may be a single value for all tests. ``categories``
+    are the words of the tests that have a set, by test number. Predicates are sorted by
+    feature, then comparison, then threshold.
     """
     shape = threshold.shape
     value = threshold + threshold.dtype.type(0)  # -0.0 and 0.0 are one threshold

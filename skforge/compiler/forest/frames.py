@@ -66,11 +66,7 @@ def column_names(X: Any) -> list[str]:
 class FrameColumns:
     """The categorical columns of a training frame, with their category names.
 
-    Parameters
-    ----------
-    category_names : tuple of tuple of (str or int)
-        Each feature's category names in the order of their numbers, empty for a
-        feature without categories; () if there are none at all.
+    They are given as in ``Forest.category_names``.
     """
 
     def __init__(self, category_names: tuple[tuple[str | int, ...], ...]) -> None:
@@ -79,31 +75,13 @@ class FrameColumns:
     def numbers(
         self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
     ) -> Array:
-        """Return a frame's numbers.
+        """Return a frame's numbers, with NaN for missing categories and nulls.
 
-        Parameters
-        ----------
-        X : frame of pandas or polars, or table of pyarrow, (n_rows, n_features)
-            Columns match by position.
-        dtype : dtype
-            Dtype of the result.
-        unseen : float or None
-            Value of a category that the training frame did not have; None forbids
-            such categories in rows.
-        strict : bool, default=False
-            Whether to refuse what the source answers in its own way: columns of other
-            libraries in a pandas frame, and with ``unseen=None`` new categories that
-            the frame lists but no row has.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_features)
-            NaN for missing categories and nulls.
-
-        Raises
-        ------
-        InvalidInputError
-            If a column holds neither numbers nor its known categories.
+        Columns match by position. ``unseen`` is the value of a category that the
+        training frame did not have; None forbids such categories in rows. ``strict``
+        refuses what the source answers in its own way: columns of other libraries in a
+        pandas frame, and with ``unseen=None`` new categories that the frame lists but
+        no row has.
         """
         if is_table(X):
             return self._of_table(X, dtype, unseen, strict)

@@ -18,13 +18,10 @@ def mistake_in(X: Any, n_features: int) -> str | None:
     if why is not None or hasattr(X, "tocsr"):
         return why
     try:
-        rows = np.asarray(X)
-    except (TypeError, ValueError) as error:
-        return no_array(X, error)
-    why = shape_mistake(rows.shape, n_features)
-    if why is not None or rows.dtype.kind in "fiub":
-        return why
-    try:
+        rows = as_array(X)
+        check_shape(rows.shape, n_features)
+        if rows.dtype.kind in "fiub":
+            return None
         numbers(rows, X)
     except InvalidInputError as error:
         return str(error)
@@ -63,46 +60,42 @@ def kind_mistake(X: Any, n_features: int) -> str | None:
     return None
 
 
-def no_array(X: Any, error: Exception) -> str:
-    """Return which row differs in length from the first, or NumPy's reason."""
-    if isinstance(X, (list, tuple)) and all(hasattr(row, "__len__") for row in X):
-        for i, row in enumerate(X):
-            if len(row) != len(X[0]):
-                return (
-                    f"rows are no rectangular array: row 0 has {len(X[0])} values and "
-                    f"row {i} has {len(row)}; pass NaN where a value is missing."
-                )
-    return f"rows are no rectangular array: {error}"
+def as_array(X: Any) -> NDArray[Any]:
+    """Return rows as an array; name the row that differs in length from the first."""
+    try:
+        return np.asarray(X)
+    except (TypeError, ValueError) as error:
+        why = str(error)
+        if isinstance(X, (list, tuple)) and all(hasattr(row, "__len__") for row in X):
+            for i, row in enumerate(X):
+                if len(row) != len(X[0]):
+                    why = (
+                        f"row 0 has {len(X[0])} values and row {i} has {len(row)}; "
+                        "pass NaN where a value is missing."
+                    )
+                    break
+        raise InvalidInputError(f"rows are no rectangular array: {why}") from error
 
 
-def shape_mistake(shape: tuple[int, ...], n_features: int) -> str | None:
-    """Return what is wrong with the shape of rows."""
+def check_shape(shape: tuple[int, ...], n_features: int) -> None:
+    """Refuse rows of another shape."""
     if len(shape) != 2:
         mend = "Use X.reshape(1, -1) for one row."
         if len(shape) > 2:
             mend = f"Use X.reshape({shape[0]}, -1) to make one row of each X[i]."
-        return (
+        raise InvalidInputError(
             f"rows must be two-dimensional, one row a sample; got {len(shape)} "
             f"dimension(s) with shape {shape}. {mend}"
         )
     if shape[1] != n_features:
-        return (
+        raise InvalidInputError(
             f"the forest was trained on {n_features} features, but the rows "
             f"have {shape[1]} columns."
         )
-    return None
 
 
 def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
-    """Return which value of a non-numeric array is not a number.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        An array that is not numeric.
-    X : object
-        The object it was made from, which may have column names.
-    """
+    """Return which value of a non-numeric array, made from ``X``, is not a number."""
     if rows.dtype.kind == "c":
         return "rows are complex numbers; forests compare real ones."
     mend = "encode texts, dates and categories as numbers the way the model was trained"

@@ -9,42 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import (
-    FrameColumns,
-    column_names,
-    is_pandas,
-    is_table,
-)
-from skforge.compiler.forest.mistakes import (
-    kind_mistake,
-    no_array,
-    numbers,
-    shape_mistake,
-)
 from skforge.exceptions import InvalidInputError
 
 
 def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     """Return ``X`` as an array that the kernels can read, copied only if necessary.
 
-    Parameters
-    ----------
-    forest : Forest
-        Determines the number of columns and the dtype; rows are cast as in the source.
-    X : array-like of shape (n_rows, n_features)
-        Numbers or booleans; also a pandas or polars frame or a pyarrow table, whose
-        column and category names must be the model's, if it has any.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_features)
-        In ``forest.input_dtype``, each row contiguous.
-
-    Raises
-    ------
-    InvalidInputError
-        If the shape or the type of the values does not fit.
+    The array is in ``forest.input_dtype``, cast as in the source, and each row is
+    contiguous. The names of a frame's columns and categories must be the model's, if it
+    has any.
     """
     if (
         type(X) is np.ndarray
@@ -58,17 +33,15 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
         return X  # the checks below cost more than walking one row
     if isinstance(X, np.ndarray):
         rows = X
-    elif is_pandas(X) or is_table(X):
+    elif frames.is_pandas(X) or frames.is_table(X):
         rows = _of_frame(forest, X)
     else:
         rows = _as_array(X, forest.n_features)
     rows = read_columns(forest, rows)
-    why = shape_mistake(rows.shape, forest.n_features)
-    if why is not None:
-        raise InvalidInputError(why)
+    mistakes.check_shape(rows.shape, forest.n_features)
     kind = rows.dtype
     if kind.kind not in "fiub":
-        rows = numbers(rows, X)
+        rows = mistakes.numbers(rows, X)
     with np.errstate(over="ignore"):
         # LightGBM accepts two dtypes and casts all others to float32.
         if forest.source == "lightgbm" and kind not in (np.float32, np.float64):
@@ -85,12 +58,9 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
 
 def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
     """Return a frame's numbers after checking its names as the source does."""
-    given = column_names(X)
-    if len(given) != forest.n_features and not forest.wider_rows:
-        raise InvalidInputError(
-            f"the forest was trained on {forest.n_features} features, but the rows "
-            f"have {len(given)} columns."
-        )
+    given = frames.column_names(X)
+    if not forest.wider_rows:
+        mistakes.check_shape((len(X), len(given)), forest.n_features)
     names = forest.feature_names
     if names is not None and given != list(names) and _names_count(forest, X):
         raise InvalidInputError(
@@ -107,14 +77,14 @@ def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
 def _names_count(forest: Forest, X: Any) -> bool:
     """Tell whether the source checks the names of a frame."""
     if forest.source == "sklearn":  # only if all are strings
-        labels = X.columns if is_pandas(X) else column_names(X)
+        labels = X.columns if frames.is_pandas(X) else frames.column_names(X)
         return all(isinstance(name, str) for name in labels)
     return forest.source == "xgboost"
 
 
 @lru_cache(8)
-def _columns(category_names: tuple[tuple[str | int, ...], ...]) -> FrameColumns:
-    return FrameColumns(category_names)
+def _columns(category_names: tuple[tuple[str | int, ...], ...]) -> frames.FrameColumns:
+    return frames.FrameColumns(category_names)
 
 
 def read_columns(forest: Forest, rows: Any) -> Any:
@@ -132,10 +102,7 @@ def _as_array(X: Any, n_features: int) -> NDArray[Any]:
         )
     if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
         raise InvalidInputError("rows are a lazy frame; pass X.collect().")
-    why = kind_mistake(X, n_features)
+    why = mistakes.kind_mistake(X, n_features)
     if why is not None:
         raise InvalidInputError(why)
-    try:
-        return np.asarray(X)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(no_array(X, error)) from error
+    return mistakes.as_array(X)

@@ -75,8 +75,9 @@ def validate(forest: ForestArrays) -> None:
     _check_shape_of_trees(forest)
 
 
-def _fail(message: str) -> NoReturn:
-    raise InvalidModelError(f"{message}; the model is damaged, export it again.")
+def damaged(what: str, repair: str = "export it again") -> NoReturn:
+    """Raise for a model that its library cannot have written."""
+    raise InvalidModelError(f"{what}; the model is damaged, {repair}.")
 
 
 def first_true(bad: Any) -> int:
@@ -93,7 +94,7 @@ def _tree_of(forest: ForestArrays, node: int) -> int:
 
 def _refuse_node(forest: ForestArrays, name: str, node: int, what: str) -> NoReturn:
     value = getattr(forest, name)[node]
-    _fail(f"{name}[{node}] = {value} in tree {_tree_of(forest, node)} {what}")
+    damaged(f"{name}[{node}] = {value} in tree {_tree_of(forest, node)} {what}")
 
 
 def _check_sizes(forest: ForestArrays) -> None:
@@ -107,9 +108,9 @@ def _check_sizes(forest: ForestArrays) -> None:
         for name in names:
             found = len(getattr(forest, name))
             if found != length:
-                _fail(f"{name} has length {found} where {length} was expected")
+                damaged(f"{name} has length {found} where {length} was expected")
     if len(forest.cover) not in (0, n_nodes):
-        _fail(f"cover has length {len(forest.cover)} where {n_nodes} was expected")
+        damaged(f"cover has length {len(forest.cover)} where {n_nodes} was expected")
     for name, size in (
         ("nodes", n_nodes),
         ("predicates", n_predicates),
@@ -118,39 +119,41 @@ def _check_sizes(forest: ForestArrays) -> None:
         ("outputs", len(forest.base)),
     ):
         if not 0 <= size < 2**31:
-            _fail(f"the number of {name}, {size}, does not fit a 32-bit index")
+            damaged(f"the number of {name}, {size}, does not fit a 32-bit index")
     if len(forest.base) < 1:
-        _fail("base is empty, so the forest has no output")
+        damaged("base is empty, so the forest has no output")
     function, n_outputs = forest.outputs.function, len(forest.base)
     if function in (_OF_ONE if n_outputs > 1 else _OF_SEVERAL):
         kind = forest.transform.kind
-        _fail(f"the transform {kind!r} is not for {n_outputs} outputs")
+        damaged(f"the transform {kind!r} is not for {n_outputs} outputs")
     if function == "log1p_exp" and forest.accumulator_dtype != np.float64:
-        _fail(f"the transform {function!r} is not for {forest.accumulator_dtype} sums")
+        damaged(
+            f"the transform {function!r} is not for {forest.accumulator_dtype} sums"
+        )
     if forest.divisor < 1:
-        _fail(f"divisor = {forest.divisor} is not positive")
+        damaged(f"divisor = {forest.divisor} is not positive")
     if forest.aggregate != "sum":
         if forest.aggregate not in ABSENT:
-            _fail(f"aggregate = {forest.aggregate!r} is not 'sum', 'min' or 'max'")
+            damaged(f"aggregate = {forest.aggregate!r} is not 'sum', 'min' or 'max'")
         if forest.divisor != 1 or forest.base.any():
-            _fail(f"a divisor or a base does not go with {forest.aggregate!r}")
+            damaged(f"a divisor or a base does not go with {forest.aggregate!r}")
     if np.isnan(forest.base).any():
-        _fail(f"base[{first_true(np.isnan(forest.base))}] is not a number")
+        damaged(f"base[{first_true(np.isnan(forest.base))}] is not a number")
     names_given = forest.feature_names
     if names_given is not None and len(names_given) != forest.n_features:
-        _fail(
+        damaged(
             f"feature_names has {len(names_given)} names for "
             f"{forest.n_features} features"
         )
     if forest.category_names and len(forest.category_names) != forest.n_features:
-        _fail(
+        damaged(
             f"category_names has {len(forest.category_names)} entries for "
             f"{forest.n_features} features"
         )
     if forest.output_sizes and (
         min(forest.output_sizes) < 1 or sum(forest.output_sizes) != len(forest.base)
     ):
-        _fail(
+        damaged(
             f"output_sizes {forest.output_sizes} do not add up to "
             f"{len(forest.base)} outputs"
         )
@@ -159,13 +162,12 @@ def _check_sizes(forest: ForestArrays) -> None:
         ("class_labels", forest.class_labels, max(2, len(forest.base))),
     ):
         if len(values) not in (0, wanted):
-            _fail(f"{name} has length {len(values)} where {wanted} was expected")
+            damaged(f"{name} has length {len(values)} where {wanted} was expected")
     offset = forest.tree_offset
     if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
-        _fail(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
-    at = first_true(np.diff(offset) < 1)
-    if at >= 0:
-        _fail(f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} no node")
+        damaged(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
+    if (at := first_true(np.diff(offset) < 1)) >= 0:
+        damaged(f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} no node")
 
 
 def _check_predicates(forest: ForestArrays) -> None:
@@ -175,29 +177,25 @@ def _check_predicates(forest: ForestArrays) -> None:
         ("missing", len(Missing)),
     ):
         values = getattr(forest, name)
-        at = first_true((values < 0) | (values >= stop))
-        if at >= 0:
-            _fail(
+        if (at := first_true((values < 0) | (values >= stop))) >= 0:
+            damaged(
                 f"{name}[{at}] = {values[at]} of predicate {at} "
                 f"(first used in tree {_first_user(forest, at)}) "
                 f"is outside 0..{stop - 1}"
             )
-    at = first_true(np.isnan(forest.threshold))
-    if at >= 0:
-        _fail(
+    if (at := first_true(np.isnan(forest.threshold))) >= 0:
+        damaged(
             f"threshold[{at}] of predicate {at} "
             f"(first used in tree {_first_user(forest, at)}) is not a number"
         )
     offset, n_words = forest.category_offset, len(forest.category_words)
     if offset[0] != 0 or offset[-1] != n_words:
-        _fail(f"category_offset does not run from 0 to {n_words}")
+        damaged(f"category_offset does not run from 0 to {n_words}")
     words = np.diff(offset)
-    at = first_true(words < 0)
-    if at >= 0:
-        _fail(f"category_offset[{at + 1}] = {offset[at + 1]} runs backwards")
-    at = first_true((words > 0) & (forest.comparison < Comparison.IN))
-    if at >= 0:
-        _fail(f"category_offset[{at}] gives predicate {at}, a threshold, categories")
+    if (at := first_true(words < 0)) >= 0:
+        damaged(f"category_offset[{at + 1}] = {offset[at + 1]} runs backwards")
+    if (at := first_true((words > 0) & (forest.comparison < Comparison.IN))) >= 0:
+        damaged(f"category_offset[{at}] gives predicate {at}, a threshold, categories")
 
 
 def _first_user(forest: ForestArrays, predicate: int) -> int:
@@ -217,12 +215,10 @@ def _check_nodes(forest: ForestArrays) -> None:
         ("predicate", predicate, len(forest.feature)),
         ("leaf", leaf, n_leaves),
     ):
-        at = first_true((values < -1) | (values >= stop))
-        if at >= 0:
+        if (at := first_true((values < -1) | (values >= stop))) >= 0:
             _refuse_node(forest, name, at, f"is outside -1..{stop - 1}")
     for name, values in (("left", left), ("right", right), ("predicate", predicate)):
-        at = first_true((values >= 0) == is_leaf)
-        if at >= 0:
+        if (at := first_true((values >= 0) == is_leaf)) >= 0:
             kind = "a leaf" if is_leaf[at] else "an inner node"
             _refuse_node(forest, name, at, f"does not fit {kind}, leaf = {leaf[at]}")
 
@@ -230,7 +226,7 @@ def _check_nodes(forest: ForestArrays) -> None:
 def _check_leaves(forest: ForestArrays) -> None:
     n_outputs = len(forest.base)
     if forest.leaf_value.shape[1] not in (1, n_outputs):
-        _fail(
+        damaged(
             f"leaf_value has {forest.leaf_value.shape[1]} columns "
             f"for {n_outputs} outputs"
         )
@@ -240,10 +236,9 @@ def _check_leaves(forest: ForestArrays) -> None:
         if vector
         else (forest.tree_output < 0) | (forest.tree_output >= n_outputs)
     )
-    at = first_true(wrong)
-    if at >= 0:
+    if (at := first_true(wrong)) >= 0:
         wanted = "-1 (vector leaves)" if vector else f"in 0..{n_outputs - 1}"
-        _fail(f"tree_output[{at}] = {forest.tree_output[at]} is not {wanted}")
+        damaged(f"tree_output[{at}] = {forest.tree_output[at]} is not {wanted}")
     absent = ABSENT.get(forest.aggregate)
     given = np.isfinite(forest.leaf_value)
     if absent is not None:
@@ -252,7 +247,7 @@ def _check_leaves(forest: ForestArrays) -> None:
         row = first_true(~given.all(axis=1))
         node = first_true(forest.leaf == row)
         tree = -1 if node < 0 else _tree_of(forest, node)
-        _fail(f"leaf_value[{row}] in tree {tree} is not finite")
+        damaged(f"leaf_value[{row}] in tree {tree} is not finite")
 
 
 def _check_shape_of_trees(forest: ForestArrays) -> None:
@@ -265,19 +260,16 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
     for name, child in (("left", left[inner]), ("right", right[inner])):
         # one unsigned comparison tests 0 <= child - start and child - start < size
         outside = (child - start).view(np.uint32) >= size.view(np.uint32)
-        at = first_true(outside)
-        if at >= 0:
+        if (at := first_true(outside)) >= 0:
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
     parents = np.bincount(left[inner], minlength=len(left))
     parents += np.bincount(right[inner], minlength=len(left))
     parents[roots] += 1  # roots have no parent, so now every node must count one
-    at = first_true(parents != 1)
-    if at >= 0:
+    if (at := first_true(parents != 1)) >= 0:
         tree = _tree_of(forest, at)
         if at == offset[tree]:
-            _fail(f"the root of tree {tree}, node {at}, is a child of another node")
+            damaged(f"the root of tree {tree}, node {at}, is a child of another node")
         what = "no parent" if parents[at] == 0 else f"{parents[at]} parents"
-        _fail(f"node {at} in tree {tree} has {what}")
-    at = first_true(node_depths(left, right, roots) < 0)
-    if at >= 0:
-        _fail(f"node {at} in tree {_tree_of(forest, at)} lies on a cycle")
+        damaged(f"node {at} in tree {tree} has {what}")
+    if (at := first_true(node_depths(left, right, roots) < 0)) >= 0:
+        damaged(f"node {at} in tree {_tree_of(forest, at)} lies on a cycle")

@@ -17,7 +17,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import check_version, entry, forest_in
 from skforge.compiler.frontends.base import (
     Frontend,
-    class_names,
+    is_a,
     is_search,
     register,
     registered,
@@ -85,18 +85,9 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
 
 
 def refuse_untrained(estimator: Any) -> None:
-    """Refuse an estimator that could not be read after training.
+    """Refuse an estimator, fitted or not, that could not be read after training.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted or not; its type and parameters are checked, or its inner estimator's
-        for a search.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If no frontend reads such a model, or not with these parameters.
+    Its type and parameters are checked, or its inner estimator's for a search.
     """
     _discover()
     if is_search(estimator) and hasattr(estimator, "estimator"):
@@ -114,15 +105,14 @@ def refuse_untrained(estimator: Any) -> None:
 
 def _unknown(model: Any) -> UnsupportedModelError:
     """Return the error for a model that no frontend reads, with advice."""
-    names = class_names(model)
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
-    if "sklearn.pipeline.Pipeline" in names:
+    if is_a(model, "sklearn.pipeline.Pipeline"):
         advice = "give its last step, which pipelines take compiled too"
     elif is_search(model) and getattr(model, "refit", True) is False:
         advice = "it has no best_estimator_, as refit=False; search with refit=True"
     elif is_search(model):
         advice = "fit it first, and its best_estimator_ is read"
-    elif "skforge.estimators.CompiledForest" in names:
+    elif is_a(model, "skforge.estimators.CompiledForest"):
         advice = "it is compiled already; use it as it is"
     elif hasattr(model, "fit") and (
         hasattr(model, "estimator") or hasattr(model, "estimators")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.validation import first_true
-from skforge.compiler.frontends.checks import damaged
+from skforge.compiler.forest.validation import damaged, first_true
 
 Bools: TypeAlias = NDArray[np.bool_]
 #: The result of ``deduplicate_predicates`` for the tests of all inner nodes.
@@ -58,10 +58,22 @@ def forest_arrays(
     }
 
 
-def place(node: int, offset: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the tree of a node, and its number within the tree."""
-    tree = int(np.searchsorted(offset, node, side="right")) - 1
-    return tree, node - int(offset[tree])
+def check_nodes(
+    name: str,
+    values: NDArray[Any],
+    bad: Bools,
+    limits: Callable[[int], str],
+    offset: NDArray[np.int64],
+    repair: str = "export it again",
+) -> None:
+    """Refuse values that are bad, by node; ``limits`` says what a tree's may be."""
+    if (node := first_true(bad)) >= 0:
+        tree = int(np.searchsorted(offset, node, side="right")) - 1
+        damaged(
+            f"{name}[{node - int(offset[tree])}] = {values[node]} of tree {tree} is "
+            f"{limits(tree)}",
+            repair,
+        )
 
 
 def check_children(
@@ -74,13 +86,9 @@ def check_children(
     """Refuse child numbers, relative to their tree, that are outside it."""
     sizes = np.diff(offset)
     bad = inner & ((child < 0) | (child >= np.repeat(sizes, sizes)))
-    if (node := first_true(bad)) >= 0:
-        tree, number = place(node, offset)
-        damaged(
-            f"{name}[{number}] = {child[node]} of tree {tree} is outside "
-            f"0..{sizes[tree] - 1}",
-            repair,
-        )
+    check_nodes(
+        name, child, bad, lambda tree: f"outside 0..{sizes[tree] - 1}", offset, repair
+    )
 
 
 def category_words(categories: Any) -> NDArray[np.uint32]:

@@ -59,14 +59,19 @@ def class_names(model: object) -> set[str]:
     return {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
 
 
+def is_a(model: object, *names: str) -> bool:
+    """Tell whether a class of the object has one of the names of ``class_names``."""
+    return not class_names(model).isdisjoint(names)
+
+
 def is_frozen(model: object) -> bool:
     """Tell whether the model is scikit-learn's ``FrozenEstimator``."""
-    return "sklearn.frozen._frozen.FrozenEstimator" in class_names(model)
+    return is_a(model, "sklearn.frozen._frozen.FrozenEstimator")
 
 
 def is_search(model: object) -> bool:
     """Tell whether the model is a parameter search, such as ``GridSearchCV``."""
-    own = "sklearn.model_selection._search.BaseSearchCV" in class_names(model)
+    own = is_a(model, "sklearn.model_selection._search.BaseSearchCV")
     return own or "best_estimator_" in getattr(model, "__dict__", {})
 
 

@@ -12,11 +12,6 @@ Range = tuple[int, int]
 MAX_OUTPUTS = 1 << 20
 
 
-def damaged(what: str, repair: str = "export it again") -> NoReturn:
-    """Raise for a model that its library cannot have written."""
-    raise InvalidModelError(f"{what}; the model is damaged, {repair}.")
-
-
 def refuse_unknown(what: str) -> NoReturn:
     """Raise for an unknown part of a model."""
     raise UnsupportedModelError(

@@ -51,12 +51,7 @@ _OTHERS: tuple[tuple[str, str], ...] = (
 def frontend_name(path: Path) -> str | None:
     """Return the name of a file's frontend; None if the content does not tell.
 
-    Raises
-    ------
-    InvalidModelError
-        If the path is a folder, or the file is empty.
-    UnsupportedModelError
-        If the file is of a known kind that is not supported.
+    Refuses folders, empty files, and files of a known kind that is not supported.
     """
     if path.is_dir():
         raise InvalidModelError(

@@ -6,37 +6,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
-from skforge.compiler.schedule.directives import (
-    Directive,
-    Mark,
-    Option,
-    Reorder,
-    Split,
-    Tile,
-    name_of,
-    problem,
-)
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.draw import draw, line_of
 from skforge.compiler.schedule.nest import (
     Extent,
     Limit,
     Loop,
     Nest,
+    Open,
     Variable,
     ceil_div,
-    known,
     paths,
     root_nest,
     times,
 )
-from skforge.compiler.schedule.rules import broken_rule, mark_problem
+from skforge.compiler.schedule.rules import broken_rules, mark_problems
 from skforge.exceptions import ScheduleError
 
 # Sums of loop variables must stay far below the limits of 64 bits.
 MAX_STEP = 2**40
 
 
-def apply_all(directives: tuple[Directive, ...], n_trees: int | None = None) -> Nest:
+def apply_all(directives: tuple[d.Directive, ...], n_trees: int | None = None) -> Nest:
     """Return the nest that results from applying directives in order."""
     nest = root_nest(n_trees)
     for directive in directives:
@@ -44,34 +35,26 @@ def apply_all(directives: tuple[Directive, ...], n_trees: int | None = None) -> 
     return nest
 
 
-def apply(nest: Nest, directive: Directive) -> Nest:
-    """Return the nest that results from applying a directive.
-
-    Raises
-    ------
-    ScheduleError
-        If the directive is not legal on this nest.
-    """
-    why = problem(directive)
+def apply(nest: Nest, directive: d.Directive) -> Nest:
+    """Return the nest that results from applying a directive; raise if illegal."""
+    why = d.problem(directive)
     if why is not None:
         refuse(nest, why, getattr(directive, "index", None))
     match directive:
-        case Tile():
+        case d.Tile():
             new = _tile(nest, directive)
-        case Split():
+        case d.Split():
             new = _split(nest, directive)
-        case Reorder():
+        case d.Reorder():
             new = _reorder(nest, directive)
-        case Option():
+        case d.Option():
             new = _option(nest, directive)
-        case Mark():
+        case d.Mark():
             new = _mark(nest, directive)
         case _:
             raise AssertionError(f"{directive!r} is neither a mark nor an option")
-    broken = broken_rule(new, directive)
-    if broken is not None:
-        why, name = broken
-        refuse(new if isinstance(directive, Reorder) else nest, why, name)
+    for why, name in broken_rules(new, directive):
+        refuse(new if isinstance(directive, d.Reorder) else nest, why, name)
     return new
 
 
@@ -80,7 +63,7 @@ def refuse(nest: Nest, why: str, name: str | None = None) -> NoReturn:
     raise ScheduleError(why, draw(nest), line_of(nest, name))
 
 
-def _find(nest: Nest, directive: Directive, index: str) -> Variable:
+def _find(nest: Nest, directive: d.Directive, index: str) -> Variable:
     for variable in nest.variables:
         if variable.name == index:
             return variable
@@ -97,11 +80,11 @@ def _find(nest: Nest, directive: Directive, index: str) -> Variable:
     refuse(nest, f'{directive} names "{index}", which is not a loop; {loops}')
 
 
-def _new_names(modifier: Tile | Split) -> tuple[str, str]:
+def _new_names(modifier: d.Tile | d.Split) -> tuple[str, str]:
     match modifier:
-        case Tile(_, outer, inner, _):
+        case d.Tile(_, outer, inner, _):
             return outer, inner
-        case Split(_, first, second, _):
+        case d.Split(_, first, second, _):
             return first, second
 
 
@@ -109,9 +92,11 @@ def _and(words: list[str]) -> str:
     return ", ".join(words[:-1]) + " and " + words[-1]
 
 
-def _check_replaceable(nest: Nest, modifier: Tile | Split, variable: Variable) -> None:
+def _check_replaceable(
+    nest: Nest, modifier: d.Tile | d.Split, variable: Variable
+) -> None:
     if variable.marks:
-        verb = name_of(modifier)
+        verb = d.name_of(modifier)
         refuse(
             nest,
             f'{modifier} replaces "{variable.name}", which {variable.marks[0]} has '
@@ -135,13 +120,13 @@ def _check_replaceable(nest: Nest, modifier: Tile | Split, variable: Variable) -
                 )
 
 
-def _tile(nest: Nest, tile: Tile) -> Nest:
+def _tile(nest: Nest, tile: d.Tile) -> Nest:
     old = _find(nest, tile, tile.index)
     _check_replaceable(nest, tile, old)
     if tile.size > 0:
-        size = known(tile.size)
+        size: Extent = tile.size
         blocks = ceil_div(old.count, tile.size)
-    elif old.root == "batch" and old.count.size is None:
+    elif old.root == "batch" and isinstance(old.count, Open):
         refuse(
             nest,
             f'{tile} needs the number of iterations of "{tile.index}", which is not '
@@ -150,12 +135,12 @@ def _tile(nest: Nest, tile: Tile) -> Nest:
         )
     else:
         size = ceil_div(old.count, -tile.size)
-        blocks = known(-tile.size)
+        blocks = -tile.size
     step = times(old.step, size)
-    if isinstance(step.size, int) and step.size > MAX_STEP:
+    if isinstance(step, int) and step > MAX_STEP:
         refuse(
             nest,
-            f'{tile} makes blocks of {step.size} iterations of "{old.root}", but '
+            f'{tile} makes blocks of {step} iterations of "{old.root}", but '
             f"{MAX_STEP} is the most.",
             tile.index,
         )
@@ -181,15 +166,13 @@ def _tile(nest: Nest, tile: Tile) -> Nest:
 
 
 def _smaller(one: Extent, two: Extent) -> Extent:
-    if isinstance(one.size, int) and isinstance(two.size, int):
-        return known(min(one.size, two.size))
-    return one
+    return min(one, two) if isinstance(one, int) and isinstance(two, int) else one
 
 
-def _split(nest: Nest, split: Split) -> Nest:
+def _split(nest: Nest, split: d.Split) -> Nest:
     old = _find(nest, split, split.index)
     _check_replaceable(nest, split, old)
-    step = old.step.size
+    step = old.step
     if isinstance(step, int):
         if split.at % step:
             refuse(
@@ -198,7 +181,7 @@ def _split(nest: Nest, split: Split) -> Nest:
                 f"steps of {step}; split at a multiple of {step}.",
                 split.index,
             )
-        before = known(split.at // step)
+        before: Extent = split.at // step
     elif old.root == "batch":
         refuse(
             nest,
@@ -207,7 +190,7 @@ def _split(nest: Nest, split: Split) -> Nest:
             split.index,
         )
     else:
-        before = Extent(None, f"{split.at} / {old.step.text}")
+        before = Open(f"{split.at} / {step}")
     extent = _extent(nest, split.index)
     if extent is not None and split.at >= extent:
         unit = "row" if old.root == "batch" else "tree"
@@ -218,14 +201,14 @@ def _split(nest: Nest, split: Split) -> Nest:
             f"{extent} {units}; split at less than that, or leave it out.",
             split.index,
         )
-    if isinstance(old.count.size, int) and isinstance(before.size, int):
-        after = known(old.count.size - before.size)
+    if isinstance(old.count, int) and isinstance(before, int):
+        after: Extent = old.count - before
     else:
-        after = Extent(None, f"{old.count.text} - {before.text}")
+        after = Open(f"{old.count} - {before}")
     middle = old.start + split.at
     first = Variable(split.first, old.root, old.start, old.step, before)
     second = Variable(split.second, old.root, middle, old.step, after)
-    limits = [Limit(frozenset({split.first}), known(middle))]
+    limits = [Limit(frozenset({split.first}), middle)]
     for limit in nest.limits:
         if split.index not in limit.names:
             limits.append(limit)
@@ -252,10 +235,10 @@ def _extent(nest: Nest, name: str) -> int | None:
     for path in paths(nest.loops):
         if name in path:
             limits = [
-                limit.limit.size - sum(nest.variable(n).start for n in limit.names)
+                limit.limit - sum(nest.variable(n).start for n in limit.names)
                 for limit in nest.limits
                 if name in limit.names and limit.names.issubset(path)
-                if isinstance(limit.limit.size, int)
+                if isinstance(limit.limit, int)
             ]
             if not limits:
                 return None
@@ -285,7 +268,7 @@ def _substitute(
     return tuple(result)
 
 
-def _reorder(nest: Nest, reorder: Reorder) -> Nest:
+def _reorder(nest: Nest, reorder: d.Reorder) -> Nest:
     for index in reorder.indices:
         _find(nest, reorder, index)
     wanted = frozenset(reorder.indices)
@@ -320,7 +303,9 @@ def _strangers(nest: Nest, indices: tuple[str, ...]) -> tuple[str, str]:
     return indices[0], indices[-1]
 
 
-def _permute(nest: Nest, loops: tuple[Loop, ...], reorder: Reorder) -> tuple[Loop, ...]:
+def _permute(
+    nest: Nest, loops: tuple[Loop, ...], reorder: d.Reorder
+) -> tuple[Loop, ...]:
     result = []
     for loop in loops:
         chain = _chain(nest, loop, reorder)
@@ -334,7 +319,7 @@ def _permute(nest: Nest, loops: tuple[Loop, ...], reorder: Reorder) -> tuple[Loo
     return tuple(result)
 
 
-def _chain(nest: Nest, loop: Loop, reorder: Reorder) -> list[Loop]:
+def _chain(nest: Nest, loop: Loop, reorder: d.Reorder) -> list[Loop]:
     """Return the named loops directly inside each other, from ``loop`` inwards."""
     chain: list[Loop] = []
     while loop.name in reorder.indices:
@@ -354,7 +339,7 @@ def _chain(nest: Nest, loop: Loop, reorder: Reorder) -> list[Loop]:
     return chain
 
 
-def _option(nest: Nest, option: Option) -> Nest:
+def _option(nest: Nest, option: d.Option) -> Nest:
     for old in nest.options:
         if type(old) is type(option):
             refuse(
@@ -363,10 +348,9 @@ def _option(nest: Nest, option: Option) -> Nest:
     return replace(nest, options=(*nest.options, option))
 
 
-def _mark(nest: Nest, mark: Mark) -> Nest:
+def _mark(nest: Nest, mark: d.Mark) -> Nest:
     variable = _find(nest, mark, mark.index)
-    why = mark_problem(nest, variable, mark)
-    if why is not None:
+    for why in mark_problems(nest, variable, mark):
         refuse(nest, why, mark.index)
     marked = replace(variable, marks=(*variable.marks, mark))
     variables = tuple(marked if v is variable else v for v in nest.variables)

@@ -11,70 +11,61 @@ from functools import reduce
 from math import gcd
 from typing import Protocol, cast
 
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.apply import apply_all, refuse
 from skforge.compiler.schedule.bound import Bound, BoundLoop, BoundNest, max_trips
-from skforge.compiler.schedule.directives import (
-    Directive,
-    GpuDimension,
-    Interleave,
-    Kind,
-    Mark,
-    PadTrees,
-    Parallel,
-    ReorderTrees,
-    Represent,
-    TileNodes,
-    in_order,
-)
 from skforge.compiler.schedule.nest import (
     DEFAULT_REPRESENTATION,
     Loop,
     Nest,
+    Open,
     Size,
     TileKind,
     Variable,
     paths,
 )
-from skforge.compiler.schedule.rules import bind_problem, copies_problem
+from skforge.compiler.schedule.rules import bind_problems, copies_problems
 
 
 class HasDirectives(Protocol):
     """The part of a schedule that binding needs."""
 
     @property
-    def directives(self) -> tuple[Directive, ...]:
+    def directives(self) -> tuple[d.Directive, ...]:
         """The directives, in order."""
 
 
-def kind_of(directives: tuple[Directive, ...]) -> Kind:
+def kind_of(directives: tuple[d.Directive, ...]) -> d.Kind:
     """Return the kind of target of a schedule: a GPU if it maps a loop to one."""
-    return "gpu" if any(isinstance(d, GpuDimension) for d in directives) else "cpu"
+    return (
+        "gpu" if any(isinstance(one, d.GpuDimension) for one in directives) else "cpu"
+    )
 
 
-def bind(schedule: HasDirectives, n_trees: int, kind: Kind | None = None) -> BoundNest:
+def bind(
+    schedule: HasDirectives, n_trees: int, kind: d.Kind | None = None
+) -> BoundNest:
     """Return the loops of a schedule with all sizes but the batch length resolved.
 
     ``kind`` is the kind of target; the default is the one the schedule is for. Raises
     ``ScheduleError`` if the schedule does not fit the target or the number of trees.
     """
     nest = apply_all(schedule.directives, n_trees)
-    refused = bind_problem(nest, kind or kind_of(schedule.directives))
-    if refused is not None:
-        refuse(nest, *refused)
+    for broken in bind_problems(nest, kind or kind_of(schedule.directives)):
+        refuse(nest, *broken)
     options = nest.options
-    tiling = next((o for o in options if isinstance(o, TileNodes)), TileNodes(1))
-    chosen = next((o for o in options if isinstance(o, Represent)), None)
-    reordered = any(isinstance(option, ReorderTrees) for option in options)
+    tiling = next((o for o in options if isinstance(o, d.TileNodes)), d.TileNodes(1))
+    chosen = next((o for o in options if isinstance(o, d.Represent)), None)
+    reordered = any(isinstance(option, d.ReorderTrees) for option in options)
     loops = _bind_loops(nest, nest.loops, (), {})
-    refused = copies_problem(loops)
-    if refused is not None:
-        refuse(nest, *refused)
+    for broken in copies_problems(loops):
+        refuse(nest, *broken)
     return BoundNest(
         loops=loops,
         n_trees=n_trees,
         tile_nodes=tiling.size,
         tile_kind=cast(TileKind, tiling.kind),
-        pad_trees=any(isinstance(option, PadTrees) for option in options),
+        pad_trees=any(isinstance(option, d.PadTrees) for option in options),
         reorder_trees=reordered,
         representation=chosen.representation if chosen else DEFAULT_REPRESENTATION,
         trees_in_order=not reordered and _in_order(nest, loops, ()),
@@ -107,8 +98,8 @@ def _bind_loop(
     nest: Nest, loop: Loop, outside: tuple[str, ...], ranges: dict[str, _Range]
 ) -> BoundLoop:
     variable = nest.variable(loop.name)
-    step = variable.step.size
-    assert step is not None, f"the step of {loop.name} is open after binding"
+    step = variable.step
+    assert not isinstance(step, Open), f"the step of {loop.name} is open after binding"
     bounds = _bounds(nest, loop, variable, step, outside, ranges)
     most = max_trips(variable.start, step, bounds)
     stride = step if isinstance(step, int) else None
@@ -128,10 +119,10 @@ def _bind_loop(
     )
 
 
-def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[Mark, ...]:
+def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[d.Mark, ...]:
     """Return a loop's marks, with the factor of ``Interleave`` resolved."""
-    marks = list(variable.without(Interleave))
-    interleave = variable.mark(Interleave)
+    marks = list(variable.without(d.Interleave))
+    interleave = variable.mark(d.Interleave)
     if interleave is not None:
         factor = interleave.factor
         if factor is None and most is None:
@@ -143,8 +134,8 @@ def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[Mark, ...]
             )
         factor = min(n for n in (factor, most) if n is not None)
         if factor > 1:
-            marks.append(Interleave(variable.name, factor))
-    return in_order(marks)
+            marks.append(d.Interleave(variable.name, factor))
+    return d.in_order(marks)
 
 
 def _bounds(
@@ -168,8 +159,10 @@ def _bounds(
         # Variables of the other parts of a split are not on this path.
         if loop.name not in limit.names or not limit.names <= reach:
             continue
-        size = limit.limit.size
-        assert size is not None, f"a limit on {loop.name} is open after binding"
+        size = limit.limit
+        assert not isinstance(size, Open), (
+            f"a limit on {loop.name} is open after binding"
+        )
         minus = tuple(name for name in outside if name in limit.names)
         bound = Bound(size, minus)
         if not isinstance(size, int):
@@ -218,7 +211,7 @@ def _in_order(
     for loop in loops:
         inside = outside
         if loop.root == "tree":
-            if loop.has(Parallel, GpuDimension):
+            if loop.has(d.Parallel, d.GpuDimension):
                 return False
             if loop.trip_count is None or loop.trip_count > 1:
                 if any(

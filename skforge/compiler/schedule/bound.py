@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from skforge.compiler.schedule.directives import (
-    GpuDimension,
-    Mark,
-    Marked,
-    Root,
-    Vectorize,
-)
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.nest import ROOTS, Size, TileKind
 
 
@@ -27,7 +22,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundLoop(Marked):
+class BoundLoop(d.Marked):
     """``for name in start to min(bounds) step step``, and how to run it.
 
     An empty ``body`` is the statement: walk the tree for the row and reduce.
@@ -37,18 +32,18 @@ class BoundLoop(Marked):
     """
 
     name: str
-    root: Root
+    root: d.Root
     start: Size
     step: Size
     bounds: tuple[Bound, ...]
     trip_count: int | None
-    marks: tuple[Mark, ...]
+    marks: tuple[d.Mark, ...]
     body: tuple[BoundLoop, ...]
 
     @property
     def gpu(self) -> str | None:
         """The GPU dimension that the iterations are mapped to."""
-        mark = self.mark(GpuDimension)
+        mark = self.mark(d.GpuDimension)
         return None if mark is None else mark.dimension
 
     @property
@@ -81,11 +76,7 @@ class BoundNest:
     @property
     def on_gpu(self) -> bool:
         """Whether any loop is mapped to a GPU."""
-
-        def mapped(loops: tuple[BoundLoop, ...]) -> bool:
-            return any(loop.gpu is not None or mapped(loop.body) for loop in loops)
-
-        return mapped(self.loops)
+        return marked(self.loops, d.GpuDimension)
 
     def __str__(self) -> str:
         """Return the text used in drawn loop nests."""
@@ -100,17 +91,22 @@ def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
     return max(0, -(-(min(limits) - start) // step))
 
 
-def marked(loops: tuple[BoundLoop, ...], kind: type[Mark]) -> bool:
+def every_loop(loops: tuple[BoundLoop, ...]) -> Iterator[BoundLoop]:
+    """Yield the loops and all loops inside."""
+    for loop in loops:
+        yield loop
+        yield from every_loop(loop.body)
+
+
+def marked(loops: tuple[BoundLoop, ...], kind: type[d.Mark]) -> bool:
     """Whether any loop has a mark of a kind."""
-    return any(loop.has(kind) or marked(loop.body, kind) for loop in loops)
+    return any(loop.has(kind) for loop in every_loop(loops))
 
 
 def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
     """Whether a loop over trees is vectorised: a row passes all trees at once."""
-    return any(
-        (loop.root == "tree" and loop.has(Vectorize)) or vectorizes_trees(loop.body)
-        for loop in loops
-    )
+    trees = (loop for loop in every_loop(loops) if loop.root == "tree")
+    return any(loop.has(d.Vectorize) for loop in trees)
 
 
 def draw_bound(nest: BoundNest) -> str:

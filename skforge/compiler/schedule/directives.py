@@ -62,13 +62,12 @@ class Tile(Directive):
     def problem(self) -> str | None:
         return (
             _name_problem(self, self.outer, self.inner)
-            or _whole_problem(self, "its size", self.size)
+            or _range_problem(self, "its size", self.size, -MAX_SIZE, MAX_SIZE)
             or _require(
                 self.size != 0,
                 f"{self} needs a size other than 0; a negative size is the number of "
                 "outer iterations.",
             )
-            or _range_problem(self, "its size", self.size, -MAX_SIZE, MAX_SIZE)
         )
 
 
@@ -268,13 +267,18 @@ class CachePredicates(Mark):
 
 
 @dataclass(frozen=True, slots=True)
-class UnrollWalk(Mark):
-    """Walk ``depth`` hops without leaf checks, padding trees."""
+class WalkStart(Mark, ABC):
+    """A mark that says how walks start: ``depth`` hops without leaf checks."""
 
     depth: int
 
     def problem(self) -> str | None:
         return _range_problem(self, "its depth", self.depth, 1, MAX_WALK_DEPTH)
+
+
+@dataclass(frozen=True, slots=True)
+class UnrollWalk(WalkStart):
+    """Walk ``depth`` hops without leaf checks, padding trees."""
 
     def sentence(self, root: Root) -> str:
         hops = _hops(self.depth)
@@ -282,13 +286,8 @@ class UnrollWalk(Mark):
 
 
 @dataclass(frozen=True, slots=True)
-class PeelWalk(Mark):
+class PeelWalk(WalkStart):
     """Walk up to ``depth`` hops without leaf checks, while no leaf can be reached."""
-
-    depth: int
-
-    def problem(self) -> str | None:
-        return _range_problem(self, "its depth", self.depth, 1, MAX_WALK_DEPTH)
 
     def sentence(self, root: Root) -> str:
         return (

@@ -12,14 +12,14 @@ def draw(nest: Nest) -> str:
     for loop, outside in walk(nest.loops):
         variable = nest.variable(loop.name)
         marks = [mark.text(variable.root) for mark in variable.marks]
-        end = nominal_end(nest, variable).text
+        end = nominal_end(nest, variable)
         lines.append(
             line_text(
                 len(outside),
                 loop.name,
                 str(variable.start),
-                end,
-                variable.step.text,
+                str(end),
+                str(variable.step),
                 marks,
             )
         )
@@ -42,5 +42,4 @@ def nominal_end(nest: Nest, variable: Variable) -> Extent:
     limits = [limit for limit in nest.limits if variable.name in limit.names]
     fewest = min(len(limit.names) for limit in limits)
     ends = [limit.limit for limit in limits if len(limit.names) == fewest]
-    numbers = [end.size for end in ends if isinstance(end.size, int)]
-    return next((e for e in ends if numbers and e.size == min(numbers)), ends[0])
+    return min((end for end in ends if isinstance(end, int)), default=ends[0])

@@ -201,26 +201,15 @@ Rows: TypeAlias = Literal["memory", "shared", "codes"]
 class Walk:
     """How a thread walks its trees, independent of how rows and trees are assigned.
 
-    Parameters
-    ----------
-    rows : {"memory", "shared", "codes"}
-        Where it reads its row: global memory, or a copy in shared memory, of values or
-        of codes.
-    representation : {"sparse", "array", "reorg", "packed"}
-        How nodes are stored.
-    in_flight : int
-        Trees walked together, so that the latencies of their reads overlap.
-    padded : int
-        Hops of every walk; 0 for walks that check for leaves.
-    peeled : int
-        Hops without a leaf check, if walks are not padded.
+    It reads its row in global memory, or a copy of the values or of their codes in
+    shared memory.
     """
 
     rows: Rows = "shared"
     representation: str = "sparse"
-    in_flight: int = 4
-    padded: int = 0
-    peeled: int = 0
+    in_flight: int = 4  # trees walked together: the latencies of their reads overlap
+    padded: int = 0  # hops of every walk; 0 for walks that check for leaves
+    peeled: int = 0  # hops without a leaf check, if walks are not padded
 
     def on(self, schedule: Schedule, trees: str) -> Schedule:
         """Add the walk to a schedule with blocks ``b0`` and a loop ``trees``."""

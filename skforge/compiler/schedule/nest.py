@@ -16,17 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from skforge.compiler.schedule.directives import (
-    Mark,
-    Marked,
-    Option,
-    Root,
-    Split,
-    Tile,
-)
+from skforge.compiler.schedule import directives as d
 
 TileKind: TypeAlias = Literal["uniform", "probability", "complete"]
-ROOTS: tuple[Root, Root] = ("batch", "tree")
+ROOTS: tuple[d.Root, d.Root] = ("batch", "tree")
 
 # The representation of a schedule that does not choose one.
 DEFAULT_REPRESENTATION = "sparse"
@@ -92,51 +85,45 @@ def size_value(size: Size, n_rows: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """A size that may still be open, with the text that draws it.
+class Open:
+    """A size that is not known before binding, or has no closed form: only its text."""
 
-    ``size`` is None if it is not known yet (the number of trees before binding) or has
-    no closed form (the rows after a split of the batch).
-    """
-
-    size: Size | None
     text: str
 
+    def __str__(self) -> str:
+        """Return the text used in drawn loop nests."""
+        return self.text
 
-def known(value: int) -> Extent:
-    """Return the extent of a plain number."""
-    return Extent(value, str(value))
+
+Extent: TypeAlias = Size | Open
 
 
-def times(extent: Extent, by: int | Extent) -> Extent:
+def times(one: Extent, two: Extent) -> Extent:
     """Return a product; two numbers are multiplied."""
-    other = known(by) if isinstance(by, int) else by
-    one, two = extent.size, other.size
     if isinstance(one, int) and isinstance(two, int):
-        return known(one * two)
+        return one * two
     if one == 1:
-        return other
+        return two
     if two == 1:
-        return extent
+        return one
     if isinstance(one, int):
-        extent, other, one, two = other, extent, two, one
-    text = f"{extent.text} * {other.text}"
-    if one is None or not isinstance(two, int):
-        return Extent(None, text)
-    return Extent(Times(one, two), text)
+        one, two = two, one
+    if isinstance(one, Open) or not isinstance(two, int):
+        return Open(f"{one} * {two}")
+    return Times(one, two)
 
 
 def ceil_div(extent: Extent, by: int) -> Extent:
     """Return a quotient rounded up, at least 1."""
-    size = extent.size
-    if isinstance(size, int):
-        return known(max(1, -(-size // by)))
-    text = extent.text if by == 1 else f"ceil({extent.text} / {by})"
-    return Extent(None if size is None else CeilDiv(size, by), text)
+    if isinstance(extent, int):
+        return max(1, -(-extent // by))
+    if isinstance(extent, Open):
+        return extent if by == 1 else Open(f"ceil({extent} / {by})")
+    return CeilDiv(extent, by)
 
 
 @dataclass(frozen=True, slots=True)
-class Variable(Marked):
+class Variable(d.Marked):
     """A loop variable: its range and its marks.
 
     ``count`` is the number of iterations that follows from its lineage, including
@@ -144,11 +131,11 @@ class Variable(Marked):
     """
 
     name: str
-    root: Root
+    root: d.Root
     start: int
     step: Extent
     count: Extent
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[d.Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +166,8 @@ class Nest:
     loops: tuple[Loop, ...]
     variables: tuple[Variable, ...]
     limits: tuple[Limit, ...]
-    options: tuple[Option, ...] = ()
-    modifiers: tuple[Tile | Split, ...] = ()
+    options: tuple[d.Option, ...] = ()
+    modifiers: tuple[d.Tile | d.Split, ...] = ()
     n_trees: int | None = None
 
     def variable(self, name: str) -> Variable:
@@ -196,13 +183,13 @@ class Nest:
 
 def root_nest(n_trees: int | None = None) -> Nest:
     """Return the initial nest, batch outside tree."""
-    trees = Extent(None, "n_trees") if n_trees is None else known(n_trees)
-    rows = Extent(Rows(), "n_rows")
+    trees = Open("n_trees") if n_trees is None else n_trees
+    rows = Rows()
     return Nest(
         loops=(Loop("batch", (Loop("tree"),)),),
         variables=(
-            Variable("batch", "batch", 0, known(1), rows),
-            Variable("tree", "tree", 0, known(1), trees),
+            Variable("batch", "batch", 0, 1, rows),
+            Variable("tree", "tree", 0, 1, trees),
         ),
         limits=(Limit(frozenset({"batch"}), rows), Limit(frozenset({"tree"}), trees)),
         n_trees=n_trees,

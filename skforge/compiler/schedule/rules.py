@@ -1,171 +1,143 @@
-"""Rules for where marks may be, one function each."""
+"""Rules for where marks may be, one function each: it yields what breaks the rule."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.bound import BoundLoop
-from skforge.compiler.schedule.directives import (
-    UNITS,
-    AtomicReduce,
-    Cache,
-    CachePredicates,
-    Directive,
-    GpuDimension,
-    Interleave,
-    Kind,
-    Mark,
-    Parallel,
-    PeelWalk,
-    Quantize,
-    SharedReduce,
-    Specialize,
-    TileNodes,
-    Unroll,
-    UnrollWalk,
-    Vectorize,
-    VectorReduce,
-    name_of,
-)
-from skforge.compiler.schedule.nest import (
-    Nest,
-    Variable,
-    walk,
-)
+from skforge.compiler.schedule.nest import Nest, Variable, walk
+
+#: A broken rule as a sentence, and the loop that it is about.
+Broken: TypeAlias = tuple[str, str | None]
 
 
-def mark_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
-    """Say why a loop cannot have a mark, or return None."""
+def mark_problems(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]:
+    """Yield why a loop cannot have a mark."""
     name = variable.name
     for old in variable.marks:
         if type(old) is type(mark):
-            return f'{mark} comes after {old}, which already marks "{name}".'
+            yield f'{mark} comes after {old}, which already marks "{name}".'
         if _exclude(old, mark):
-            return f'{mark} excludes {old}, which already marks "{name}".'
+            yield f'{mark} excludes {old}, which already marks "{name}".'
         if variable.root == "batch":
-            why = _shared_by_copies(old, mark) or _shared_by_copies(mark, old)
-            if why is not None:
-                return why
+            yield from _shared_by_copies(old, mark)
+            yield from _shared_by_copies(mark, old)
     if mark.ROOT is not None and variable.root != mark.ROOT:
-        wanted, found = UNITS[mark.ROOT], UNITS[variable.root]
-        return f'{mark} needs a loop over {wanted}, but "{name}" goes over {found}.'
+        wanted, found = d.UNITS[mark.ROOT], d.UNITS[variable.root]
+        yield f'{mark} needs a loop over {wanted}, but "{name}" goes over {found}.'
     if mark.INNERMOST:
         for loop, _ in walk(nest.loops):
             if loop.name == name and loop.body:
-                return (
+                yield (
                     f'{mark} needs an innermost loop, but "{name}" contains '
                     f'"{loop.body[0].name}".'
                 )
-    return None
 
 
-def _exclude(one: Mark, two: Mark) -> bool:
+def _exclude(one: d.Mark, two: d.Mark) -> bool:
     if one.RUNS and two.RUNS:
         return True
     kinds = {type(one), type(two)}
     # Both generate separate code, or run walks of several trees together.
-    if Specialize in kinds and kinds & {Unroll, Interleave}:
+    if d.Specialize in kinds and kinds & {d.Unroll, d.Interleave}:
         return True
     # Atomics add directly to the result, so there are no partial sums to vectorise.
-    return kinds == {AtomicReduce, VectorReduce}
+    return kinds == {d.AtomicReduce, d.VectorReduce}
 
 
-def _shared_by_copies(keeper: Mark, runner: Mark) -> str | None:
+def _shared_by_copies(keeper: d.Mark, runner: d.Mark) -> Iterator[str]:
     """Reject a buffer that concurrent iterations would share.
 
     Interleaved iterations may share a ``cache`` on a CPU, because it only prefetches
     and has no buffer.
     """
-    lanes = isinstance(runner, Vectorize) and isinstance(keeper, (Cache, Quantize))
-    if lanes or (isinstance(runner, Interleave) and isinstance(keeper, Quantize)):
-        return _one_at_a_time(keeper, runner)
-    return None
-
-
-def _one_at_a_time(keeper: Mark, runner: Mark) -> str | None:
-    if isinstance(runner, Interleave) and runner.factor == 1:
-        return None
-    return (
-        f"{keeper} fetches what one iteration uses, and {runner} runs several at once; "
-        f"put {name_of(keeper)} on a loop outside."
+    lanes = isinstance(runner, d.Vectorize) and isinstance(
+        keeper, (d.Cache, d.Quantize)
     )
+    if lanes or (isinstance(runner, d.Interleave) and isinstance(keeper, d.Quantize)):
+        yield from _one_at_a_time(keeper, runner)
 
 
-def broken_rule(nest: Nest, directive: Directive) -> tuple[str, str] | None:
-    """Return which rule a directive broke in its resulting nest, and the loop."""
+def _one_at_a_time(keeper: d.Mark, runner: d.Mark) -> Iterator[str]:
+    if not isinstance(runner, d.Interleave) or runner.factor != 1:
+        yield (
+            f"{keeper} fetches what one iteration uses, and {runner} runs several at "
+            f"once; put {d.name_of(keeper)} on a loop outside."
+        )
+
+
+def broken_rules(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
+    """Yield the rules that a directive broke in its resulting nest."""
     for rule in (_innermost, _gpu_order, _one_walk, _cache_block):
-        broken = rule(nest, directive)
-        if broken is not None:
-            return broken
-    return None
+        yield from rule(nest, directive)
 
 
-def _innermost(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+def _innermost(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
     for loop, _ in walk(nest.loops):
         for mark in nest.variable(loop.name).marks:
             if mark.INNERMOST and loop.body:
-                return (
+                yield (
                     f'{directive} puts "{loop.body[0].name}" inside "{loop.name}", but '
                     f"{mark} needs an innermost loop.",
                     loop.name,
                 )
-    return None
 
 
-def _gpu_order(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+def _gpu_order(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
     for path in nest.paths():
-        mapped: list[GpuDimension] = []
-        for mark in filter(None, (v.mark(GpuDimension) for v in path)):
+        mapped: list[d.GpuDimension] = []
+        for mark in filter(None, (v.mark(d.GpuDimension) for v in path)):
             for old in mapped:
                 if old.dimension == mark.dimension:
                     new, other = (mark, old) if mark == directive else (old, mark)
-                    return (
+                    yield (
                         f'{directive} uses "{mark.dimension}" twice in one nest: '
                         f"{other} has it already.",
                         new.index,
                     )
                 if old.dimension[:5] == "block" and mark.dimension[:4] == "grid":
-                    return (
+                    yield (
                         f'{directive} leaves "{mark.index}" on "{mark.dimension}" '
                         f'inside "{old.index}" on "{old.dimension}"; the grid must be '
                         "outside the block.",
                         mark.index,
                     )
             mapped.append(mark)
-    return None
 
 
-def _one_walk(nest: Nest, directive: Directive) -> tuple[str, str] | None:
-    if not isinstance(directive, (UnrollWalk, PeelWalk)):
-        return None
+def _one_walk(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
+    if not isinstance(directive, d.WalkStart):
+        return
     for path in nest.paths(directive.index):
         for mark in (mark for variable in path for mark in variable.marks):
-            if isinstance(mark, (UnrollWalk, PeelWalk)) and mark != directive:
-                return (
+            if isinstance(mark, d.WalkStart) and mark != directive:
+                yield (
                     f"{directive} comes after {mark}, which already says how the walks "
                     f'under "{directive.index}" start.',
                     directive.index,
                 )
-    return None
 
 
-def _cache_block(nest: Nest, directive: Directive) -> tuple[str, str] | None:
+def _cache_block(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
     """Check that one iteration of a cached loop uses consecutive rows or trees."""
     for path in nest.paths():
         for place, variable in enumerate(path):
-            mark = variable.mark(Cache) or variable.mark(Quantize)
+            mark = variable.mark(d.Cache) or variable.mark(d.Quantize)
             if mark is None:
                 continue
             order = [v for v in nest.variables if v.root == variable.root and v in path]
             inside = [v for v in path[place + 1 :] if v.root == variable.root]
             if set(inside) != set(order[len(order) - len(inside) :]):
-                what = UNITS[variable.root]
+                what = d.UNITS[variable.root]
                 by = "" if mark == directive else f" that {mark} takes"
-                return (
+                yield (
                     f"{directive} needs the {what}{by} in one iteration of "
                     f'"{variable.name}" to be consecutive; keep inner tiles inside the '
                     "loops they tile.",
                     variable.name,
                 )
-    return None
 
 
 # --- what can only be judged when the schedule is bound ------------------------------
@@ -179,293 +151,275 @@ MAX_BLOCK_THREADS = 1024
 MAX_GPU_TRIPS = {"grid.y": 65535, "grid.z": 65535, "block.z": 64}
 
 
-def bind_problem(nest: Nest, kind: Kind) -> tuple[str, str | None] | None:
-    """Say why a nest with known extents does not suit a kind of target."""
+def bind_problems(nest: Nest, kind: d.Kind) -> Iterator[Broken]:
+    """Yield why a nest with known extents does not suit a kind of target."""
     for variable in nest.variables:
         for mark in variable.marks:
-            why = (
-                _kind_problem(mark, kind)
-                or _layout_problem(variable, mark, kind)
-                or _reduce_problem(variable, mark)
-                or _lanes_problem(nest, mark)
-                or _predicates_problem(nest, mark, kind)
-                or _codes_problem(nest, variable, mark)
-            )
-            if why is not None:
-                return why, variable.name
+            if kind in mark.NOT_ON:
+                yield f"{mark} {mark.NOT_ON[kind]}", variable.name
+            for problems in (
+                _layout_problem(variable, mark, kind),
+                _reduce_problem(variable, mark),
+                _lanes_problem(nest, mark),
+                _predicates_problem(nest, mark, kind),
+                _codes_problem(nest, variable, mark),
+            ):
+                for why in problems:
+                    yield why, variable.name
     if kind == "gpu":
-        return _kernel_problem(nest)
-    return None
+        yield from _kernel_problem(nest)
 
 
-def _kind_problem(mark: Mark, kind: Kind) -> str | None:
-    why = mark.NOT_ON.get(kind)
-    return None if why is None else f"{mark} {why}"
+def _layout_problem(variable: Variable, mark: d.Mark, kind: d.Kind) -> Iterator[str]:
+    in_shared_memory = kind == "gpu" and variable.root == "batch"
+    if isinstance(mark, d.Cache) and mark.layout is not None and not in_shared_memory:
+        yield (
+            f"{mark} says how rows lie in a GPU's shared memory; leave the layout out "
+            "for trees and for CPUs."
+        )
 
 
-def _layout_problem(variable: Variable, mark: Mark, kind: Kind) -> str | None:
-    if not isinstance(mark, Cache) or mark.layout is None:
-        return None
-    if kind == "gpu" and variable.root == "batch":
-        return None
-    return (
-        f"{mark} says how rows lie in a GPU's shared memory; leave the layout out "
-        "for trees and for CPUs."
-    )
+def _reduce_problem(variable: Variable, mark: d.Mark) -> Iterator[str]:
+    reduces = isinstance(mark, (d.AtomicReduce, d.SharedReduce, d.VectorReduce))
+    if reduces and not variable.has(d.Parallel, d.GpuDimension):
+        yield (
+            f'{mark} needs a loop whose iterations run at the same time; mark "'
+            f'{variable.name}" with parallel or gpu_dimension, or leave it out.'
+        )
 
 
-def _reduce_problem(variable: Variable, mark: Mark) -> str | None:
-    if not isinstance(mark, (AtomicReduce, SharedReduce, VectorReduce)):
-        return None
-    if variable.has(Parallel, GpuDimension):
-        return None
-    return (
-        f'{mark} needs a loop whose iterations run at the same time; mark "'
-        f'{variable.name}" with parallel or gpu_dimension, or leave it out.'
-    )
-
-
-def _lanes_problem(nest: Nest, mark: Mark) -> str | None:
-    if not isinstance(mark, Vectorize):
-        return None
+def _lanes_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
+    if not isinstance(mark, d.Vectorize):
+        return
     for option in nest.options:
         if (
-            isinstance(option, TileNodes)
+            isinstance(option, d.TileNodes)
             and option.size > 1
             and option.kind != "complete"
         ):
-            return (
+            yield (
                 f"{mark} walks one node at a time in each lane, but {option} groups "
                 "nodes; leave one of the two out."
             )
     if nest.variable(mark.index).root == "batch":
-        return None
+        return
     for *outside, _ in nest.paths(mark.index):
         if any(v.root == "tree" for v in outside):
-            return (
+            yield (
                 f"{mark} takes one row through all trees at once; leave the loop over "
                 "trees in one piece."
             )
-        if not outside or outside[-1].mark(Quantize) is None:
-            return (
+        if not outside or outside[-1].mark(d.Quantize) is None:
+            yield (
                 f"{mark} compares the bin codes of one row; mark the loop over rows "
                 "right outside it with quantize."
             )
         for other in nest.variable(mark.index).marks:
-            if not isinstance(other, Vectorize):
-                return (
+            if not isinstance(other, d.Vectorize):
+                yield (
                     f"{mark} evaluates all trees at once, so {other} has nothing to "
                     "do; leave it out."
                 )
-    return None
 
 
-def _predicates_problem(nest: Nest, mark: Mark, kind: Kind) -> str | None:
+def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> Iterator[str]:
     """Check the loops around and inside a table of predicates."""
-    if not isinstance(mark, CachePredicates):
-        return _alone_on_gpu(nest, mark) if kind == "gpu" else None
+    if not isinstance(mark, d.CachePredicates):
+        if kind == "gpu":
+            yield from _alone_on_gpu(nest, mark)
+        return
     for path in nest.paths(mark.index):
         inside = path[path.index(nest.variable(mark.index)) + 1 :]
         rows = [v for v in inside if v.root == "batch"]
         if not rows:
-            return (
+            yield (
                 f'{mark} needs a block of rows inside "{mark.index}"; tile the batch '
                 "and mark the outer loop."
             )
-        if not isinstance(rows[0].count.size, int):
-            return (
+        if not isinstance(rows[0].count, int):
+            yield (
                 f'{mark} needs a fixed number of rows inside "{mark.index}"; tile the '
                 "batch with a positive size."
             )
         if len(inside) == len(rows):
-            return f'{mark} needs a tree loop inside "{mark.index}".'
+            yield f'{mark} needs a tree loop inside "{mark.index}".'
         if kind == "gpu" and not _packs_rows(inside):
-            return (
+            yield (
                 f"{mark} on a GPU needs the block's rows in two loops, innermost: one "
                 "over threads, mapped to the block, and one vectorised loop over the "
                 "rows of a thread; trees are in serial loops outside them."
             )
-        if rows[-1].mark(Vectorize) is None:
-            return (
+        if rows[-1].mark(d.Vectorize) is None:
+            yield (
                 f"{mark} evaluates a block of rows at once; mark their loop "
                 f'"{rows[-1].name}" with vectorize.'
             )
         for other in (other for variable in path for other in variable.marks):
-            if isinstance(other, (UnrollWalk, PeelWalk)):
-                return (
+            if isinstance(other, d.WalkStart):
+                yield (
                     f"{mark} replaces the walk by bit logic, so {other} has nothing to "
                     "do; leave it out."
                 )
-    return None
 
 
-def _alone_on_gpu(nest: Nest, mark: Mark) -> str | None:
+def _alone_on_gpu(nest: Nest, mark: d.Mark) -> Iterator[str]:
     """Reject vectorised rows on a GPU outside cache_predicates: lanes are threads."""
-    if not isinstance(mark, Vectorize):
-        return None
+    if not isinstance(mark, d.Vectorize):
+        return
     for path in nest.paths(mark.index):
-        if not any(variable.has(CachePredicates) for variable in path):
-            return (
+        if not any(variable.has(d.CachePredicates) for variable in path):
+            yield (
                 f"{mark} on a GPU is for the rows that one thread packs into bits; "
                 "mark the loop over their block with cache_predicates, or map the "
                 "loop to threads."
             )
-    return None
 
 
 def _packs_rows(inside: tuple[Variable, ...]) -> bool:
     """Whether a block's loops are serial trees, then threads, then a thread's rows."""
     rows = [v for v in inside if v.root == "batch"]
-    on_threads = [v for v in inside if v.has(GpuDimension)]
+    on_threads = [v for v in inside if v.has(d.GpuDimension)]
     return len(rows) == 2 and on_threads == rows[:1] and [*inside[-2:]] == rows
 
 
-def _codes_problem(nest: Nest, variable: Variable, mark: Mark) -> str | None:
+def _codes_problem(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]:
     """Check that the codes of one iteration belong to a block of rows."""
-    if not isinstance(mark, Quantize):
-        return None
-    if not isinstance(variable.step.size, int):
-        return (
+    if not isinstance(mark, d.Quantize):
+        return
+    if not isinstance(variable.step, int):
+        yield (
             f'{mark} needs a fixed number of rows in one iteration of "{mark.index}"; '
             "tile the batch with a positive size."
         )
     for path in nest.paths():
         # The trees hold either codes or thresholds.
         rows = [v for v in path if v.root == "batch"]
-        if not any(v.has(Quantize) for v in rows):
-            return (
+        if not any(v.has(d.Quantize) for v in rows):
+            yield (
                 f'{mark} is for all rows or none, and "{rows[0].name}" takes some '
                 "without; mark a loop of every part of the batch."
             )
         if variable not in path:
             continue
         for one in path:
-            other = one.mark(Quantize)
+            other = one.mark(d.Quantize)
             if other is not None and other != mark:
-                return f"{mark} comes with {other} in one nest; leave one of them out."
-            cached = one.mark(CachePredicates)
+                yield f"{mark} comes with {other} in one nest; leave one of them out."
+            cached = one.mark(d.CachePredicates)
             if cached is not None:
-                return (
+                yield (
                     f"{mark} is for walks, and {cached} leaves none: it searches the "
                     "rows itself; leave one of the two out."
                 )
-    return None
 
 
-def _kernel_problem(nest: Nest) -> tuple[str, str | None] | None:
+def _kernel_problem(nest: Nest) -> Iterator[Broken]:
     for path in nest.paths():
-        if not any(variable.has(GpuDimension) for variable in path):
-            return (
+        if not any(variable.has(d.GpuDimension) for variable in path):
+            yield (
                 "A schedule for a GPU needs at least one gpu_dimension around every "
                 "walk.",
                 path[-1].name,
             )
-        found = _shared_problem(path) or _between_problem(path)
-        if found is not None:
-            return found
-    return None
+        yield from _shared_problem(path)
+        yield from _between_problem(path)
 
 
-def _shared_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
+def _shared_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
     """Check the caches on a path, which all threads of a block fill together."""
     threads: str | None = None
     for variable in path:
         name = variable.name
-        dimension = variable.mark(GpuDimension)
+        dimension = variable.mark(d.GpuDimension)
         if dimension is not None and dimension.dimension.startswith("block"):
             threads = threads or name
-        cache = variable.mark(Cache) or variable.mark(Quantize)
+        cache = variable.mark(d.Cache) or variable.mark(d.Quantize)
         if cache is None:
             continue
-        together = variable.mark(Interleave)
-        why = together and _one_at_a_time(cache, together)
-        if why:
-            return why, name
+        together = variable.mark(d.Interleave)
+        if together is not None:
+            for why in _one_at_a_time(cache, together):
+                yield why, name
         if threads is not None:
-            return (
+            yield (
                 f'{cache} is inside "{threads}", whose iterations are threads; all '
                 "threads of a block fill shared memory together, so put it on a loop "
                 "outside them.",
                 name,
             )
-        if variable.root == "batch" and not isinstance(variable.step.size, int):
-            return (
+        if variable.root == "batch" and not isinstance(variable.step, int):
+            yield (
                 f"{cache} brings the rows of one iteration to shared memory, which "
                 "needs a fixed number of them; tile the batch with a positive size.",
                 name,
             )
-    return None
 
 
-def _between_problem(path: tuple[Variable, ...]) -> tuple[str, str] | None:
+def _between_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
     """Reject a serial loop or a specialised one between two loops over the grid."""
-    marks = [variable.mark(GpuDimension) for variable in path]
+    marks = [variable.mark(d.GpuDimension) for variable in path]
     grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
     first, last = min(grid, default=0), max(grid, default=0)
     for variable, mark in zip(path[first:last], marks[first:last], strict=True):
         if mark is None:
-            return (
+            yield (
                 f'"{variable.name}" is a serial loop between loops over the grid, '
                 "whose blocks all run at once; reorder it into the block.",
                 variable.name,
             )
     for variable in path[:last]:
-        special = variable.mark(Specialize)
+        special = variable.mark(d.Specialize)
         if special is not None and variable.root == "tree":
-            return (
+            yield (
                 f'{special} chooses code by depth, but "{path[last].name}" inside it '
                 "is over the grid; reorder it outside.",
                 variable.name,
             )
-    return None
 
 
-def copies_problem(
+def copies_problems(
     loops: tuple[BoundLoop, ...], copies: int = 1, threads: int = 1
-) -> tuple[str, str] | None:
-    """Say which loop makes too many copies of a walk, or too many GPU threads."""
+) -> Iterator[Broken]:
+    """Yield which loop makes too many copies of a walk, or too many GPU threads."""
     for loop in loops:
         n_copies, n_threads, most = copies, threads, loop.max_trips
-        if loop.has(Unroll):
+        if loop.has(d.Unroll):
             if most is None:
-                return (
-                    f'{Unroll(loop.name)} needs a loop of fixed length, but that of "'
+                yield (
+                    f'{d.Unroll(loop.name)} needs a loop of fixed length, but that of "'
                     f'{loop.name}" depends on the batch; tile it first.',
                     loop.name,
                 )
-            n_copies *= max(1, most)
-        together = loop.mark(Interleave)
+            n_copies *= max(1, most or 1)
+        together = loop.mark(d.Interleave)
         n_copies *= 1 if together is None else together.factor or 1
         if n_copies > MAX_COPIES:
-            return (
+            yield (
                 f'The loops down to "{loop.name}" make {n_copies} copies of the walk '
                 f"by unroll and interleave, more than {MAX_COPIES}; use smaller tiles.",
                 loop.name,
             )
         if loop.gpu is not None and loop.gpu.startswith("block"):
             if most is None:
-                return (
-                    f"{GpuDimension(loop.name, loop.gpu)} needs a loop of fixed "
+                yield (
+                    f"{d.GpuDimension(loop.name, loop.gpu)} needs a loop of fixed "
                     f'length, but that of "{loop.name}" depends on the batch; tile it '
                     "first.",
                     loop.name,
                 )
-            n_threads *= max(1, most)
+            n_threads *= max(1, most or 1)
         limit = MAX_GPU_TRIPS.get(loop.gpu or "")
         if loop.gpu is not None and limit is not None and (most or 0) > limit:
-            return (
-                f'{GpuDimension(loop.name, loop.gpu)}: "{loop.name}" has {most:,} '
+            yield (
+                f'{d.GpuDimension(loop.name, loop.gpu)}: "{loop.name}" has {most:,} '
                 f"iterations, and that dimension takes {limit:,}; use larger tiles, or "
                 f'"{loop.gpu[:-1]}x".',
                 loop.name,
             )
         if n_threads > MAX_BLOCK_THREADS:
-            return (
+            yield (
                 f'The loops down to "{loop.name}" make blocks of {n_threads} threads, '
                 f"more than {MAX_BLOCK_THREADS}; use smaller tiles.",
                 loop.name,
             )
-        found = copies_problem(loop.body, n_copies, n_threads)
-        if found is not None:
-            return found
-    return None
+        yield from copies_problems(loop.body, n_copies, n_threads)

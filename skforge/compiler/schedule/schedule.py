@@ -13,38 +13,10 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.apply import apply, apply_all
 from skforge.compiler.schedule.bind import bind, kind_of
 from skforge.compiler.schedule.bound import BoundNest
-from skforge.compiler.schedule.directives import (
-    BY_NAME,
-    AtomicReduce,
-    Cache,
-    CachePredicates,
-    Directive,
-    GpuDimension,
-    Interleave,
-    Kind,
-    PadTrees,
-    Parallel,
-    PeelWalk,
-    Quantize,
-    Reorder,
-    ReorderTrees,
-    Represent,
-    SharedReduce,
-    Specialize,
-    Split,
-    Tile,
-    TileNodes,
-    Unroll,
-    UnrollWalk,
-    Vectorize,
-    VectorReduce,
-    from_step,
-    problem,
-    to_step,
-)
 from skforge.compiler.schedule.explain import explain
 from skforge.compiler.schedule.nest import Nest, root_nest
 from skforge.exceptions import InvalidInputError, ScheduleError
@@ -72,19 +44,19 @@ class Schedule:
     True
     """
 
-    directives: tuple[Directive, ...] = ()
+    directives: tuple[d.Directive, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise if a directive is not legal where it is."""
         object.__setattr__(self, "directives", tuple(self.directives))
         # The cache cannot tell 64.0 or True from an int: check arguments first.
-        if all(problem(directive) is None for directive in self.directives):
+        if all(d.problem(directive) is None for directive in self.directives):
             _nest_of(self.directives)
         else:
             apply_all(self.directives)
 
-    def _with(self, directive: Directive) -> Schedule:
-        if problem(directive) is not None:
+    def _with(self, directive: d.Directive) -> Schedule:
+        if d.problem(directive) is not None:
             return Schedule((*self.directives, directive))  # which raises
         # The earlier directives were checked when they were added.
         made = object.__new__(Schedule)
@@ -94,14 +66,16 @@ class Schedule:
 
     def __repr__(self) -> str:
         """Return the calls that make this schedule."""
-        return "Schedule()" + "".join(f".{d}" for d in self.directives)
+        return "Schedule()" + "".join(f".{one}" for one in self.directives)
 
     if not TYPE_CHECKING:  # mypy names a wrong method itself
 
         def __getattr__(self, name: str) -> NoReturn:
             """Suggest a method for a name as it is written in the papers."""
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-            near = [] if name.startswith("_") else get_close_matches(words, BY_NAME, 1)
+            near = (
+                [] if name.startswith("_") else get_close_matches(words, d.BY_NAME, 1)
+            )
             hint = f"; did you mean {near[0]}?" if near else ""
             # Without an object Python does not add its own guess.
             raise AttributeError(f"A Schedule has no {name!r}{hint}", name=name)
@@ -129,7 +103,7 @@ class Schedule:
         Good for: working sets that fit a cache, and work for threads.
         Costs: one more loop, and a guard where the size does not divide.
         """
-        return self._with(Tile(index, outer, inner, _whole(size)))
+        return self._with(d.Tile(index, outer, inner, _whole(size)))
 
     def split(self, index: str, first: str, second: str, at: int) -> Schedule:
         """Replace a loop by two, one after the other, each with a copy of its body.
@@ -155,7 +129,7 @@ class Schedule:
         Good for: trees of different depth, each with its own ``unroll_walk``.
         Costs: a copy of the code.
         """
-        return self._with(Split(index, first, second, _whole(at)))
+        return self._with(d.Split(index, first, second, _whole(at)))
 
     def reorder(self, *indices: str) -> Schedule:
         """Permute loops that are directly inside each other.
@@ -172,7 +146,7 @@ class Schedule:
         Costs: nothing by itself; if a row visits trees out of model order, exact sums
         need one stored leaf value per tree.
         """
-        return self._with(Reorder(indices))
+        return self._with(d.Reorder(indices))
 
     def gpu_dimension(self, index: str, dimension: str) -> Schedule:
         """Run each iteration of a loop on its own GPU block or thread.
@@ -184,7 +158,7 @@ class Schedule:
         dimension : {"grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"}
             The dimension; each can be used once on the path to a walk.
         """
-        return self._with(GpuDimension(index, dimension))
+        return self._with(d.GpuDimension(index, dimension))
 
     def unroll(self, index: str) -> Schedule:
         """Unroll a loop completely: repeat its body for each iteration.
@@ -194,7 +168,7 @@ class Schedule:
         index : str
             The loop; its length must be known when the schedule is bound.
         """
-        return self._with(Unroll(index))
+        return self._with(d.Unroll(index))
 
     def specialize(self, index: str) -> Schedule:
         """Generate separate code for the iterations of a tree loop.
@@ -207,7 +181,7 @@ class Schedule:
         index : str
             A loop over trees, often a parallel one.
         """
-        return self._with(Specialize(index))
+        return self._with(d.Specialize(index))
 
     # --- how walks run ---------------------------------------------------------------
 
@@ -227,7 +201,7 @@ class Schedule:
             default is "feature" if adjacent threads take rows, in a multiple of 32,
             else "padded".
         """
-        return self._with(Cache(index, layout))
+        return self._with(d.Cache(index, layout))
 
     def parallel(self, index: str) -> Schedule:
         """Run the iterations of a loop on several CPU threads.
@@ -237,7 +211,7 @@ class Schedule:
         index : str
             The loop. Partial results of a loop over trees are combined afterwards.
         """
-        return self._with(Parallel(index))
+        return self._with(d.Parallel(index))
 
     def interleave(self, index: str, factor: int | None = None) -> Schedule:
         """Keep several walks of an innermost loop in flight at the same time.
@@ -256,7 +230,7 @@ class Schedule:
         Costs: registers; beyond 16 to 32 walks they spill.
         """
         whole = None if factor is None else _whole(factor)
-        return self._with(Interleave(index, whole))
+        return self._with(d.Interleave(index, whole))
 
     def unroll_walk(self, index: str, depth: int) -> Schedule:
         """Walk ``depth`` hops without leaf checks.
@@ -270,7 +244,7 @@ class Schedule:
         depth : int
             Hops without a check, 1 to 64.
         """
-        return self._with(UnrollWalk(index, _whole(depth)))
+        return self._with(d.UnrollWalk(index, _whole(depth)))
 
     def peel_walk(self, index: str, depth: int) -> Schedule:
         """Walk the first ``depth`` hops without leaf checks and without padding.
@@ -284,7 +258,7 @@ class Schedule:
         depth : int
             Most hops without a check, 1 to 64.
         """
-        return self._with(PeelWalk(index, _whole(depth)))
+        return self._with(d.PeelWalk(index, _whole(depth)))
 
     def vectorize(self, index: str) -> Schedule:
         """Walk the rows of an innermost batch loop in SIMD lanes.
@@ -295,7 +269,7 @@ class Schedule:
             An innermost loop; it cannot also be interleaved. A loop over trees
             evaluates all trees at once for one quantised row.
         """
-        return self._with(Vectorize(index))
+        return self._with(d.Vectorize(index))
 
     def cache_predicates(self, index: str) -> Schedule:
         """Evaluate each distinct predicate once for the rows of one iteration.
@@ -309,7 +283,7 @@ class Schedule:
             A batch loop around serial loops over all trees and, innermost, a vectorised
             block of 64, 128, 256 ... rows.
         """
-        return self._with(CachePredicates(index))
+        return self._with(d.CachePredicates(index))
 
     def quantize(self, index: str) -> Schedule:
         """Keep the rows of one iteration as bin codes, and compare integers.
@@ -319,7 +293,7 @@ class Schedule:
         index : str
             A loop over rows.
         """
-        return self._with(Quantize(index))
+        return self._with(d.Quantize(index))
 
     # --- reductions ------------------------------------------------------------------
 
@@ -331,7 +305,7 @@ class Schedule:
         index : str
             A loop over trees that is parallel or mapped to a GPU.
         """
-        return self._with(AtomicReduce(index))
+        return self._with(d.AtomicReduce(index))
 
     def shared_reduce(self, index: str) -> Schedule:
         """Keep the partial results of a tree loop in the GPU's shared memory.
@@ -341,7 +315,7 @@ class Schedule:
         index : str
             A loop over trees that is mapped to a GPU.
         """
-        return self._with(SharedReduce(index))
+        return self._with(d.SharedReduce(index))
 
     def vector_reduce(self, index: str, width: int) -> Schedule:
         """Reduce the partial results of a tree loop with vector instructions.
@@ -353,7 +327,7 @@ class Schedule:
         width : {2, 4, 8, 16, 32, 64}
             Elements added at a time.
         """
-        return self._with(VectorReduce(index, _whole(width)))
+        return self._with(d.VectorReduce(index, _whole(width)))
 
     # --- the model -------------------------------------------------------------------
 
@@ -368,15 +342,15 @@ class Schedule:
             Fill tiles breadth-first, or with the nodes that most rows visit, or with
             whole levels, which only some representations support ("tiles").
         """
-        return self._with(TileNodes(_whole(size), kind))
+        return self._with(d.TileNodes(_whole(size), kind))
 
     def pad_trees(self) -> Schedule:
         """Pad each tree until its leaves are equally deep."""
-        return self._with(PadTrees())
+        return self._with(d.PadTrees())
 
     def reorder_trees(self) -> Schedule:
         """Sort trees by depth and shape, so that adjacent trees have similar walks."""
-        return self._with(ReorderTrees())
+        return self._with(d.ReorderTrees())
 
     def represent(self, representation: str) -> Schedule:
         """Choose the representation of the forest in memory.
@@ -387,12 +361,12 @@ class Schedule:
             "array", "sparse" (the default), "reorg", or another registered
             representation.
         """
-        return self._with(Represent(representation))
+        return self._with(d.Represent(representation))
 
     # --- what a schedule is ----------------------------------------------------------
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> d.Kind:
         """The kind of target: "gpu" if a loop is mapped to one, else "cpu"."""
         return kind_of(self.directives)
 
@@ -490,7 +464,7 @@ class Schedule:
         >>> Schedule().parallel("batch").to_json()
         '{"version": 1, "directives": [{"op": "parallel", "index": "batch"}]}'
         """
-        steps = [to_step(directive) for directive in self.directives]
+        steps = [d.to_step(directive) for directive in self.directives]
         return json.dumps({"version": JSON_VERSION, "directives": steps})
 
     @classmethod
@@ -528,7 +502,7 @@ class Schedule:
         steps = content.get("directives")
         if not isinstance(steps, list):
             raise ScheduleError('A schedule in JSON must have a list "directives".')
-        return cls(tuple(map(from_step, steps)))
+        return cls(tuple(map(d.from_step, steps)))
 
 
 JSON_VERSION = 1
@@ -557,7 +531,7 @@ def _whole(value: Any) -> int:
 # Directives are applied one by one while a schedule is written, so each prefix has been
 # checked just before.
 @lru_cache(maxsize=4096)
-def _nest_of(directives: tuple[Directive, ...]) -> Nest:
+def _nest_of(directives: tuple[d.Directive, ...]) -> Nest:
     if not directives:
         return root_nest()
     if len(directives) > 50:  # too deep for recursion

@@ -24,7 +24,7 @@ from skforge.tuning.search.learned import Learned, proposals
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.cpu import CPU, WALKS, cpu_point
-from skforge.tuning.space.gpu_table5 import TABLE_5
+from skforge.tuning.space.gpu import TABLE_5
 from skforge.tuning.space.space import ScheduleSpace
 
 #: Algorithm 1: largest batch and number of features for blocks of few rows.

@@ -7,14 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from skforge.compiler.defaults.cpu import ForestShape
-from skforge.compiler.schedule.families import (
-    bitsliced_schedule,
-    lanes_schedule,
-    row_blocks,
-    tiled_row_schedule,
-    tiled_schedule,
-    trees_in_flight,
-)
+from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.space.space import (
     MAKERS,
@@ -49,7 +42,7 @@ def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
     rows, tiles = point["rows_per_block"], point["tree_tiles"]
     match kind:
         case "rows":
-            made = row_blocks(rows)
+            made = families.row_blocks(rows)
         case "trees":
             made = Schedule.preset("parallel-trees", tiles=tiles)
         case _:
@@ -200,16 +193,18 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     """Return the schedule of a point of the CPU space."""
     match point["walk"]:
         case "bitsliced":
-            return bitsliced_schedule(point["block"])
+            return families.bitsliced_schedule(point["block"])
         case "lanes":
-            return lanes_schedule()
+            return families.lanes_schedule()
         case "tiles":
-            return tiled_schedule(point["block"], point["node_tile"], point["codes"])
+            return families.tiled_schedule(
+                point["block"], point["node_tile"], point["codes"]
+            )
         case "tile-row":
-            return tiled_row_schedule(point["node_tile"])
+            return families.tiled_row_schedule(point["node_tile"])
         case "trees":
             walks, fetch = point["in_flight"], point["prefetch"]
-            schedule = trees_in_flight(walks, point["block"], fetch)
+            schedule = families.trees_in_flight(walks, point["block"], fetch)
             return _walk(schedule, "tree", point, shape)
         case _:
             return _rows(point, shape)

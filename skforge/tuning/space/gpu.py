@@ -1,4 +1,4 @@
-"""The template of skforge's whole GPU space, which includes SilvanForge's.
+"""Templates of GPU schedules: skforge's whole GPU space, and SilvanForge's in it.
 
 The first parameter, ``deal``, is the distribution of rows and trees over threads and
 blocks. Other parameters only have an effect for some distributions, and otherwise have
@@ -12,13 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from skforge.compiler.defaults.cpu import ForestShape
-from skforge.compiler.schedule.families import (
-    Dealt,
-    rows_as_bits,
-    rows_on_threads,
-    stationary_trees,
-    trees_on_threads,
-)
+from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.space.space import (
     MAKERS,
@@ -201,15 +195,15 @@ def full_gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     threads, cached = point["tree_threads"], point["cached_trees"]
     match point["deal"]:
         case "bits":
-            return rows_as_bits(rows, each, cached)
+            return families.rows_as_bits(rows, each, cached)
         case "stationary":
-            schedule = stationary_trees(threads, rows, rows // each)
-            return _walk(Dealt(schedule, "t1", ("t0",)), point, shape)
+            schedule = families.stationary_trees(threads, rows, rows // each)
+            return _walk(families.Dealt(schedule, "t1", ("t0",)), point, shape)
         case "trees" | "blocks":
-            dealt = trees_on_threads(rows, threads, point["tree_blocks"])
+            dealt = families.trees_on_threads(rows, threads, point["tree_blocks"])
         case deal:
             parts = threads if deal == "parts" else None
-            dealt = rows_on_threads(rows, each, parts, cached or None)
+            dealt = families.rows_on_threads(rows, each, parts, cached or None)
     schedule = _cache_rows(dealt.schedule, point["rows_in"])
     if cached:
         schedule = schedule.cache("t0")
@@ -228,7 +222,7 @@ def _cache_rows(schedule: Schedule, rows_in: str) -> Schedule:
             return schedule
 
 
-def _walk(dealt: Dealt, point: Point, shape: ForestShape) -> Schedule:
+def _walk(dealt: families.Dealt, point: Point, shape: ForestShape) -> Schedule:
     """Add interleaving, leaf-check removal, reductions, tiles and the layout."""
     schedule, trees, parts = dealt
     if point["interleave"] > 1:
@@ -243,3 +237,54 @@ def _walk(dealt: Dealt, point: Point, shape: ForestShape) -> Schedule:
     if tile > 1:
         schedule = schedule.tile_nodes(tile, "complete" if tile == 7 else "uniform")
     return schedule.represent(point["representation"])
+
+
+# ----------------------------------------------------------- SilvanForge's Table 5
+
+TABLE_5 = {
+    "rows_per_block": (8, 32, 64),
+    "rows_per_thread": (1, 2, 4),
+    "tree_threads": (2, 10, 20, 50),
+    "cache_rows": (True, False),
+    "cache_trees": (True, False),
+    "unroll_walks": (True, False),
+    "interleave": (1, 2, 4),
+    "shared_reduce": (True, False),
+    "representation": ("array", "sparse", "reorg"),
+}
+
+
+@lru_cache(maxsize=1)  # spaces are immutable and list their points only once
+def gpu_space() -> ScheduleSpace:
+    """Return Table 5 of papers on SilvanForge (§8.1): 3·3·4·2·2·2·3·2·3 = 5184."""
+    return ScheduleSpace(TABLE_5, gpu_schedule, name="gpu")
+
+
+MAKERS["gpu"] = gpu_space
+
+
+def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
+    """Return the schedule of a point of Table 5.
+
+    A block of threads takes ``rows_per_block`` rows. A thread takes ``rows_per_thread``
+    of them through one in ``tree_threads`` of the trees, ``interleave`` trees at a
+    time::
+
+        for b0 in blocks of rows:                     grid.x     (cache_rows)
+          for r0 in its rows, by rows_per_thread:     block.x
+            for t1 in 0 to tree_threads:              block.y    (shared_reduce)
+              for r1 in rows of the thread:
+                for t0 in trees of the thread:        interleave, unroll_walk
+
+    With ``cache_trees``, shared memory holds the trees that the threads of a block
+    traverse at a time; the loop over trees is then outside the threads.
+    """
+    own = {name: point[name] for name in point.keys() & GPU.keys()}
+    more = gpu_point(
+        "parts",
+        rows_in="shared" if point["cache_rows"] else "memory",
+        cached_trees=point["interleave"] if point["cache_trees"] else 0,
+        hops="unroll" if point["unroll_walks"] else "checked",
+        sums="shared" if point["shared_reduce"] else "memory",
+    )
+    return full_gpu_schedule({**more, **own}, shape)

@@ -10,24 +10,16 @@ from skforge.compiler.defaults.cpu import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.space.cpu import CPU, cpu_point, cpu_schedule, cpu_space
-from skforge.tuning.space.gpu_table5 import TABLE_5, gpu_schedule
+from skforge.tuning.space.gpu import TABLE_5, gpu_schedule
 from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
 
 
 def space_of(value: Any) -> ScheduleSpace | None:
     """Return the space for a user's value: a space, a grid, schedules, or None.
 
-    Parameters
-    ----------
-    value : ScheduleSpace, mapping, sequence or None
-        A mapping of names to lists of values: ``{"schedule": [...]}``, or parameters of
-        the CPU space or of Table 5 for GPUs. Missing parameters get a plain default. A
-        sequence of schedules or names of presets is a grid of these.
-
-    Raises
-    ------
-    InvalidInputError
-        If a name or a value is unknown.
+    A grid is a mapping of names to lists of values: ``{"schedule": [...]}``, or
+    parameters of the CPU space or of Table 5 for GPUs. Missing parameters get a plain
+    default. A sequence of schedules or names of presets is a grid of these.
     """
     if value is None or isinstance(value, ScheduleSpace):
         return value

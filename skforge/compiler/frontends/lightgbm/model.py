@@ -19,7 +19,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import Function, OutputSpec, Task
 from skforge.compiler.frontends.arrays import forest_arrays
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.checks import (
     MAX_OUTPUTS,
     Range,
@@ -335,14 +335,12 @@ def detect(model: object) -> bool:
     """Tell whether the object is a model's text, a Booster or a wrapper."""
     if isinstance(model, str):
         return model.startswith(("tree\n", "tree\r\n"))
-    return not class_names(model).isdisjoint(
-        {"lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel"}
-    )
+    return is_a(model, "lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel")
 
 
 def refuse(model: Any) -> None:
     """Refuse a wrapper that could not be read after fitting."""
-    if "lightgbm.sklearn.LGBMModel" not in class_names(model):
+    if not is_a(model, "lightgbm.sklearn.LGBMModel"):
         return
     _refuse_wrapper(model)
     if linear := _switched_on(model, ("linear_tree", "linear_trees")):
@@ -365,7 +363,7 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
     """Read a model's text, a Booster or a wrapper, up to its ``best_iteration``."""
     if isinstance(model, str):
         return forest_from_text(model, iteration_range)
-    if "lightgbm.basic.Booster" in class_names(model):
+    if is_a(model, "lightgbm.basic.Booster"):
         return _from_booster(model, iteration_range)
     if not model.__sklearn_is_fitted__():
         refuse_unfitted(model)
@@ -376,10 +374,9 @@ def load(model: Any, iteration_range: Range | None = None) -> Forest:
 
 def _as_wrapper(model: Any, forest: Forest) -> Forest:
     """Return the forest with the wrapper class's task in place of the objective's."""
-    names = class_names(model)
-    if "lightgbm.sklearn.LGBMRanker" in names:
+    if is_a(model, "lightgbm.sklearn.LGBMRanker"):
         return replace(forest, task="ranking")
-    if "lightgbm.sklearn.LGBMClassifier" not in names:
+    if not is_a(model, "lightgbm.sklearn.LGBMClassifier"):
         return replace(forest, task="regression")
     if callable(model.objective_):  # its predict returns raw scores, and warns
         return replace(forest, task="regression")

@@ -10,15 +10,16 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.validation import first_true
+from skforge.compiler.forest import validation
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.arrays import offsets, place
+from skforge.compiler.frontends.arrays import check_nodes, offsets
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 _HEADER_KEYS = frozenset(
@@ -64,6 +65,7 @@ _TREE_KEYS = frozenset(
     )
 )
 _VERSIONS = ("v2", "v3", "v4")
+_REPAIR = "save it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class ModelText:
 
 def damaged(what: str) -> NoReturn:
     """Raise for a file that LightGBM did not write in this form."""
-    checks.damaged(what, "save it again")
+    validation.damaged(what, _REPAIR)
 
 
 def parse(text: str) -> ModelText:
@@ -260,35 +262,24 @@ def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
     leaves = np.array(sizes, dtype=np.int64)
     inner = leaves - 1
     first_inner = offsets(inner)
+    check = partial(check_nodes, offset=first_inner, repair=_REPAIR)
     left = _numbers(trees, "left_child", inner, int)
     right = _numbers(trees, "right_child", inner, int)
     last_inner, last_leaf = np.repeat(inner - 1, inner), np.repeat(-leaves, inner)
     for name, child in (("left_child", left), ("right_child", right)):
         bad = (child > last_inner) | (child < last_leaf)
-        if (at := first_true(bad)) >= 0:
-            tree_number, node = place(at, first_inner)
-            damaged(
-                f"{name}[{node}] = {child[at]} of tree {tree_number} is outside "
-                f"{-sizes[tree_number]}..{sizes[tree_number] - 2}"
-            )
+        check(
+            name, child, bad, lambda tree: f"outside {-sizes[tree]}..{sizes[tree] - 2}"
+        )
     feature = _numbers(trees, "split_feature", inner, int)
     bad = (feature < 0) | (feature >= n_features)
-    if (at := first_true(bad)) >= 0:
-        tree_number, node = place(at, first_inner)
-        damaged(
-            f"split_feature[{node}] = {feature[at]} of tree {tree_number} is "
-            f"outside 0..{n_features - 1}"
-        )
+    check("split_feature", feature, bad, lambda _: f"outside 0..{n_features - 1}")
     decision = _numbers(trees, "decision_type", inner, int, optional=True)
     if decision is None:
         decision = np.zeros(len(left), np.int64)
     # numeric nodes store their missing type, 0 to 2, above two flag bits
     bad = (decision < 0) | (decision > 15) | ((decision & 13) == 12)
-    if (at := first_true(bad)) >= 0:
-        tree_number, node = place(at, first_inner)
-        damaged(
-            f"decision_type[{node}] = {decision[at]} of tree {tree_number} is unknown"
-        )
+    check("decision_type", decision, bad, lambda _: "unknown")
     threshold = _numbers(trees, "threshold", inner, float)
     return Trees(
         n_leaves=leaves,

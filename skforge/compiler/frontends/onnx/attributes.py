@@ -1,7 +1,7 @@
 """Reads the attributes of an ONNX node as arrays.
 
 Messages are read field by field, so that damaged or hostile files raise skforge's
-exceptions, and the ``onnx`` package is needed only to parse files.
+exceptions. The schemas of the ``onnx`` package say which attributes a node may have.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.frontends.checks import damaged, refuse_unknown
+from skforge.compiler.forest.validation import damaged
+from skforge.compiler.frontends.checks import refuse_unknown
 from skforge.exceptions import UnsupportedModelError
 
 Array: TypeAlias = NDArray[Any]
@@ -27,67 +28,6 @@ _TYPE_NAMES = {
     _INTS: "a list of integers",
     _STRINGS: "a list of strings",
 }
-_NODES = {
-    "nodes_falsenodeids": _INTS,
-    "nodes_featureids": _INTS,
-    "nodes_hitrates": _FLOATS,
-    "nodes_missing_value_tracks_true": _INTS,
-    "nodes_modes": _STRINGS,
-    "nodes_nodeids": _INTS,
-    "nodes_treeids": _INTS,
-    "nodes_truenodeids": _INTS,
-    "nodes_values": _FLOATS,
-    "base_values": _FLOATS,
-    "post_transform": _STRING,
-}
-_TENSORS = ("base_values", "nodes_hitrates", "nodes_values")
-_REGRESSOR = {
-    **_NODES,
-    "aggregate_function": _STRING,
-    "n_targets": _INT,
-    "target_ids": _INTS,
-    "target_nodeids": _INTS,
-    "target_treeids": _INTS,
-    "target_weights": _FLOATS,
-}
-_CLASSIFIER = {
-    **_NODES,
-    "class_ids": _INTS,
-    "class_nodeids": _INTS,
-    "class_treeids": _INTS,
-    "class_weights": _FLOATS,
-    "classlabels_int64s": _INTS,
-    "classlabels_strings": _STRINGS,
-}
-_ENSEMBLE = {
-    "aggregate_function": _INT,
-    "leaf_targetids": _INTS,
-    "leaf_weights": _TENSOR,
-    "membership_values": _TENSOR,
-    "n_targets": _INT,
-    "nodes_falseleafs": _INTS,
-    "nodes_falsenodeids": _INTS,
-    "nodes_featureids": _INTS,
-    "nodes_hitrates": _TENSOR,
-    "nodes_missing_value_tracks_true": _INTS,
-    "nodes_modes": _TENSOR,
-    "nodes_splits": _TENSOR,
-    "nodes_trueleafs": _INTS,
-    "nodes_truenodeids": _INTS,
-    "post_transform": _INT,
-    "tree_roots": _INTS,
-}
-
-
-def known_attributes(op_type: str, version: int) -> dict[str, int]:
-    """Return name and type of each attribute an operator has in an opset version."""
-    if op_type == "TreeEnsemble":
-        return _ENSEMBLE
-    known = _CLASSIFIER if op_type == "TreeEnsembleClassifier" else _REGRESSOR
-    if version < 3:
-        return known
-    weights = "class_weights" if op_type.endswith("Classifier") else "target_weights"
-    return {**known, **{f"{name}_as_tensor": _TENSOR for name in (*_TENSORS, weights)}}
 
 
 def read_attributes(node: Any, version: int) -> Attributes:
@@ -96,7 +36,10 @@ def read_attributes(node: Any, version: int) -> Attributes:
     ``version`` is that of the operator set ``ai.onnx.ml`` that the model imports;
     tensors become one-dimensional arrays.
     """
-    known = known_attributes(node.op_type, version)
+    from onnx.defs import get_schema
+
+    fields: Any = get_schema(node.op_type, version, node.domain).attributes
+    known = {name: int(field.type) for name, field in fields.items()}
     found: Attributes = {}
     for attribute in node.attribute:
         name = attribute.name
@@ -200,7 +143,21 @@ def same_length(attributes: Attributes, names: tuple[str, ...]) -> int:
     """Return the length that the lists must share."""
     first = len(array(attributes, names[0]))
     for name in names[1:]:
-        found = len(attributes.get(name, ()))
-        if found != first:
-            damaged(f"{name} has {found} entries, {names[0]} has {first}")
+        check_length(name, len(attributes.get(name, ())), names[0], first)
     return first
+
+
+def check_length(name: str, found: int, first: str, wanted: int) -> None:
+    """Refuse a list that differs in length from the first one."""
+    if found != wanted:
+        damaged(f"{name} has {found} entries, {first} has {wanted}")
+
+
+def tracks_true(attributes: Attributes, first: str, wanted: int) -> Array:
+    """Return, for each node, whether NaN goes the way of a true test."""
+    name = "nodes_missing_value_tracks_true"
+    tracks = array(attributes, name)
+    if not len(tracks):
+        return np.zeros(wanted, np.bool_)
+    check_length(name, len(tracks), first, wanted)
+    return np.asarray(tracks == 1)

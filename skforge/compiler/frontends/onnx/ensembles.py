@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.outputs import Post
-from skforge.compiler.forest.validation import first_true
-from skforge.compiler.frontends.checks import MAX_OUTPUTS, damaged
+from skforge.compiler.forest.validation import damaged, first_true
+from skforge.compiler.frontends.checks import MAX_OUTPUTS
 from skforge.compiler.frontends.onnx.attributes import (
     Attributes,
     array,
+    check_length,
     numbers,
     same_length,
+    tracks_true,
     typed,
 )
 from skforge.compiler.frontends.onnx.trees import Graph, Weights, merge_equal_chains
@@ -80,13 +82,8 @@ def read_table(
     )
     n_nodes = same_length(attributes, names)
     value = numbers(attributes, "nodes_values", dtype)
-    tracks = array(attributes, "nodes_missing_value_tracks_true")
-    for name, length in (
-        ("nodes_values", len(value)),
-        ("nodes_missing_value_tracks_true", len(tracks) or n_nodes),
-    ):
-        if length != n_nodes:
-            damaged(f"{name} has {length} entries, nodes_nodeids has {n_nodes}")
+    check_length("nodes_values", len(value), names[0], n_nodes)
+    tracks = tracks_true(attributes, names[0], n_nodes)
     modes = _mode_codes(attributes.get("nodes_modes", []))
     tree, node = array(attributes, "nodes_treeids"), array(attributes, "nodes_nodeids")
     find, roots = _index(tree, node)
@@ -103,7 +100,7 @@ def read_table(
         feature=np.where(is_leaf, 0, array(attributes, "nodes_featureids")),
         comparison=np.maximum(modes, 0),
         value=value,
-        tracks=tracks == 1 if len(tracks) else np.zeros(n_nodes, np.bool_),
+        tracks=tracks,
         true=refer[0],
         false=refer[1],
         number=node,
@@ -115,10 +112,7 @@ def read_table(
     weight = numbers(attributes, f"{kind}_weights", dtype)
     same_length(attributes, (f"{kind}_ids", f"{kind}_nodeids", f"{kind}_treeids"))
     output = array(attributes, f"{kind}_ids")
-    if len(weight) != len(output):
-        damaged(
-            f"{kind}_weights has {len(weight)} entries, {kind}_ids has {len(output)}"
-        )
+    check_length(f"{kind}_weights", len(weight), f"{kind}_ids", len(output))
     ids = array(attributes, f"{kind}_nodeids")
     row, found = find(array(attributes, f"{kind}_treeids"), ids)
     if (i := first_true(~found)) >= 0:
@@ -162,12 +156,6 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
         ),
     )
     n_leaves = same_length(attributes, ("leaf_targetids", "leaf_weights"))
-    tracks = array(attributes, "nodes_missing_value_tracks_true")
-    if len(tracks) not in (0, n_tests):
-        damaged(
-            f"nodes_missing_value_tracks_true has {len(tracks)} entries, "
-            f"nodes_featureids has {n_tests}"
-        )
     modes = array(attributes, "nodes_modes")
     if modes.dtype != np.uint8 and len(modes):
         damaged(f"nodes_modes holds {modes.dtype} numbers")
@@ -200,7 +188,7 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
         feature=array(attributes, "nodes_featureids"),
         comparison=comparison,
         value=splits,
-        tracks=tracks == 1 if len(tracks) else np.zeros(n_tests, np.bool_),
+        tracks=tracks_true(attributes, "nodes_featureids", n_tests),
         true=refer[0],
         false=refer[1],
         number=np.arange(n_tests),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.frontends.checks import damaged
+from skforge.compiler.forest.validation import damaged
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 # TensorProto.DataType
@@ -51,8 +51,8 @@ def locate(model: Any) -> Place:
     """
     graph = model.graph
     version = _version(model)
-    rows, n_features = _input(graph)
-    tensors = {graph_input: tensor for graph_input, tensor in [rows]}
+    name, rows = _input(graph)
+    tensors = {name: rows}
     found: Any = None
     for node in graph.node:
         if node.domain == _ML and node.op_type in _ENSEMBLES:
@@ -76,7 +76,7 @@ def locate(model: Any) -> Place:
     types = tensors[found.input[0]].types
     narrow = types[-1] != DOUBLE or FLOAT in types
     dtype = np.dtype(np.float32 if narrow else np.float64)
-    return Place(found, version, types[-1], dtype, n_features)
+    return Place(found, version, types[-1], dtype, rows.width)
 
 
 def _version(model: Any) -> int:
@@ -86,7 +86,7 @@ def _version(model: Any) -> int:
     return 1
 
 
-def _input(graph: Any) -> tuple[tuple[str, _Tensor], int | None]:
+def _input(graph: Any) -> tuple[str, _Tensor]:
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1:
@@ -112,8 +112,7 @@ def _input(graph: Any) -> tuple[tuple[str, _Tensor], int | None]:
         width = int(dim.dim_value) if dim.HasField("dim_value") else None
     if width is not None and not 0 < width < 1 << 31:
         damaged(f"The input has {width} features")
-    rows = _Tensor("rows", (tensor.elem_type,), width)
-    return (inputs[0].name, rows), width
+    return inputs[0].name, _Tensor("rows", (tensor.elem_type,), width)
 
 
 def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
@@ -136,8 +135,7 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
     score = DOUBLE if kind == "TreeEnsemble" and rows.types[-1] == DOUBLE else FLOAT
     for i, name in enumerate(node.output):
         if labels and i == 0:
-            label = _Tensor("labels", (STRING if strings else INT64,), 0)
-            tensors[name] = label
+            tensors[name] = _Tensor("labels", (STRING if strings else INT64,), 0)
         else:
             tensors[name] = _Tensor("scores", (score,), None)
     return node
@@ -163,7 +161,11 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -
         return False
     if node.op_type == "Cast":
         to = [a.i for a in node.attribute if a.name == "to"]
-        if len(to) != 1 or not _keeps_numbers(value, to[0]):
+        if len(to) != 1:
+            return False
+        # rows may be converted; a cast of anything else has to change nothing
+        numbers = value.what == "rows" and to[0] in (FLOAT, DOUBLE)
+        if to[0] != value.types[-1] and not numbers:
             return False
         value = _Tensor(value.what, (*value.types, to[0]), value.width)
     elif node.op_type == "Reshape":
@@ -182,13 +184,6 @@ def _class_labels(node: Any) -> list[Any]:
         if attribute.name in ("classlabels_int64s", "classlabels_strings"):
             found += [*attribute.ints, *attribute.strings]
     return found
-
-
-def _keeps_numbers(value: _Tensor, to: int) -> bool:
-    """Tell whether a cast changes nothing, or repeats the conversion of rows."""
-    if to == value.types[-1]:
-        return True
-    return value.what == "rows" and to in (FLOAT, DOUBLE)
 
 
 def _keeps_shape(node: Any, graph: Any, value: _Tensor) -> bool:

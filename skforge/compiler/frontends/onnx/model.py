@@ -20,9 +20,8 @@ import numpy as np
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Labels, Layout, OutputSpec, Post
-from skforge.compiler.forest.validation import ABSENT
-from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.checks import damaged
+from skforge.compiler.forest.validation import ABSENT, damaged
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.onnx.attributes import read_attributes
 from skforge.compiler.frontends.onnx.ensembles import (
     Ensemble,
@@ -128,15 +127,17 @@ def _n_features(place: Place, graph: Graph) -> int:
 # ------------------------------------------------------------------ outputs
 
 
-def _outputs(
+def _answering(
+    forest: Forest,
     layout: Layout,
     post: Post,
     offsets: Any,
     bound: float = 0.0,
     exact: bool = False,
     labels: Labels = "first_greatest",
-) -> OutputSpec:
-    return OutputSpec(
+) -> Forest:
+    """Return the forest with its outputs."""
+    outputs = OutputSpec(
         "onnx",
         bound,
         offsets=tuple(float(x) for x in offsets),
@@ -146,6 +147,7 @@ def _outputs(
         post=post,
         dtype="float64" if exact else "float32",
     )
+    return replace(forest, outputs=outputs)
 
 
 def _as_regressor(
@@ -159,7 +161,7 @@ def _as_regressor(
         offsets = offsets + 0.0  # onnxruntime adds 0 here if there is no base value
         # onnxruntime knows no other post transform of one target
         post: Post = "probit" if ensemble.post == "probit" else "none"
-        return replace(forest, outputs=_outputs("target", post, offsets, exact=exact))
+        return _answering(forest, "target", post, offsets, exact=exact)
     sometimes = ~leaves.always & ~leaves.never & (offsets != 0)
     if sometimes.any():
         raise UnsupportedModelError(
@@ -167,9 +169,7 @@ def _as_regressor(
             "rows only, to which alone onnxruntime adds it."
         )
     offsets = np.where(leaves.never, np.nan, offsets)
-    return replace(
-        forest, outputs=_outputs("columns", ensemble.post, offsets, exact=exact)
-    )
+    return _answering(forest, "columns", ensemble.post, offsets, exact=exact)
 
 
 def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
@@ -184,8 +184,7 @@ def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest
         return _as_binary(forest, ensemble, leaves)
     n_outputs, base = ensemble.n_outputs, ensemble.base
     if len(base):
-        offsets = base.astype(np.float64)
-        return replace(forest, outputs=_outputs("columns", ensemble.post, offsets))
+        return _answering(forest, "columns", ensemble.post, base.astype(np.float64))
     sometimes = ~leaves.always & ~leaves.never
     positive = bool((ensemble.weights.value > 0).all()) and bool(leaves.always.any())
     if sometimes.any() and not positive:
@@ -195,7 +194,7 @@ def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest
             "from row to row here. Give every leaf a weight for every class."
         )
     offsets = np.where(leaves.never, np.nan, np.full(n_outputs, _NOTHING))
-    return replace(forest, outputs=_outputs("columns", ensemble.post, offsets))
+    return _answering(forest, "columns", ensemble.post, offsets)
 
 
 def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
@@ -225,25 +224,21 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
                 "column undefined in onnxruntime."
             )
         offset = base if len(base) else np.array([_NOTHING])
-        return replace(
-            _first_output(forest),
-            outputs=_outputs("one", post, offset, bound, labels="above_bound"),
-        )
+        forest = _first_output(forest)
+        return _answering(forest, "one", post, offset, bound, labels="above_bound")
     if len(base) == 2 and second:
         if not first:
             raise UnsupportedModelError(
                 "Two base_values with weights for the second class alone: onnxruntime "
                 "ignores the trees of such a model."
             )
-        return replace(
-            _first_output(forest),
-            outputs=_outputs("mirrored", post, base[1:], bound, labels="above_bound"),
+        forest = _first_output(forest)
+        return _answering(
+            forest, "mirrored", post, base[1:], bound, labels="above_bound"
         )
     offsets = np.array([base[0] if len(base) else _NOTHING, _NOTHING])
     offsets[~leaves.always] = np.nan
-    return replace(
-        forest, outputs=_outputs("columns", post, offsets, bound, labels="above_bound")
-    )
+    return _answering(forest, "columns", post, offsets, bound, labels="above_bound")
 
 
 def _first_output(forest: Forest) -> Forest:
@@ -268,10 +263,7 @@ def _first_output(forest: Forest) -> Forest:
 
 def detect(model: object) -> bool:
     """Tell whether the object is a ``ModelProto``."""
-    return bool({name for name in class_names(model) if name in _PROTOS})
-
-
-_PROTOS = frozenset({"onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto"})
+    return is_a(model, "onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto")
 
 
 def load_file(path: Path, iteration_range: tuple[int, int] | None = None) -> Forest:

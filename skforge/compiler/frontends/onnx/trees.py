@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
+from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends.arrays import category_words, forest_arrays
-from skforge.compiler.frontends.checks import damaged
 from skforge.exceptions import UnsupportedModelError
 
 IntArray = NDArray[np.int64]
@@ -103,9 +103,7 @@ def build_trees(
     return Trees(arrays, leaf_of, tree[~inner], copy)
 
 
-def _follow(
-    graph: Graph, shared: bool = False
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def _follow(graph: Graph, shared: bool = False) -> IntArray:
     """Return tree, reference and children (positions) of every node, level by level.
 
     Nodes reachable in several ways are refused, or duplicated with ``shared``.
@@ -113,7 +111,7 @@ def _follow(
     seen = np.zeros(len(graph.true), np.bool_)
     tree = np.arange(len(graph.roots))
     front = graph.roots
-    trees, references, lefts, rights = [], [], [], []
+    levels = [np.zeros((4, 0), np.int64)]
     start = 0
     while len(front):
         inner = np.flatnonzero(front >= 0)
@@ -136,17 +134,11 @@ def _follow(
         begin = start + len(front)
         left[inner] = begin + np.arange(len(inner))
         right[inner] = begin + len(inner) + np.arange(len(inner))
-        trees.append(tree)
-        references.append(front)
-        lefts.append(left)
-        rights.append(right)
+        levels.append(np.stack((tree, front, left, right)))
         tree = np.concatenate((tree[inner], tree[inner]))
         front = np.concatenate((graph.true[test], graph.false[test]))
         start = begin
-    none = [np.zeros(0, np.int64)]
-    joined = [np.concatenate(part or none) for part in (trees, references)]
-    sides = [np.concatenate(part or none) for part in (lefts, rights)]
-    return joined[0], joined[1], sides[0], sides[1]
+    return np.concatenate(levels, axis=1)
 
 
 def merge_equal_chains(graph: Graph) -> Graph:

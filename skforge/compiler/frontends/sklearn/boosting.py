@@ -13,16 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import SCORES, OutputSpec, Task
-from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.checks import damaged
-from skforge.compiler.frontends.sklearn.common import (
-    check_model,
-    feature_names,
-    refuse_overrides,
-    tree_arrays,
-    view_tree,
-)
+from skforge.compiler.forest.outputs import SCORES, OutputSpec
+from skforge.compiler.forest.validation import damaged
+from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 _MODULE = "sklearn.ensemble._gb."
@@ -34,42 +28,34 @@ _PROBES = 17
 
 def detect(model: object) -> bool:
     """Tell whether the object is a GradientBoosting estimator of scikit-learn."""
-    return f"{_MODULE}BaseGradientBoosting" in class_names(model)
+    return is_a(model, f"{_MODULE}BaseGradientBoosting")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted GradientBoostingClassifier or GradientBoostingRegressor."""
-    check_model(model, "estimators_", iteration_range)
-    classifier = f"{_MODULE}GradientBoostingClassifier" in class_names(model)
+    common.check_model(model, "estimators_", iteration_range)
+    classifier = is_a(model, f"{_MODULE}GradientBoostingClassifier")
     estimators = model.estimators_
     n_stages, n_outputs = estimators.shape
     scale = float(model.learning_rate)
-    trees = [_view(estimator.tree_, scale) for estimator in estimators.ravel()]
-    task: Task = "regression"
-    if classifier:
-        task = "binary" if n_outputs == 1 else "multiclass"
-    return Forest(
-        **tree_arrays(trees, None),
+    trees = [estimator.tree_ for estimator in estimators.ravel()]
+    for tree in trees:
+        if tree.value.shape[1:] != (1, 1):
+            damaged(
+                f"A tree of the model holds values of shape {tree.value.shape[1:]} "
+                "where (1, 1) was expected",
+                "fit it again",
+            )
+    return common.forest_of(
+        model,
+        trees,
+        [scale * tree.value[:, :, 0] for tree in trees],
+        missing=False,  # its walk only tests `x <= threshold`
         tree_output=np.tile(np.arange(n_outputs), n_stages),
-        n_features=int(model.n_features_in_),
         base=_initial_scores(model, n_outputs),
         outputs=_outputs(model, n_outputs) if classifier else SCORES,
-        task=task,
-        source="sklearn",
-        feature_names=feature_names(model),
+        task=common.class_task(len(model.classes_)) if classifier else "regression",
     )
-
-
-def _view(tree: Any, scale: float) -> Any:
-    if tree.value.shape[1:] != (1, 1):
-        damaged(
-            f"A tree of the model holds values of shape {tree.value.shape[1:]} where "
-            "(1, 1) was expected",
-            "fit it again",
-        )
-    # its walk only tests `x <= threshold`, so missing values go right
-    nowhere = np.zeros(tree.node_count, np.bool_)
-    return view_tree(tree, value=scale * tree.value[:, :, 0], missing_left=nowhere)
 
 
 def _outputs(model: Any, n_outputs: int) -> OutputSpec:
@@ -90,14 +76,14 @@ def _outputs(model: Any, n_outputs: int) -> OutputSpec:
 
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after fitting."""
-    refuse_overrides(model)
+    common.refuse_overrides(model)
     if model.init is not None and not isinstance(model.init, str):
         _refuse_initial(model, model.init)
 
 
 def _refuse_initial(model: Any, initial: Any) -> None:
     name = type(initial).__name__
-    if class_names(initial).isdisjoint(_DUMMIES):
+    if not is_a(initial, *_DUMMIES):
         raise UnsupportedModelError(
             f"{type(model).__name__} starts from init={name}(), whose prediction "
             "depends on the row; fit with init=None, init='zero' or a Dummy estimator."

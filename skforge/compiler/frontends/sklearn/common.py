@@ -1,22 +1,26 @@
-"""Refusals and tree views shared by the readers of scikit-learn's ensembles."""
+"""Refusals, and the joined trees, shared by the readers of scikit-learn's ensembles."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
+from skforge.compiler.forest.forest import (
+    Forest,
+    deduplicate_predicates,
+    round_thresholds,
+)
+from skforge.compiler.forest.outputs import Task
 from skforge.compiler.frontends.arrays import (
     check_children,
     forest_arrays,
     offsets,
     starts,
 )
-from skforge.compiler.frontends.base import class_names
+from skforge.compiler.frontends.base import is_a
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
 from skforge.exceptions import UnsupportedModelError
 
@@ -29,56 +33,6 @@ _METHODS = (
     "_raw_predict",
     "_score_samples",
 )
-_SINGLE_TREE = "sklearn.tree._classes.BaseDecisionTree"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TreeView:
-    """The arrays of a fitted ``Tree``, some of them replaced."""
-
-    children_left: NDArray[Any]
-    children_right: NDArray[Any]
-    feature: NDArray[Any]
-    threshold: NDArray[Any]
-    missing_go_to_left: NDArray[Any]
-    weighted_n_node_samples: NDArray[Any]
-    value: NDArray[Any]  # (n_nodes, n_outputs, n_classes)
-
-    @property
-    def node_count(self) -> int:
-        """Number of nodes."""
-        return len(self.children_left)
-
-
-def view_tree(
-    tree: Any,
-    *,
-    features: NDArray[Any] | None = None,
-    value: NDArray[Any] | None = None,
-    missing_left: NDArray[Any] | None = None,
-) -> TreeView:
-    """Return a fitted tree's arrays for the joint forest.
-
-    ``features`` are the columns of X that the tree was trained on, in its order.
-    ``value`` is what each node adds to each output, and ``missing_left`` where missing
-    values go, in place of the tree's own.
-    """
-    feature = tree.feature
-    if features is not None:  # leaves have feature -2, which is not a column
-        feature = np.where(
-            feature >= 0, np.asarray(features)[np.maximum(feature, 0)], -2
-        )
-    if missing_left is None:
-        missing_left = tree.missing_go_to_left
-    return TreeView(
-        tree.children_left,
-        tree.children_right,
-        feature,
-        tree.threshold,
-        missing_left,
-        tree.weighted_n_node_samples,
-        tree.value if value is None else value[:, :, np.newaxis],
-    )
 
 
 def check_model(model: Any, fitted: str, iteration_range: object) -> None:
@@ -119,9 +73,7 @@ def check_trees(model: Any, estimators: Any, wanted: str) -> None:
 
 def check_tree(model: Any, estimator: Any, wanted: str) -> None:
     """Refuse a member, fitted or not, that is not a single tree of the wanted kind."""
-    names = class_names(estimator)
-    wanted_name = f"sklearn.tree._classes.DecisionTree{wanted}"
-    if _SINGLE_TREE not in names or wanted_name not in names:
+    if not is_a(estimator, f"sklearn.tree._classes.DecisionTree{wanted}"):
         raise UnsupportedModelError(
             f"{type(model).__name__} over {type(estimator).__name__} cannot be "
             f"compiled: its members must be DecisionTree{wanted} or "
@@ -136,8 +88,26 @@ def feature_names(model: Any) -> tuple[str, ...] | None:
     return None if names is None else tuple(str(name) for name in names)
 
 
-def tree_arrays(trees: list[Any], class_counts: list[int] | None) -> dict[str, Any]:
-    """Join the trees' arrays, all nodes at once."""
+def class_task(n_classes: int) -> Task:
+    """Return the task of a classifier."""
+    return "binary" if n_classes == 2 else "multiclass"
+
+
+def forest_of(
+    model: Any,
+    trees: list[Any],
+    values: list[NDArray[Any]],
+    *,
+    columns: Any = None,
+    missing: bool = True,
+    **fields: Any,
+) -> Forest:
+    """Return the forest of a model's fitted trees, all nodes joined at once.
+
+    ``values`` has, for each tree, what its nodes add to each output; ``columns`` the
+    columns of X that it was trained on, in its order. Without ``missing``, missing
+    values go right, wherever the trees would send them.
+    """
 
     def join(name: str) -> Any:
         return np.concatenate([getattr(tree, name) for tree in trees])
@@ -147,23 +117,33 @@ def tree_arrays(trees: list[Any], class_counts: list[int] | None) -> dict[str, A
     inner = left >= 0
     for name, child in (("children_left", left), ("children_right", right)):
         check_children(name, child, inner, offset, "fit it again")
-    threshold = round_thresholds(
-        join("threshold")[inner], Comparison.LE, np.dtype(np.float32)
-    )
-    tests = deduplicate_predicates(
-        join("feature")[inner],
-        int(Comparison.LE),
-        threshold,
-        int(Missing.NAN),
-        join("missing_go_to_left")[inner] != 0,
-    )
-    values = np.concatenate([tree.value[tree.children_left < 0] for tree in trees])
-    if class_counts is None:
-        leaf_value = values[:, :, 0]
-    else:  # targets with fewer classes are padded, which would give outputs of 0
-        leaf_value = np.concatenate(
-            [values[:, k, :count] for k, count in enumerate(class_counts)], axis=1
+    feature = join("feature")
+    if columns is not None:  # leaves have feature -2, which is not a column
+        feature = np.concatenate(
+            [
+                np.asarray(own)[np.maximum(tree.feature, 0)]
+                for tree, own in zip(trees, columns, strict=True)
+            ]
         )
+    tests = deduplicate_predicates(
+        feature[inner],
+        int(Comparison.LE),
+        round_thresholds(join("threshold")[inner], Comparison.LE, np.dtype(np.float32)),
+        int(Missing.NAN),
+        join("missing_go_to_left")[inner] != 0 if missing else False,
+    )
+    leaf_value = np.concatenate(
+        [
+            value[tree.children_left < 0]
+            for tree, value in zip(trees, values, strict=True)
+        ]
+    )
     start, cover = starts(offset), join("weighted_n_node_samples")
     children = left + start, right + start
-    return forest_arrays(offset, inner, *children, tests, leaf_value, cover=cover)
+    return Forest(
+        **forest_arrays(offset, inner, *children, tests, leaf_value, cover=cover),
+        n_features=int(model.n_features_in_),
+        source="sklearn",
+        feature_names=feature_names(model),
+        **fields,
+    )

@@ -13,18 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec, Task
-from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.checks import damaged
-from skforge.compiler.frontends.sklearn.common import (
-    check_model,
-    check_tree,
-    check_trees,
-    feature_names,
-    refuse_overrides,
-    tree_arrays,
-    view_tree,
-)
+from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.forest.validation import damaged
+from skforge.compiler.frontends.base import Frontend, class_names, is_a, register
+from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 _BOOSTING = "sklearn.ensemble._weight_boosting."
@@ -33,37 +25,31 @@ _BAGGING = "sklearn.ensemble._bagging."
 
 def detect(model: object) -> bool:
     """Tell whether the object is Bagging* or AdaBoost* of scikit-learn."""
-    return not class_names(model).isdisjoint(
-        {
-            f"{_BOOSTING}BaseWeightBoosting",
-            f"{_BAGGING}BaggingClassifier",
-            f"{_BAGGING}BaggingRegressor",
-        }
-    )
+    bagging = (f"{_BAGGING}BaggingClassifier", f"{_BAGGING}BaggingRegressor")
+    return is_a(model, f"{_BOOSTING}BaseWeightBoosting", *bagging)
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted BaggingClassifier, BaggingRegressor or AdaBoostClassifier."""
     _refuse_class(model)
-    check_model(model, "estimators_", iteration_range)
-    names = class_names(model)
-    if f"{_BOOSTING}AdaBoostClassifier" in names:
+    common.check_model(model, "estimators_", iteration_range)
+    if is_a(model, f"{_BOOSTING}AdaBoostClassifier"):
         return _load_boosting(model)
-    return _load_bagging(model, f"{_BAGGING}BaggingClassifier" in names)
+    return _load_bagging(model, is_a(model, f"{_BAGGING}BaggingClassifier"))
 
 
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after fitting."""
     _refuse_class(model)
-    refuse_overrides(model)
+    common.refuse_overrides(model)
     member = model.estimator
     if member is not None:  # None means a tree
         classifies = any(name.endswith("Classifier") for name in class_names(model))
-        check_tree(model, member, "Classifier" if classifies else "Regressor")
+        common.check_tree(model, member, "Classifier" if classifies else "Regressor")
 
 
 def _refuse_class(model: Any) -> None:
-    if f"{_BOOSTING}AdaBoostRegressor" in class_names(model):
+    if is_a(model, f"{_BOOSTING}AdaBoostRegressor"):
         raise UnsupportedModelError(
             "AdaBoostRegressor predicts the weighted median of its trees, which is no "
             "sum of leaves, so it cannot be compiled."
@@ -79,31 +65,26 @@ def _refuse_class(model: Any) -> None:
 
 
 def _load_bagging(model: Any, classifier: bool) -> Forest:
-    check_trees(model, model.estimators_, "Classifier" if classifier else "Regressor")
+    common.check_trees(
+        model, model.estimators_, "Classifier" if classifier else "Regressor"
+    )
     n_classes = int(model.n_classes_) if classifier else 0
-    trees = []
-    members = zip(model.estimators_, model.estimators_features_, strict=True)
-    for estimator, features in members:
-        values = estimator.tree_.value
-        if classifier:
-            value = _class_columns(values, estimator.classes_, n_classes)
-        else:
-            value = values[:, :, 0]
-        trees.append(view_tree(estimator.tree_, features=features, value=value))
-    arrays = tree_arrays(trees, None)
-    n_outputs = arrays["leaf_value"].shape[1]
-    task: Task = "regression"
-    if classifier:
-        task = "binary" if n_classes == 2 else "multiclass"
-    return Forest(
-        **arrays,
-        tree_output=np.full(len(trees), -1 if n_outputs > 1 else 0, np.int32),
-        n_features=int(model.n_features_in_),
+    values = [
+        _class_columns(one.tree_.value, one.classes_, n_classes)
+        if classifier
+        else one.tree_.value[:, :, 0]
+        for one in model.estimators_
+    ]
+    n_outputs = values[0].shape[1]
+    return common.forest_of(
+        model,
+        [one.tree_ for one in model.estimators_],
+        values,
+        columns=model.estimators_features_,
+        tree_output=np.full(len(values), -1 if n_outputs > 1 else 0, np.int32),
         base=np.zeros(n_outputs),
-        divisor=len(trees),
-        task=task,
-        source="sklearn",
-        feature_names=feature_names(model),
+        divisor=len(values),
+        task=common.class_task(n_classes) if classifier else "regression",
         output_sizes=(n_classes,) if classifier else (1,) * n_outputs,
     )
 
@@ -139,23 +120,19 @@ def _class_columns(
 
 
 def _load_boosting(model: Any) -> Forest:
-    check_trees(model, model.estimators_, "Classifier")
+    common.check_trees(model, model.estimators_, "Classifier")
     n_classes = int(model.n_classes_)
     if n_classes < 2:
         raise UnsupportedModelError(
             "AdaBoostClassifier was fitted with one class, so there is nothing to "
             "compile."
         )
-    trees = [
-        view_tree(estimator.tree_, value=_votes(model, estimator, weight))
-        for estimator, weight in zip(
-            model.estimators_, model.estimator_weights_, strict=False
-        )
-    ]
-    return Forest(
-        **tree_arrays(trees, None),
-        tree_output=np.full(len(trees), -1, np.int32),
-        n_features=int(model.n_features_in_),
+    weights = model.estimator_weights_[: len(model.estimators_)]
+    return common.forest_of(
+        model,
+        [one.tree_ for one in model.estimators_],
+        [_votes(model, *one) for one in zip(model.estimators_, weights, strict=True)],
+        tree_output=np.full(len(weights), -1, np.int32),
         base=np.zeros(n_classes),
         outputs=OutputSpec(
             "samme",
@@ -164,9 +141,7 @@ def _load_boosting(model: Any) -> Forest:
             labels="above_zero" if n_classes == 2 else "best_score",
             decision="votes",
         ),
-        task="binary" if n_classes == 2 else "multiclass",
-        source="sklearn",
-        feature_names=feature_names(model),
+        task=common.class_task(n_classes),
         output_sizes=(n_classes,),
     )
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Task
-from skforge.compiler.frontends.base import Frontend, class_names, register
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
-from skforge.compiler.frontends.sklearn.common import feature_names, tree_arrays
+from skforge.compiler.frontends.sklearn.common import class_task, forest_of
 from skforge.exceptions import UnsupportedModelError
 
 _TREE = "sklearn.tree._classes.BaseDecisionTree"
@@ -30,17 +31,14 @@ _REGRESSORS = {
 
 def detect(model: object) -> bool:
     """Tell whether the object is a tree or a forest of scikit-learn."""
-    return not class_names(model).isdisjoint(
-        {_TREE, "sklearn.ensemble._forest.BaseForest"}
-    )
+    return is_a(model, _TREE, "sklearn.ensemble._forest.BaseForest")
 
 
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after fitting."""
-    kind, names = type(model).__name__, class_names(model)
-    if "sklearn.ensemble._forest.RandomTreesEmbedding" in names or names.isdisjoint(
-        _CLASSIFIERS | _REGRESSORS
-    ):
+    kind = type(model).__name__
+    embeds = is_a(model, "sklearn.ensemble._forest.RandomTreesEmbedding")
+    if embeds or not is_a(model, *_CLASSIFIERS, *_REGRESSORS):
         raise UnsupportedModelError(f"{kind} has no predictions to compile.")
     refuse_override(model, "sklearn")
 
@@ -48,12 +46,11 @@ def refuse(model: Any) -> None:
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted DecisionTree*, ExtraTree*, RandomForest* or ExtraTrees*."""
     kind = type(model).__name__
-    names = class_names(model)
-    classifier = not names.isdisjoint(_CLASSIFIERS)
+    classifier = is_a(model, *_CLASSIFIERS)
     if iteration_range is not None:
         raise UnsupportedModelError(f"{kind} has no boosting rounds to choose from.")
     refuse(model)
-    single = _TREE in names
+    single = is_a(model, _TREE)
     if not hasattr(model, "tree_" if single else "estimators_"):
         refuse_unfitted(model)
     estimators = [model] if single else model.estimators_
@@ -63,32 +60,33 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
             "Trees of scikit-learn before 1.3 hold class counts instead of "
             "fractions; fit the model again with a newer release."
         )
-    arrays = tree_arrays(trees, _class_counts(model) if classifier else None)
-    n_outputs = arrays["leaf_value"].shape[1]
-    sizes = _class_counts(model) if classifier else [1] * n_outputs
+    # targets with fewer classes are padded, which would give outputs of 0
+    n_classes = model.n_classes_ if classifier else [1] * trees[0].value.shape[1]
+    sizes = [int(n) for n in np.atleast_1d(n_classes)]
+    n_outputs = sum(sizes)
     # a single tree returns its leaf unchanged, even -0.0, which only -0.0 + x keeps
     zero = -0.0 if single else 0.0
-    return Forest(
-        **arrays,
+    task: Task = "regression"
+    if classifier:
+        task = "multilabel" if len(sizes) > 1 else class_task(sizes[0])
+    return forest_of(
+        model,
+        trees,
+        [_by_output(tree.value, sizes) for tree in trees],
         tree_output=np.full(len(trees), -1 if n_outputs > 1 else 0, dtype=np.int32),
-        n_features=int(model.n_features_in_),
         base=np.full(n_outputs, zero),
         divisor=1 if single else len(trees),
-        task=_task(sizes) if classifier else "regression",
-        source="sklearn",
-        feature_names=feature_names(model),
+        task=task,
         output_sizes=tuple(sizes),
     )
 
 
-def _class_counts(model: Any) -> list[int]:
-    return [int(n) for n in np.atleast_1d(model.n_classes_)]
-
-
-def _task(sizes: list[int]) -> Task:
-    if len(sizes) > 1:
-        return "multilabel"
-    return "binary" if sizes[0] == 2 else "multiclass"
+def _by_output(value: NDArray[Any], sizes: list[int]) -> NDArray[Any]:
+    """Return a tree's values, (n_nodes, targets, classes), as one row a node."""
+    if len(sizes) == 1:
+        return value[:, 0, : sizes[0]]
+    parts = [value[:, target, :size] for target, size in enumerate(sizes)]
+    return np.concatenate(parts, axis=1)
 
 
 register(Frontend("sklearn", (), detect, load, refuse=refuse))

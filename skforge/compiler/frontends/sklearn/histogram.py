@@ -20,21 +20,16 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
-from skforge.compiler.forest.outputs import SCORES, OutputSpec, Task
-from skforge.compiler.forest.validation import first_true
+from skforge.compiler.forest.outputs import SCORES, OutputSpec
+from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import (
     category_words,
     forest_arrays,
     offsets,
     starts,
 )
-from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.checks import damaged
-from skforge.compiler.frontends.sklearn.common import (
-    check_model,
-    feature_names,
-    refuse_overrides,
-)
+from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 _MODULE = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
@@ -69,13 +64,13 @@ class Column:
 
 def detect(model: object) -> bool:
     """Tell whether the object is a HistGradientBoosting estimator of scikit-learn."""
-    return f"{_MODULE}BaseHistGradientBoosting" in class_names(model)
+    return is_a(model, f"{_MODULE}BaseHistGradientBoosting")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted HistGradientBoostingClassifier or HistGradientBoostingRegressor."""
-    check_model(model, "_predictors", iteration_range)
-    classifier = f"{_MODULE}HistGradientBoostingClassifier" in class_names(model)
+    common.check_model(model, "_predictors", iteration_range)
+    classifier = is_a(model, f"{_MODULE}HistGradientBoostingClassifier")
     baseline = np.asarray(model._baseline_prediction)
     if baseline.dtype != np.float64:
         raise UnsupportedModelError(
@@ -84,9 +79,6 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         )
     n_outputs = int(model.n_trees_per_iteration_)
     columns = model_columns(model)
-    task: Task = "regression"
-    if classifier:
-        task = "binary" if n_outputs == 1 else "multiclass"
     trees = [tree for iteration in model._predictors for tree in iteration]
     named = any(column.names for column in columns)
     names = {column.feature: column.names for column in columns}
@@ -96,9 +88,9 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         n_features=len(columns),
         base=np.zeros(n_outputs) + baseline.reshape(-1),
         outputs=_outputs(model, classifier),
-        task=task,
+        task=common.class_task(len(model.classes_)) if classifier else "regression",
         source="sklearn",
-        feature_names=feature_names(model),
+        feature_names=common.feature_names(model),
         category_names=tuple(names[i] for i in sorted(names)) if named else (),
     )
 
@@ -106,17 +98,14 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 def _outputs(model: Any, classifier: bool) -> OutputSpec:
     link = type(model._loss.link).__name__
     known = _CLASSIFIER_LINKS if classifier else _REGRESSOR_LINKS
-    if link not in known or not _is_sklearn(model._loss):
+    ours = type(model._loss).__module__.startswith("sklearn.")
+    if link not in known or not ours:
         raise UnsupportedModelError(
             f"{type(model).__name__} has the loss {type(model._loss).__name__} with "
             f"the link {link}, which cannot be reproduced; links that can are "
             f"{', '.join(known)}."
         )
     return known[link]
-
-
-def _is_sklearn(part: object) -> bool:
-    return type(part).__module__.startswith("sklearn.")
 
 
 def model_columns(model: Any) -> tuple[Column, ...]:
@@ -250,5 +239,7 @@ def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
 
 
 register(
-    Frontend("sklearn HistGradientBoosting", (), detect, load, refuse=refuse_overrides)
+    Frontend(
+        "sklearn HistGradientBoosting", (), detect, load, refuse=common.refuse_overrides
+    )
 )

@@ -9,57 +9,40 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.sklearn.common import (
-    check_model,
-    check_trees,
-    feature_names,
-    refuse_overrides,
-    tree_arrays,
-    view_tree,
-)
+from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 
 def detect(model: object) -> bool:
     """Tell whether the object is an IsolationForest of scikit-learn."""
-    return "sklearn.ensemble._iforest.IsolationForest" in class_names(model)
+    return is_a(model, "sklearn.ensemble._iforest.IsolationForest")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted IsolationForest."""
-    check_model(model, "estimators_", iteration_range)
-    check_trees(model, model.estimators_, "Regressor")
+    common.check_model(model, "estimators_", iteration_range)
+    common.check_trees(model, model.estimators_, "Regressor")
     if not hasattr(model, "_average_path_length_per_tree"):
         raise UnsupportedModelError(
             "IsolationForest of scikit-learn before 1.3 does not keep its path "
             "lengths; fit the model again with a newer release."
         )
-    n_features = int(model.n_features_in_)
+    trees = [estimator.tree_ for estimator in model.estimators_]
+    lengths = zip(
+        model._decision_path_lengths, model._average_path_length_per_tree, strict=True
+    )
     # the model selects columns only if it drew some of them
-    drawn = model._max_features != n_features
-    trees = [
-        view_tree(
-            estimator.tree_,
-            features=features if drawn else None,
-            value=_path_lengths(depth, further),
-        )
-        for estimator, features, depth, further in zip(
-            model.estimators_,
-            model.estimators_features_,
-            model._decision_path_lengths,
-            model._average_path_length_per_tree,
-            strict=True,
-        )
-    ]
-    return Forest(
-        **tree_arrays(trees, None),
+    drawn = model._max_features != int(model.n_features_in_)
+    return common.forest_of(
+        model,
+        trees,
+        [(depth + further - 1.0)[:, np.newaxis] for depth, further in lengths],
+        columns=model.estimators_features_ if drawn else None,
         tree_output=np.zeros(len(trees), np.int32),
-        n_features=n_features,
         base=np.zeros(1),
         outputs=OutputSpec(
             "path_length",
@@ -68,14 +51,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
             decision="paths",
         ),
         task="outlier",
-        source="sklearn",
-        feature_names=feature_names(model),
     )
-
-
-def _path_lengths(depth: Any, further: Any) -> NDArray[np.float64]:
-    lengths: NDArray[np.float64] = np.asarray(depth) + np.asarray(further) - 1.0
-    return lengths[:, np.newaxis]
 
 
 def _average_path(model: Any) -> float:
@@ -90,4 +66,8 @@ def _average_path(model: Any) -> float:
     return float(length[0, 0])
 
 
-register(Frontend("sklearn IsolationForest", (), detect, load, refuse=refuse_overrides))
+register(
+    Frontend(
+        "sklearn IsolationForest", (), detect, load, refuse=common.refuse_overrides
+    )
+)

@@ -22,17 +22,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Function, OutputSpec, Task
-from skforge.compiler.forest.validation import first_true
-from skforge.compiler.frontends.base import Frontend, class_names, register
-from skforge.compiler.frontends.checks import (
-    MAX_OUTPUTS,
-    Range,
-    chosen_rounds,
-    damaged,
-    refuse_override,
-    refuse_unfitted,
-    refuse_unknown,
-)
+from skforge.compiler.forest.validation import damaged, first_true
+from skforge.compiler.frontends import checks
+from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -104,7 +96,7 @@ _KNOWN = {
 
 def forest_from_document(
     document: Any,
-    iteration_range: Range | None = None,
+    iteration_range: checks.Range | None = None,
     missing: float = math.nan,
     in_place: bool = False,
 ) -> Forest:
@@ -137,7 +129,7 @@ def forest_from_document(
         ("gradient_booster.model", model),
     ):
         if unknown := fields.keys() - _KNOWN[where]:
-            refuse_unknown(f"{where} has the unknown field {min(unknown)!r}")
+            checks.refuse_unknown(f"{where} has the unknown field {min(unknown)!r}")
     objective = _objective(learner)
     if objective is _QUANTILES and _version(document) < (3, 4):
         objective = _REGRESSION
@@ -149,7 +141,7 @@ def forest_from_document(
             f"num_class = {n_classes} with num_target = {n_targets} is unknown."
         )
     n_outputs = max(n_classes, n_targets, 1)
-    if n_outputs > MAX_OUTPUTS:
+    if n_outputs > checks.MAX_OUTPUTS:
         damaged(f"The model has {n_outputs} outputs")
     n_features = _integer(param, "num_feature")
 
@@ -173,7 +165,8 @@ def forest_from_document(
         arrays = tree_arrays(trees[keep], n_outputs)
     vector = arrays["leaf_value"].shape[1] > 1
     group = _integers(info, "tree_info")[keep]
-    if not trees and objective.link != "identity" and _unfitted_base(param):
+    unestimated = not trees and _integer(param, "boost_from_average", 0) == 1
+    if unestimated and objective.link != "identity":
         raise UnsupportedModelError(
             "The model has no trees and no base_score of its own; what XGBoost then "
             "predicts depends on its release. Train it for one round at least."
@@ -195,7 +188,7 @@ def forest_from_document(
         task=task,
         source="xgboost",
         missing_value=missing,
-        feature_names=_names(learner, n_features),
+        feature_names=_names(learner),
         category_names=_category_names(model, n_features),
     )
 
@@ -273,11 +266,6 @@ def _version(document: dict[str, Any]) -> tuple[int, ...]:
         return ()
 
 
-def _unfitted_base(param: dict[str, Any]) -> bool:
-    """Tell whether base_score was neither given nor estimated."""
-    return _integer(param, "boost_from_average", 0) == 1
-
-
 def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float32]:
     """Return the start margins of sums: base_score through the objective's link.
 
@@ -323,7 +311,7 @@ def _logf(x: Any) -> np.float32:
 
 
 def _tree_range(
-    model: dict[str, Any], rounds: Range | None, n_outputs: int, n_trees: int
+    model: dict[str, Any], rounds: checks.Range | None, n_outputs: int, n_trees: int
 ) -> slice:
     """Return the trees of boosting rounds ``[begin, end)``."""
     if "iteration_indptr" in model:
@@ -339,19 +327,17 @@ def _tree_range(
         param = model["gbtree_model_param"]
         layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
         steps = np.arange(0, n_trees + 1, layer)
-    chosen = chosen_rounds(rounds, len(steps) - 1)
+    chosen = checks.chosen_rounds(rounds, len(steps) - 1)
     if chosen is None:
         # XGBoost never reads trees before the first round
         return slice(int(steps[0]), n_trees)
     return slice(int(steps[chosen[0]]), int(steps[chosen[1]]))
 
 
-def _names(learner: dict[str, Any], n_features: int) -> tuple[str, ...] | None:
+def _names(learner: dict[str, Any]) -> tuple[str, ...] | None:
     names = learner.get("feature_names")
     if not isinstance(names, list) or not names:
         return None
-    if len(names) != n_features:
-        damaged(f"feature_names has {len(names)} names for {n_features} features")
     return tuple(str(name) for name in names)
 
 
@@ -428,7 +414,7 @@ def _attributes(document: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _best_rounds(attributes: dict[str, Any]) -> Range | None:
+def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
     """Return the rounds that an early-stopped wrapper predicts with."""
     best = attributes.get("best_iteration")
     if best is None:
@@ -439,7 +425,7 @@ def _best_rounds(attributes: dict[str, Any]) -> Range | None:
         damaged(f"best_iteration is {best!r:.60}")
 
 
-def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
+def load_file(path: Path, iteration_range: checks.Range | None = None) -> Forest:
     """Read a JSON or UBJSON file.
 
     A file saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
@@ -477,36 +463,33 @@ def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
 
 def detect(model: object) -> bool:
     """Tell whether the object is a Booster or one of XGBoost's wrappers."""
-    return not class_names(model).isdisjoint(
-        {"xgboost.core.Booster", "xgboost.sklearn.XGBModel"}
-    )
+    return is_a(model, "xgboost.core.Booster", "xgboost.sklearn.XGBModel")
 
 
 def _task_of_wrapper(model: Any, forest: Forest) -> Task:
     """Return the task of the wrapper's class, whatever its objective is."""
-    names = class_names(model)
-    if "xgboost.sklearn.XGBClassifier" in names:
+    if is_a(model, "xgboost.sklearn.XGBClassifier"):
         if forest.task in ("binary", "multiclass", "multilabel"):
             return forest.task
         return "binary" if forest.n_outputs == 1 else "multilabel"
-    return "ranking" if "xgboost.sklearn.XGBRanker" in names else "regression"
+    return "ranking" if is_a(model, "xgboost.sklearn.XGBRanker") else "regression"
 
 
 def refuse(model: Any) -> None:
     """Refuse a wrapper that could not be read after fitting."""
-    if "xgboost.sklearn.XGBModel" in class_names(model):
-        refuse_override(model, "xgboost.sklearn")
+    if is_a(model, "xgboost.sklearn.XGBModel"):
+        checks.refuse_override(model, "xgboost.sklearn")
         _refuse_booster(model.booster or "gbtree")
 
 
-def load(model: Any, iteration_range: Range | None = None) -> Forest:
+def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
-    if "xgboost.core.Booster" in class_names(model):
+    if is_a(model, "xgboost.core.Booster"):
         document = _ubjson.loads(bytes(model.save_raw("ubj")))
         return forest_from_document(document, iteration_range)
     if not model.__sklearn_is_fitted__():
-        refuse_unfitted(model)
-    refuse_override(model, "xgboost.sklearn")
+        checks.refuse_unfitted(model)
+    checks.refuse_override(model, "xgboost.sklearn")
     document = _ubjson.loads(bytes(model.get_booster().save_raw("ubj")))
     if iteration_range is None:
         iteration_range = _best_rounds(_attributes(document))

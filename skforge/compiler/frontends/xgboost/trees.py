@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates
-from skforge.compiler.forest.validation import first_true
+from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import (
     category_words,
     check_children,
@@ -22,16 +22,16 @@ from skforge.compiler.frontends.arrays import (
     offsets,
     starts,
 )
-from skforge.compiler.frontends.checks import damaged, refuse_unknown
+from skforge.compiler.frontends.checks import refuse_unknown
 from skforge.exceptions import UnsupportedModelError
 
-_NODE_ARRAYS = (
-    "left_children",
-    "right_children",
-    "split_indices",
-    "split_conditions",
-    "default_left",
-)
+_NODE_ARRAYS: dict[str, type[np.generic]] = {
+    "left_children": np.int64,
+    "right_children": np.int64,
+    "split_indices": np.int64,
+    "split_conditions": np.float32,
+    "default_left": np.int64,
+}
 _OPTIONAL = frozenset(
     (
         *("base_weights", "leaf_weights", "leaf_child_counts", "loss_changes"),
@@ -53,14 +53,7 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     """
     sizes = np.array([_size(tree, i) for i, tree in enumerate(trees)], dtype=np.int64)
     offset = offsets(sizes)
-    column = {
-        "left_children": np.int64,
-        "right_children": np.int64,
-        "split_indices": np.int64,
-        "split_conditions": np.float32,
-        "default_left": np.int64,
-    }
-    nodes = {k: _join(trees, k, sizes, dtype) for k, dtype in column.items()}
+    nodes = {k: _join(trees, k, sizes, dtype) for k, dtype in _NODE_ARRAYS.items()}
     is_leaf = nodes["left_children"] == -1
     vector = _vector_leaves(trees, n_outputs)
     if not vector:
