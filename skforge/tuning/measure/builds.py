@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 
@@ -58,6 +59,8 @@ class Builder:
         self._lower_seconds, self._line_seconds = 0.0, LINE_SECONDS
         self._plans: dict[Schedule, Plan] = {}
         self._runners: dict[str, tuple[Runner, int]] = {}
+        # A compilation that ran out of time goes on beside the caller's next one.
+        self._lock = Lock()
         self._executor: ThreadPoolExecutor | None = None
         if measurer.parallel:
             self._executor = ThreadPoolExecutor(1, "skforge-tune")
@@ -169,12 +172,13 @@ class Builder:
 
     def _keep(self, plan: Plan, runner: Runner) -> None:
         """Cache a runner for later batch sizes; evict the oldest if they grow large."""
-        self._runners[plan.digest] = runner, plan.n_bytes
-        total = sum(size for _, size in self._runners.values())
-        for digest in list(self._runners):
-            if total <= KEPT_BYTES or digest == plan.digest:
-                break
-            total -= self._runners.pop(digest)[1]
+        with self._lock:
+            self._runners[plan.digest] = runner, plan.n_bytes
+            total = sum(size for _, size in self._runners.values())
+            for digest in list(self._runners):
+                if total <= KEPT_BYTES or digest == plan.digest:
+                    break
+                total -= self._runners.pop(digest)[1]
 
 
 class _TooLarge(Exception):
