@@ -225,10 +225,10 @@ def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
     A model that is wrong about a kind of traversal is wrong about all its schedules.
     """
     chosen: list[Candidate] = []
-    held: dict[Any, int] = {}
+    held: dict[str, int] = {}
     spare: list[Candidate] = []
     for candidate in candidates:
-        kind = next(iter(candidate.params.values()), None)
+        kind = repr(next(iter(candidate.params.values()), None))
         if len(chosen) == n:
             break
         if held.get(kind, 0) < max(1, -(-n // 2)):
