@@ -337,10 +337,10 @@ def test_what_the_cost_model_likes_is_tried_first(n_rows):
 def _tried(space, target, n_rows=512):
     """Return the points that the heuristic tries of a space, each a bit faster."""
     given = replace(problem(n_rows, target), space=space)
-    rounds, points, asked = Heuristic().rounds(given), [], None
+    rounds, points, answers = Heuristic().rounds(given), [], None
     with pytest.raises(StopIteration):
         while True:
-            asked = next(rounds) if asked is None else rounds.send(answers)
+            asked = rounds.send(answers)
             points += [dict(c.params) for c in asked.candidates]
             answers = [
                 Trial((1, 1), 1, c, "measured", "", (1.0,), 1 - 1e-3 * len(points))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -12,10 +12,9 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import TuningError
 from skforge.tuning.measure.bench import Bench, Sampled
 from skforge.tuning.measure.builds import Build, Builder
-from skforge.tuning.measure.check import Checker
 from skforge.tuning.measure.measure import Measurer, Runner
-from skforge.tuning.measure.rows import SampleRows, rounding_limit
-from skforge.tuning.search.dispatch import choose
+from skforge.tuning.measure.rows import SampleRows
+from skforge.tuning.search.ranges import RangePlan, choose
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status, Trial
 
@@ -40,24 +39,10 @@ FINAL_SHARE, FINAL_CARE = 0.25, 2.0
 Tell = Callable[[Trial, int, float, float], None]
 
 
-@dataclass(frozen=True, slots=True)
-class RangePlan:
-    """A range of batch sizes to choose schedules for."""
-
-    batch: BatchRange
-    sizes: tuple[int, ...]  # finalists are timed at all of these
-    main: int  # all candidates are timed at this size
-    default: Schedule
-
-    def problem(self, search: Problem) -> Problem:
-        """Return the search problem of this range."""
-        return replace(search, batch=self.batch, n_rows=self.main, default=self.default)
-
-
 class Session:
     """A running search for the schedules of ``problem``, limited to ``budget`` seconds.
 
-    The budget starts at ``start`` on the measurer's clock; None means now.
+    The budget starts at ``start`` on the measurer's clock.
     """
 
     def __init__(
@@ -67,17 +52,13 @@ class Session:
         measurer: Measurer,
         rows: SampleRows,
         budget: float,
-        tell: Tell | None = None,
-        start: float | None = None,
+        start: float,
     ) -> None:
         self._problem, self._strategy = problem, strategy
-        self._measurer, self._rows = measurer, rows
-        self._start = measurer.clock() if start is None else start
-        self._end = self._start + budget
+        self._measurer, self.rows = measurer, rows
+        self._start, self._end = start, start + budget
         self._slot = max(SHORTEST_SLOT, min(SLOT, budget / 4000))
-        self._tell = tell
         self._builder = Builder(problem.forest, measurer)
-        self._checker: Checker | None = None
         self._benches: dict[tuple[BatchRange, int], Bench] = {}
         #: The latest trial by range, size and schedule (or point).
         self._trials: dict[tuple[Any, ...], Trial] = {}
@@ -96,8 +77,9 @@ class Session:
         """All trials so far."""
         return tuple(self._trials.values())
 
-    def run(self, plans: Sequence[RangePlan]) -> None:
+    def run(self, plans: Sequence[RangePlan], tell: Tell) -> None:
         """Tune all ranges; each gets an equal share of the remaining time."""
+        self._tell = tell
         try:
             for default in dict.fromkeys(plan.default for plan in plans):
                 # Every default is needed, so no single range pays for compiling it.
@@ -125,7 +107,7 @@ class Session:
         if bench is None:
             self.complete = False
             return
-        proposals = self._strategy.rounds(plan.problem(self._problem))
+        proposals = self._strategy.rounds(self._problem.at(plan))
         trials: Sequence[Trial] | None = None
         while True:
             try:
@@ -185,9 +167,7 @@ class Session:
         return made
 
     def _tell_of(self, plan: RangePlan, trial: Trial) -> None:
-        if self._tell is not None:
-            best = self._best_ratio(plan)
-            self._tell(trial, len(self._trials), best, self.seconds)
+        self._tell(trial, len(self._trials), self._best_ratio(plan), self.seconds)
 
     def _try(
         self, plan: RangePlan, bench: Bench, build: Build, samples: int, deadline: float
@@ -326,16 +306,13 @@ class Session:
     def _bench(self, plan: RangePlan, n_rows: int, yardstick: Runner) -> Bench:
         key = plan.batch, n_rows
         if key not in self._benches:
-            batches = self._rows.batches(n_rows)
+            batches = self.rows.batches(n_rows)
             self._benches[key] = Bench(batches, yardstick, self._slot)
         return self._benches[key]
 
     def _check(self, build: Build, n_rows: int) -> str:
-        if self._checker is None:
-            rows, expected = self._rows.checked()
-            limit = rounding_limit(self._problem.forest, rows, self._problem.reduction)
-            self._checker = Checker(rows, expected, limit)
-        return self._checker.problem(build, n_rows)
+        assert build.runner is not None
+        return self.rows.wrong(build.runner.predict, build.digest, n_rows)
 
     @staticmethod
     def _key(plan: RangePlan, n_rows: int, candidate: Candidate) -> tuple[Any, ...]:
