@@ -28,20 +28,8 @@ _MISSING = {"", "na", "n/a", "<na>", "null", "none"}
 def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
     """Read rows for a forest from a .npy, .csv or .parquet file.
 
-    Parameters
-    ----------
-    path : Path
-        The file. A .csv may have a header line.
-    forest : Forest
-        Gives the number, the names and the dtype of the features.
-    columns : str or None, default=None
-        ``"A:B"`` takes columns A to B - 1. None takes the columns named like the
-        features, or all columns if the file or the model has no names.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file is not a table of numbers, or lacks columns of the model.
+    ``columns="A:B"`` takes columns A to B - 1. None takes the columns named like the
+    features, or all columns if the file or the model has no names.
     """
     rows, names, words = _read(path)
     places = list(range(rows.shape[1]))

@@ -17,20 +17,7 @@ Array = NDArray[Any]
 
 
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5).
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Trials of a search; all timed ones are drawn, including stopped ones.
-    ax : matplotlib.axes.Axes, default=None
-        The axes to draw on; None creates a figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        One stepped histogram for each batch size.
-    """
+    """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5)."""
     ax = _axes(ax)
     times = _slowdowns(trials)
     most = max((values.max() for values in times.values()), default=2.0)
@@ -45,19 +32,7 @@ def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw each trial's time relative to the default, in order, and the best so far.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Trials of a search.
-    ax : matplotlib.axes.Axes, default=None
-        The axes to draw on; None creates a figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+    """Draw each trial's time relative to the default, in order, and the best so far."""
     ax = _axes(ax)
     for n_rows in _sizes(trials):
         ratios = [
@@ -77,21 +52,10 @@ def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
-    """Return the slowdown of the best schedule of one batch size at another.
+    """Return the sizes, and the slowdown of the best schedule of one at another.
 
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Trials of a search. An exhaustive search of one space for each size fills the
-        whole matrix.
-
-    Returns
-    -------
-    sizes : list of int
-        Batch sizes, ascending.
-    slowdown : ndarray of shape (n, n)
-        Row: the size that runs. Column: the size whose best schedule is used. NaN if
-        that schedule was not timed.
+    Row: the size that runs. Column: the size whose best schedule is used. NaN if that
+    schedule was not timed.
     """
     sizes = _sizes(trials)
     times: dict[int, dict[Schedule, float]] = {size: {} for size in sizes}
@@ -102,19 +66,7 @@ def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
 
 
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a).
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Trials of a search.
-    ax : matplotlib.axes.Axes, default=None
-        The axes to draw on; None creates a figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+    """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a)."""
     sizes, matrix = sensitivity_matrix(trials)
     return draw_matrix([f"{size}" for size in sizes], matrix, "batch size", _axes(ax))
 
@@ -122,19 +74,10 @@ def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
 def model_sensitivity(
     times: Mapping[str, Mapping[Schedule, float]],
 ) -> tuple[list[str], Array]:
-    """Return the slowdown of the best schedule of one model on another.
+    """Return the models, and the slowdown of the best schedule of one on another.
 
-    Parameters
-    ----------
-    times : mapping of str to mapping of Schedule to float
-        For each model, the time of each schedule at one batch size.
-
-    Returns
-    -------
-    names : list of str
-        The models.
-    slowdown : ndarray of shape (n, n)
-        Row: the model that runs. Column: the model whose best schedule is used.
+    ``times`` has the time of each schedule at one batch size, by model. Rows and
+    columns are as in ``sensitivity_matrix``.
     """
     return list(times), _matrix(list(times.values()))
 
@@ -151,23 +94,7 @@ def _matrix(times: Sequence[Mapping[Schedule, float]]) -> Array:
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
-    """Draw a matrix of slowdowns with the value in each cell.
-
-    Parameters
-    ----------
-    labels : list of str
-        Labels of the rows and columns.
-    matrix : ndarray of shape (n, n)
-        A matrix from :func:`sensitivity_matrix` or :func:`model_sensitivity`.
-    what : str
-        The kind of the labels, such as "batch size".
-    ax : matplotlib.axes.Axes, default=None
-        The axes to draw on; None creates a figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+    """Draw a matrix of slowdowns with the value in each cell."""
     ax = _axes(ax)
     image = ax.imshow(matrix, cmap="YlOrRd", vmin=1.0)
     ax.figure.colorbar(image, ax=ax, label="times slower than the best")
