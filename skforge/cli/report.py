@@ -15,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from skforge.cli.timing import interleave
+from skforge.compiler.forest.reference import differing_rows
+from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
@@ -33,23 +35,6 @@ class Pair:
     compiled: Predict
     source_name: str
     source: Predict
-
-
-def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the rows whose bits differ between arrays of one shape and dtype.
-
-    Compares bits, not values: NaN equals itself, and 0.0 differs from -0.0.
-
-    >>> differing_rows(np.array([0.0, 1.0, np.nan]), np.array([-0.0, 1.0, np.nan]))
-    array([0])
-    """
-    ours, theirs = np.ascontiguousarray(ours), np.ascontiguousarray(theirs)
-    if ours.size == 0:
-        return np.arange(0)
-    shape = (len(ours), -1)
-    a = ours.reshape(shape).view(np.uint8)
-    b = theirs.reshape(shape).view(np.uint8)
-    return np.flatnonzero((a != b).any(axis=1))
 
 
 def describe(console: Console, name: str, forest: Forest) -> None:
@@ -98,11 +83,7 @@ def ranges_text(ranges: Sequence[tuple[int, int | None]]) -> str:
     >>> ranges_text([(1, None)])
     ''
     """
-    joined: list[tuple[int, int | None]] = []
-    for first, last in sorted(ranges):
-        if joined and joined[-1][1] == first - 1:
-            first, _ = joined.pop()
-        joined.append((first, last))
+    joined = list(merged(dict.fromkeys(ranges)))
     if joined == [(1, None)]:
         return ""
     return ", ".join(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,35 +62,19 @@ def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
     for trial in trials:
         if trial.usable and trial.schedule is not None:
             times[trial.n_rows][trial.schedule] = trial.relative
-    return sizes, _matrix(list(times.values()))
+    matrix = np.full((len(sizes), len(sizes)), np.nan)
+    for column, own in enumerate(times.values()):
+        best = min(own, key=own.__getitem__, default=None)
+        for row, other in enumerate(times.values()):
+            if best is not None and best in other:
+                matrix[row, column] = other[best] / min(other.values())
+    return sizes, matrix
 
 
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a)."""
     sizes, matrix = sensitivity_matrix(trials)
     return draw_matrix([f"{size}" for size in sizes], matrix, "batch size", _axes(ax))
-
-
-def model_sensitivity(
-    times: Mapping[str, Mapping[Schedule, float]],
-) -> tuple[list[str], Array]:
-    """Return the models, and the slowdown of the best schedule of one on another.
-
-    ``times`` has the time of each schedule at one batch size, by model. Rows and
-    columns are as in ``sensitivity_matrix``.
-    """
-    return list(times), _matrix(list(times.values()))
-
-
-def _matrix(times: Sequence[Mapping[Schedule, float]]) -> Array:
-    """Return the slowdown in each row of each column's best schedule."""
-    matrix = np.full((len(times), len(times)), np.nan)
-    for column, own in enumerate(times):
-        best = min(own, key=own.__getitem__, default=None)
-        for row, other in enumerate(times):
-            if best is not None and best in other:
-                matrix[row, column] = other[best] / min(other.values())
-    return matrix
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:

@@ -16,7 +16,7 @@ from skforge.tuning.measure import rows
 from skforge.tuning.measure.bench import Bench
 from skforge.tuning.measure.measure import KernelMeasurer, ModuleMeasurer
 from skforge.tuning.measure.rows import SampleRows
-from skforge.tuning.plots import model_sensitivity, sensitivity_matrix
+from skforge.tuning.plots import sensitivity_matrix
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.progress import Progress
 from skforge.tuning.search.ranges import (
@@ -242,12 +242,6 @@ def test_sensitivity_to_the_batch_size():
     sizes, matrix = sensitivity_matrix(RESULT.trials)
     assert sizes == [1, 64]
     assert matrix.tolist() == [[1.0, 2.0], [2.0, 1.0]]
-
-
-def test_sensitivity_to_the_model():
-    names, matrix = model_sensitivity({"a": {A: 1.0, B: 3.0}, "b": {B: 1.0}})
-    assert names == ["a", "b"]
-    assert np.array_equal(matrix, [[1.0, 3.0], [np.nan, 1.0]], equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", ["distribution", "slowdown", "sensitivity"])

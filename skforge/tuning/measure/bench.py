@@ -1,7 +1,7 @@
 """Time calls against each other in interleaved rounds, as ratios within a round.
 
 In a search, the default schedule is the yardstick, timed in every round. A slow phase
-of the machine then slows both runners, so candidates timed minutes apart are comparable.
+of the machine slows both runners, so candidates timed minutes apart are comparable.
 """
 
 from __future__ import annotations

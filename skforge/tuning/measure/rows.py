@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
+    differing_rows,
     draw_rows,
     reference_leaves,
     reference_raw,
@@ -105,7 +106,7 @@ class SampleRows:
         for first in range(0, len(order), n_rows):
             at = order[first : first + n_rows]  # the last may be shorter: remainders
             found = predict(np.ascontiguousarray(rows[at]))
-            bad = _differ(found, expected[at], limit[at])
+            bad = differing_rows(found, expected[at], limit[at])
             if len(bad):
                 row = bad[0]
                 return (
@@ -132,15 +133,3 @@ class SampleRows:
         if self._reduction != "exact":
             limit = sum_limits(forest, reference_leaves(forest, rows))
         return np.ascontiguousarray(rows), reference_raw(forest, rows), limit
-
-
-def _differ(found: Array, expected: Array, limit: Array) -> Array:
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return np.arange(len(expected))
-    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
-    if not limit.any():
-        bits = f"i{found.itemsize}"
-        same = found.view(bits) == expected.view(bits)
-    gap = np.abs(found.astype(np.float64) - expected.astype(np.float64))
-    good = same | (gap <= limit.reshape(-1, 1))
-    return np.flatnonzero(~good.all(axis=1))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from skforge.compiler.schedule.directives import Represent
@@ -95,22 +96,19 @@ def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
     """
     small = n_rows <= T_BATCH or n_features > T_FEATURES
     rows, threads = ((8, 32), (20, 50)) if small else ((32, 64), (2, 10))
-    for per_block in rows:
-        for tree_threads in threads:
-            for per_thread in TABLE_5["rows_per_thread"]:
-                for interleave in TABLE_5["interleave"]:
-                    for representation in TABLE_5["representation"]:
-                        yield {
-                            "rows_per_block": per_block,
-                            "rows_per_thread": per_thread,
-                            "tree_threads": tree_threads,
-                            "cache_rows": True,
-                            "cache_trees": False,
-                            "unroll_walks": interleave != 1,
-                            "interleave": interleave,
-                            "shared_reduce": False,
-                            "representation": representation,
-                        }
+    varied = [TABLE_5[k] for k in ("rows_per_thread", "interleave", "representation")]
+    for block, trees, thread, walks, layout in product(rows, threads, *varied):
+        yield {
+            "rows_per_block": block,
+            "rows_per_thread": thread,
+            "tree_threads": trees,
+            "cache_rows": True,
+            "cache_trees": False,
+            "unroll_walks": walks != 1,
+            "interleave": walks,
+            "shared_reduce": False,
+            "representation": layout,
+        }
 
 
 def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:

@@ -17,10 +17,9 @@ import numpy as np
 
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
-from skforge.tuning.cost.cost_model import CostModel
+from skforge.tuning.cost.cost_model import CostModel, Retrained
 from skforge.tuning.cost.features import Setting
 from skforge.tuning.cost.forest_facts import ForestFacts
-from skforge.tuning.cost.retraining import Retrained
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.pruning import reasons
