@@ -20,11 +20,11 @@ from skforge.compiler.target import Target
 from skforge.estimators import CompiledForest
 from skforge.sources.delegation import validated
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.strategies import STRATEGIES, Strategy
+from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.search.trial import Trial
 from skforge.tuning.space.grids import space_of
 from skforge.tuning.space.space import ScheduleSpace
-from skforge.tuning.tuner import Tuner
+from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["ScheduleSearch"]
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,15 @@ from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
 
 #: Default budget of a search in seconds, on a CPU and on a GPU.
 DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
+
+#: Strategies by their names.
+STRATEGIES: dict[str, type[Strategy]] = {
+    "heuristic": Heuristic,
+    "learned": Learned,
+    "exhaustive": Exhaustive,
+    "random": Random,
+    "halving": SuccessiveHalving,
+}
 
 
 @dataclass(frozen=True)
@@ -179,7 +189,7 @@ class Tuner:
         return result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Search:
     """The arguments of one search, resolved, and its steps."""
 
@@ -206,9 +216,11 @@ class _Search:
         """Return what is measured of each range; batches fit in memory."""
         row_bytes = self.forest.n_features * self.forest.input_dtype.itemsize
         most = max(1, BATCH_BYTES // max(1, row_bytes))
-        return plan_ranges(self._defaults(), self.ranges, most)
+        return plan_ranges(self.defaults, self.ranges, most)
 
-    def _defaults(self) -> dict[BatchRange, Schedule]:
+    @cached_property
+    def defaults(self) -> dict[BatchRange, Schedule]:
+        """The default schedule of each range."""
         return default_table(self.forest, self.target, self.reduction)
 
     def _key(self) -> RecordKey:
@@ -284,7 +296,6 @@ class _Search:
 
     def problem(self, random: np.random.Generator) -> Problem:
         """Return what all ranges have in common."""
-        defaults = self._defaults()
         return Problem(
             self.forest,
             ForestShape.of(self.forest),
@@ -295,8 +306,8 @@ class _Search:
             self.n_threads,
             self.space,
             random,
-            defaults[min(defaults)],
-            tuple(dict.fromkeys(defaults.values())),
+            self.defaults[min(self.defaults)],
+            tuple(dict.fromkeys(self.defaults.values())),
         )
 
     def predicted(self, problem: Problem, measurer: Measurer) -> TuningResult:
@@ -379,22 +390,14 @@ class _Search:
 
 
 def strategy_of(value: str | Strategy) -> Strategy:
-    """Return the strategy with a name; return a strategy object unchanged.
-
-    Raises
-    ------
-    InvalidInputError
-        If the name is unknown or the object is not a strategy.
-    """
-    kinds = (Heuristic, Learned, Exhaustive, Random, SuccessiveHalving)
-    named: dict[str, Strategy] = {one.name: one for one in (kind() for kind in kinds)}
+    """Return the strategy with a name; return a strategy object unchanged."""
     if isinstance(value, str):
-        if value not in named:
+        if value not in STRATEGIES:
             raise InvalidInputError(
-                f"strategy must be one of {', '.join(named)}, or an object with a "
+                f"strategy must be one of {', '.join(STRATEGIES)}, or an object with a "
                 f"method rounds. Got {value!r} instead."
             )
-        return named[value]
+        return STRATEGIES[value]()
     if not isinstance(value, Strategy):
         raise InvalidInputError(
             "a strategy is an object with a name and a method rounds(problem); got "

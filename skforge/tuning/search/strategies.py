@@ -24,9 +24,6 @@ from skforge.tuning.search.ranges import RangePlan
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.space import ScheduleSpace
 
-#: Names of the strategies that ``Tuner`` takes.
-STRATEGIES = ("heuristic", "learned", "exhaustive", "random", "halving")
-
 #: Default number of interleaved samples of each candidate.
 SAMPLES = 7
 
