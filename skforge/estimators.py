@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,10 +50,7 @@ from skforge.sources.find import read_model
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.strategies import STRATEGIES
-
-if TYPE_CHECKING:
-    from skforge.tuning.tuner import Tuner
+from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["CompiledForest"]
 

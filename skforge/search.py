@@ -14,16 +14,17 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.target import Target
 from skforge.estimators import CompiledForest
 from skforge.sources.delegation import validated
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.strategies import STRATEGIES, Strategy
+from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.search.trial import Trial
 from skforge.tuning.space.grids import space_of
 from skforge.tuning.space.space import ScheduleSpace
-from skforge.tuning.tuner import Tuner
+from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["ScheduleSearch"]
 
@@ -313,10 +314,11 @@ def _scorer(scoring: Any) -> Callable[[Trial], float]:
 
 
 def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any:
-    """Return the schedule with the best score for each measured range."""
+    """Return the schedule with the best score at the first size of each range."""
     best: dict[Any, tuple[float, Any]] = {}
+    main = _main_sizes(result)
     for trial in result.trials:
-        if trial.samples:
+        if trial.samples and trial.n_rows == main[trial.batch]:
             found = score(trial)
             if trial.batch not in best or found > best[trial.batch][0]:
                 best[trial.batch] = found, trial.schedule
@@ -350,7 +352,7 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
         values = [point.get(name) for point in points]
         missing = [name not in point for point in points]
         columns[f"param_{name}"] = np.ma.MaskedArray(_objects(values), mask=missing)
-    main = _main_sizes(result) or sizes
+    main = sorted(set(_main_sizes(result).values())) or sizes
     for size in sizes:
         timed = [
             next((t for t in ts if t.n_rows == size), None) for ts in rows.values()
@@ -368,12 +370,12 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
     return columns
 
 
-def _main_sizes(result: TuningResult) -> list[int]:
+def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
     """Return the first size of each range, at which all candidates are timed."""
-    found: dict[Any, int] = {}
+    found: dict[BatchRange, int] = {}
     for trial in result.trials:
         found.setdefault(trial.batch, trial.n_rows)
-    return sorted(set(found.values()))
+    return found
 
 
 def _ranks(scores: Any) -> Any:

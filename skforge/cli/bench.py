@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from skforge.cli.data import Rows, check_columns, load_rows, load_schedule
+from skforge.cli.data import Rows, load_rows, load_schedule
 from skforge.cli.errors import MISMATCH
 from skforge.cli.options import (
     DataColumns,
@@ -62,9 +62,9 @@ def bench(
     read = perf_counter() - start
     _check_memory(max(sizes), forest)
     rows = _drawn_rows(forest)
-    check_columns(data, columns)
-    if data is not None:
-        rows = {f"of {data.name}": load_rows(data, forest, columns), **rows}
+    given = load_rows(data, forest, columns)
+    if data is not None and given is not None:
+        rows = {f"of {data.name}": given, **rows}
     module = compile_forest(forest, schedule=load_schedule(schedule), target=target)
     compiled = module.compile_all()
     describe(console, model_file.name, forest)

@@ -25,24 +25,20 @@ Rows = NDArray[np.floating[Any]]
 _MISSING = {"", "na", "n/a", "<na>", "null", "none"}
 
 
-def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
-    """Read rows for a forest from a .npy, .csv or .parquet file.
+def load_rows(
+    path: Path | None, forest: Forest, columns: str | None = None
+) -> Rows | None:
+    """Read rows for a forest from a .npy, .csv or .parquet file, if there is one.
 
-    Parameters
-    ----------
-    path : Path
-        The file. A .csv may have a header line.
-    forest : Forest
-        Gives the number, the names and the dtype of the features.
-    columns : str or None, default=None
-        ``"A:B"`` takes columns A to B - 1. None takes the columns named like the
-        features, or all columns if the file or the model has no names.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file is not a table of numbers, or lacks columns of the model.
+    ``columns="A:B"`` takes columns A to B - 1. None takes the columns named like the
+    features, or all columns if the file or the model has no names.
     """
+    if path is None:
+        if columns is not None:
+            raise InvalidInputError(
+                "--columns chooses columns of --data, which is missing."
+            )
+        return None
     rows, names, words = _read(path)
     places = list(range(rows.shape[1]))
     if columns is not None:
@@ -64,14 +60,6 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
     if len(rows) == 0:
         raise InvalidInputError(f"{path.name} has no rows; give at least one.")
     return np.ascontiguousarray(rows, dtype=forest.input_dtype)
-
-
-def check_columns(data: Path | None, columns: str | None) -> None:
-    """Raise if ``--columns`` is given without ``--data``."""
-    if data is None and columns is not None:
-        raise InvalidInputError(
-            "--columns chooses columns of --data, which is missing."
-        )
 
 
 def _are_given(names: Sequence[str] | None) -> bool:

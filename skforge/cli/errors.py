@@ -64,18 +64,7 @@ def _one_line(error: Any) -> str:
 def check_output(path: Path, *endings: str) -> None:
     """Raise before any work is done if an output file could not be written.
 
-    Parameters
-    ----------
-    path : Path
-        The file to write.
-    *endings : str
-        Allowed file name endings; without any, every ending is allowed.
-
-    Raises
-    ------
-    InvalidInputError
-        If the ending is not allowed, the path is a folder, or its parent folder does
-        not exist or is not writable.
+    Without ``endings``, its name may end as it likes.
     """
     if endings and path.suffix.lower() not in endings:
         raise InvalidInputError(f"{path} does not end in {' or '.join(endings)}.")

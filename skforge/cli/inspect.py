@@ -85,29 +85,27 @@ def _level_text(
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.passes.lir import emulate_grids
     from skforge.compiler.pipeline import MIR_PASSES, build_hir, lower
-    from skforge.compiler.runtime.code import gpu_text
+    from skforge.compiler.runtime.code import code_levels, gpu_text
     from skforge.compiler.runtime.cpu.jit import emit_assembly
     from skforge.compiler.runtime.targets import default_table
     from skforge.compiler.target import Target
+    from skforge.tuning.search.ranges import table_at
 
     passes = ["lower-to-mir", *(step.name for step in MIR_PASSES)]
     if level not in LEVELS and level not in passes:
         known = ", ".join([*LEVELS, *passes])
         raise InvalidInputError(f"{level!r} is no level; use one of {known}.")
-    texts: tuple[str, ...] = ("cuda", "ptx") if target.is_gpu else ("llvm", "asm")
+    texts = code_levels(target)
     if target.kind == "hip":
         texts = ("cuda",)  # as HIP has it; PTX is NVIDIA's
-    if target.kind == "emulated":
-        texts = ("llvm", "asm", "cuda", "ptx")
     if level in LEVELS[5:] and level not in texts:
         raise InvalidInputError(
             f"{level!r} is no level of target {target.kind!r}, which has "
             f"{' and '.join(texts)}."
         )
     if schedule is None:
-        ranges = default_table(forest, target, "exact")
-        fitting = [s for (first, _), s in ranges.items() if first <= (n_rows or first)]
-        schedule = fitting[-1]
+        table = default_table(forest, target, "exact")
+        schedule = table_at(table, n_rows or max(table)[0])
     if level == "schedule":
         return repr(schedule)
     if level == "loops":

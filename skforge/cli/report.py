@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from skforge.cli.timing import interleave
+from skforge.cli.timing import Timing, interleave
+from skforge.compiler.forest.reference import differing_rows
+from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
@@ -33,23 +36,6 @@ class Pair:
     compiled: Predict
     source_name: str
     source: Predict
-
-
-def differing_rows(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the rows whose bits differ between arrays of one shape and dtype.
-
-    Compares bits, not values: NaN equals itself, and 0.0 differs from -0.0.
-
-    >>> differing_rows(np.array([0.0, 1.0, np.nan]), np.array([-0.0, 1.0, np.nan]))
-    array([0])
-    """
-    ours, theirs = np.ascontiguousarray(ours), np.ascontiguousarray(theirs)
-    if ours.size == 0:
-        return np.arange(0)
-    shape = (len(ours), -1)
-    a = ours.reshape(shape).view(np.uint8)
-    b = theirs.reshape(shape).view(np.uint8)
-    return np.flatnonzero((a != b).any(axis=1))
 
 
 def describe(console: Console, name: str, forest: Forest) -> None:
@@ -98,11 +84,7 @@ def ranges_text(ranges: Sequence[tuple[int, int | None]]) -> str:
     >>> ranges_text([(1, None)])
     ''
     """
-    joined: list[tuple[int, int | None]] = []
-    for first, last in sorted(ranges):
-        if joined and joined[-1][1] == first - 1:
-            first, _ = joined.pop()
-        joined.append((first, last))
+    joined = list(merged(dict.fromkeys(ranges)))
     if joined == [(1, None)]:
         return ""
     return ", ".join(
@@ -184,13 +166,12 @@ def speed(
     table = _table(
         "rows", "skforge", "time", "source", "its time", "speedup", right=right
     )
+    calls = {}
+    for number, pair in enumerate(pairs):
+        calls[f"skforge {number}"] = pair.compiled
+        calls[f"source {number}"] = pair.source
     for size in batch_sizes:
-        batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
-        calls = {}
-        for number, pair in enumerate(pairs):
-            calls[f"skforge {number}"] = _bound(pair.compiled, batch)
-            calls[f"source {number}"] = _bound(pair.source, batch)
-        timing = interleave(calls, seconds=seconds)
+        timing = _timed(calls, X, size, seconds)
         for number, pair in enumerate(pairs):
             ours, theirs = f"skforge {number}", f"source {number}"
             table.add_row(
@@ -219,9 +200,7 @@ def own_speed(
     columns = ("rows", name, "per row")
     table = _table(*columns, right=columns)
     for size in batch_sizes:
-        batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
-        timing = interleave({name: _bound(predict, batch)}, seconds=seconds)
-        taken = timing.seconds(name)
+        taken = _timed({name: predict}, X, size, seconds).seconds(name)
         table.add_row(f"{size:,}", duration(taken), duration(taken / size))
     console.print(table)
 
@@ -242,5 +221,7 @@ def _three_digits(value: float) -> str:
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
-def _bound(predict: Predict, batch: Rows) -> Callable[[], object]:
-    return lambda: predict(batch)
+def _timed(calls: Mapping[str, Predict], X: Rows, size: int, seconds: float) -> Timing:
+    batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
+    bound = {name: partial(predict, batch) for name, predict in calls.items()}
+    return interleave(bound, seconds=seconds)

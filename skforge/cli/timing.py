@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from time import perf_counter
+
+from skforge.tuning.measure.bench import in_rounds
 
 Call = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds per call of several functions, one sample per round.
-
-    Parameters
-    ----------
-    samples : Mapping[str, tuple[float, ...]]
-        Sample ``i`` of every call was taken in the same round.
-    """
+    """Seconds per call of several functions, one sample per round."""
 
     samples: Mapping[str, tuple[float, ...]]
 
@@ -43,46 +40,22 @@ def interleave(
     seconds: float = 1.0,
     clock: Callable[[], float] = perf_counter,
 ) -> Timing:
-    """Time calls against each other.
+    """Time calls against each other in ``rounds``, at least 3, and ``seconds``.
 
-    Parameters
-    ----------
-    calls : Mapping[str, Callable]
-        The functions to time, by name. Each is called once before the clock starts.
-    rounds : int, default=11
-        Samples of each call; at least 3 are taken, regardless of ``seconds``.
-    seconds : float, default=1.0
-        Approximate total time, shared equally between the samples.
-    clock : Callable, default=time.perf_counter
-        Returns the time in seconds.
+    Each is called before the clock starts. The samples share the time equally.
 
-    Returns
-    -------
-    Timing
-        The samples of every call.
-
-    Examples
-    --------
     >>> timing = interleave({"a": lambda: sum(range(9))}, rounds=3, seconds=0.01)
     >>> len(timing.samples["a"]), timing.speedup("a", over="a")
     (3, 1.0)
     """
     slot = seconds / max(1, rounds * len(calls))
-    repeats = {name: _repeats(call, slot, clock) for name, call in calls.items()}
-    samples: dict[str, list[float]] = {name: [] for name in calls}
+    timed = {
+        name: partial(_sample, call, _repeats(call, slot, clock), clock)
+        for name, call in calls.items()
+    }
     end = clock() + 2 * seconds
-    for number in range(rounds):
-        if number >= 3 and clock() > end:
-            break
-        for name in _rotated(list(calls), number):
-            samples[name].append(_sample(calls[name], repeats[name], clock))
-    return Timing({name: tuple(taken) for name, taken in samples.items()})
-
-
-def _rotated(names: list[str], by: int) -> Iterator[str]:
-    """Yield the names rotated by ``by``, so that the order changes each round."""
-    for i in range(len(names)):
-        yield names[(i + by) % len(names)]
+    taken = in_rounds(timed, rounds, lambda: clock() > end)
+    return Timing({name: tuple(samples) for name, samples in taken.items()})
 
 
 def _repeats(call: Call, slot: float, clock: Callable[[], float]) -> int:

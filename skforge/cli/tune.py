@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skforge.cli.data import check_columns, load_rows
+from skforge.cli.data import load_rows
 from skforge.cli.errors import check_output
 from skforge.cli.options import DataColumns, DataFile, ModelFile, RunTarget, sizes_of
 from skforge.exceptions import InvalidInputError
@@ -56,12 +56,10 @@ def tune(
         check_output(records)
     if n_jobs == 0:
         raise InvalidInputError("--n-jobs is a number of threads, or -1; not 0.")
-    check_columns(data, columns)
     forest = load_forest(model_file)
-    if data is None:
-        rows: Any = draw_rows(forest, 1024, seed)
-    else:
-        rows = load_rows(data, forest, columns)
+    rows: Any = load_rows(data, forest, columns)
+    if rows is None:
+        rows = draw_rows(forest, 1024, seed)
     fast = CompiledForest(
         model_file,
         target=target,

@@ -9,7 +9,11 @@ import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from skforge.exceptions import InvalidInputError, InvalidModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
@@ -114,8 +118,10 @@ def pack(
     """
     if isinstance(model, Artifact):
         return model
+    from sklearn.utils.validation import check_is_fitted
+
     from skforge.estimators import CompiledForest
-    from skforge.persistence.artifact import load
+    from skforge.persistence.artifact import load, to_bytes
 
     wrapper: Any = model
     holds = ""
@@ -127,26 +133,16 @@ def pack(
             "model must be a fitted CompiledForest, or the path of a .skforge file "
             f"that holds one. Got {holds}{type(wrapper).__name__} instead."
         )
-    return _packed(wrapper, keep_estimator)
-
-
-def _packed(wrapper: CompiledForest, keep_estimator: KeepEstimator) -> Artifact:
-    from sklearn.utils.validation import check_is_fitted
-
-    from skforge.exceptions import UnsupportedModelError
-    from skforge.persistence.artifact import to_bytes
-
     check_is_fitted(wrapper)
     lean = copy.copy(wrapper)  # without kernels and entries
     lean.tuning_result_ = None  # trials do not affect predictions
-    if keep_estimator is True:
-        return _named(pickle.dumps(lean, protocol=5), True)
-    try:
-        return _named(to_bytes(lean), False)
-    except UnsupportedModelError:
-        if keep_estimator is False:
-            raise
-        return _named(pickle.dumps(lean, protocol=5), True)
+    if keep_estimator is not True:
+        try:
+            return _named(to_bytes(lean), False)
+        except UnsupportedModelError:
+            if keep_estimator is False:
+                raise
+    return _named(pickle.dumps(lean, protocol=5), True)
 
 
 def _named(payload: bytes, pickled: bool) -> Artifact:

@@ -119,7 +119,9 @@ def _series(work: Job, frame: Any) -> Any:
 
 
 def _answer(work: Job, frame: Any) -> Array:
-    if frame.shape[1] == 1 and len(frame):
+    if not len(frame):
+        return work.answer.empty()
+    if frame.shape[1] == 1:
         first = next((v for v in frame.iloc[:, 0] if v is not None), None)
         if isinstance(first, np.ndarray):
             return work.of_rows(_rows_of_arrays(work, frame.iloc[:, 0]))

@@ -12,22 +12,12 @@ from typing import Any
 
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.records import TuningRecords
-from skforge.tuning.search.heuristic import Heuristic
-from skforge.tuning.search.learned import Learned
-from skforge.tuning.search.strategies import (
-    Exhaustive,
-    Random,
-    Strategy,
-    SuccessiveHalving,
-)
+from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.space.space import ScheduleSpace
-from skforge.tuning.tuner import Tuner
+from skforge.tuning.tuner import STRATEGIES, Tuner
 
 #: Strategies that can be stored.
-_STRATEGIES = {
-    cls.__name__: cls
-    for cls in (Heuristic, Learned, Exhaustive, Random, SuccessiveHalving)
-}
+_STRATEGIES: dict[str, Any] = {cls.__name__: cls for cls in STRATEGIES.values()}
 
 #: Spaces stored by name, and their factories.
 _SPACES = {
@@ -100,7 +90,7 @@ def _strategy_out(strategy: str | Strategy) -> str | dict[str, Any]:
     name = type(strategy).__name__
     if _STRATEGIES.get(name) is not type(strategy):
         return "heuristic"
-    values = {f.name: getattr(strategy, f.name) for f in fields(strategy)}
+    values = {f.name: getattr(strategy, f.name) for f in fields(_STRATEGIES[name])}
     kept = {k: v for k, v in values.items() if v is None or type(v) in _PLAIN}
     return {"class": name, **kept}
 

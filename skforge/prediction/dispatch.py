@@ -19,6 +19,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning.result import TuningResult
+from skforge.tuning.search.ranges import table_at
 from skforge.tuning.tuner import Tuner
 
 Table = dict[BatchRange, Schedule]
@@ -132,11 +133,7 @@ def dispatch_table(
     defaults = default_table(forest, target, reduction)
     if ranges is None:
         return defaults
-    starts = sorted(defaults)
-    return {
-        one: defaults[[start for start in starts if start[0] <= size][-1]]
-        for one, size in ranges.items()
-    }
+    return {one: table_at(defaults, size) for one, size in ranges.items()}
 
 
 def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:

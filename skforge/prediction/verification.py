@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, sum_limits
+from skforge.compiler.forest.reference import (
+    differing_rows,
+    draw_rows,
+    reference_leaves,
+    sum_limits,
+)
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.gpu.cupy import is_device_array, rows_on_host
@@ -59,7 +64,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     for module, size in _batch_sizes(predictor):
         for batch in _batches(len(rows), size):
             found = module.predict_raw(rows[batch])
-            wrong = _differ(found, expected[batch], limit[batch])
+            wrong = differing_rows(found, expected[batch], limit[batch])
             if len(wrong):
                 first = wrong[0]
                 schedule = module.schedule_for(size)
@@ -110,7 +115,7 @@ def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return np.arange(len(found))
     if found.dtype.kind == "f":
-        return _differ(found, expected, np.zeros(len(found)))
+        return differing_rows(found, expected)
     return np.flatnonzero((found != expected).reshape(len(found), -1).any(axis=1))
 
 
@@ -204,16 +209,3 @@ def _limit(predictor: Predictor, rows: Array) -> Array:
     if predictor.module.reduction == "exact":
         return np.zeros(len(rows))
     return sum_limits(forest, reference_leaves(forest, rows))
-
-
-def _differ(found: Array, expected: Array, limit: Array) -> NDArray[np.intp]:
-    """Return the rows that differ in shape, in a bit, or by more than the limit."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return np.arange(len(found))
-    gap = np.abs(found.astype(np.float64) - expected.astype(np.float64))
-    gap[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
-    bits = f"i{found.itemsize}"
-    if not limit.any():
-        gap[found.view(bits) != expected.view(bits)] = np.inf
-    bad = ~(gap <= limit.reshape(-1, *[1] * (gap.ndim - 1)))
-    return np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))

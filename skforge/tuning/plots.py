@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,7 @@ Array = NDArray[Any]
 
 
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5).
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Trials of a search; all timed ones are drawn, including stopped ones.
-    ax : matplotlib.axes.Axes, default=None
-        The axes to draw on; None creates a figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        One stepped histogram for each batch size.
-    """
+    """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5)."""
     ax = _axes(ax)
     times = _slowdowns(trials)
     most = max((values.max() for values in times.values()), default=2.0)
@@ -45,19 +32,7 @@ def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw each trial's time relative to the default, in order, and the best so far.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Trials of a search.
-    ax : matplotlib.axes.Axes, default=None
-        The axes to draw on; None creates a figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+    """Draw each trial's time relative to the default, in order, and the best so far."""
     ax = _axes(ax)
     for n_rows in _sizes(trials):
         ratios = [
@@ -77,97 +52,33 @@ def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
-    """Return the slowdown of the best schedule of one batch size at another.
+    """Return the sizes, and the slowdown of the best schedule of one at another.
 
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Trials of a search. An exhaustive search of one space for each size fills the
-        whole matrix.
-
-    Returns
-    -------
-    sizes : list of int
-        Batch sizes, ascending.
-    slowdown : ndarray of shape (n, n)
-        Row: the size that runs. Column: the size whose best schedule is used. NaN if
-        that schedule was not timed.
+    Row: the size that runs. Column: the size whose best schedule is used. NaN if that
+    schedule was not timed.
     """
     sizes = _sizes(trials)
     times: dict[int, dict[Schedule, float]] = {size: {} for size in sizes}
     for trial in trials:
         if trial.usable and trial.schedule is not None:
             times[trial.n_rows][trial.schedule] = trial.relative
-    return sizes, _matrix(list(times.values()))
+    matrix = np.full((len(sizes), len(sizes)), np.nan)
+    for column, own in enumerate(times.values()):
+        best = min(own, key=own.__getitem__, default=None)
+        for row, other in enumerate(times.values()):
+            if best is not None and best in other:
+                matrix[row, column] = other[best] / min(other.values())
+    return sizes, matrix
 
 
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a).
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Trials of a search.
-    ax : matplotlib.axes.Axes, default=None
-        The axes to draw on; None creates a figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+    """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a)."""
     sizes, matrix = sensitivity_matrix(trials)
     return draw_matrix([f"{size}" for size in sizes], matrix, "batch size", _axes(ax))
 
 
-def model_sensitivity(
-    times: Mapping[str, Mapping[Schedule, float]],
-) -> tuple[list[str], Array]:
-    """Return the slowdown of the best schedule of one model on another.
-
-    Parameters
-    ----------
-    times : mapping of str to mapping of Schedule to float
-        For each model, the time of each schedule at one batch size.
-
-    Returns
-    -------
-    names : list of str
-        The models.
-    slowdown : ndarray of shape (n, n)
-        Row: the model that runs. Column: the model whose best schedule is used.
-    """
-    return list(times), _matrix(list(times.values()))
-
-
-def _matrix(times: Sequence[Mapping[Schedule, float]]) -> Array:
-    """Return the slowdown in each row of each column's best schedule."""
-    matrix = np.full((len(times), len(times)), np.nan)
-    for column, own in enumerate(times):
-        best = min(own, key=own.__getitem__, default=None)
-        for row, other in enumerate(times):
-            if best is not None and best in other:
-                matrix[row, column] = other[best] / min(other.values())
-    return matrix
-
-
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
-    """Draw a matrix of slowdowns with the value in each cell.
-
-    Parameters
-    ----------
-    labels : list of str
-        Labels of the rows and columns.
-    matrix : ndarray of shape (n, n)
-        A matrix from :func:`sensitivity_matrix` or :func:`model_sensitivity`.
-    what : str
-        The kind of the labels, such as "batch size".
-    ax : matplotlib.axes.Axes, default=None
-        The axes to draw on; None creates a figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+    """Draw a matrix of slowdowns with the value in each cell."""
     ax = _axes(ax)
     image = ax.imshow(matrix, cmap="YlOrRd", vmin=1.0)
     ax.figure.colorbar(image, ax=ax, label="times slower than the best")

@@ -65,31 +65,16 @@ def target_key(target: Target) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordKey:
-    """The conditions under which a record applies.
+    """The conditions under which a record applies."""
 
-    Parameters
-    ----------
-    forest : str
-        The result of :func:`forest_key`.
-    target : str
-        The result of :func:`target_key`.
-    reduction : str
-        How leaf values are summed.
-    n_threads : int
-        Threads of a call.
-    ranges : tuple of ((int, int or None), int or None)
-        The requested ranges of batch sizes, each with the size it was measured at.
-        Empty if the ranges of the default schedules were used.
-    version : str
-        The version of skforge, because another release generates other code.
-    """
-
-    forest: str
-    target: str
+    forest: str  # the result of ``forest_key``
+    target: str  # the result of ``target_key``
     reduction: str
     n_threads: int
+    #: The requested ranges of batch sizes, each with the size it was measured at; empty
+    #: if the ranges of the default schedules were used.
     ranges: tuple[tuple[BatchRange, int | None], ...]
-    version: str
+    version: str  # of skforge: another release generates other code
 
     @classmethod
     def of(
@@ -116,30 +101,14 @@ class RecordKey:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The result of one search, stored as one line.
-
-    Parameters
-    ----------
-    key : RecordKey
-        The conditions under which it applies.
-    table : mapping of (int, int or None) to Schedule
-        The chosen schedule of each range of batch sizes.
-    strategy : str
-        The name of the search strategy.
-    complete : bool
-        Whether the search finished within its budget.
-    seconds : float
-        Seconds that the search took.
-    machine : str
-        A description of the machine for readers.
-    """
+    """The result of one search, stored as one line."""
 
     key: RecordKey
     table: Mapping[BatchRange, Schedule]
     strategy: str
-    complete: bool
+    complete: bool  # whether the search finished within its budget
     seconds: float
-    machine: str
+    machine: str  # a description for readers
 
     def to_line(self) -> str:
         """Return the record as a line of JSON."""

@@ -12,6 +12,7 @@ from typing import Any
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
+from skforge.tuning.search.ranges import range_text, table_at
 from skforge.tuning.search.trial import DEFAULT, STATUSES, Candidate, Trial
 
 VERSION = 1
@@ -89,11 +90,16 @@ class TuningResult:
         Omits ranges without measurements, such as those from a record.
         """
         found = {}
-        for batch, schedule in self.table.items():
-            rows = [t for t in self.trials if t.schedule == schedule and t.usable]
-            inside = [t for t in rows if _inside(t.n_rows, batch)]
+        for (first, last), schedule in self.table.items():
+            inside = [
+                t
+                for t in self.trials
+                if t.schedule == schedule
+                and t.usable
+                and first <= t.n_rows <= (t.n_rows if last is None else last)
+            ]
             if inside:
-                found[batch] = min(inside, key=lambda t: t.relative)
+                found[first, last] = min(inside, key=lambda t: t.relative)
         return found
 
     def speedup(self, n_rows: int) -> float:
@@ -102,11 +108,8 @@ class TuningResult:
         Uses the trial in ``best`` of the range that holds ``n_rows``, or of the nearest
         lower range; 1.0 if nothing was timed.
         """
-        last = None
-        for batch, trial in sorted(self.best.items()):
-            if batch[0] <= n_rows or last is None:
-                last = trial
-        return 1.0 if last is None else 1 / last.relative
+        best = self.best
+        return 1 / table_at(best, n_rows).relative if best else 1.0
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the trials as a list of dicts."""
@@ -392,25 +395,9 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def range_text(batch: BatchRange) -> str:
-    """Return a range as text, such as "2 to 15" or "16 and more".
-
-    >>> range_text((1, 1)), range_text((2, 15)), range_text((16, None))
-    ('1', '2 to 15', '16 and more')
-    """
-    first, last = batch
-    if last is None:
-        return f"{first} and more"
-    return str(first) if first == last else f"{first} to {last}"
-
-
 def _share(part: float, whole: float) -> str:
     """Return a share below 1/2 as "1/80", another as "60%"."""
     return f"1/{whole / part:.0f}" if whole > 2 * part else f"{part / whole:.0%}"
 
 
-def _inside(n_rows: int, batch: BatchRange) -> bool:
-    return batch[0] <= n_rows and (batch[1] is None or n_rows <= batch[1])
-
-
-__all__ = ["DEFAULT", "TuningResult", "range_text"]
+__all__ = ["DEFAULT", "TuningResult"]

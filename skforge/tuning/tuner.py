@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from skforge.compiler.defaults.cpu import BatchRange, ForestShape
 from skforge.compiler.forest.forest import Forest
@@ -31,17 +33,32 @@ from skforge.tuning.measure.measure import Measurer, measurer_for
 from skforge.tuning.measure.rows import BATCH_BYTES, SampleRows
 from skforge.tuning.records import Record, RecordKey, TuningRecords, as_records
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.by_name import strategy_of
-from skforge.tuning.search.dispatch import main_size, probe_sizes
 from skforge.tuning.search.heuristic import Heuristic
+from skforge.tuning.search.learned import Learned
 from skforge.tuning.search.progress import Progress
-from skforge.tuning.search.session import RangePlan, Session
-from skforge.tuning.search.strategies import Problem, Strategy
+from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges
+from skforge.tuning.search.session import Session
+from skforge.tuning.search.strategies import (
+    Exhaustive,
+    Problem,
+    Random,
+    Strategy,
+    SuccessiveHalving,
+)
 from skforge.tuning.search.trial import RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
 
 #: Default budget of a search in seconds, on a CPU and on a GPU.
 DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
+
+#: Strategies by their names.
+STRATEGIES: dict[str, type[Strategy]] = {
+    "heuristic": Heuristic,
+    "learned": Learned,
+    "exhaustive": Exhaustive,
+    "random": Random,
+    "halving": SuccessiveHalving,
+}
 
 
 @dataclass(frozen=True)
@@ -134,84 +151,190 @@ class Tuner:
             but cannot be used, or cannot be written.
         """
         begin = time.perf_counter()
-        forest = leaf_finder(forest)  # the traversal, even if scores are not sums
-        machine = Target.parse(target)
-        strategy = strategy_of(self.strategy)
+        strategy, machine = strategy_of(self.strategy), Target.parse(target)
         threads = resolve_n_jobs(n_jobs)
         space = self.space
         if space is None:
             space = default_space(strategy, machine, threads)
         check_space(space)
-        records = as_records(self.records)
-        key = RecordKey.of(forest, machine, reduction, threads, ranges)
-        made = partial(
-            TuningResult,
-            target=str(machine),
-            reduction=reduction,
-            n_threads=threads,
-        )
-        kept = None if records is None else _kept(records, key, forest, ranges)
-        if kept is not None:
-            note = (
-                f"from a record of {kept.strategy}, {kept.seconds:.2f} s: nothing was"
-            )
-            return made(
-                table=kept.table,
-                trials=(),
-                strategy=RECORD,
-                notes=(f"{note} measured",),
-                complete=kept.complete,
-            )
-        given = self.budget if budget is None else budget
-        seconds = given
-        if seconds is None:
-            few = DEFAULT_SECONDS_GPU if machine.is_gpu else DEFAULT_SECONDS
-            seconds = tuning_seconds(few) or few  # 0 disables only implicit tuning
-        measurer = self.measurer
-        real = measurer is None
-        if measurer is None:
-            measurer = measurer_for(forest, machine, reduction, n_jobs)
-        defaults = default_table(forest, machine, reduction)
-        row_bytes = forest.n_features * forest.input_dtype.itemsize
-        fitting = max(1, BATCH_BYTES // max(1, row_bytes))
-        plans = [bounded(plan, fitting) for plan in plan_ranges(defaults, ranges)]
-        problem = Problem(
-            forest,
-            ForestShape.of(forest),
+        search = _Search(
+            leaf_finder(forest),  # the traversal, even if scores are not sums
             machine,
             reduction,
+            ranges,
+            threads,
+            strategy,
+            space,
+            self.budget if budget is None else budget,
+            as_records(self.records),
+            begin,
+        )
+        kept = search.from_records()
+        if kept is not None:
+            return kept
+        measurer = self.measurer
+        if measurer is None:
+            measurer = measurer_for(search.forest, machine, reduction, n_jobs)
+        problem = search.problem(generator(random_state))
+        if not getattr(strategy, "measures", True):
+            return search.predicted(problem, measurer)
+        seed = int(problem.random.integers(1 << 31))
+        sample = SampleRows(search.forest, rows, seed, reduction)
+        # Setup time counts towards the budget, except with a custom clock.
+        real = self.measurer is None
+        start = measurer.clock() - (time.perf_counter() - begin) * real
+        session = Session(problem, strategy, measurer, sample, search.seconds, start)
+        result = search.measured(session, verbose)
+        search.keep(result)
+        return result
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The arguments of one search, resolved, and its steps."""
+
+    forest: Forest
+    target: Target
+    reduction: Reduction
+    ranges: Mapping[BatchRange, int] | None
+    n_threads: int
+    strategy: Strategy
+    space: ScheduleSpace
+    budget: float | None  # as given; see ``seconds``
+    records: TuningRecords | None
+    begin: float
+
+    @property
+    def seconds(self) -> float:
+        """The budget, or else the default one."""
+        if self.budget is not None:
+            return self.budget
+        few = DEFAULT_SECONDS_GPU if self.target.is_gpu else DEFAULT_SECONDS
+        return tuning_seconds(few) or few  # 0 disables only implicit tuning
+
+    def plans(self) -> list[RangePlan]:
+        """Return what is measured of each range; batches fit in memory."""
+        row_bytes = self.forest.n_features * self.forest.input_dtype.itemsize
+        most = max(1, BATCH_BYTES // max(1, row_bytes))
+        return plan_ranges(self.defaults, self.ranges, most)
+
+    @cached_property
+    def defaults(self) -> dict[BatchRange, Schedule]:
+        """The default schedule of each range."""
+        return default_table(self.forest, self.target, self.reduction)
+
+    def _key(self) -> RecordKey:
+        return RecordKey.of(
+            self.forest, self.target, self.reduction, self.n_threads, self.ranges
+        )
+
+    def _result(
+        self, table: Mapping[BatchRange, Schedule], **facts: Any
+    ) -> TuningResult:
+        """Return a result with the facts that all results share."""
+        size = self.space.size
+        count = f"more than {LISTED:,}" if size is None else f"{size:,}"
+        shared = {
+            "strategy": self.strategy.name,
+            "space": f"{self.space.name}, {count} schedules",
+            "trials": (),
+        }
+        return TuningResult(
+            merged(table),
+            target=str(self.target),
+            reduction=self.reduction,
+            n_threads=self.n_threads,
+            **{**shared, **facts},
+        )
+
+    # ------------------------------------------------------------------ steps
+
+    def from_records(self) -> TuningResult | None:
+        """Return the result of an earlier search; warn if none can be used."""
+        if self.records is None:
+            return None
+        reasons: list[str] = []
+
+        def usable(record: Record) -> bool:
+            reason = self._unusable(record)
+            if reason:
+                reasons.append(reason)
+            return not reason
+
+        kept = self.records.find(self._key(), usable)
+        if kept is not None:
+            note = f"from a record of {kept.strategy}, {kept.seconds:.2f} s"
+            return TuningResult(
+                kept.table,
+                (),
+                RECORD,
+                str(self.target),
+                self.reduction,
+                self.n_threads,
+                notes=(f"{note}: nothing was measured",),
+                complete=kept.complete,
+            )
+        if reasons:
+            warn(
+                f"{len(reasons)} record(s) in {self.records.path} cannot be used for "
+                f"this forest: {reasons[-1]}.",
+                TuningWarning,
+            )
+        return None
+
+    def _unusable(self, kept: Record) -> str:
+        """Return why a record cannot be used; empty if it can."""
+        wanted = [(1, None)] if self.ranges is None else self.ranges
+        if merged(dict.fromkeys(kept.table)) != merged(dict.fromkeys(wanted)):
+            return "its batch sizes are not those that were asked for"
+        for schedule in kept.table.values():
+            try:
+                representations.get(schedule.loop_nest(self.forest).representation)
+            except ScheduleError as error:
+                return error.why.rstrip(".")
+        return ""
+
+    def problem(self, random: np.random.Generator) -> Problem:
+        """Return what all ranges have in common."""
+        return Problem(
+            self.forest,
+            ForestShape.of(self.forest),
+            self.target,
+            self.reduction,
             (1, None),
             1,
-            threads,
-            space,
-            generator(random_state),
-            defaults[min(defaults)],
-            tuple(dict.fromkeys(defaults.values())),
+            self.n_threads,
+            self.space,
+            random,
+            self.defaults[min(self.defaults)],
+            tuple(dict.fromkeys(self.defaults.values())),
         )
-        made = partial(
-            made, strategy=strategy.name, space=f"{space.name}, {size_text(space)}"
+
+    def predicted(self, problem: Problem, measurer: Measurer) -> TuningResult:
+        """Return the first legal proposal for each range, else the default."""
+        table = {}
+        for plan in self.plans():
+            table[plan.batch] = plan.default
+            proposed = next(self.strategy.rounds(problem.at(plan)), None)
+            for candidate in proposed.candidates if proposed is not None else ():
+                if candidate.schedule is None:
+                    continue
+                with suppress(ScheduleError):
+                    measurer.lower(candidate.schedule)
+                    table[plan.batch] = candidate.schedule
+                    break
+        return self._result(
+            table,
+            seconds=time.perf_counter() - self.begin,
+            notes=("schedules are as predicted: nothing was measured",),
         )
-        if not getattr(strategy, "measures", True):
-            found = {
-                plan.batch: _first(strategy, plan.problem(problem), measurer)
-                for plan in plans
-            }
-            return made(
-                table=merged(found),
-                trials=(),
-                seconds=time.perf_counter() - begin,
-                notes=("schedules are as predicted: nothing was measured",),
-            )
-        sample = SampleRows(forest, rows, int(problem.random.integers(1 << 31)))
-        notes = []
-        with Progress(verbose, seconds) as progress:
-            # Setup time counts towards the budget, except with a custom clock.
-            start = measurer.clock() - (time.perf_counter() - begin) * real
-            session = Session(
-                problem, strategy, measurer, sample, seconds, progress.tell, start
-            )
+
+    def measured(self, session: Session, verbose: int) -> TuningResult:
+        """Run a session and return its result."""
+        plans, notes = self.plans(), []
+        with Progress(verbose, self.seconds) as progress:
             try:
-                session.run(plans)
+                session.run(plans, progress.tell)
             except KeyboardInterrupt:
                 notes.append("interrupted; what follows is the best so far")
                 warn(
@@ -220,149 +343,67 @@ class Tuner:
                     TuningWarning,
                 )
         complete = session.complete and not notes
-        if sample.note:
-            notes.append(sample.note)
-        result = made(
-            table=merged(session.table(plans)),
+        if session.rows.note:
+            notes.append(session.rows.note)
+        size = self.space.size
+        return self._result(
+            session.table(plans),
             trials=session.trials,
-            budget=float(seconds),
+            budget=float(self.seconds),
             seconds=session.seconds,
-            n_points=None if space.size is None else space.size * len(plans),
+            n_points=None if size is None else size * len(plans),
             n_tried=session.n_tried,
             trying_seconds=session.trying_seconds,
             notes=tuple(notes),
             complete=complete,
         )
+
+    def keep(self, result: TuningResult) -> None:
+        """Add a result to the records; warn if it, or the file, is of no use."""
         timed = any(trial.usable for trial in result.trials)
-        if given is not None and not timed:
+        if self.budget is not None and not timed:
             warn(
-                f"A budget of {given:g} s is too short to measure one schedule; the "
-                "default schedules are used.",
+                f"A budget of {self.budget:g} s is too short to measure one schedule; "
+                "the default schedules are used.",
                 TuningWarning,
             )
         _check_anything_legal(result)
-        if records is not None and timed:
-            _record(records, key, result)
-        return result
-
-
-def _record(records: TuningRecords, key: RecordKey, result: TuningResult) -> None:
-    """Add a result to the records; warn if the file cannot be written."""
-    try:
-        records.add(
-            Record(
-                key,
-                dict(result.table),
-                result.strategy,
-                result.complete,
-                result.seconds,
-                result.target,
-            )
+        if self.records is None or not timed:
+            return
+        found = Record(
+            self._key(),
+            dict(result.table),
+            result.strategy,
+            result.complete,
+            result.seconds,
+            result.target,
         )
-    except OSError as error:
-        warn(
-            f"the search is not recorded: {records.path} cannot be written "
-            f"({error.strerror or error}).",
-            TuningWarning,
-        )
-
-
-def _first(strategy: Strategy, problem: Problem, measurer: Measurer) -> Schedule:
-    """Return the first legal proposal for a range, else the default."""
-    proposed = next(strategy.rounds(problem), None)
-    for candidate in proposed.candidates if proposed is not None else ():
-        if candidate.schedule is None:
-            continue
-        with suppress(ScheduleError):
-            measurer.lower(candidate.schedule)
-            return candidate.schedule
-    return problem.default
-
-
-def _kept(
-    records: TuningRecords,
-    key: RecordKey,
-    forest: Forest,
-    ranges: Mapping[BatchRange, int] | None,
-) -> Record | None:
-    """Return the record of an earlier search; warn if none can be used."""
-    reasons: list[str] = []
-
-    def usable(record: Record) -> bool:
-        reason = _unusable(record, forest, ranges)
-        if reason:
-            reasons.append(reason)
-        return not reason
-
-    found = records.find(key, usable)
-    if reasons and found is None:
-        warn(
-            f"{len(reasons)} record(s) in {records.path} cannot be used for this "
-            f"forest: {reasons[-1]}.",
-            TuningWarning,
-        )
-    return found
-
-
-def _unusable(
-    kept: Record, forest: Forest, ranges: Mapping[BatchRange, int] | None
-) -> str:
-    """Return why a record cannot be used; empty if it can."""
-    wanted = [(1, None)] if ranges is None else sorted(ranges, key=lambda r: r[0])
-    if _joined(sorted(kept.table, key=lambda r: r[0])) != _joined(wanted):
-        return "its batch sizes are not those that were asked for"
-    for schedule in kept.table.values():
         try:
-            representations.get(schedule.loop_nest(forest).representation)
-        except ScheduleError as error:
-            return error.why.rstrip(".")
-    return ""
+            self.records.add(found)
+        except OSError as error:
+            path = self.records.path
+            warn(
+                f"the search is not recorded: {path} cannot be written "
+                f"({error.strerror or error}).",
+                TuningWarning,
+            )
 
 
-def _joined(ranges: Sequence[BatchRange]) -> list[BatchRange]:
-    """Return sorted ranges with adjacent ones merged."""
-    made: list[BatchRange] = []
-    for first, last in ranges:
-        if made and made[-1][1] == first - 1:
-            made[-1] = made[-1][0], last
-        else:
-            made.append((first, last))
-    return made
-
-
-def plan_ranges(
-    defaults: Mapping[BatchRange, Schedule], ranges: Mapping[BatchRange, int] | None
-) -> list[RangePlan]:
-    """Return the plan of each requested range, or of the default ranges."""
-    if ranges is None:
-        return [
-            RangePlan(batch, probe_sizes(batch), main_size(batch), schedule)
-            for batch, schedule in sorted(defaults.items(), key=lambda item: item[0][0])
-        ]
-    starts = sorted(defaults, key=lambda batch: batch[0])
-    made = []
-    for batch, size in sorted(ranges.items(), key=lambda item: item[0][0]):
-        below = [start for start in starts if start[0] <= size]
-        default = defaults[(below or starts)[-1 if below else 0]]
-        made.append(RangePlan(batch, (size,), size, default))
-    return made
-
-
-def bounded(plan: RangePlan, most: int) -> RangePlan:
-    """Return the plan with batch sizes limited to ``most`` rows."""
-    sizes = tuple(sorted({min(size, most) for size in plan.sizes}))
-    return replace(plan, sizes=sizes, main=min(plan.main, most))
-
-
-def merged(table: Mapping[BatchRange, Schedule]) -> dict[BatchRange, Schedule]:
-    """Return the table with adjacent ranges of equal schedules merged."""
-    made: list[tuple[BatchRange, Schedule]] = []
-    for batch, schedule in sorted(table.items(), key=lambda item: item[0][0]):
-        if made and made[-1][1] == schedule and made[-1][0][1] == batch[0] - 1:
-            made[-1] = (made[-1][0][0], batch[1]), schedule
-        else:
-            made.append((batch, schedule))
-    return dict(made)
+def strategy_of(value: str | Strategy) -> Strategy:
+    """Return the strategy with a name; return a strategy object unchanged."""
+    if isinstance(value, str):
+        if value not in STRATEGIES:
+            raise InvalidInputError(
+                f"strategy must be one of {', '.join(STRATEGIES)}, or an object with a "
+                f"method rounds. Got {value!r} instead."
+            )
+        return STRATEGIES[value]()
+    if not isinstance(value, Strategy):
+        raise InvalidInputError(
+            "a strategy is an object with a name and a method rounds(problem); got "
+            f"{type(value).__name__}."
+        )
+    return value
 
 
 def default_space(strategy: Strategy, machine: Target, n_threads: int) -> ScheduleSpace:
@@ -385,12 +426,6 @@ def check_space(space: object) -> None:
             f"the space {space.name!r} is empty: no point obeys all of its "
             f"{len(space.constraints)} constraints."
         )
-
-
-def size_text(space: ScheduleSpace) -> str:
-    """Return the number of points of a space, as text."""
-    size = space.size
-    return f"more than {LISTED:,} schedules" if size is None else f"{size:,} schedules"
 
 
 def _check_anything_legal(result: TuningResult) -> None:
@@ -451,4 +486,4 @@ def tune(
     )
 
 
-__all__: Sequence[str] = ["Tuner", "tune"]
+__all__ = ["Tuner", "tune"]

@@ -22,7 +22,14 @@ from skforge import (
 )
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.exceptions import InvalidInputError, TuningWarning
-from skforge.tuning import ScheduleSearch, ScheduleSpace
+from skforge.search import _best_by_score
+from skforge.tuning import (
+    Candidate,
+    ScheduleSearch,
+    ScheduleSpace,
+    Trial,
+    TuningResult,
+)
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 5)).astype(np.float32)
@@ -87,6 +94,22 @@ def test_throughput_and_scores_of_ones_own():
     assert dict(own.best_estimator_.schedule_) == own.schedules_
     assert "unroll_walk" not in repr(chosen)
     assert np.array_equal(own.predict(X), MODEL.predict(X))
+
+
+def test_scores_of_other_sizes_do_not_choose():
+    """Finalists are timed at the ends of a range, too, where a call takes longer."""
+    fast, slow = Schedule().interleave("tree", 2), Schedule().interleave("tree", 4)
+    default = Schedule()
+    times = {
+        (default, 5): 3.0, (fast, 5): 1.0, (slow, 5): 2.0,
+        (default, 9): 0.5, (slow, 9): 0.1,
+    }  # fmt: skip
+    trials = tuple(
+        Trial((2, 9), n, Candidate(one), "measured", "", (seconds,), 1.0)
+        for (one, n), seconds in times.items()
+    )
+    result = TuningResult({(2, 9): default}, trials, "listed", "cpu")
+    assert _best_by_score(result, lambda t: -t.seconds) == {(2, 9): fast}
 
 
 def test_schedules_and_presets_are_a_space():

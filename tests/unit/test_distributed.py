@@ -28,7 +28,7 @@ from skforge import CompiledForest, load_forest
 from skforge.distributed import Artifact, _worker, pack
 from skforge.distributed._answer import METHODS
 from skforge.distributed._job import job
-from skforge.distributed._spark_udf import spark_type
+from skforge.distributed._spark_udf import _answer, spark_type
 from skforge.distributed.ray import Predictor
 from skforge.exceptions import (
     InvalidInputError,
@@ -526,3 +526,12 @@ def test_one_tensor_holds_all_features():
 def test_types_of_spark(kind, method, name):
     model, X = trained(kind)
     assert spark_type(job(CompiledForest(model).fit(X), method, 1, "auto")) == name
+
+
+def test_an_empty_batch_of_arrays_has_an_empty_answer():
+    model, X = trained("boosting")
+    work = job(CompiledForest(model).fit(X), "predict_proba", 1, "auto")
+    frame = pd.DataFrame({"f0": list(X)})
+    same_bits(_answer(work, frame), model.predict_proba(X))
+    empty = _answer(work, frame[:0])
+    assert empty.shape == (0, 3) and empty.dtype == work.answer.dtype

@@ -12,17 +12,23 @@ from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
-from skforge.tuning.measure import native_timer, rows
+from skforge.tuning.measure import rows
 from skforge.tuning.measure.bench import Bench
 from skforge.tuning.measure.measure import KernelMeasurer, ModuleMeasurer
 from skforge.tuning.measure.rows import SampleRows
-from skforge.tuning.plots import model_sensitivity, sensitivity_matrix
+from skforge.tuning.plots import sensitivity_matrix
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.dispatch import choose, main_size, probe_sizes
 from skforge.tuning.search.progress import Progress
+from skforge.tuning.search.ranges import (
+    choose,
+    main_size,
+    merged,
+    plan_ranges,
+    probe_sizes,
+)
 from skforge.tuning.search.strategies import Round
 from skforge.tuning.search.trial import Candidate, Trial
-from skforge.tuning.tuner import Tuner, bounded, merged, plan_ranges
+from skforge.tuning.tuner import Tuner
 from tests.exactness.forests import drawn
 
 FOREST = drawn(10, 4)
@@ -78,9 +84,9 @@ def test_small_gains_do_not_cut_a_range():
 
 
 def test_batches_are_bounded_by_memory():
-    plans = plan_ranges({(1, 64): A, (65, None): B}, None)
+    plans = plan_ranges({(1, 64): A, (65, None): B}, None, 1 << 20)
     assert [plan.sizes for plan in plans] == [(1, 8, 64), (65, 4096)]
-    narrow = [bounded(plan, 16) for plan in plans]
+    narrow = plan_ranges({(1, 64): A, (65, None): B}, None, 16)
     assert [(plan.sizes, plan.main) for plan in narrow] == [
         ((1, 8, 16), 8),
         ((16,), 16),
@@ -115,12 +121,6 @@ def test_calls_are_timed_in_machine_code():
     assert len(batches) == 64
     assert 0 < runner.time(batches, 3) < 1.0
     assert np.array_equal(runner.predict(batches[0]), reference_raw(FOREST, batches[0]))
-
-
-def test_without_a_clock_in_the_c_library_python_times(monkeypatch):
-    monkeypatch.setattr(native_timer, "_loop", lambda: None)
-    runner, batches = _kernel_and_batches(16)
-    assert 0 < runner.time(batches, 3) < 1.0
 
 
 def test_equal_code_has_one_digest():
@@ -242,12 +242,6 @@ def test_sensitivity_to_the_batch_size():
     sizes, matrix = sensitivity_matrix(RESULT.trials)
     assert sizes == [1, 64]
     assert matrix.tolist() == [[1.0, 2.0], [2.0, 1.0]]
-
-
-def test_sensitivity_to_the_model():
-    names, matrix = model_sensitivity({"a": {A: 1.0, B: 3.0}, "b": {B: 1.0}})
-    assert names == ["a", "b"]
-    assert np.array_equal(matrix, [[1.0, 3.0], [np.nan, 1.0]], equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", ["distribution", "slowdown", "sensitivity"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import zlib
 from itertools import pairwise
 
@@ -23,6 +24,7 @@ from skforge.tuning import (
     TuningResult,
 )
 from skforge.tuning.measure import builds
+from skforge.tuning.measure.measure import Plan
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
 
@@ -150,6 +152,24 @@ def test_padding_beyond_memory_is_not_tried(monkeypatch):
     (trial,) = [t for t in result.trials if t.schedule == deep]
     assert trial.status == "too large"
     assert deep not in machine.built
+
+
+def test_a_late_compilation_does_not_disturb_the_next():
+    """Its thread keeps its code while another counts the bytes of all."""
+
+    class Size(int):
+        def __radd__(self, other):
+            if late.ident is None:
+                late.start()
+                late.join(0.1)
+            return int(self) + other
+
+    builder = builds.Builder(FOREST, FakeMachine(FOREST, times({})))
+    other = Plan(SLOW, "slow", 1.0, 8, None)
+    late = threading.Thread(target=builder._keep, args=(other, None))
+    builder._keep(Plan(FAST, "fast", 1.0, Size(8), None), None)
+    late.join()
+    assert list(builder._runners) == ["fast", "slow"]
 
 
 def test_what_spills_is_a_row_and_never_built_but_for_the_default():

@@ -44,7 +44,9 @@ def problem(n_rows, target, n_threads=1, forest=FOREST):
         (n_rows, n_rows),
         n_rows,
         n_threads,
-        ScheduleSpace.cpu(threads=n_threads > 1),
+        ScheduleSpace.gpu()
+        if target.is_gpu
+        else ScheduleSpace.cpu(threads=n_threads > 1),
         np.random.default_rng(0),
         default,
     )
@@ -330,3 +332,46 @@ def test_what_the_cost_model_likes_is_tried_first(n_rows):
     first = next(Heuristic().rounds(given)).candidates
     assert {c.schedule for c in liked} <= {c.schedule for c in first[:5]}
     assert len({c.schedule for c in first}) == len(first)
+
+
+def _tried(space, target, n_rows=512):
+    """Return the points that the heuristic tries of a space, each a bit faster."""
+    given = replace(problem(n_rows, target), space=space)
+    rounds, points, answers = Heuristic().rounds(given), [], None
+    with pytest.raises(StopIteration):
+        while True:
+            asked = rounds.send(answers)
+            points += [dict(c.params) for c in asked.candidates]
+            answers = [
+                Trial((1, 1), 1, c, "measured", "", (1.0,), 1 - 1e-3 * len(points))
+                for c in asked.candidates
+            ]
+    return points
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        ScheduleSpace.cpu(threads=False).with_values(layout=["array"]),
+        ScheduleSpace.cpu(threads=False).where(lambda walk: walk == "vector"),
+        ScheduleSpace.cpu().with_parameter(
+            "order", [True, False], lambda s, on: s.reorder_trees() if on else s
+        ),
+        ScheduleSpace.cpu_paper(),
+        ScheduleSpace.of([Schedule().interleave("tree", n) for n in (2, 4, 5)]),
+    ],
+)
+def test_the_heuristic_stays_in_a_space_of_ones_own(space):
+    points = _tried(space, Target.x86_64("v4"))
+    assert points and all(point in space for point in points)
+
+
+def test_algorithm_1_stays_in_a_space_of_ones_own():
+    sparse = ScheduleSpace.gpu().with_values(
+        representation=["sparse"], shared_reduce=[False]
+    )
+    points = _tried(sparse, Target.cuda(), 4096)
+    assert len(points) == 36 and all(point in sparse for point in points)
+    none = sparse.where(lambda cache_trees: cache_trees)
+    points = _tried(none, Target.cuda(), 4096)
+    assert points and all(point in none for point in points)

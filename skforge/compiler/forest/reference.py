@@ -68,6 +68,31 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(forest.n_trees * 2.0**-23 * size / forest.divisor)
 
 
+def differing_rows(
+    found: NDArray[Any], expected: NDArray[Any], limit: NDArray[Any] | None = None
+) -> NDArray[np.intp]:
+    """Return the rows that differ in a bit, or by more than each row's ``limit`` > 0.
+
+    All rows differ if shape or dtype do. In bits, NaN equals itself, and 0.0 differs
+    from -0.0.
+
+    >>> differing_rows(np.array([0.0, 1.0, np.nan]), np.array([-0.0, 1.0, np.nan]))
+    array([0])
+    """
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return np.arange(len(found))
+    if found.size == 0:
+        return np.arange(0)
+    if limit is None or not limit.any():
+        parts = (np.ascontiguousarray(one).view(np.uint8) for one in (found, expected))
+        a, b = (part.reshape(len(found), -1) for part in parts)
+        return np.flatnonzero((a != b).any(axis=1))
+    gap = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+    gap[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
+    bad = ~(gap.reshape(len(gap), -1) <= limit.reshape(-1, 1))
+    return np.flatnonzero(bad.any(axis=1))
+
+
 def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     """Return rows in the input dtype, with NaN for the source's missing value."""
     with np.errstate(over="ignore"):

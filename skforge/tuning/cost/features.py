@@ -37,19 +37,7 @@ CALL_NS, BLOCK_NS = 30.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The conditions shared by all compared schedules.
-
-    Parameters
-    ----------
-    forest : ForestFacts
-        The forest's facts.
-    target : Target
-        The machine.
-    n_rows : int
-        The batch size.
-    n_threads : int
-        Threads that a call may use.
-    """
+    """The conditions shared by all compared schedules."""
 
     forest: ForestFacts
     target: Target
@@ -59,31 +47,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Featured:
-    """Features of schedules, and estimates of their times by rules of thumb.
+    """Features of schedules, and estimates of their times by rules of thumb."""
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (n_schedules, n_features)
-        The features in the order of ``NAMES``.
-    log_estimate : ndarray of shape (n_schedules,)
-        Natural logarithm of the estimated nanoseconds per row; the model learns the
-        error.
-    """
-
+    #: A row for each schedule, with the features in the order of ``NAMES``.
     matrix: Array
+    #: Natural logarithm of the estimated ns per row; the model learns the error.
     log_estimate: Array
 
 
 def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
-    """Return the features of schedules; this takes microseconds per schedule.
-
-    Parameters
-    ----------
-    setting : Setting
-        Forest, target, rows and threads.
-    schedules : iterable of Schedule
-        Any schedules; legality is not checked.
-    """
+    """Return the features of schedules, legal or not; this takes microseconds each."""
     return from_facts(setting, facts_of(schedules))
 
 

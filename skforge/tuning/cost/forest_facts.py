@@ -36,10 +36,8 @@ class ForestFacts:
     """
 
     n_trees: int
-    n_features: int
     used_features: int
     n_outputs: int
-    vector_leaves: bool
     row_bytes: int
     threshold_bytes: int
     leaf_value_bytes: int
@@ -90,10 +88,8 @@ class ForestFacts:
         bits = forest.n_predicates > 0 and fits_bits(forest) and refusal(forest) is None
         return cls(
             n_trees=forest.n_trees,
-            n_features=forest.n_features,
             used_features=len(np.unique(forest.feature)),
             n_outputs=forest.n_outputs,
-            vector_leaves=forest.vector_leaves,
             row_bytes=forest.n_features * forest.input_dtype.itemsize,
             threshold_bytes=forest.input_dtype.itemsize,
             leaf_value_bytes=forest.accumulator_dtype.itemsize

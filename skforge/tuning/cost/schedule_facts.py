@@ -11,30 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.schedule.directives import (
-    AtomicReduce,
-    Cache,
-    CachePredicates,
-    Directive,
-    GpuDimension,
-    Interleave,
-    PadTrees,
-    Parallel,
-    PeelWalk,
-    Quantize,
-    Reorder,
-    ReorderTrees,
-    Represent,
-    SharedReduce,
-    Specialize,
-    Split,
-    Tile,
-    TileNodes,
-    Unroll,
-    UnrollWalk,
-    Vectorize,
-    VectorReduce,
-)
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.schedule import Schedule
 
 #: Representations that the model distinguishes; others count as "other".
@@ -85,15 +62,15 @@ def facts_of(schedules: Iterable[Schedule]) -> NDArray[np.float64]:
 
 
 #: Directives whose number of uses is the fact.
-COUNTED: dict[type[Directive], str] = {
-    Quantize: "codes",
-    CachePredicates: "cache_predicates",
-    PadTrees: "pad_trees",
-    ReorderTrees: "reorder_trees",
-    Specialize: "specialize",
-    Unroll: "unrolled_loops",
-    AtomicReduce: "atomic_reduce",
-    SharedReduce: "shared_reduce",
+COUNTED: dict[type[d.Directive], str] = {
+    d.Quantize: "codes",
+    d.CachePredicates: "cache_predicates",
+    d.PadTrees: "pad_trees",
+    d.ReorderTrees: "reorder_trees",
+    d.Specialize: "specialize",
+    d.Unroll: "unrolled_loops",
+    d.AtomicReduce: "atomic_reduce",
+    d.SharedReduce: "shared_reduce",
 }
 
 
@@ -119,53 +96,53 @@ class _Reader:
         self.out = dict.fromkeys(FACTS, 0.0)
         self.out["node_tile"] = 1.0
 
-    def read(self, directive: Directive) -> None:
+    def read(self, directive: d.Directive) -> None:
         """Update the facts with one directive."""
         out = self.out
         match directive:
-            case Tile():
+            case d.Tile():
                 self._tile(directive)
-            case Split(index, first, second):
+            case d.Split(index, first, second):
                 if index in self.order:
                     self.order[self.order.index(index)] = first
                 for name in (first, second):
                     self.is_rows[name] = self.is_rows[index]
                     self.size[name] = self.size[index]
                 out["splits"] += 1
-            case Reorder(indices):
+            case d.Reorder(indices):
                 named = [index for index in indices if index in self.order]
                 places = sorted(map(self.order.index, named))
                 for place, name in zip(places, named, strict=True):
                     self.order[place] = name
-            case Interleave(index, factor):
+            case d.Interleave(index, factor):
                 name = "rows_in_flight" if self.is_rows[index] else "trees_in_flight"
                 out[name] = -1 if factor is None else factor
-            case Vectorize(index):
+            case d.Vectorize(index):
                 out["vector_rows" if self.is_rows[index] else "vector_trees"] = 1
-            case Parallel(index):
+            case d.Parallel(index):
                 out["parallel_rows" if self.is_rows[index] else "parallel_trees"] = 1
-            case Cache(index):
+            case d.Cache(index):
                 out["cache_rows" if self.is_rows[index] else "cache_trees"] = 1
-            case GpuDimension(index, dimension):
+            case d.GpuDimension(index, dimension):
                 if dimension.startswith("block"):
                     name = "block_rows" if self.is_rows[index] else "block_trees"
                     out[name] = abs(self.size[index])
-            case UnrollWalk(_, depth):
+            case d.UnrollWalk(_, depth):
                 out["unroll_walk"] = max(depth, out["unroll_walk"])
-            case PeelWalk(_, depth):
+            case d.PeelWalk(_, depth):
                 out["peel_walk"] = max(depth, out["peel_walk"])
-            case TileNodes(size, kind):
+            case d.TileNodes(size, kind):
                 out["node_tile"] = size
                 out["complete_tiles"] = kind == "complete"
                 out["probability_tiles"] = kind == "probability"
-            case Represent(name):
+            case d.Represent(name):
                 out["layout"] = LAYOUTS.index(name if name in LAYOUTS else "other")
-            case VectorReduce(_, width):
+            case d.VectorReduce(_, width):
                 out["vector_reduce"] = width
             case _:
                 out[COUNTED[type(directive)]] += 1
 
-    def _tile(self, tile: Tile) -> None:
+    def _tile(self, tile: d.Tile) -> None:
         rows = self.is_rows[tile.index]
         if tile.index in self.order:
             at = self.order.index(tile.index)

@@ -1,19 +1,21 @@
-"""Time runners against each other in interleaved rounds, as ratios within a round.
+"""Time calls against each other in interleaved rounds, as ratios within a round.
 
-The default schedule is the yardstick and is timed in every round. A slow phase of the
-machine then slows both runners, so candidates timed minutes apart are comparable.
+In a search, the default schedule is the yardstick, timed in every round. A slow phase
+of the machine slows both runners, so candidates timed minutes apart are comparable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
 
-from skforge.tuning.measure.measure import Runner
+if TYPE_CHECKING:
+    from skforge.tuning.measure.measure import Runner
 
 T = TypeVar("T")
 
@@ -26,6 +28,24 @@ FEWEST = 3
 
 #: Maximum repetitions of the batches in one sample.
 MOST_ROUNDS = 1 << 16
+
+
+def in_rounds(
+    calls: Mapping[T, Callable[[], float]], rounds: int, late: Callable[[], bool]
+) -> dict[T, list[float]]:
+    """Return what each call returns in every round; the order of the calls rotates.
+
+    Once ``late`` returns True, ``FEWEST`` rounds are enough.
+    """
+    taken: dict[T, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for number in range(rounds):
+        if number >= FEWEST and late():
+            break
+        for place in range(len(names)):
+            name = names[(place + number) % len(names)]
+            taken[name].append(calls[name]())
+    return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +118,18 @@ class Bench:
         samples: int,
         late: Callable[[], bool] = lambda: False,
     ) -> dict[T, Sampled]:
-        """Time several runners and the yardstick in rounds with rotating order."""
-        names = list(runners)
-        taken: dict[T, list[float]] = {name: [] for name in names}
-        ratios: dict[T, list[float]] = {name: [] for name in names}
+        """Time several runners and the yardstick in interleaved rounds."""
         for runner in runners.values():
             self._look(runner)
-        for number in range(samples):
-            if number >= FEWEST and late():
-                break
-            base = self._sample(self._yardstick)
-            self.baseline.append(base)
-            for place in range(len(names)):
-                name = names[(place + number) % len(names)]
-                one = self._sample(runners[name])
-                taken[name].append(one)
-                ratios[name].append(one / base)
-        return {n: Sampled(tuple(taken[n]), tuple(ratios[n])) for n in names}
+        calls = [partial(self._sample, r) for r in (self._yardstick, *runners.values())]
+        base, *others = in_rounds(dict(enumerate(calls)), samples, late).values()
+        self.baseline += base
+        return {
+            name: Sampled(
+                tuple(taken), tuple(t / b for t, b in zip(taken, base, strict=True))
+            )
+            for name, taken in zip(runners, others, strict=True)
+        }
 
     def _pair(self, runner: Runner, swapped: bool) -> tuple[float, float]:
         if swapped:

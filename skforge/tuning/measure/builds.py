@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 
@@ -58,6 +59,8 @@ class Builder:
         self._lower_seconds, self._line_seconds = 0.0, LINE_SECONDS
         self._plans: dict[Schedule, Plan] = {}
         self._runners: dict[str, tuple[Runner, int]] = {}
+        # A compilation that ran out of time goes on beside the caller's next one.
+        self._lock = Lock()
         self._executor: ThreadPoolExecutor | None = None
         if measurer.parallel:
             self._executor = ThreadPoolExecutor(1, "skforge-tune")
@@ -69,26 +72,20 @@ class Builder:
 
     def build(self, candidate: Candidate, deadline: float = float("inf")) -> Build:
         """Lower and compile a candidate if it should finish by the deadline."""
-        schedule = candidate.schedule
-        if schedule is None:
-            return Build(candidate, "illegal", candidate.refused)
-        start = self._measurer.clock()
+        clock, digest = self._measurer.clock, ""
+        start = clock()
         try:
-            plan = self._plans.get(schedule)
-            ready = plan is not None and plan.digest in self._runners  # a finalist
-            if not ready and start + CARE * self._lower_seconds > deadline:
-                reason = "the budget ended before it was lowered"
-                return Build(candidate, "no time", reason)
-            if plan is None:
-                plan = self._lowered(schedule, start)
-            return self._compiled(candidate, plan, start, deadline)
-        except _TooLarge as error:
-            return Build(candidate, "too large", str(error))
+            plan = self._lowered(candidate, deadline)
+            digest = plan.digest
+            runner = self._compiled(candidate, plan, deadline)
+            return Build(candidate, "measured", "", runner, digest, clock() - start)
+        except _Refused as refused:
+            taken = clock() - start if digest else 0.0
+            return Build(candidate, refused.status, str(refused), None, digest, taken)
         except ScheduleError as error:
             return Build(candidate, "illegal", str(error).splitlines()[0])
         except Exception as error:  # noqa: BLE001  a row with its reason, not a crash
-            taken = self._measurer.clock() - start
-            return Build(candidate, "failed", _text(error), seconds=taken)
+            return Build(candidate, "failed", _text(error), seconds=clock() - start)
 
     def stream(
         self, candidates: Iterable[Candidate], deadline: float
@@ -126,59 +123,66 @@ class Builder:
             job.cancel()
             return Build(candidate, "no time", "the budget ended while it was compiled")
 
-    def _lowered(self, schedule: Schedule, start: float) -> Plan:
+    def _lowered(self, candidate: Candidate, deadline: float) -> Plan:
+        schedule, start = candidate.schedule, self._measurer.clock()
+        if schedule is None:
+            raise _Refused("illegal", candidate.refused)
+        plan = self._plans.get(schedule)
+        ready = plan is not None and plan.digest in self._runners  # a finalist
+        if not ready and start + CARE * self._lower_seconds > deadline:
+            raise _Refused("no time", "the budget ended before it was lowered")
+        if plan is not None:
+            return plan
         _check_padding(self._forest, schedule)
         plan = self._measurer.lower(schedule)
         taken = self._measurer.clock() - start
         self._lower_seconds = max(0.5 * self._lower_seconds, taken)
         if plan.n_bytes > CANDIDATE_BYTES:
-            raise _TooLarge(
-                f"its trees take {plan.n_bytes >> 20} MiB, more than "
-                f"{CANDIDATE_BYTES >> 20}"
-            )
+            raise _too_large("its trees take", plan.n_bytes)
         self._plans[schedule] = plan
         return plan
 
-    def _compiled(
-        self, candidate: Candidate, plan: Plan, start: float, deadline: float
-    ) -> Build:
-        clock = self._measurer.clock
-
-        def made(
-            status: Status, reason: str = "", runner: Runner | None = None
-        ) -> Build:
-            taken = clock() - start
-            return Build(candidate, status, reason, runner, plan.digest, taken)
-
+    def _compiled(self, candidate: Candidate, plan: Plan, deadline: float) -> Runner:
         kept = self._runners.get(plan.digest)
         if kept is not None:
-            return made("measured", runner=kept[0])
-        begin = clock()
+            return kept[0]
+        begin = self._measurer.clock()
         if begin + CARE * self._line_seconds * plan.weight > deadline:
-            reason = "compiling it would have taken longer than the budget"
-            return made("no time", reason)
+            raise _Refused(
+                "no time", "compiling it would have taken longer than the budget"
+            )
         if candidate.origin != DEFAULT:  # the default is the yardstick, always built
             against = self._measurer.check(plan)
             if against:
-                return made("spills", against)
+                raise _Refused("spills", against)
         runner = self._measurer.build(plan)
-        taken = (clock() - begin) / max(1.0, plan.weight)
+        taken = (self._measurer.clock() - begin) / max(1.0, plan.weight)
         self._line_seconds = max(0.7 * self._line_seconds, taken)
         self._keep(plan, runner)
-        return made("measured", runner=runner)
+        return runner
 
     def _keep(self, plan: Plan, runner: Runner) -> None:
         """Cache a runner for later batch sizes; evict the oldest if they grow large."""
-        self._runners[plan.digest] = runner, plan.n_bytes
-        total = sum(size for _, size in self._runners.values())
-        for digest in list(self._runners):
-            if total <= KEPT_BYTES or digest == plan.digest:
-                break
-            total -= self._runners.pop(digest)[1]
+        with self._lock:
+            self._runners[plan.digest] = runner, plan.n_bytes
+            total = sum(size for _, size in self._runners.values())
+            for digest in list(self._runners):
+                if total <= KEPT_BYTES or digest == plan.digest:
+                    break
+                total -= self._runners.pop(digest)[1]
 
 
-class _TooLarge(Exception):
-    """A candidate would take too much memory."""
+class _Refused(Exception):
+    """A candidate is not compiled."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def _too_large(what: str, size: int) -> _Refused:
+    limit = f"{size >> 20} MiB, more than {CANDIDATE_BYTES >> 20}"
+    return _Refused("too large", f"{what} {limit}")
 
 
 def _check_padding(forest: Forest, schedule: Schedule) -> None:
@@ -189,10 +193,7 @@ def _check_padding(forest: Forest, schedule: Schedule) -> None:
     missing = np.maximum(max(depths) - forest.node_depths()[forest.leaf >= 0], 0)
     size = (forest.n_nodes + 2 * int(missing.sum())) * NODE_BYTES
     if size > CANDIDATE_BYTES:
-        raise _TooLarge(
-            f"trees padded to {max(depths)} levels take about {size >> 20} MiB, more "
-            f"than {CANDIDATE_BYTES >> 20}"
-        )
+        raise _too_large(f"trees padded to {max(depths)} levels take about", size)
 
 
 def _text(error: BaseException) -> str:

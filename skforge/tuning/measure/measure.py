@@ -34,27 +34,13 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """A lowered schedule that is not compiled yet.
-
-    Parameters
-    ----------
-    schedule : Schedule
-        The schedule.
-    digest : str
-        A hash, equal for equal code on equal data.
-    weight : float
-        Lines of code, a measure of the compile time.
-    n_bytes : int
-        Size of the model arrays in bytes.
-    lowered : object
-        The lowered code, as the measurer needs it.
-    """
+    """A lowered schedule that is not compiled yet."""
 
     schedule: Schedule
-    digest: str
-    weight: float
-    n_bytes: int
-    lowered: Any
+    digest: str  # equal for equal code on equal data
+    weight: float  # lines of code, a measure of the compile time
+    n_bytes: int  # of the model's arrays
+    lowered: Any  # the code, as the measurer needs it
 
 
 class Runner(Protocol):

@@ -74,17 +74,10 @@ _PROTOTYPE = ctypes.CFUNCTYPE(
 
 
 @lru_cache(maxsize=1)
-def _loop() -> tuple[JitModule, Any, int] | None:
-    """Return the timing loop and the clock's address; None without such a clock."""
-    if not hasattr(time, "CLOCK_MONOTONIC"):
-        return None
-    try:
-        gettime = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
-    except (AttributeError, OSError, TypeError):
-        return None
-    if gettime is None:
-        return None
+def _loop() -> tuple[JitModule, Any, int | None]:
+    """Return the timing loop, with the module that keeps its code, and the clock."""
     module = compile_functions([_TEXT], Target.host())
+    gettime = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
     return module, _PROTOTYPE(module.address("skforge_time_calls")), gettime
 
 
@@ -97,30 +90,9 @@ def time_calls(
     of a parallel loop over ``threads``. ``calls`` concatenates the calls' slots.
     """
     stride = len(calls) // n_calls
-    found = _loop()
-    if found is None:
-        return _time_in_python(kernel, calls, n_calls, rounds, pfor, threads)
-    _, function, gettime = found
-    clock = time.CLOCK_MONOTONIC
-    if threads <= 1:
-        clock = getattr(time, "CLOCK_THREAD_CPUTIME_ID", clock)
+    clock = time.CLOCK_MONOTONIC if threads > 1 else time.CLOCK_THREAD_CPUTIME_ID
     taken = ctypes.c_int64()
     at = ctypes.addressof(taken)
-    function(kernel, calls, stride, n_calls, rounds, pfor, threads, gettime, clock, at)
+    _, run, gettime = _loop()
+    run(kernel, calls, stride, n_calls, rounds, pfor, threads, gettime, clock, at)
     return taken.value * 1e-9 / rounds
-
-
-def _time_in_python(
-    kernel: int, calls: bytes, n_calls: int, rounds: int, pfor: int | None, threads: int
-) -> float:
-    """Time calls in a Python loop, with its overhead, without a native clock."""
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    function = prototype(kernel)
-    start = ctypes.cast(ctypes.c_char_p(calls), ctypes.c_void_p).value or 0
-    stride = len(calls) // n_calls
-    slots = [start + i * stride for i in range(n_calls)]
-    begin = time.perf_counter()
-    for _ in range(rounds):
-        for one in slots:
-            function(one, pfor, threads)
-    return (time.perf_counter() - begin) / rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
+    differing_rows,
     draw_rows,
     reference_leaves,
     reference_raw,
@@ -42,8 +44,10 @@ class SampleRows:
     why rows were drawn; it is empty if none were.
     """
 
-    def __init__(self, forest: Forest, rows: Any, seed: int = 0) -> None:
-        self._forest, self._seed = forest, seed
+    def __init__(
+        self, forest: Forest, rows: Any, seed: int = 0, reduction: str = "exact"
+    ) -> None:
+        self._forest, self._seed, self._reduction = forest, seed, reduction
         self.note = ""
         given = None if rows is None else prepare_rows(forest, rows)
         if given is not None and len(given) and bool(np.isnan(given).all()):
@@ -53,7 +57,9 @@ class SampleRows:
             empty = np.empty((0, forest.n_features), forest.input_dtype)
             given, self.note = empty, self.note or "no sample was given; rows are drawn"
         self._rows = given
-        self._checked: tuple[Array, Array] | None = None
+        self._checked: tuple[Array, Array, Array] | None = None
+        #: What is wrong with a code's predictions, by digest and batch size.
+        self._wrong: dict[tuple[str, int], str] = {}
 
     def take(self, n: int) -> Array:
         """Return ``n`` rows, the caller's first."""
@@ -82,26 +88,48 @@ class SampleRows:
         rows = np.ascontiguousarray(self.take(count * n_rows))
         return [rows[i * n_rows : (i + 1) * n_rows] for i in range(count)]
 
-    def checked(self) -> tuple[Array, Array]:
-        """Return rows and their reference scores, of shape (n, n_outputs).
+    def wrong(self, predict: Callable[[Array], Array], digest: str, n_rows: int) -> str:
+        """Describe the first row that code predicts wrongly; empty if all are right.
 
-        Up to half are the caller's; the others lie on and around the thresholds.
+        Each code is compared with the reference once for each batch size.
         """
+        key = digest, n_rows
+        if key not in self._wrong:
+            self._wrong[key] = self._compare(predict, n_rows)
+        return self._wrong[key]
+
+    def _compare(self, predict: Callable[[Array], Array], n_rows: int) -> str:
         if self._checked is None:
-            forest = self._forest
-            most = CHECKED_WALKS // max(1, forest.n_trees)
-            most = min(CHECKED_ROWS, most, self._affordable(CHECKED_VALUES))
-            half = max(FEWEST_ROWS, most) // 2
-            rows = self._rows[:half]
-            missing = 0.02 if bool((forest.missing != Missing.NEVER).any()) else 0.0
-            drawn = draw_rows(forest, 2 * half - len(rows), self._seed + 1, missing)
-            rows = np.concatenate([rows, prepare_rows(forest, drawn)])
-            self._checked = np.ascontiguousarray(rows), reference_raw(forest, rows)
-        return self._checked
+            self._checked = self._reference()
+        rows, expected, limit = self._checked
+        order = np.arange(max(n_rows, len(rows))) % len(rows)
+        for first in range(0, len(order), n_rows):
+            at = order[first : first + n_rows]  # the last may be shorter: remainders
+            found = predict(np.ascontiguousarray(rows[at]))
+            bad = differing_rows(found, expected[at], limit[at])
+            if len(bad):
+                row = bad[0]
+                return (
+                    f"in a batch of {len(at)}, row {row} gives {found[row].tolist()}, "
+                    f"expected {expected[at[row]].tolist()}"
+                )
+        return ""
 
+    def _reference(self) -> tuple[Array, Array, Array]:
+        """Return rows, their scores, and each row's largest allowed error.
 
-def rounding_limit(forest: Forest, rows: Array, reduction: str) -> Array:
-    """Return each row's maximum absolute error of the sum; 0 in exact mode."""
-    if reduction == "exact":
-        return np.zeros(len(rows))
-    return sum_limits(forest, reference_leaves(forest, rows))
+        Up to half of the rows are the caller's; the others lie on and around the
+        thresholds. The error is 0 in exact mode, which demands equal bits.
+        """
+        forest = self._forest
+        most = CHECKED_WALKS // max(1, forest.n_trees)
+        most = min(CHECKED_ROWS, most, self._affordable(CHECKED_VALUES))
+        half = max(FEWEST_ROWS, most) // 2
+        rows = self._rows[:half]
+        missing = 0.02 if bool((forest.missing != Missing.NEVER).any()) else 0.0
+        drawn = draw_rows(forest, 2 * half - len(rows), self._seed + 1, missing)
+        rows = np.concatenate([rows, prepare_rows(forest, drawn)])
+        limit = np.zeros(len(rows))
+        if self._reduction != "exact":
+            limit = sum_limits(forest, reference_leaves(forest, rows))
+        return np.ascontiguousarray(rows), reference_raw(forest, rows), limit

@@ -12,18 +12,18 @@ at a time of the two best kinds and then combine the changes that helped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import ScheduleError
 from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.search.learned import Learned, proposals
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
-from skforge.tuning.space.cpu import CPU, WALKS, cpu_point
+from skforge.tuning.space.cpu import cpu_point
 from skforge.tuning.space.gpu import TABLE_5
 from skforge.tuning.space.space import ScheduleSpace
 
@@ -45,6 +45,9 @@ PROPOSED = 5
 class Heuristic:
     """Searches with the heuristic for the target's kind, CPU or GPU.
 
+    Of a custom space, it tries the points that it would try of the default space and
+    the cost model's best.
+
     Parameters
     ----------
     model : CostModel, optional
@@ -57,8 +60,30 @@ class Heuristic:
     def rounds(self, problem: Problem) -> Rounds:
         """Yield the phases; each depends on the trials of the previous one."""
         if problem.target.is_gpu:
-            return _gpu_rounds(problem, self.name)
+            return _gpu_rounds(problem, self)
         return _cpu_rounds(problem, self)
+
+
+def _points_in(
+    space: ScheduleSpace, points: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the points that lie in a space.
+
+    Parameters that the space lacks are left out; others that only the space has get
+    their first value.
+    """
+    own = space.parameters.items()
+    cut = ({name: point.get(name, v[0]) for name, v in own} for point in points)
+    return [point for point in cut if point in space]
+
+
+def _proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
+    """Return the cost model's best candidates; threads share rows, not trees."""
+    space = problem.space
+    if space == ScheduleSpace.cpu():
+        space = ScheduleSpace.cpu(threads=False)
+    asked = Learned("top-5", model=strategy.model, name=strategy.name)
+    return proposals(replace(problem, space=space, known=()), PROPOSED, asked)
 
 
 # -------------------------------------------------------------------- GPUs
@@ -71,67 +96,62 @@ def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
     """
     small = n_rows <= T_BATCH or n_features > T_FEATURES
     rows, threads = ((8, 32), (20, 50)) if small else ((32, 64), (2, 10))
-    for per_block in rows:
-        for tree_threads in threads:
-            for per_thread in TABLE_5["rows_per_thread"]:
-                for interleave in TABLE_5["interleave"]:
-                    for representation in TABLE_5["representation"]:
-                        yield {
-                            "rows_per_block": per_block,
-                            "rows_per_thread": per_thread,
-                            "tree_threads": tree_threads,
-                            "cache_rows": True,
-                            "cache_trees": False,
-                            "unroll_walks": interleave != 1,
-                            "interleave": interleave,
-                            "shared_reduce": False,
-                            "representation": representation,
-                        }
+    varied = [TABLE_5[k] for k in ("rows_per_thread", "interleave", "representation")]
+    for block, trees, thread, walks, layout in product(rows, threads, *varied):
+        yield {
+            "rows_per_block": block,
+            "rows_per_thread": thread,
+            "tree_threads": trees,
+            "cache_rows": True,
+            "cache_trees": False,
+            "unroll_walks": walks != 1,
+            "interleave": walks,
+            "shared_reduce": False,
+            "representation": layout,
+        }
 
 
-def _gpu_rounds(problem: Problem, name: str) -> Rounds:
-    space = ScheduleSpace.gpu()
-    points = gpu_points(problem.n_rows, problem.forest.n_features)
-    trials = yield Round([space.candidate(p, problem.shape, name) for p in points])
+def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
+    name, space = strategy.name, problem.space
+    points = _points_in(space, gpu_points(problem.n_rows, problem.forest.n_features))
+    first = [problem.candidate(point, name) for point in points]
+    trials = yield Round(first or _proposed(problem, strategy))
     best = sorted((t for t in trials if t.usable), key=lambda t: t.relative)[:TOP]
     shared = [{**trial.candidate.params, "shared_reduce": True} for trial in best]
-    yield Round([space.candidate(point, problem.shape, name) for point in shared])
+    yield Round([problem.candidate(p, name) for p in shared if p in space])
 
 
 # -------------------------------------------------------------------- CPUs
 
 
 def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
-    space, name = ScheduleSpace.cpu(), strategy.name
+    space, name = problem.space, strategy.name
     seen: set[Any] = {problem.default}
 
-    def fresh(points: Sequence[dict[str, Any]]) -> list[Candidate]:
+    def fresh(points: Iterable[dict[str, Any]]) -> list[Candidate]:
         made = []
         for point in points:
-            try:
-                schedule = space.schedule(point, problem.shape)
-            except ScheduleError:
-                continue  # the schedule language refuses this point
-            if point in space and schedule not in seen:
-                seen.add(schedule)
-                made.append(Candidate(schedule, point, name))
+            if point not in space:
+                continue
+            candidate = problem.candidate(point, name)
+            if candidate.schedule is not None and candidate.schedule not in seen:
+                seen.add(candidate.schedule)
+                made.append(candidate)
         return made
 
     known = [Candidate(s, {}, name) for s in problem.known if s not in seen]
     seen.update(problem.known)
-    alone = replace(problem, space=ScheduleSpace.cpu(threads=False), known=())
-    asked = Learned("top-5", model=strategy.model, name=name)
-    proposed = [c for c in proposals(alone, PROPOSED, asked) if c.schedule not in seen]
+    proposed = [c for c in _proposed(problem, strategy) if c.schedule not in seen]
     seen.update(c.schedule for c in proposed)
     # Defaults of other sizes come first, because they are already compiled.
-    first = yield Round([*known, *proposed, *fresh(kinds(problem))])
+    likely = fresh(_points_in(space, kinds(problem)))
+    first = yield Round([*known, *proposed, *likely])
     trials = list(first)
-    default = _point_of(problem, space)
-    best = _best_by_kind(trials, default)
+    best = _best_by_kind(trials, _default_point(problem))
     for point, relative in best[:KINDS]:
         if relative > NEAR * best[0][1]:
             break
-        tried = yield Round(fresh(list(neighbours(point, problem))))
+        tried = yield Round(fresh(neighbours(point, problem)))
         trials += tried
         helped = [
             t.candidate.params
@@ -170,14 +190,16 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
 
 def neighbours(point: dict[str, Any], problem: Problem) -> Iterator[dict[str, Any]]:
     """Yield points that differ in one parameter, nearest values first."""
-    for name, values in CPU.items():
-        if name in ("walk", "parallel", "tree_tiles"):
+    kind, *others = problem.space.parameters.items()
+    threads = ("parallel", "tree_tiles") if kind[0] == "walk" else ()
+    for name, values in others:
+        if name in threads:
             continue
-        order = sorted(values, key=lambda v, n=name: _distance(n, v, point[n]))  # type: ignore[misc]
-        for value in order:
-            if value != point[name] and _worth(name, value, point, problem):
-                yield {**point, name: value}
-    if problem.n_threads > 1 and point["walk"] == "rows":
+        place = values.index(point[name])
+        for i in sorted(range(len(values)), key=lambda i, at=place: abs(i - at)):  # type: ignore[misc]
+            if i != place and _worth(name, values[i], point, problem):
+                yield {**point, name: values[i]}
+    if threads and problem.n_threads > 1 and point["walk"] == "rows":
         for parallel in ("trees", "both"):
             for tiles in (2, 4, 8):
                 yield {**point, "parallel": parallel, "tree_tiles": tiles}
@@ -196,23 +218,20 @@ def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bo
             return True
 
 
-def _distance(name: str, value: Any, own: Any) -> float:
-    values = CPU[name]
-    return abs(values.index(value) - values.index(own))
-
-
-def _point_of(problem: Problem, space: ScheduleSpace) -> dict[str, Any] | None:
+def _default_point(problem: Problem) -> dict[str, Any] | None:
     """Return the point of the space that yields the default schedule, or None."""
     wanted = _layout(problem.default)
-    for point in kinds(problem):
-        if _layout(space.schedule(point, problem.shape)) != wanted:
+
+    def schedule(point: dict[str, Any]) -> Schedule | None:
+        return problem.candidate(point, "").schedule
+
+    for point in _points_in(problem.space, kinds(problem)):
+        found = schedule(point)
+        if found is None or _layout(found) != wanted:
             continue
         for near in (point, *neighbours(point, problem)):
-            try:
-                if space.schedule(near, problem.shape) == problem.default:
-                    return near
-            except ScheduleError:
-                continue
+            if near.keys() == point.keys() and schedule(near) == problem.default:
+                return near
     return None
 
 
@@ -228,14 +247,19 @@ def _best_by_kind(
     """Return the best point of each kind with its relative time, fastest first."""
     found: dict[str, tuple[dict[str, Any], float]] = {}
     if default is not None:
-        found[default["walk"]] = default, 1.0
+        found[_kind(default)] = default, 1.0
     for trial in trials:
-        walk = trial.candidate.params.get("walk")
-        if trial.usable and walk in WALKS:
-            held = found.get(walk)
+        point = dict(trial.candidate.params)
+        if trial.usable and point:
+            held = found.get(_kind(point))
             if held is None or trial.relative < held[1]:
-                found[walk] = dict(trial.candidate.params), trial.relative
+                found[_kind(point)] = point, trial.relative
     return sorted(found.values(), key=lambda pair: pair[1])
+
+
+def _kind(point: Mapping[str, Any]) -> str:
+    """Return the first parameter's value: of CPU spaces, the kind of traversal."""
+    return repr(next(iter(point.values()), None))
 
 
 def _together(point: dict[str, Any], helped: Sequence[Any]) -> dict[str, Any]:

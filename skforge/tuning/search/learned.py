@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
-from skforge.tuning.cost.cost_model import CostModel
+from skforge.tuning.cost.cost_model import CostModel, Retrained
 from skforge.tuning.cost.features import Setting
 from skforge.tuning.cost.forest_facts import ForestFacts
-from skforge.tuning.cost.retraining import Retrained
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.pruning import reasons
@@ -225,10 +224,10 @@ def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
     A model that is wrong about a kind of traversal is wrong about all its schedules.
     """
     chosen: list[Candidate] = []
-    held: dict[Any, int] = {}
+    held: dict[str, int] = {}
     spare: list[Candidate] = []
     for candidate in candidates:
-        kind = next(iter(candidate.params.values()), None)
+        kind = repr(next(iter(candidate.params.values()), None))
         if len(chosen) == n:
             break
         if held.get(kind, 0) < max(1, -(-n // 2)):

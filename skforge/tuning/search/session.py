@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -12,10 +12,9 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import TuningError
 from skforge.tuning.measure.bench import Bench, Sampled
 from skforge.tuning.measure.builds import Build, Builder
-from skforge.tuning.measure.check import Checker
 from skforge.tuning.measure.measure import Measurer, Runner
-from skforge.tuning.measure.rows import SampleRows, rounding_limit
-from skforge.tuning.search.dispatch import choose
+from skforge.tuning.measure.rows import SampleRows
+from skforge.tuning.search.ranges import RangePlan, choose
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status, Trial
 
@@ -39,25 +38,14 @@ FINAL_SHARE, FINAL_CARE = 0.25, 2.0
 #: Progress callback: the trial, trials so far, the best ratio, seconds used.
 Tell = Callable[[Trial, int, float, float], None]
 
-
-@dataclass(frozen=True, slots=True)
-class RangePlan:
-    """A range of batch sizes to choose schedules for."""
-
-    batch: BatchRange
-    sizes: tuple[int, ...]  # finalists are timed at all of these
-    main: int  # all candidates are timed at this size
-    default: Schedule
-
-    def problem(self, search: Problem) -> Problem:
-        """Return the search problem of this range."""
-        return replace(search, batch=self.batch, n_rows=self.main, default=self.default)
+#: Reason of candidates that are compiled too late.
+LATE = "the budget ended before it was timed"
 
 
 class Session:
     """A running search for the schedules of ``problem``, limited to ``budget`` seconds.
 
-    The budget starts at ``start`` on the measurer's clock; None means now.
+    The budget starts at ``start`` on the measurer's clock.
     """
 
     def __init__(
@@ -67,21 +55,15 @@ class Session:
         measurer: Measurer,
         rows: SampleRows,
         budget: float,
-        tell: Tell | None = None,
-        start: float | None = None,
+        start: float,
     ) -> None:
-        self._problem, self._strategy = problem, strategy
-        self._measurer, self._rows = measurer, rows
-        self._start = measurer.clock() if start is None else start
-        self._end = self._start + budget
-        self._slot = max(SHORTEST_SLOT, min(SLOT, budget / 4000))
-        self._tell = tell
-        self._builder = Builder(problem.forest, measurer)
-        self._checker: Checker | None = None
-        self._benches: dict[tuple[BatchRange, int], Bench] = {}
-        #: The latest trial by range, size and schedule (or point).
-        self._trials: dict[tuple[Any, ...], Trial] = {}
-        self._tables: dict[BatchRange, dict[BatchRange, Schedule]] = {}
+        self.problem, self.strategy, self.rows = problem, strategy, rows
+        self.clock = measurer.clock
+        self.slot = max(SHORTEST_SLOT, min(SLOT, budget / 4000))
+        self.builder = Builder(problem.forest, measurer)
+        self._start, self._end = start, start + budget
+        self._ranges: dict[BatchRange, _Range] = {}
+        self._tell: Tell = lambda *_: None
         self.complete = True
         #: Number of candidates tried, with any status, and the seconds they took.
         self.n_tried, self.trying_seconds = 0, 0.0
@@ -89,274 +71,260 @@ class Session:
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
-        return self._measurer.clock() - self._start
+        return self.clock() - self._start
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """All trials so far."""
-        return tuple(self._trials.values())
+        return tuple(t for one in self._ranges.values() for t in one.trials.values())
 
-    def run(self, plans: Sequence[RangePlan]) -> None:
+    def run(self, plans: Sequence[RangePlan], tell: Tell) -> None:
         """Tune all ranges; each gets an equal share of the remaining time."""
+        self._tell = tell
         try:
             for default in dict.fromkeys(plan.default for plan in plans):
                 # Every default is needed, so no single range pays for compiling it.
                 half = (self._start + self._end) / 2
-                self._builder.build(Candidate(default, {}, DEFAULT), half)
+                self.builder.build(Candidate(default, {}, DEFAULT), half)
             for number, plan in enumerate(plans):
-                now = self._measurer.clock()
+                now = self.clock()
                 share = (self._end - now) / (len(plans) - number)
-                self._tune(plan, now + share)
+                self._ranges[plan.batch] = _Range(self, plan, now + share)
+                finished = self._ranges[plan.batch].search()
+                self.complete = self.complete and finished
         finally:
-            self._builder.close()
+            self.builder.close()
+
+    def tell(self, trial: Trial, best: float) -> None:
+        """Report a trial and its range's best ratio."""
+        n_trials = sum(len(one.trials) for one in self._ranges.values())
+        self._tell(trial, n_trials, best, self.seconds)
 
     def table(self, plans: Sequence[RangePlan]) -> dict[BatchRange, Schedule]:
         """Return the choice for every range, also of an unfinished search."""
         table: dict[BatchRange, Schedule] = {}
         for plan in plans:
-            table |= self._tables.get(plan.batch) or self._so_far(plan)
+            one = self._ranges.get(plan.batch)
+            table |= {plan.batch: plan.default} if one is None else one.table()
         return table
 
-    # ------------------------------------------------------------- one range
 
-    def _tune(self, plan: RangePlan, deadline: float) -> None:
-        final = self._final_seconds(plan, deadline)
-        bench = self._begin(plan, deadline)
+class _Range:
+    """The search for the schedules of one range of batch sizes."""
+
+    def __init__(self, session: Session, plan: RangePlan, deadline: float) -> None:
+        self._session, self._plan, self._deadline = session, plan, deadline
+        self._default = Candidate(plan.default, {}, DEFAULT)
+        self._benches: dict[int, Bench] = {}
+        self._table: dict[BatchRange, Schedule] | None = None
+        #: The latest trial by size and schedule (or point).
+        self.trials: dict[tuple[int, Any], Trial] = {}
+
+    def search(self) -> bool:
+        """Try the strategy's candidates, and choose; return whether all were tried."""
+        session, plan = self._session, self._plan
+        # Leave time for the finalists.
+        samples = FINAL_SAMPLES * (FINALISTS + 1) * len(plan.sizes)
+        share = FINAL_SHARE * (self._deadline - session.clock())
+        end = self._deadline - min(share, FINAL_CARE * samples * session.slot)
+        bench = self._begin()
         if bench is None:
-            self.complete = False
-            return
-        proposals = self._strategy.rounds(plan.problem(self._problem))
+            return False
+        proposals = session.strategy.rounds(session.problem.at(plan))
         trials: Sequence[Trial] | None = None
-        while True:
+        complete = True
+        while complete:
             try:
                 asked = next(proposals) if trials is None else proposals.send(trials)
             except StopIteration:
                 break
-            begin = self._measurer.clock()
-            trials = self._round(plan, bench, asked, deadline - final)
-            self.trying_seconds += self._measurer.clock() - begin
-            self.n_tried += sum(t.status != "no time" for t in trials)
-            if self._measurer.clock() >= deadline - final or any(
-                t.status == "no time" for t in trials
-            ):
-                self.complete = False
-                proposals.close()
-                break
-        self._finish(plan, deadline)
+            begin = session.clock()
+            trials = self._round(bench, asked, end)
+            session.trying_seconds += session.clock() - begin
+            late = sum(t.status == "no time" for t in trials)
+            session.n_tried += len(trials) - late
+            complete = not late and session.clock() < end
+        proposals.close()
+        return self._finish() and complete
 
-    def _final_seconds(self, plan: RangePlan, deadline: float) -> float:
-        """Return the seconds to reserve for the finalists of a range."""
-        samples = FINAL_SAMPLES * (FINALISTS + 1) * len(plan.sizes)
-        share = FINAL_SHARE * (deadline - self._measurer.clock())
-        return min(share, FINAL_CARE * samples * self._slot)
+    def table(self) -> dict[BatchRange, Schedule]:
+        """Return the choice; of an unfinished search, from the first measurements."""
+        if self._table is not None:
+            return self._table
+        plan = self._plan
+        ratios = {
+            t.schedule: t.relative
+            for t in self._at(plan.main)
+            if t.schedule is not None and t.status == "measured"
+        }
+        seconds = {plan.main: 1.0} if ratios else {}
+        return choose(plan.batch, plan.default, seconds, {plan.main: ratios})
 
-    def _begin(self, plan: RangePlan, deadline: float) -> Bench | None:
+    # ------------------------------------------------------------- candidates
+
+    def _begin(self) -> Bench | None:
         """Compile and time the default; return None if time is too short."""
-        candidate = Candidate(plan.default, {}, DEFAULT)
-        build = self._builder.build(candidate, deadline)
+        n_rows = self._plan.main
+        build = self._session.builder.build(self._default, self._deadline)
         if build.runner is None:
             if build.status in ("failed", "illegal", "too large"):
                 raise TuningError(
                     f"the default schedule cannot be measured: {build.reason}"
                 )
-            self._record(plan, plan.main, build, build.status, build.reason)
+            self._record(n_rows, build, build.status, build.reason)
             return None
-        if self._measurer.clock() >= deadline:
-            reason = "the budget ended before it was timed"
-            self._record(plan, plan.main, build, "no time", reason)
+        if self._late():
+            self._record(n_rows, build, "no time", LATE)
             return None
-        wrong = self._check(build, plan.main)
+        wrong = self._wrong(build, n_rows)
         if wrong:
             raise TuningError(f"the default schedule predicts wrong values: {wrong}")
-        bench = self._bench(plan, plan.main, build.runner)
-        base = tuple(bench.baseline)
-        sampled = Sampled(base, (1.0,))
-        default = self._record(plan, plan.main, build, "measured", "", sampled)
-        self._tell_of(plan, default)
+        bench = self._bench(n_rows, build.runner)
+        sampled = Sampled(tuple(bench.baseline), (1.0,))
+        default = self._record(n_rows, build, "measured", "", sampled)
+        self._session.tell(default, self._best_ratio())
         return bench
 
-    def _round(
-        self, plan: RangePlan, bench: Bench, asked: Round, deadline: float
-    ) -> list[Trial]:
+    def _round(self, bench: Bench, asked: Round, end: float) -> list[Trial]:
         made = []
-        for build in self._builder.stream(asked.candidates, deadline):
-            made.append(self._try(plan, bench, build, asked.samples, deadline))
-            self._tell_of(plan, made[-1])
+        for build in self._session.builder.stream(asked.candidates, end):
+            made.append(self._try(bench, build, asked.samples, end))
+            self._session.tell(made[-1], self._best_ratio())
         return made
 
-    def _tell_of(self, plan: RangePlan, trial: Trial) -> None:
-        if self._tell is not None:
-            best = self._best_ratio(plan)
-            self._tell(trial, len(self._trials), best, self.seconds)
-
-    def _try(
-        self, plan: RangePlan, bench: Bench, build: Build, samples: int, deadline: float
-    ) -> Trial:
-        n_rows = plan.main
+    def _try(self, bench: Bench, build: Build, samples: int, end: float) -> Trial:
+        n_rows = self._plan.main
         if build.runner is None:
-            return self._record(plan, n_rows, build, build.status, build.reason)
-        key = self._key(plan, n_rows, build.candidate)
-        before, twin = self._trials.get(key), self._twin(plan, n_rows, build)
+            return self._record(n_rows, build, build.status, build.reason)
+        key = _key(n_rows, build.candidate)
+        before, twin = self.trials.get(key), self._twin(build)
         if twin is not None and before is None:
-            self._trials[key] = replace(
+            self.trials[key] = replace(
                 twin,
                 candidate=build.candidate,
                 status="same code" if twin.usable else twin.status,
                 reason=twin.reason or f"as {twin.schedule!r}",
                 compile_seconds=build.seconds,
             )
-            return self._trials[key]
-        if self._measurer.clock() >= deadline:
-            reason = "the budget ended before it was timed"
-            return self._record(plan, n_rows, build, "no time", reason)
+            return self.trials[key]
+
+        def late() -> bool:
+            return self._session.clock() >= end
+
+        if late():
+            return self._record(n_rows, build, "no time", LATE)
         try:
-            wrong = self._check(build, n_rows)
+            wrong = self._wrong(build, n_rows)
             if wrong:
-                return self._record(plan, n_rows, build, "wrong", wrong)
-            sampled = bench.compare(
-                build.runner,
-                samples,
-                self._best_ratio(plan),
-                lambda: self._measurer.clock() >= deadline,
-            )
+                return self._record(n_rows, build, "wrong", wrong)
+            sampled = bench.compare(build.runner, samples, self._best_ratio(), late)
         except Exception as error:  # noqa: BLE001  a row with its reason, not a crash
             reason = f"{type(error).__name__}: {error}"
-            return self._record(plan, n_rows, build, "failed", reason)
+            return self._record(n_rows, build, "failed", reason)
         if before is not None and before.usable and not sampled.stopped:
             sampled = _joined(before, sampled)
         status: Status = "stopped" if sampled.stopped else "measured"
-        return self._record(plan, n_rows, build, status, sampled.stopped, sampled)
+        return self._record(n_rows, build, status, sampled.stopped, sampled)
 
-    def _finish(self, plan: RangePlan, deadline: float) -> None:
-        """Time the finalists in interleaved rounds at every size, and choose."""
-        finalists = self._finalists(plan)
+    # -------------------------------------------------------------- finalists
+
+    def _finish(self) -> bool:
+        """Time the finalists at every size, and choose; return whether time sufficed.
+
+        If a size could not be timed, the default stays.
+        """
+        plan, finalists = self._plan, self._finalists()
+        if not finalists:
+            self._table = {plan.batch: plan.default}
+            self._update_default(plan.main)
+            return True
         seconds: dict[int, float] = {}
         ratios: dict[int, dict[Schedule, float]] = {}
-        if not finalists:
-            self._tables[plan.batch] = {plan.batch: plan.default}
-            base = tuple(self._benches[plan.batch, plan.main].baseline)
-            self._update_default(plan, plan.main, base)
-            return
         for size in sorted(plan.sizes, key=lambda size: size != plan.main):
-            if self._measurer.clock() >= deadline and seconds:
-                self.complete = False
-                break
-            found = self._final_at(plan, size, finalists, deadline)
+            late = bool(seconds) and self._late()
+            found = None if late else self._final_at(size, finalists)
             if found is None:
-                self.complete = False
-                break
+                self._table = {plan.batch: plan.default}
+                return False
             seconds[size], ratios[size] = found
-        if len(seconds) < len(plan.sizes):
-            # Not every size was timed: keep the default for the range.
-            seconds = {}
-        self._tables[plan.batch] = choose(plan.batch, plan.default, seconds, ratios)
+        self._table = choose(plan.batch, plan.default, seconds, ratios)
+        return True
 
     def _final_at(
-        self,
-        plan: RangePlan,
-        size: int,
-        finalists: Sequence[Schedule],
-        deadline: float,
+        self, size: int, finalists: Sequence[Candidate]
     ) -> tuple[float, dict[Schedule, float]] | None:
         """Return the default's seconds, and the finalists' ratios to it."""
         builds: dict[Schedule, Build] = {}
         runners: dict[Schedule, Runner] = {}
-        for schedule in (plan.default, *finalists):
-            build = self._builder.build(self._origin(plan, schedule), deadline)
-            if build.runner is not None and not self._check(build, size):
-                builds[schedule], runners[schedule] = build, build.runner
-            elif schedule == plan.default:
+        default = self._plan.default
+        for candidate in (self._default, *finalists):
+            build = self._session.builder.build(candidate, self._deadline)
+            assert candidate.schedule is not None
+            if build.runner is not None and not self._wrong(build, size):
+                builds[candidate.schedule] = build
+                runners[candidate.schedule] = build.runner
+            elif candidate.schedule == default:
                 return None
-        bench = self._bench(plan, size, runners.pop(plan.default))
-        sampled = bench.together(
-            runners, FINAL_SAMPLES, lambda: self._measurer.clock() >= deadline
-        )
+        bench = self._bench(size, runners.pop(default))
+        sampled = bench.together(runners, FINAL_SAMPLES, self._late)
         for schedule, one in sampled.items():
-            self._record(plan, size, builds[schedule], "measured", "", one)
-        self._update_default(plan, size, tuple(bench.baseline))
+            self._record(size, builds[schedule], "measured", "", one)
+        self._update_default(size)
         ratios = {schedule: one.relative for schedule, one in sampled.items()}
         return median(bench.baseline), ratios
 
-    def _so_far(self, plan: RangePlan) -> dict[BatchRange, Schedule]:
-        """Return the choice for an unfinished range, from its first measurements."""
-        ratios = {
-            t.schedule: t.relative
-            for t in self._of(plan, plan.main)
-            if t.schedule is not None and t.status == "measured"
-        }
-        seconds = {plan.main: 1.0} if ratios else {}
-        return choose(plan.batch, plan.default, seconds, {plan.main: ratios})
+    def _finalists(self) -> list[Candidate]:
+        found = [
+            t
+            for t in self._at(self._plan.main)
+            if t.status == "measured"
+            and t.relative < PROMISING
+            and t.schedule != self._plan.default
+        ]
+        found.sort(key=lambda t: t.relative)
+        return [t.candidate for t in found[:FINALISTS]]
 
     # ------------------------------------------------------------------ parts
 
-    def _finalists(self, plan: RangePlan) -> list[Schedule]:
-        rows = [
-            t
-            for t in self._of(plan, plan.main)
-            if t.status == "measured" and t.relative < PROMISING
-        ]
-        rows.sort(key=lambda t: t.relative)
-        found = [t.schedule for t in rows if t.schedule not in (None, plan.default)]
-        return [one for one in found[:FINALISTS] if one is not None]
+    def _late(self) -> bool:
+        return self._session.clock() >= self._deadline
 
-    def _of(self, plan: RangePlan, n_rows: int) -> list[Trial]:
-        return [
-            t
-            for t in self._trials.values()
-            if t.batch == plan.batch and t.n_rows == n_rows
-        ]
+    def _at(self, n_rows: int) -> list[Trial]:
+        return [t for t in self.trials.values() if t.n_rows == n_rows]
 
-    def _best_ratio(self, plan: RangePlan) -> float:
-        rows = self._of(plan, plan.main)
+    def _best_ratio(self) -> float:
+        rows = self._at(self._plan.main)
         return min((t.relative for t in rows if t.usable), default=1.0)
 
-    def _twin(self, plan: RangePlan, n_rows: int, build: Build) -> Trial | None:
+    def _twin(self, build: Build) -> Trial | None:
         """Return the trial of another schedule with the same code, if any."""
-        for trial in self._of(plan, n_rows):
+        for trial in self._at(self._plan.main):
             if trial.digest == build.digest and trial.samples:
                 return trial
         return None
 
-    def _origin(self, plan: RangePlan, schedule: Schedule) -> Candidate:
-        for trial in self._of(plan, plan.main):
-            if trial.schedule == schedule:
-                return trial.candidate
-        return Candidate(schedule, {}, DEFAULT)
+    def _bench(self, n_rows: int, yardstick: Runner) -> Bench:
+        if n_rows not in self._benches:
+            batches = self._session.rows.batches(n_rows)
+            self._benches[n_rows] = Bench(batches, yardstick, self._session.slot)
+        return self._benches[n_rows]
 
-    def _bench(self, plan: RangePlan, n_rows: int, yardstick: Runner) -> Bench:
-        key = plan.batch, n_rows
-        if key not in self._benches:
-            batches = self._rows.batches(n_rows)
-            self._benches[key] = Bench(batches, yardstick, self._slot)
-        return self._benches[key]
-
-    def _check(self, build: Build, n_rows: int) -> str:
-        if self._checker is None:
-            rows, expected = self._rows.checked()
-            limit = rounding_limit(self._problem.forest, rows, self._problem.reduction)
-            self._checker = Checker(rows, expected, limit)
-        return self._checker.problem(build, n_rows)
-
-    @staticmethod
-    def _key(plan: RangePlan, n_rows: int, candidate: Candidate) -> tuple[Any, ...]:
-        what: Any = candidate.schedule
-        if what is None:
-            what = repr(sorted(candidate.params.items(), key=lambda item: item[0]))
-        return plan.batch, n_rows, what
+    def _wrong(self, build: Build, n_rows: int) -> str:
+        assert build.runner is not None
+        return self._session.rows.wrong(build.runner.predict, build.digest, n_rows)
 
     def _record(
         self,
-        plan: RangePlan,
         n_rows: int,
         build: Build,
         status: Status,
         reason: str,
         sampled: Sampled | None = None,
     ) -> Trial:
-        key = self._key(plan, n_rows, build.candidate)
-        before = self._trials.get(key)
-        made = Trial(
-            plan.batch,
+        key = _key(n_rows, build.candidate)
+        before = self.trials.get(key)
+        self.trials[key] = Trial(
+            self._plan.batch,
             n_rows,
             build.candidate,
             status,
@@ -365,20 +333,26 @@ class Session:
             sampled.relative if sampled else float("nan"),
             max(build.seconds, before.compile_seconds if before else 0.0),
             build.digest,
-            self._problem.target.kind,
+            self._session.problem.target.kind,
         )
-        self._trials[key] = made
-        return made
+        return self.trials[key]
 
-    def _update_default(
-        self, plan: RangePlan, n_rows: int, samples: tuple[float, ...]
-    ) -> None:
-        key = self._key(plan, n_rows, Candidate(plan.default))
-        before = self._trials.get(key)
+    def _update_default(self, n_rows: int) -> None:
+        """Give the default's trial at a size all of its samples so far."""
+        key = _key(n_rows, self._default)
+        before = self.trials.get(key)
         if before is None:
-            main = self._trials[self._key(plan, plan.main, Candidate(plan.default))]
+            main = self.trials[_key(self._plan.main, self._default)]
             before = replace(main, n_rows=n_rows, compile_seconds=0.0)
-        self._trials[key] = replace(before, samples=samples, relative=1.0)
+        samples = tuple(self._benches[n_rows].baseline)
+        self.trials[key] = replace(before, samples=samples, relative=1.0)
+
+
+def _key(n_rows: int, candidate: Candidate) -> tuple[int, Any]:
+    what: Any = candidate.schedule
+    if what is None:
+        what = repr(sorted(candidate.params.items(), key=lambda item: item[0]))
+    return n_rows, what
 
 
 def _joined(before: Trial, sampled: Sampled) -> Sampled:

@@ -8,7 +8,7 @@ never measures, compiles or reads a clock, so it can be tested without any of th
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil, log
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -20,11 +20,9 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.tuning.search.ranges import RangePlan
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.space import ScheduleSpace
-
-#: Names of the strategies that ``by_name`` can create.
-STRATEGIES = ("heuristic", "learned", "exhaustive", "random", "halving")
 
 #: Default number of interleaved samples of each candidate.
 SAMPLES = 7
@@ -80,6 +78,10 @@ class Problem:
     default: Schedule
     known: tuple[Schedule, ...] = ()
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def at(self, plan: RangePlan) -> Problem:
+        """Return the problem of a range of batch sizes."""
+        return replace(self, batch=plan.batch, n_rows=plan.main, default=plan.default)
 
     def candidate(self, point: Any, origin: str) -> Candidate:
         """Return the candidate for a point of the space."""

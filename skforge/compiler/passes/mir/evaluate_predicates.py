@@ -98,7 +98,7 @@ def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
     rows = [i for i in inside if i.root == "batch"]
     trees = [i for i in inside if i.root == "tree"]
     ordered = [*trees, *rows] == inside and all(i.kind == "serial" for i in trees)
-    fixed = isinstance(loop.step, int) and isinstance(rows[0].step, int)
+    fixed = all(isinstance(i.step, int) for i in (loop, *rows[:1]))
     if not (trees and ordered and fixed and len(rows) == 2):
         raise ScheduleError(
             f"{name} on a GPU needs serial loops over all trees, one inside the other, "

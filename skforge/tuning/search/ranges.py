@@ -1,12 +1,16 @@
-"""Choose schedules for a range of batch sizes from times at a few sizes."""
+"""Ranges of batch sizes: at which sizes they are measured, and what each gets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import exp, log
+from typing import TypeVar
 
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
+
+T = TypeVar("T")
 
 #: Minimum gain over the default to choose a schedule; a smaller gain may be noise.
 MARGIN = 0.03
@@ -19,6 +23,69 @@ SPLIT = 0.05
 
 #: Minimum upper size at which a range without an end is measured.
 OPEN = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlan:
+    """A range of batch sizes to choose schedules for."""
+
+    batch: BatchRange
+    sizes: tuple[int, ...]  # finalists are timed at all of these
+    main: int  # all candidates are timed at this size
+    default: Schedule
+
+
+def plan_ranges(
+    defaults: Mapping[BatchRange, Schedule],
+    ranges: Mapping[BatchRange, int] | None,
+    most: int,
+) -> list[RangePlan]:
+    """Return the plan of each requested range, or of the default ranges.
+
+    Ranges are measured with ``most`` rows at most.
+    """
+    asked = dict.fromkeys(defaults) if ranges is None else ranges
+    plans = []
+    for batch, size in sorted(asked.items(), key=_first_row):
+        sizes = probe_sizes(batch) if size is None else (size,)
+        main = main_size(batch) if size is None else size
+        default = table_at(defaults, batch[0] if size is None else size)
+        few = tuple(sorted({min(n, most) for n in sizes}))
+        plans.append(RangePlan(batch, few, min(main, most), default))
+    return plans
+
+
+def table_at(table: Mapping[BatchRange, T], n_rows: int) -> T:
+    """Return the value of the last range that begins with ``n_rows`` rows or fewer."""
+    starts = sorted(table.items(), key=_first_row)
+    below = [value for (first, _), value in starts if first <= n_rows]
+    return below[-1] if below else starts[0][1]
+
+
+def merged(table: Mapping[BatchRange, T]) -> dict[BatchRange, T]:
+    """Return the table in order, with adjacent ranges of equal values merged."""
+    made: list[tuple[BatchRange, T]] = []
+    for (first, last), value in sorted(table.items(), key=_first_row):
+        if made and made[-1][1] == value and made[-1][0][1] == first - 1:
+            first = made.pop()[0][0]
+        made.append(((first, last), value))
+    return dict(made)
+
+
+def _first_row(item: tuple[BatchRange, object]) -> int:
+    return item[0][0]
+
+
+def range_text(batch: BatchRange) -> str:
+    """Return a range as text, such as "2 to 15" or "16 and more".
+
+    >>> range_text((1, 1)), range_text((2, 15)), range_text((16, None))
+    ('1', '2 to 15', '16 and more')
+    """
+    first, last = batch
+    if last is None:
+        return f"{first} and more"
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def probe_sizes(batch: BatchRange) -> tuple[int, ...]:
