@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.mistakes import shape_mistake
+from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.functions import library_of
@@ -138,9 +138,7 @@ def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
         )
     device, rows = device_cupy.as_cupy(X, _kind(target))
     rows = read_columns(forest, rows)
-    why = shape_mistake(rows.shape, forest.n_features)
-    if why is not None:
-        raise InvalidInputError(why)
+    check_shape(rows.shape, forest.n_features)
     if rows.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"rows have dtype {rows.dtype}; on a GPU they must be real numbers or "
