@@ -161,24 +161,20 @@ class ColumnBins:
         words = b.alloc("code_words", U32, b.const(size), alignment=64)
         zero = b.const(0, Vec(U32, self._word_lanes))
 
-        def part(r: Value, _: tuple[Value, ...]) -> None:
-            def clear(i: Value, _: tuple[Value, ...]) -> None:
-                b.store(words, i, zero)
-
+        with b.loop(0, count, self._part, hint="part") as r:
             step = b.const(self._word_lanes)
-            b.for_(b.const(0), b.const(size), step, clear, hint="word")
+            with b.loop(0, size, step, hint="word") as i:
+                b.store(words, i, zero)
             first = b.binary("add", rows.first, r)
             here = replace(rows, first=first)
             left = b.binary("min", b.binary("sub", count, r), self._part)
             self._part_codes(here, left, words)
             self._turn(words, r, left, codes)
 
-        b.for_(b.const(0), count, b.const(self._part), part, hint="part")
-
     def _part_codes(self, rows: BlockRows, left: Value, words: Buffer) -> None:
         b, n_tiles = self.b, self._n_tiles
 
-        def tile(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(n_tiles, hint="tile") as i:
             self._columns.fill(rows, b.load(self._tile_start, i))
             first = b.load(self._tile_jobs, i)
             last = b.load(self._tile_jobs, b.add(i, 1))
@@ -186,7 +182,7 @@ class ColumnBins:
             ahead = b.load(self._tile_start, following)
             jobs = b.sub(last, first)
 
-            def job(j: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(first, last, hint="job") as j:
                 if self._wide:
                     self._columns.prefetch(rows, ahead, b.binary("sub", j, first), jobs)
                 write = partial(self._column_codes, j, left, words)
@@ -195,10 +191,6 @@ class ColumnBins:
                     cases[0]()
                 else:
                     b.switch(b.load(self._case, j), cases)
-
-            b.for_(first, last, b.const(1), job, hint="job")
-
-        b.for_(b.const(0), b.const(n_tiles), b.const(1), tile, hint="tile")
 
     def _column_codes(self, j: Value, left: Value, words: Buffer, kind: Kind) -> None:
         """Write one column of codes of a part."""
@@ -213,7 +205,7 @@ class ColumnBins:
         # NaN passes no threshold, so its code is already 0.
         marked = not never and (kind.right or kind.missing == Missing.ZERO)
 
-        def some(r: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, left, step, hint="rows") as r:
             raw = self._columns.vectors(b.binary("add", column, r), step)
             x = [self._rules.zero_for_nan(v) if never else v for v in raw]
             if search is not None:
@@ -228,8 +220,6 @@ class ColumnBins:
                 code = b.binary("shl", b.convert(code, U32), shift)
                 old = b.load(words, at, Vec(U32, n))
                 b.store(words, at, b.binary("or", old, code))
-
-        b.for_(b.const(0), left, b.const(step), some, hint="rows")
 
     # ------------------------------------------------------------ codes
 
@@ -307,11 +297,11 @@ class ColumnBins:
         stride = code_stride(self.t)
         row_vec, code_vec = Vec(U32, n), Vec(codes.element, n * self._per_word)
 
-        def tile(w: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, self._words, n, hint="words") as w:
             column = b.mul(w, self._part)
             place = b.mul(w, self._per_word)
 
-            def group(i: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(0, left, n, hint="group") as i:
                 at = b.binary("add", column, i)
                 vectors = [
                     b.load(words, b.add(at, k * self._part), row_vec) for k in range(n)
@@ -320,7 +310,3 @@ class ColumnBins:
                 to = b.binary("add", to, place)
                 for k, row in enumerate(transpose(b, vectors, 4)):
                     b.store(codes, b.add(to, k * stride), b.reinterpret(row, code_vec))
-
-            b.for_(b.const(0), left, b.const(n), group, hint="group")
-
-        b.for_(b.const(0), b.const(self._words), b.const(n), tile, hint="words")

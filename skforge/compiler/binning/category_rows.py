@@ -209,11 +209,9 @@ class CategoryRows:
                 size = b.load(self._model("category_size", t.size), g)
             source = b.add(at, t.head)
 
-            def copy(k: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(0, size, t.lanes, hint="code") as k:
                 part = b.load(self._rows, b.binary("add", source, k), self._vec)
                 b.store(codes, b.binary("add", place, k), part)
-
-            b.for_(b.const(0), size, b.const(t.lanes), copy, hint="code")
             return at
 
         if len(t.groups) <= STRAIGHT:

@@ -87,22 +87,18 @@ class GatheredBins:
         """Fill ``codes`` for the first ``count`` rows of a block."""
         b = self.b
 
-        def row(r: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(count, hint="row") as r:
             number = b.binary("add", rows.first, r)
             start = b.binary("mul", number, rows.stride)
             to = b.mul(r, self._stride)
 
-            def columns(c: Value, _: tuple[Value, ...]) -> None:
-                value = self._search(rows.rows, start, c)
-                narrow = b.convert(value, self._element)
-                b.store(codes, b.binary("add", to, c), narrow)
-
             if self.has_order:
                 end, step = b.const(self.t.n_columns), b.const(self.lanes)
-                b.for_(b.const(0), end, step, columns, hint="column")
+                with b.loop(0, end, step, hint="column") as c:
+                    value = self._search(rows.rows, start, c)
+                    narrow = b.convert(value, self._element)
+                    b.store(codes, b.binary("add", to, c), narrow)
             self.write_tests(rows.rows, start, to, codes)
-
-        b.for_(b.const(0), count, b.const(1), row, hint="row")
 
     def _search(self, rows: Buffer, start: Value, column: Value) -> Value:
         """Return the codes of one vector of columns as i64."""
@@ -195,7 +191,7 @@ class GatheredBins:
         lefts = of_test("missing_left", forest.missing_left[own].astype(np.uint8))
         kinds = of_test("missing_kind", forest.missing[own])
 
-        def test(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(len(own), hint="test") as i:
             feature = b.convert(b.load(features, i), I64)
             raw = b.load(rows, b.binary("add", start, feature))
             x = rules.zero_for_nan(raw)
@@ -215,5 +211,3 @@ class GatheredBins:
             one, zero = b.const(1, self._element), b.const(0, self._element)
             there = b.binary("add", to, b.mul(column, self._step))
             b.store(codes, there, b.select(right, one, zero))
-
-        b.for_(b.const(0), b.const(len(own)), b.const(1), test, hint="test")

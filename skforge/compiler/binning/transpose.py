@@ -64,7 +64,7 @@ class ColumnTile:
         limit = b.sub(rows.n_rows, n + slack)
         left = b.binary("min", b.binary("sub", rows.n_rows, rows.first), self.part)
 
-        def group(r: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, left, n, hint="group") as r:
             row = b.binary("add", rows.first, r)
             place = r if to is None else b.binary("add", to, r)
             inside = b.binary("and", b.compare("le", row, limit), apart)
@@ -73,8 +73,6 @@ class ColumnTile:
                 lambda: self._transpose_fast(rows, start, row, place),
                 lambda: self._transpose_slow(rows, start, row, place, last),
             )
-
-        b.for_(b.const(0), left, b.const(n), group, hint="group")
 
     def _transpose_fast(
         self, rows: BlockRows, start: Value, row: Value, r: Value
@@ -104,18 +102,14 @@ class ColumnTile:
         b, n = self.b, self.lanes
         columns = b.binary("min", b.sub(b.const(rows.n_features), start), n)
 
-        def one_row(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(n) as i:
             source = b.binary("min", b.binary("add", row, i), last)
             base = b.binary("add", b.binary("mul", source, rows.stride), start)
             target = b.binary("add", r, i)
 
-            def one(c: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(columns) as c:
                 x = self._clean(b.load(rows.rows, b.binary("add", base, c)))
                 b.store(self.buffer, b.binary("add", b.mul(c, self.part), target), x)
-
-            b.for_(b.const(0), columns, b.const(1), one)
-
-        b.for_(b.const(0), b.const(n), b.const(1), one_row)
 
     def vectors(self, first: Value, count: int) -> list[Value]:
         """Load ``count`` values of a column, from element ``first`` on, as vectors."""
@@ -133,11 +127,9 @@ class ColumnTile:
         last = b.binary("min", b.binary("add", first, share), self.part)
         column = b.add(start, self.lanes - 1)
 
-        def row(r: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(first, last, hint="ahead") as r:
             at = b.binary("mul", b.binary("add", rows.first, r), rows.stride)
             b.prefetch(rows.rows, b.binary("add", at, column))
-
-        b.for_(first, last, b.const(1), row, hint="ahead")
 
 
 class ColumnTiles(ColumnTile):
@@ -148,10 +140,8 @@ class ColumnTiles(ColumnTile):
         b = self.b
         count = self._tiles
 
-        def tile(t: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(count, hint="tile") as t:
             self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
-
-        b.for_(b.const(0), b.const(count), b.const(1), tile, hint="tile")
 
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:

@@ -264,6 +264,22 @@ class Builder:
                 orelse()
         self.emit(lir.If(cond, tuple(yes), tuple(no)))
 
+    @contextmanager
+    def loop(self, *bounds: Value | int, hint: str = "i") -> Iterator[Value]:
+        """Open the body of a loop with the bounds of ``range``; yield its variable.
+
+        Bounds that are ints become constants of the type of the others.
+        """
+        type_ = next((v.type for v in bounds if isinstance(v, Value)), I64)
+        given = (0, *bounds) if len(bounds) == 1 else bounds
+        lo, hi, step = (
+            v if isinstance(v, Value) else self.const(v, type_) for v in (*given, 1)[:3]
+        )
+        var = Value(self.name(hint), lo.type)
+        with self.body() as stmts:
+            yield var
+        self.emit(lir.For(var, lo, hi, step, tuple(stmts)))
+
     def for_(
         self,
         lo: Value,

@@ -120,17 +120,13 @@ class _BitslicedCode(BlockCode):
         base = self.model("base", forest.base)
         vec = Vec(scalar_of(forest.base.dtype), LANES)
 
-        def output(k: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(forest.n_outputs) as k:
             value = b.splat(b.load(base, k), LANES)
             first = b.mul(k, self.block)
 
-            def some(i: Value, _: tuple[Value, ...]) -> None:
-                b.store(sums, b.binary("add", first, i), value)
-
             step = b.const(vec.lanes)
-            b.for_(b.const(0), b.const(self.block), step, some, hint="row")
-
-        b.for_(b.const(0), b.const(forest.n_outputs), b.const(1), output)
+            with b.loop(0, self.block, step, hint="row") as i:
+                b.store(sums, b.binary("add", first, i), value)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add the leaves that the block's rows reach in one tree."""
@@ -149,20 +145,18 @@ class _BitslicedCode(BlockCode):
             def at(row: Value) -> Value:
                 return b.binary("add", b.mul(b.binary("add", first, row), outputs), k)
 
-            def group(row: Value, _: tuple[Value, ...]) -> None:
-                # The order is constant, so whole groups are plain moves.
-                here, to = b.binary("add", own, row), at(row)
-                for i, place in enumerate(places):
-                    value = b.load(sums, b.add(here, place))
-                    b.store(result, b.add(to, i * outputs), value)
-
             def one(row: Value, _: tuple[Value, ...]) -> None:
                 place = b.load(order, b.binary("and", row, GROUP - 1))
                 base = b.binary("and", row, -GROUP)
                 here = b.binary("add", base, b.convert(place, I64))
                 b.store(result, at(row), b.load(sums, b.binary("add", own, here)))
 
-            b.for_(b.const(0), whole, b.const(GROUP), group, hint="group")
+            with b.loop(0, whole, GROUP, hint="group") as row:
+                # The order is constant, so whole groups are plain moves.
+                here, to = b.binary("add", own, row), at(row)
+                for i, place in enumerate(places):
+                    value = b.load(sums, b.add(here, place))
+                    b.store(result, b.add(to, i * outputs), value)
             b.for_(whole, count, b.const(1), one, hint="row")
 
         b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")

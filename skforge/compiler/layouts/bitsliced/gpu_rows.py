@@ -140,22 +140,18 @@ class BitRows:
         turns = g.rows // at_once
         together = min(TOGETHER, turns)
 
-        def column(c: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(first, high, across, hint="column") as c:
             at = b.mul(c, RECORD)
             halves = [b.load(records, b.add(at, k), Vec(I32, 4)) for k in (0, 4)]
             record = tuple(b.extract(half, i) for half in halves for i in range(4))
             feature = b.convert(record[0], I64)
 
-            def some(i: Value, _: tuple[Value, ...]) -> None:
+            step = b.const(at_once * together, I32)
+            with b.loop(start, g.rows, step, hint="row") as i:
                 rows = [
                     self._row(b.add(i, k * at_once), feature) for k in range(together)
                 ]
                 body(record, rows)
-
-            step = b.const(at_once * together, I32)
-            b.for_(start, b.const(g.rows, I32), step, some, hint="row")
-
-        b.for_(first, high, b.const(across, I32), column, hint="column")
 
     def _row(self, i: Value, feature: Value) -> _Row:
         """Read a row's value; past the end of the batch, read the last row's."""
@@ -270,7 +266,7 @@ class BitRows:
         """Mark every line whose bit is set in the words of a class."""
         b, stride = self.b, self._g.stride
 
-        def word(w: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(n_words, hint="word") as w:
             bits = b.load(words, b.binary("add", at, w))
             base = b.binary("add", line, b.mul(w, WORD * stride))
 
@@ -284,8 +280,6 @@ class BitRows:
                 return [b.binary("and", left, b.sub(left, 1))]
 
             b.while_([bits], cond, lowest)
-
-        b.for_(b.const(0, I32), n_words, b.const(1, I32), word, hint="word")
 
     def _equal(self, x: Value, where: Value, levels: Value) -> Value:
         """Return the class of the threshold that equals a value."""
@@ -316,7 +310,8 @@ class BitRows:
         jobs = self._block.model("jobs", plan.jobs.records.reshape(-1))
         has_masks = bool(plan.jobs.records[:, 2].any())
 
-        def job(j: Value, _: tuple[Value, ...]) -> None:
+        first = b.binary("add", low, row)
+        with b.loop(first, high, g.threads // g.lanes, hint="job") as j:
             record = b.load(jobs, b.mul(j, JOB), Vec(I32, 4))
             start, count, mixed, mask = (b.extract(record, i) for i in range(JOB))
             bottom = b.binary("add", start, lane)
@@ -347,9 +342,6 @@ class BitRows:
                 b.if_(b.compare("ne", mixed, 0), lambda: run(True), lambda: run(False))
             else:
                 run(masked=False)
-
-        first = b.binary("add", low, row)
-        b.for_(first, high, b.const(g.threads // g.lanes, I32), job, hint="job")
 
 
 @dataclass(frozen=True, slots=True)

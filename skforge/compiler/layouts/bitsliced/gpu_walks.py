@@ -146,13 +146,11 @@ class BitWalks:
         base = self._block.model("base", self._forest.base)
         rows = self._each_row(thread)
 
-        def output(k: Value, _: tuple[Value, ...]) -> None:
+        n = b.const(self._forest.n_outputs)
+        with b.loop(n, hint="output") as k:
             value = b.load(base, k)
             for row in rows:
                 self._if_real(row, partial(self._write, value), k)
-
-        n = b.const(self._forest.n_outputs)
-        b.for_(b.const(0), n, b.const(1), output, hint="output")
 
     def _if_real(self, row: Value, then: _Then, output: Value | None) -> None:
         """Run a body with a row's offset in the result, if the row is in the batch."""
@@ -194,7 +192,7 @@ class BitWalks:
         starts = self._block.model("group_start", t.group_start)
         low, high = b.load(starts, tile), b.load(starts, b.add(tile, 1))
 
-        def group(g: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(low, high, hint="group") as g:
             record = b.load(groups, b.mul(g, 4), Vec(I32, 4))
             first, count, leaf, n_leaves = (b.extract(record, i) for i in range(4))
 
@@ -210,8 +208,6 @@ class BitWalks:
             self._block.region(fold)
             self._block.region(lambda thread: self._add(thread, g, first, count, leaf))
 
-        b.for_(low, high, b.const(1, I32), group, hint="group")
-
     def _values(self) -> Buffer:
         """Return the leaf values of every code, tree by tree."""
         values = self._forest.leaf_value[self._t.leaf_row].reshape(-1)
@@ -224,10 +220,8 @@ class BitWalks:
             return
         values = self._values()
 
-        def copy(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(own, count, self._g.threads, hint="leaf") as i:
             b.store(leaves, i, b.load(values, b.binary("add", first, i)))
-
-        b.for_(own, count, b.const(self._g.threads, I32), copy, hint="leaf")
 
     def _fold_one(self, tree: Value, lane: Value, row: Value) -> None:
         b, t = self.b, self._t
@@ -275,13 +269,11 @@ class BitWalks:
         def line(number: Value) -> Value:
             return b.load(self._lines, b.binary("add", number, lane))
 
-        def operation(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(op, end, hint="op") as i:
             record = b.load(ops, b.mul(i, 4), Vec(I32, 4))
             target, *read = (b.extract(record, k) for k in range(4))
             value = _mux(b, *map(line, read))
             b.store(self._lines, b.binary("add", target, lane), value)
-
-        b.for_(op, end, b.const(1, I32), operation, hint="op")
         planes = []
         for first in range(0, MAX_BITS, QUAD):
             quad = b.load(of_lines, b.add(lines, first), Vec(I32, QUAD))

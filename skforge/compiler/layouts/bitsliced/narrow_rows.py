@@ -138,12 +138,13 @@ class Ties:
     def _again(self, job: Job, lines: Buffer, line_bytes: int) -> None:
         b, half = self.b, self.lanes // 2
 
-        def test(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(job.count, hint="threshold") as i:
             number = b.binary("add", job.line, i)
             threshold = b.splat(b.load(self._exact, number), half)
             to = b.mul(number, line_bytes)
 
-            def some(r: Value, _: tuple[Value, ...]) -> None:
+            end, step = b.const(self.part), b.const(ROWS)
+            with b.loop(0, end, step, hint="rows") as r:
                 masks = [
                     b.compare("gt", x, threshold, unordered=self._unordered)
                     for x in (
@@ -153,8 +154,3 @@ class Ties:
                 ]
                 at = b.binary("add", to, b.binary("div", r, 8))
                 store_masks(b, lines, at, masks)
-
-            end, step = b.const(self.part), b.const(ROWS)
-            b.for_(b.const(0), end, step, some, hint="rows")
-
-        b.for_(b.const(0), job.count, b.const(1), test, hint="threshold")

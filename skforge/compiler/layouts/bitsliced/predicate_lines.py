@@ -126,14 +126,12 @@ class PredicateLowering:
             self._evaluate_part(rows, b.const(0))
             return
 
-        def part(r: Value, _: tuple[Value, ...]) -> None:
-            here = replace(rows, first=b.binary("add", rows.first, r))
-            self._evaluate_part(here, b.binary("div", r, 8))
-
         # Parts that are only padding are skipped: their sums are never read.
         left = b.binary("sub", rows.n_rows, rows.first)
         left = b.binary("min", left, self.shape.rows)
-        b.for_(b.const(0), left, b.const(self.part), part, hint="part")
+        with b.loop(0, left, self.part, hint="part") as r:
+            here = replace(rows, first=b.binary("add", rows.first, r))
+            self._evaluate_part(here, b.binary("div", r, 8))
         self._kept_lines()
 
     def _kept_lines(self) -> None:
@@ -144,16 +142,14 @@ class PredicateLowering:
         jobs = self._model("searches", self.searches)
         kinds = [kind for kind in self.t.kinds if searched(kind)]
 
-        def search(i: Value, _: tuple[Value, ...]) -> None:
+        end = b.const(len(self.searches))
+        with b.loop(end, hint="search") as i:
             kind, job = self._job(b.load(jobs, i), b.const(0))
             planes = b.mul(i, PLANES * self.line_bytes)
             cases = {k: partial(self._thermometer, k, job, planes) for k in kinds}
             self._by_kind(kind, cases)
             if self.right:
                 self._mark_right(job, planes, self.line_bytes)
-
-        end = b.const(len(self.searches))
-        b.for_(b.const(0), end, b.const(1), search, hint="search")
 
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
         """Fill the bytes from ``shift`` on of every line."""
@@ -416,7 +412,7 @@ class PredicateLowering:
         plane = self._plane(size)
         source = b.add(planes, MISSING_PLANE * self.line_bytes)
 
-        def line(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(first, last, hint="right") as i:
             number = b.convert(b.load(right, i), I64)
             base = b.binary("add", b.mul(number, self.line_bytes), job.shift)
 
@@ -427,8 +423,6 @@ class PredicateLowering:
                 b.store(self._lines, at, b.binary("or", old, gone))
 
             self._each(size, plane, part)
-
-        b.for_(first, last, b.const(1), line, hint="right")
 
 
 def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:

@@ -52,14 +52,13 @@ class SetLines:
         size = b.const(self.columns.part)
         codes = b.alloc("categories", U8, size, alignment=64)
 
-        def entry(v: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, size, n, hint="row") as v:
             (x,) = self.columns.vectors(b.binary("add", job.column, v), n)
             b.store(codes, v, b.convert(self._rules.category_entry(x, entries), U8))
-
-        b.for_(b.const(0), size, b.const(n), entry, hint="row")
         top = b.const(1 << 7, vec)
 
-        def group(g: Value, _: tuple[Value, ...]) -> None:
+        groups = b.binary("div", b.add(job.count, SETS_A_BYTE - 1), SETS_A_BYTE)
+        with b.loop(groups, hint="sets") as g:
             first = b.binary("add", job.offset, b.mul(g, entries))
             registers = [
                 b.load(tables, b.add(first, at), vec)
@@ -67,7 +66,7 @@ class SetLines:
             ]
             own = b.binary("add", job.place, b.mul(g, SETS_A_BYTE * self.line_bytes))
 
-            def rows(r: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(0, left, SET_ROWS, hint="rows") as r:
                 bits = b.permute(registers, b.load(codes, r, vec))
                 at = b.binary("add", own, b.binary("div", r, 8))
                 for k in range(SETS_A_BYTE):
@@ -75,16 +74,11 @@ class SetLines:
                     b.store(self._lines, b.add(at, k * self.line_bytes), mask)
                     bits = b.binary("add", bits, bits)
 
-            b.for_(b.const(0), left, b.const(SET_ROWS), rows, hint="rows")
-
-        groups = b.binary("div", b.add(job.count, SETS_A_BYTE - 1), SETS_A_BYTE)
-        b.for_(b.const(0), groups, b.const(1), group, hint="sets")
-
     def one_by_one(self, numbers: Buffer, job: Job) -> None:
         """Write the lines of sets whose numbers are at the job's offset."""
         b, step = self.b, max(8, self.columns.lanes)
 
-        def one(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(job.count, hint="set") as i:
             number = b.load(numbers, b.binary("add", job.offset, i))
             at = b.binary("add", job.place, b.mul(i, self.line_bytes))
 
@@ -93,13 +87,9 @@ class SetLines:
                 # A missing value has its own rule, so it does not go right here.
                 return b.binary("and", out, b.invert(b.is_nan(x)))
 
-            def vectors(v: Value, _: tuple[Value, ...]) -> None:
+            end = b.const(self.columns.part)
+            with b.loop(0, end, step, hint="v") as v:
                 some = self.columns.vectors(b.binary("add", job.column, v), step)
                 masks = [outside(x) for x in some]
                 place = b.binary("add", at, b.binary("div", v, 8))
                 store_masks(b, self._lines, place, masks)
-
-            end = b.const(self.columns.part)
-            b.for_(b.const(0), end, b.const(step), vectors, hint="v")
-
-        b.for_(b.const(0), job.count, b.const(1), one, hint="set")

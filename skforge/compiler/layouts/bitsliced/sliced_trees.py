@@ -217,13 +217,11 @@ class BitslicedLowering:
             def line(buffer: Buffer, at: Value) -> Value:
                 return b.let(lir.LoadPlane(lines, number(buffer, at)), plane, "line")
 
-            def operation(op: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(first, last, hint="op") as op:
                 at = b.mul(op, 4)
                 select, one, two = (line(self.ops, b.add(at, k)) for k in (1, 2, 3))
                 mux = b.let(lir.PlaneMux(select, one, two), plane, "plane")
                 b.emit(lir.StorePlane(lines, number(self.ops, at), mux))
-
-            b.for_(first, last, b.const(1), operation, hint="op")
             for k in range(bits):
                 index: Value = b.const(k * parts)
                 if parts > 1:
@@ -296,7 +294,7 @@ class BitslicedLowering:
             else []
         )
 
-        def group(g: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(self.groups, hint="group") as g:
             planes = tuple(
                 b.let(
                     lir.LoadPlane(self.planes, b.add(g, level * groups)),
@@ -318,8 +316,6 @@ class BitslicedLowering:
             else:
                 b.store(self.numbers, b.const(0), index)
                 self._add_loads(depth, leaves, first, sums)
-
-        b.for_(b.const(0), self.groups, b.const(1), group, hint="group")
 
     def _each_output(self, body: Callable[[int | Value], None]) -> None:
         """Emit the body for every output of a leaf: many in a loop, a few a turn."""
@@ -410,7 +406,8 @@ class BitslicedLowering:
         """Load leaf values one by one, and add them eight rows at a time."""
         b, vec = self.b, Vec(self.sum, LOADED_ROWS)
 
-        def rows(r: Value, _: tuple[Value, ...]) -> None:
+        step = b.const(LOADED_ROWS)
+        with b.loop(0, GROUP, step, hint="row") as r:
             places = []
             for i in range(LOADED_ROWS):
                 number = b.load(self.numbers, b.add(r, i))
@@ -424,9 +421,6 @@ class BitslicedLowering:
                 b.store(sums, to, total)
 
             self._each_output(one)
-
-        step = b.const(LOADED_ROWS)
-        b.for_(b.const(0), b.const(GROUP), step, rows, hint="row")
 
 
 def _numbered(

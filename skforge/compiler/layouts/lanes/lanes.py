@@ -219,14 +219,12 @@ class _LanesCode(RowCode):
         ways = self._masks_way if layout.masks is not None else self._levels_way
         evaluate, items, leaf_of_item = ways(groups * lanes)
 
-        def group(g: Value, _: tuple[Value, ...]) -> None:
-            evaluate(g)
-
         zero, one = b.const(0), b.const(1)
         if groups == 1:
             evaluate(zero)
         else:
-            b.for_(zero, b.const(groups), one, group, hint="group")
+            with b.loop(zero, groups, one, hint="group") as g:
+                evaluate(g)
         adds = _Sums(b, layout.forest, leaf_of_item, sums, at, self.model)
 
         def some(first: Value, carried: tuple[Value, ...]) -> list[Value]:

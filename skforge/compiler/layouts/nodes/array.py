@@ -131,14 +131,12 @@ class HeapLayout(RecordLayout):
             hi = b.binary("add", lo, b.mul(length, words))
             prefetch_lines(b, self.nodes, lo, hi)
 
-        def place(i: Value, _: tuple[Value, ...]) -> None:
-            lines(b.binary("add", b.mul(i, self._n_trees), first), count)
-
         def tree(i: Value, _: tuple[Value, ...]) -> None:
             lines(b.mul(b.binary("add", first, i), self._heap), b.const(near))
 
         if self._order == "reorg":
-            b.for_(zero, b.const(near), one, place, hint="heap")
+            with b.loop(zero, near, one, hint="heap") as i:
+                lines(b.binary("add", b.mul(i, self._n_trees), first), count)
         elif near < self._heap:
             b.for_(zero, count, one, tree, hint="tree")
         else:
