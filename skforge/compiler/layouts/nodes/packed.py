@@ -160,7 +160,8 @@ class PackedLayout(WalkLayout):
         words = self._size * WORDS
         lo = b.mul(first, words)
         hi = b.binary("add", lo, b.mul(count, words))
-        b.for_(lo, hi, b.const(16), lambda i, _: b.prefetch(self.nodes, i))
+        with b.loop(lo, hi, 16) as i:
+            b.prefetch(self.nodes, i)
 
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
