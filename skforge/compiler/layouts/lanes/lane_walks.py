@@ -196,13 +196,3 @@ def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
     words = words if tests.wide else words.astype(np.uint32)
     leaf_of_item = np.maximum(forest.leaf[every], 0)
     return SparseRest(words, number[top.below], leaf_of_item)
-
-
-__all__ = [
-    "IN_FLIGHT",
-    "CompleteRest",
-    "Rest",
-    "SparseRest",
-    "plan_rest",
-    "refusal",
-]
