@@ -9,16 +9,13 @@ lays out the trees and ``gpu_walks.py`` folds them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import U32, Value
+from skforge.compiler.ir.lir.nodes import U32
 from skforge.compiler.layouts.base import (
     BlockShape,
     BlockThreads,
@@ -153,33 +150,8 @@ class GpuBitslicedLayout(GpuBlockLayout):
         lines = block.share("slots", U32, max(4, self.n_words), WHAT)
         rules = Rules(block.b, forest, self._hir.comparison, block.model)
         rows = BitRows(block, self.tests, rules, g, lines)
-        walks = BitWalks(
-            block, self.trees, forest, g, lines, self.stages_leaves, self.places.zero
-        )
-        walks.start()
-        return _GpuBitslicedCode(block.b, rows, walks, self._trees)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _GpuBitslicedCode(GpuBlockCode):
-    """Emits the tables and sums of one block of rows."""
-
-    b: Builder
-    rows: BitRows
-    walks: BitWalks
-    trees: int  # trees a tile
-
-    def evaluate(self, first: Value) -> None:
-        """Fill the lines of a tile's predicates."""
-        self.rows.evaluate(self.b.binary("div", first, self.trees))
-
-    def add_trees(self, first: Value) -> None:
-        """Fold a tile's trees and add their leaves."""
-        self.walks.add_groups(self.b.binary("div", first, self.trees))
-
-    def finish(self) -> None:
-        """Write the sums."""
-        self.walks.finish()
+        staged, zero = self.stages_leaves, self.places.zero
+        return BitWalks(rows, self.trees, forest, self._trees, zero, staged)
 
 
 def _tables(

@@ -71,9 +71,9 @@ class BitRows:
         geometry: Geometry,
         lines: Buffer,
     ) -> None:
-        self._block, self.b = block, block.b
+        self.block, self.b = block, block.b
         self._plan, self._rules = plan, rules
-        self._g, self._lines = geometry, lines
+        self.geometry, self.lines = geometry, lines
         of_kinds = [plan.ordered, *plan.classes.values()]
         most = max(int(np.diff(c.start).max(initial=0)) for c in of_kinds)
         self._across = 1
@@ -86,7 +86,7 @@ class BitRows:
 
     def evaluate(self, tile: Value) -> None:
         """Fill the lines of a tile's predicates."""
-        self._block.region(self._clear)
+        self.block.region(self._clear)
 
         def mark(thread: Value) -> None:
             if len(self._plan.ordered.records):
@@ -97,26 +97,22 @@ class BitRows:
                     body = self._class_of(kind)
                     self._columns(kind, columns, tile, thread, body)
 
-        self._block.region(mark)
+        self.block.region(mark)
         if len(self._plan.jobs.records):
-            self._block.region(lambda thread: self._take_up(tile, thread))
+            self.block.region(lambda thread: self._take_up(tile, thread))
 
     def _clear(self, thread: Value) -> None:
-        b, g = self.b, self._g
+        b, g = self.b, self.geometry
         end = -(-self._plan.n_lines * g.stride // 4)
         zero = b.const(0, Vec(U32, 4))
-        b.for_(
-            b.convert(thread, I32),
-            b.const(end, I32),
-            b.const(g.threads, I32),
-            lambda i, _: b.store(self._lines, b.mul(i, 4), zero),
-        )
+        with b.loop(b.convert(thread, I32), end, g.threads) as i:
+            b.store(self.lines, b.mul(i, 4), zero)
 
     def _range(self, name: str, columns: Columns, tile: Value) -> tuple[Value, Value]:
         b, starts = self.b, columns.start
         if len(starts) == 2:
             return b.const(0, I32), b.const(int(starts[1]), I32)
-        buffer = self._block.model(f"{name}_start", starts)
+        buffer = self.block.model(f"{name}_start", starts)
         return b.load(buffer, tile), b.load(buffer, b.add(tile, 1))
 
     # ------------------------------------------------------------ marks
@@ -130,13 +126,13 @@ class BitRows:
         body: Callable[[tuple[Value, ...], list[_Row]], None],
     ) -> None:
         """Run a body for each column and each row, several rows at once."""
-        b, g = self.b, self._g
+        b, g = self.b, self.geometry
         across, at_once = self._across, g.threads // self._across
         own = b.convert(thread, I32)
         low, high = self._range(name, columns, tile)
         first = b.binary("add", low, b.binary("and", own, across - 1))
         start = b.binary("shr", own, across.bit_length() - 1)
-        records = self._block.model(f"{name}_columns", columns.records.reshape(-1))
+        records = self.block.model(f"{name}_columns", columns.records.reshape(-1))
         turns = g.rows // at_once
         together = min(TOGETHER, turns)
 
@@ -146,8 +142,7 @@ class BitRows:
             record = tuple(b.extract(half, i) for half in halves for i in range(4))
             feature = b.convert(record[0], I64)
 
-            step = b.const(at_once * together, I32)
-            with b.loop(start, g.rows, step, hint="row") as i:
+            with b.loop(start, g.rows, at_once * together, hint="row") as i:
                 rows = [
                     self._row(b.add(i, k * at_once), feature) for k in range(together)
                 ]
@@ -155,7 +150,7 @@ class BitRows:
 
     def _row(self, i: Value, feature: Value) -> _Row:
         """Read a row's value; past the end of the batch, read the last row's."""
-        b, rows, lanes = self.b, self._block.rows, self._g.lanes
+        b, rows, lanes = self.b, self.block.rows, self.geometry.lanes
         # Adjacent i are in different words, and so in different banks.
         lane, bit = b.binary("rem", i, lanes), b.binary("div", i, lanes)
         if lanes & (lanes - 1) == 0:
@@ -171,7 +166,7 @@ class BitRows:
 
     def _mark(self, line: Value, row: _Row) -> None:
         at = self.b.binary("add", line, row.lane)
-        self.b.emit(lir.AtomicAdd(self._lines, at, row.mark))
+        self.b.emit(lir.AtomicAdd(self.lines, at, row.mark))
 
     def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
         """Mark the line of each row's code, unless the code is 0."""
@@ -188,15 +183,16 @@ class BitRows:
             if is_gone is not None:
                 code = b.select(is_gone, gone, code)
             some = b.compare("gt", code, 0)
-            line = b.binary("add", before, b.mul(code, self._g.stride))
-            b.if_(some, lambda line=line, row=row: self._mark(line, row))  # type: ignore[misc]
+            line = b.binary("add", before, b.mul(code, self.geometry.stride))
+            with b.when(some):
+                self._mark(line, row)
 
     def _search(
         self, values: list[Value], first: Value, levels: Value, op: lir.CompareOp
     ) -> list[Value]:
         """Return how many thresholds of a column compare true, for each value."""
         b = self.b
-        thresholds = self._block.model("bit_thresholds", self._plan.thresholds)
+        thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         before = b.sub(first, 1)
         top = b.binary("shl", b.const(1, I32), b.sub(levels, 1))
 
@@ -210,8 +206,7 @@ class BitRows:
             return [b.binary("shr", step, 1), *made]
 
         inits = [top, *[before] * len(values)]
-        zero, one = b.const(0, I32), b.const(1, I32)
-        _, *places = b.for_(zero, levels, one, level, inits, hint="level")
+        _, *places = b.for_(0, levels, 1, level, inits, hint="level")
         return [b.binary("sub", place, before) for place in places]
 
     def _missing(
@@ -243,7 +238,7 @@ class BitRows:
         """Return the body for columns of equality tests or category sets."""
         b = self.b
         kinds = self._plan.classes[kind].missing
-        words = self._block.model("class_words", self._plan.words)
+        words = self.block.model("class_words", self._plan.words)
 
         def body(record: tuple[Value, ...], rows: list[_Row]) -> None:
             _, first, n_words, line, rule, where, levels, _ = record
@@ -264,7 +259,7 @@ class BitRows:
         self, words: Buffer, at: Value, n_words: Value, line: Value, row: _Row
     ) -> None:
         """Mark every line whose bit is set in the words of a class."""
-        b, stride = self.b, self._g.stride
+        b, stride = self.b, self.geometry.stride
 
         with b.loop(n_words, hint="word") as w:
             bits = b.load(words, b.binary("add", at, w))
@@ -286,7 +281,7 @@ class BitRows:
         b = self.b
         (count,) = self._search([x], where, levels, "ge")
         last = b.binary("max", b.sub(count, 1), 0)
-        thresholds = self._block.model("bit_thresholds", self._plan.thresholds)
+        thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         found = b.load(thresholds, b.binary("add", where, last))
         same = b.binary("and", b.compare("gt", count, 0), b.compare("eq", x, found))
         return b.select(same, b.add(last, FIRST_CATEGORY), b.const(NONE, I32))
@@ -303,11 +298,11 @@ class BitRows:
 
     def _take_up(self, tile: Value, thread: Value) -> None:
         """Let each line of a column take the union with the lines above it."""
-        b, g, plan = self.b, self._g, self._plan
+        b, g, plan = self.b, self.geometry, self._plan
         own = b.convert(thread, I32)
         lane, row = split_thread(b, own, g.lanes)
         low, high = self._range("job", plan.jobs, tile)
-        jobs = self._block.model("jobs", plan.jobs.records.reshape(-1))
+        jobs = self.block.model("jobs", plan.jobs.records.reshape(-1))
         has_masks = bool(plan.jobs.records[:, 2].any())
 
         first = b.binary("add", low, row)
@@ -321,22 +316,21 @@ class BitRows:
             def run(masked: bool) -> None:
                 gone = masks = end = None
                 if masked:
-                    gone = b.load(self._lines, b.add(top, g.stride))
-                    masks = self._block.model("missing_masks", plan.masks)
+                    gone = b.load(self.lines, b.add(top, g.stride))
+                    masks = self.block.model("missing_masks", plan.masks)
                     end = b.binary("add", mask, last)
 
                 def line(i: Value, carried: tuple[Value, ...]) -> list[Value]:
                     at, above = carried
-                    word = made = b.binary("or", b.load(self._lines, at), above)
+                    word = made = b.binary("or", b.load(self.lines, at), above)
                     if gone is not None and masks is not None and end is not None:
                         right = b.load(masks, b.binary("sub", end, i))
                         set_ = b.binary("and", gone, b.convert(right, U32))
                         made = b.binary("or", word, set_)
-                    b.store(self._lines, at, made)
+                    b.store(self.lines, at, made)
                     return [b.sub(at, g.stride), word]
 
-                inits, one = [top, b.const(0, U32)], b.const(1, I32)
-                b.for_(b.const(0, I32), count, one, line, inits, hint="slot")
+                b.for_(0, count, 1, line, [top, b.const(0, U32)], hint="slot")
 
             if has_masks:
                 b.if_(b.compare("ne", mixed, 0), lambda: run(True), lambda: run(False))

@@ -8,7 +8,8 @@ stay in its registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -17,8 +18,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.base import BlockThreads
-from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, Geometry, split_thread
+from skforge.compiler.layouts.base import GpuBlockCode
+from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, BitRows, split_thread
 from skforge.compiler.layouts.bitsliced.gpu_trees import QUAD, BitTrees
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold
 
@@ -29,7 +30,6 @@ NUMBERS = 8
 #: Names the user of shared memory in errors.
 WHAT = 'represent("bitsliced")'
 
-_Then: TypeAlias = Callable[[Value], None]
 _Maybe: TypeAlias = Value | None
 
 #: (distance, bits that stay in the lower word) of each step of a bit transpose.
@@ -45,34 +45,37 @@ class OwnRows:
     n_bytes: int
 
 
-class BitWalks:
-    """Emits the code; one instance for each block of a kernel."""
+class BitWalks(GpuBlockCode):
+    """Emits the code; one instance for each block of a kernel.
+
+    ``tile`` trees share a table, which ``rows`` fills. ``zero`` is the element of the
+    constant lines. With ``staged`` leaf values are copied to shared memory.
+    """
 
     def __init__(
         self,
-        block: BlockThreads,
+        rows: BitRows,
         trees: BitTrees,
         forest: Forest,
-        geometry: Geometry,
-        lines: Buffer,
-        staged: bool,
+        tile: int,
         zero: int,
+        staged: bool,
     ) -> None:
-        self._zero = zero  # element of the constant lines
-        self._block, self.b = block, block.b
-        self._t, self._forest, self._g, self._lines = trees, forest, geometry, lines
+        self._rows, self._tile, self._zero = rows, tile, zero
+        self._block, self._g, self._lines = rows.block, rows.geometry, rows.lines
+        self._t, self._forest = trees, forest
+        b = self.b = rows.b
         self._sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self._width = forest.leaf_value.shape[1]
-        b = self.b
-        self._sums = b.alloc(
-            "row_sums", self._sum, b.const(self._n_rows), space="private"
-        )
-        size = geometry.group * NUMBERS * geometry.lanes
-        self._numbers = block.share("leaf_numbers", U32, size, WHAT)
+        count = b.const(self._n_rows)
+        self._sums = b.alloc("row_sums", self._sum, count, space="private")
+        size = self._g.group * NUMBERS * self._g.lanes
+        self._numbers = self._block.share("leaf_numbers", U32, size, WHAT)
         self._leaves: Buffer | None = None
         if staged:
             n = trees.most_leaves
-            self._leaves = block.share("group_leaves", self._sum, n, WHAT)
+            self._leaves = self._block.share("group_leaves", self._sum, n, WHAT)
+        self._start()
 
     @property
     def _n_rows(self) -> int:
@@ -115,7 +118,7 @@ class BitWalks:
 
     # ------------------------------------------------------------ sums
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Set sums to the base, and write the constant lines."""
         b, forest = self.b, self._forest
 
@@ -134,12 +137,10 @@ class BitWalks:
         b, g = self.b, self._g
         lane, row = split_thread(b, b.convert(thread, I32), g.lanes)
 
-        def write() -> None:
+        with b.when(b.compare("eq", row, 0)):
             for k, bits in enumerate((0, 0xFFFFFFFF)):
                 at = b.add(lane, self._zero + k * g.stride)
                 b.store(self._lines, at, b.const(bits, U32))
-
-        b.if_(b.compare("eq", row, 0), write)
 
     def _write_base(self, thread: Value) -> None:
         b = self.b
@@ -150,24 +151,19 @@ class BitWalks:
         with b.loop(n, hint="output") as k:
             value = b.load(base, k)
             for row in rows:
-                self._if_real(row, partial(self._write, value), k)
+                self._write(value, row, k)
 
-    def _if_real(self, row: Value, then: _Then, output: Value | None) -> None:
-        """Run a body with a row's offset in the result, if the row is in the batch."""
+    @contextmanager
+    def _real(self, row: Value, output: Value | None) -> Iterator[Value]:
+        """Open a branch for a row of the batch; yield its place in the result."""
         b = self.b
-
-        def inside() -> None:
+        with b.when(b.compare("lt", row, self._block.rows.n_rows)):
             at = b.mul(row, self._forest.n_outputs)
-            then(at if output is None else b.binary("add", at, output))
+            yield at if output is None else b.binary("add", at, output)
 
-        b.if_(b.compare("lt", row, self._block.rows.n_rows), inside)
-
-    def _write(self, value: Value, at: Value) -> None:
-        self.b.store(self._block.result, at, value)
-
-    def _read(self, i: int, at: Value) -> None:
-        b = self.b
-        b.store(self._sums, b.const(i), b.load(self._block.result, at))
+    def _write(self, value: Value, row: Value, output: Value | None) -> None:
+        with self._real(row, output) as at:
+            self.b.store(self._block.result, at, value)
 
     def finish(self) -> None:
         """Write the sums; those of several outputs are already written."""
@@ -177,16 +173,20 @@ class BitWalks:
 
         def write(thread: Value) -> None:
             for i, row in enumerate(self._each_row(thread)):
-                value = b.load(self._sums, b.const(i))
-                self._if_real(row, partial(self._write, value), None)
+                self._write(b.load(self._sums, b.const(i)), row, None)
 
         self._block.region(write)
 
     # ------------------------------------------------------------ trees
 
-    def add_groups(self, tile: Value) -> None:
+    def evaluate(self, first: Value) -> None:
+        """Fill the lines of a tile's predicates."""
+        self._rows.evaluate(self.b.binary("div", first, self._tile))
+
+    def add_trees(self, first: Value) -> None:
         """Add the trees of a tile, group after group."""
         b, t = self.b, self._t
+        tile = b.binary("div", first, self._tile)
         groups = self._block.model("tree_groups", t.groups.reshape(-1))
         # Loaded instead of constant: a short loop of known length would be unrolled.
         starts = self._block.model("group_start", t.group_start)
@@ -200,10 +200,8 @@ class BitWalks:
                 own = b.convert(thread, I32)
                 self._stage(own, leaf, n_leaves)
                 lane, row = split_thread(b, own, self._g.lanes // self._g.wide)
-                b.if_(
-                    b.compare("lt", row, count),
-                    lambda: self._fold_one(b.binary("add", first, row), lane, row),
-                )
+                with b.when(b.compare("lt", row, count)):
+                    self._fold_one(b.binary("add", first, row), lane, row)
 
             self._block.region(fold)
             self._block.region(lambda thread: self._add(thread, g, first, count, leaf))
@@ -311,23 +309,18 @@ class BitWalks:
 
         def output(k: Value, leaf_of: Value | None) -> None:
             for i, row in enumerate(rows):
-                self._if_real(row, partial(self._read, i), k)
+                with self._real(row, k) as at:
+                    b.store(self._sums, b.const(i), b.load(self._block.result, at))
             self._add_output(own, lane, first, count, leaf, leaf_of)
             for i, row in enumerate(rows):
-                value = b.load(self._sums, b.const(i))
-                self._if_real(row, partial(self._write, value), k)
+                self._write(b.load(self._sums, b.const(i)), row, k)
 
         if self._width == 1:
             outputs = self._block.model("group_outputs", self._t.outputs)
             output(b.convert(b.load(outputs, group), I64), None)
             return
-        b.for_(
-            b.const(0),
-            b.const(self._width),
-            b.const(1),
-            lambda k, _: output(k, b.convert(k, I32)),
-            hint="output",
-        )
+        with b.loop(self._width, hint="output") as k:
+            output(k, b.convert(k, I32))
 
     def _add_output(
         self,
@@ -365,8 +358,7 @@ class BitWalks:
 
         places = [b.const(i) for i in range(self._n_rows)]
         inits = [b.load(self._sums, place) for place in places]
-        zero, one = b.const(0, I32), b.const(1, I32)
-        totals = b.for_(zero, count, one, tree, inits, hint="tree")
+        totals = b.for_(0, count, 1, tree, inits, hint="tree")
         for place, total in zip(places, totals, strict=True):
             b.store(self._sums, place, total)
 
