@@ -28,12 +28,7 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules, set_numbers
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import (
-    WIDE,
-    ColumnTile,
-    tile_starts,
-    transpose,
-)
+from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
 from skforge.compiler.ir.lir.nodes import (
@@ -154,7 +149,6 @@ class ColumnBins:
         ``codes`` must hold whole parts of rows.
         """
         b = self.b
-        self._wide = rows.n_features > WIDE
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         padded = -(-self._words // self._word_lanes) * self._word_lanes
         size = padded * self._part
@@ -162,35 +156,22 @@ class ColumnBins:
         zero = b.const(0, Vec(U32, self._word_lanes))
 
         with b.loop(0, count, self._part, hint="part") as r:
-            step = b.const(self._word_lanes)
-            with b.loop(0, size, step, hint="word") as i:
+            with b.loop(0, size, self._word_lanes, hint="word") as i:
                 b.store(words, i, zero)
             first = b.binary("add", rows.first, r)
             here = replace(rows, first=first)
             left = b.binary("min", b.binary("sub", count, r), self._part)
-            self._part_codes(here, left, words)
-            self._turn(words, r, left, codes)
-
-    def _part_codes(self, rows: BlockRows, left: Value, words: Buffer) -> None:
-        b, n_tiles = self.b, self._n_tiles
-
-        with b.loop(n_tiles, hint="tile") as i:
-            self._columns.fill(rows, b.load(self._tile_start, i))
-            first = b.load(self._tile_jobs, i)
-            last = b.load(self._tile_jobs, b.add(i, 1))
-            following = b.binary("min", b.add(i, 1), n_tiles - 1)
-            ahead = b.load(self._tile_start, following)
-            jobs = b.sub(last, first)
-
-            with b.loop(first, last, hint="job") as j:
-                if self._wide:
-                    self._columns.prefetch(rows, ahead, b.binary("sub", j, first), jobs)
+            jobs = self._columns.jobs(
+                here, self._tile_start, self._tile_jobs, self._n_tiles, ahead=1
+            )
+            with jobs as (_, j):
                 write = partial(self._column_codes, j, left, words)
                 cases = [partial(write, kind) for kind in self._kinds]
                 if len(cases) == 1:
                     cases[0]()
                 else:
                     b.switch(b.load(self._case, j), cases)
+            self._turn(words, r, left, codes)
 
     def _column_codes(self, j: Value, left: Value, words: Buffer, kind: Kind) -> None:
         """Write one column of codes of a part."""
@@ -266,7 +247,7 @@ class ColumnBins:
 
         extra = b.load(self._extra, j)
         inits = [base, size, *codes]
-        _, _, *codes = b.for_(b.const(0), extra, b.const(1), level, inits)
+        _, _, *codes = b.for_(0, extra, 1, level, inits)
         return codes
 
     def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:

@@ -11,14 +11,15 @@ number at a time, so that nothing past the end is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
 
 #: Rows of more features than this are wide, and this many of them are one part of a
 #: block: a tile of columns touches one cache line a row, a page apart.
@@ -119,7 +120,34 @@ class ColumnTile:
             for v in range(0, count, self.lanes)
         ]
 
-    def prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
+    @contextmanager
+    def jobs(
+        self, rows: BlockRows, starts: Buffer, ends: Buffer, n_tiles: int, ahead: int
+    ) -> Iterator[tuple[Value, Value]]:
+        """Fill tile after tile, and open the body of its jobs.
+
+        ``starts`` has the first column of each tile, ``ends`` the first job of each and
+        the end. Yields the tile's first column and the job. If rows are wide, the tile
+        that comes ``ahead`` tiles later is prefetched meanwhile.
+        """
+        b = self.b
+
+        def number(buffer: Buffer, at: Value) -> Value:
+            return b.convert(b.load(buffer, at), I64)
+
+        with b.loop(n_tiles, hint="tile") as i:
+            start = number(starts, i)
+            self.fill(rows, start)
+            first, last = number(ends, i), number(ends, b.add(i, 1))
+            following = b.binary("min", b.add(i, ahead), n_tiles - 1)
+            next_ = number(starts, following)
+            jobs = b.sub(last, first)
+            with b.loop(first, last, hint="job") as j:
+                if rows.n_features > WIDE:
+                    self._prefetch(rows, next_, b.binary("sub", j, first), jobs)
+                yield start, j
+
+    def _prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
         """Prefetch one job's share of the next tile's lines, spread over all jobs."""
         b = self.b
         share = b.add(b.binary("div", b.const(self.part), jobs), 1)

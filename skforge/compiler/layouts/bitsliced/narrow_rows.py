@@ -110,14 +110,10 @@ class Ties:
         least = b.load(self._found, b.const(0), self._vec)
         tie = b.any_true(b.compare("eq", least, b.const(0, self._vec)))
 
-        def check() -> None:
+        with b.when(tie):
             odd = self._load(rows, feature, left)
-            b.if_(
-                b.compare("ne", odd, 0),
-                lambda: self._again(job, lines, line_bytes),
-            )
-
-        b.if_(tie, check)
+            with b.when(b.compare("ne", odd, 0)):
+                self._again(job, lines, line_bytes)
 
     def _load(self, rows: BlockRows, feature: Value, left: Value) -> Value:
         """Copy a column, and return whether any of its values is not a float32."""
@@ -131,8 +127,7 @@ class Ties:
             odd = b.compare("ne", b.convert(b.convert(x, F32), F64), x)
             return [b.binary("or", found[0], b.convert(odd, I64))]
 
-        zero = b.const(0)
-        (odd,) = b.for_(zero, left, b.const(1), row, [zero], hint="row")
+        (odd,) = b.for_(0, left, 1, row, [b.const(0)], hint="row")
         return odd
 
     def _again(self, job: Job, lines: Buffer, line_bytes: int) -> None:

@@ -16,7 +16,8 @@ from ten thresholds on, and eight vectors in lockstep beat one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -46,11 +47,11 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     CATEGORY,
     DIRECT,
     SETS,
+    SETS_A_BYTE,
     Job,
     PredicateTable,
     searched,
 )
-from skforge.compiler.layouts.bitsliced.set_lines import SetLines
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 
 #: Most rows of a part. The comparisons of a part are unrolled, so this bounds the code.
@@ -60,6 +61,9 @@ MAX_PART = 1024
 #: the work on one tile (epsilon, 4096 rows: 0.51 us a row for 1, 0.38 for 2, 0.37 for
 #: 3).
 AHEAD = 3
+
+#: Rows of one look-up in tables of sets.
+SET_ROWS = 64
 
 #: Planes of a search: the bits of its codes, and which values are missing.
 PLANES, MISSING_PLANE = 9, 8
@@ -87,8 +91,8 @@ class PredicateLowering:
         self.narrow = self.scalar == F32 and forest.input_dtype == np.float64
         # Wide rows are processed in parts of a block, so that the cache lines touched
         # by a tile of columns stay in L1.
-        self.wide = forest.n_features > WIDE
-        self.part = min(shape.rows, WIDE_PART if self.wide else MAX_PART)
+        wide = forest.n_features > WIDE
+        self.part = min(shape.rows, WIDE_PART if wide else MAX_PART)
         # The planes of a part are short. Keeping them for all searches of a block
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
@@ -121,7 +125,6 @@ class PredicateLowering:
     def evaluate(self, rows: BlockRows, lines: Buffer) -> None:
         """Fill the lines of one block."""
         b, self._lines = self.b, lines
-        self.sets = SetLines(self._rules, self.t, self.columns, lines, self.line_bytes)
         if not self.kept:
             self._evaluate_part(rows, b.const(0))
             return
@@ -153,33 +156,17 @@ class PredicateLowering:
 
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
         """Fill the bytes from ``shift`` on of every line."""
-        b = self.b
-        one, n_tiles = b.const(1), len(self.t.tile_start)
+        b, t = self.b, self.t
         left = b.binary("sub", rows.n_rows, rows.first)
         self.left = b.binary("min", left, self.part)
-
-        def tile(i: Value, _: tuple[Value, ...]) -> None:
-            start = b.convert(b.load(self.tile_start, i), I64)
-            self.columns.fill(rows, start)
-            first = b.convert(b.load(self.tile_jobs, i), I64)
-            last = b.convert(b.load(self.tile_jobs, b.add(i, 1)), I64)
-            following = b.binary("min", b.add(i, AHEAD), n_tiles - 1)
-            ahead = b.convert(b.load(self.tile_start, following), I64)
-            jobs = b.sub(last, first)
-
-            def job(j: Value, _: tuple[Value, ...]) -> None:
-                if self.wide:
-                    self.columns.prefetch(rows, ahead, b.binary("sub", j, first), jobs)
-                kind, job = self._job(j, shift)
-                self._evaluate_job(kind, job)
-                if self.narrow:
-                    self._settle(rows, start, job)
-                if self.right and not self.kept:
-                    self._missing_right(job)
-
-            b.for_(first, last, one, job, hint="job")
-
-        b.for_(b.const(0), b.const(n_tiles), one, tile, hint="tile")
+        starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(t.tile_start)
+        with self.columns.jobs(rows, starts, ends, n_tiles, AHEAD) as (start, j):
+            kind, job = self._job(j, shift)
+            self._evaluate_job(kind, job)
+            if self.narrow:
+                self._settle(rows, start, job)
+            if self.right and not self.kept:
+                self._missing_right(job)
 
     def _job(self, j: Value, shift: Value) -> tuple[Value, Job]:
         """Return the kind of job j, and what it reads and writes from ``shift`` on."""
@@ -223,9 +210,9 @@ class PredicateLowering:
             if kind == DIRECT:
                 self._direct(job)
             elif kind == CATEGORY:
-                self.sets.one_by_one(self.numbers, job)
+                self._sets_one_by_one(job)
             else:
-                self.sets.by_tables(SETS[kind], job, self.left)
+                self._sets_by_tables(SETS[kind], job)
             if self.right and self.kept:
                 self._missing_right(job)
 
@@ -324,7 +311,7 @@ class PredicateLowering:
         b, size = self.b, self.line_bytes
         plane = self._plane(size)
 
-        def part(shift: Value, _: tuple[Value, ...]) -> None:
+        with self._each(size, plane) as shift:
             first = b.binary("add", planes, shift)
             to = b.binary("add", job.place, shift)
             bits = [
@@ -335,10 +322,8 @@ class PredicateLowering:
             if levels == 4:
                 for i in range(1, 16):
                     b.store(self._lines, b.add(to, (i - 1) * size), low[i])
-                return
-            self._high_groups(bits[:3:-1], low, job.count, to, plane)
-
-        self._each(size, plane, part)
+            else:
+                self._high_groups(bits[:3:-1], low, job.count, to, plane)
 
     def _high_groups(
         self,
@@ -351,33 +336,30 @@ class PredicateLowering:
         """Write 16 lines for each value of the code's high bits."""
         b, size = self.b, self.line_bytes
         width = plane.lanes * 8
-        for h, value in enumerate(_steps(b, bits, plane)):
-            b.store(self.steps, b.const(h * width), value)
+        for k, step in enumerate(_steps(b, bits, plane)):
+            b.store(self.steps, b.const(k * width), step)
         groups = b.add(b.binary("div", count, 16), 1)
-
-        def group(h: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(groups, hint="high") as h:
             at = b.mul(h, width)
             here = b.load(self.steps, at, plane)
             above = b.load(self.steps, b.add(at, width), plane)
             to = b.binary("add", line, b.mul(h, 16 * size))
             to = b.sub(to, size)
-            inner = b.compare("gt", h, 0)
-            b.if_(inner, lambda: b.store(self._lines, to, here))
+            with b.when(b.compare("gt", h, 0)):
+                b.store(self._lines, to, here)
             for i in range(1, 16):
                 value = b.binary("or", above, b.binary("and", here, low[i]))
                 b.store(self._lines, b.add(to, i * size), value)
 
-        b.for_(b.const(0), groups, b.const(1), group, hint="high")
-
-    def _each(
-        self, size: int, plane: Vec, body: Callable[[Value, tuple[Value, ...]], None]
-    ) -> None:
-        """Run a body for each plane-sized piece of ``size`` bytes."""
+    @contextmanager
+    def _each(self, size: int, plane: Vec) -> Iterator[Value]:
+        """Open the body for each plane-sized piece of ``size`` bytes."""
         b, width = self.b, plane.lanes * 8
         if size == width:
-            body(b.const(0), ())
+            yield b.const(0)
             return
-        b.for_(b.const(0), b.const(size), b.const(width), body, hint="shift")
+        with b.loop(0, size, width, hint="shift") as shift:
+            yield shift
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
         """Keep which values of a part are missing, beside the bits of their codes."""
@@ -395,12 +377,10 @@ class PredicateLowering:
             any_ = gone if any_ is None else b.binary("or", any_, gone)
         assert any_ is not None
 
-        def mark() -> None:
+        with b.when(b.any_true(any_)):
             spare = b.const(self.spare)
             self._missing_plane(job.column, spare)
             self._mark_right(job, spare, self.part // 8)
-
-        b.if_(b.any_true(any_), mark)
 
     def _mark_right(self, job: Job, planes: Value, size: int) -> None:
         """Or ``size`` bytes of the plane of missing values into lines."""
@@ -416,13 +396,59 @@ class PredicateLowering:
             number = b.convert(b.load(right, i), I64)
             base = b.binary("add", b.mul(number, self.line_bytes), job.shift)
 
-            def part(own: Value, _: tuple[Value, ...]) -> None:
+            with self._each(size, plane) as own:
                 at = b.binary("add", base, own)
                 gone = b.load(self.planes, b.binary("add", source, own), plane)
                 old = b.load(self._lines, at, plane)
                 b.store(self._lines, at, b.binary("or", old, gone))
 
-            self._each(size, plane, part)
+    # ------------------------------------------------------------ category sets
+
+    def _sets_by_tables(self, entries: int, job: Job) -> None:
+        """Write a job's lines from tables of ``entries`` entries.
+
+        A byte of a table holds one category's answers for eight sets, so one permute of
+        64 rows' categories answers all of them; each bit of the result is then a line.
+        Up to seven lines too many are written.
+        """
+        b, n = self.b, self.columns.lanes
+        tables = self._model("set_tables", self.t.set_tables)
+        vec = Vec(U8, SET_ROWS)
+        codes = b.alloc("categories", U8, b.const(self.part), alignment=64)
+        with b.loop(0, self.part, n, hint="row") as v:
+            (x,) = self.columns.vectors(b.binary("add", job.column, v), n)
+            b.store(codes, v, b.convert(self._rules.category_entry(x, entries), U8))
+        top = b.const(1 << 7, vec)
+        groups = b.binary("div", b.add(job.count, SETS_A_BYTE - 1), SETS_A_BYTE)
+        with b.loop(groups, hint="sets") as g:
+            first = b.binary("add", job.offset, b.mul(g, entries))
+            registers = [
+                b.load(tables, b.add(first, at), vec)
+                for at in range(0, entries, SET_ROWS)
+            ]
+            own = b.binary("add", job.place, b.mul(g, SETS_A_BYTE * self.line_bytes))
+            with b.loop(0, self.left, SET_ROWS, hint="rows") as r:
+                bits = b.permute(registers, b.load(codes, r, vec))
+                to = b.binary("add", own, b.binary("div", r, 8))
+                for k in range(SETS_A_BYTE):
+                    mask = b.mask_bits(b.compare("ge", bits, top), I64)
+                    b.store(self._lines, b.add(to, k * self.line_bytes), mask)
+                    bits = b.binary("add", bits, bits)
+
+    def _sets_one_by_one(self, job: Job) -> None:
+        """Write the lines of sets with more categories than a table has entries."""
+        b, step = self.b, max(8, self.columns.lanes)
+        with b.loop(job.count, hint="set") as i:
+            number = b.load(self.numbers, b.binary("add", job.offset, i))
+            at = b.binary("add", job.place, b.mul(i, self.line_bytes))
+            with b.loop(0, self.part, step, hint="v") as v:
+                masks = []
+                for x in self.columns.vectors(b.binary("add", job.column, v), step):
+                    out = b.invert(self._rules.in_set(number, x))
+                    # A missing value has its own rule: it does not go right here.
+                    masks.append(b.binary("and", out, b.invert(b.is_nan(x))))
+                place = b.binary("add", at, b.binary("div", v, 8))
+                store_masks(b, self._lines, place, masks)
 
 
 def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
