@@ -239,8 +239,8 @@ class BucketBins:
             elif at_once == count_:
                 seen = tuple(vectors(b.const(0), seen))
             else:
-                end, step = b.const(count_ * n), b.const(at_once * n)
-                seen = b.for_(b.const(0), end, step, vectors, seen, hint="column")
+                end, step = count_ * n, at_once * n
+                seen = b.for_(0, end, step, vectors, seen, hint="column")
             if tests is not None:
                 for start, to in zip(starts, places, strict=True):
                     for copy in range(self.codes.copies):
@@ -248,8 +248,7 @@ class BucketBins:
                         tests.write_tests(rows.rows, start, here, codes)
             return seen
 
-        step = b.const(together)
-        (seen,) = b.for_(b.const(0), count, step, some, [b.const(0)], hint="row")
+        (seen,) = b.for_(0, count, together, some, [b.const(0)], hint="row")
         return b.compare("ne", seen, 0)
 
     # ------------------------------------------------------------ one row

@@ -225,15 +225,9 @@ class CategoryRows:
         many = b.alloc("category_at", I64, b.const(len(t.groups)), alignment=64)
         self._many = many
         for first, last in self._alike():
-
-            def each(
-                g: Value, _: tuple[Value, ...], group: SetGroup = t.groups[first]
-            ) -> None:
-                at = one(group, b.load(number, g), b.load(starts, g), g)
-                b.store(many, g, at)
-
-            ends = b.const(first), b.const(last)
-            b.for_(*ends, b.const(1), each, hint="feature")
+            with b.loop(first, last, hint="feature") as k:
+                at = one(t.groups[first], b.load(number, k), b.load(starts, k), k)
+                b.store(many, k, at)
 
     def _alike(self) -> list[tuple[int, int]]:
         """Return ranges of groups that share the same code."""
@@ -264,8 +258,8 @@ class CategoryRows:
             return [b.binary(op, carried[0], part(b.load(many, g)))]
 
         start = part(b.load(many, b.const(0)))
-        end = b.const(len(self.t.groups))
-        (made,) = b.for_(b.const(1), end, b.const(1), next_, [start], hint="feature")
+        n = len(self.t.groups)
+        (made,) = b.for_(1, n, 1, next_, [start], hint="feature")
         return made
 
 

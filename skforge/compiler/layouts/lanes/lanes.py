@@ -238,8 +238,7 @@ class _LanesCode(RowCode):
         carried = adds.start()
         whole = n_trees // in_flight * in_flight
         if whole:
-            end, step = b.const(whole), b.const(in_flight)
-            carried = list(b.for_(b.const(0), end, step, some, carried, hint="tree"))
+            carried = list(b.for_(0, whole, in_flight, some, carried, hint="tree"))
         if whole < n_trees:
             first = b.const(whole)
             carried = adds.add(first, items(first, n_trees - whole), carried)

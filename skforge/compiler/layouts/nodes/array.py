@@ -131,14 +131,11 @@ class HeapLayout(RecordLayout):
         def one(i: Value) -> None:
             word, record = b.binary("rem", i, words), b.binary("div", i, words)
             node, tree = b.binary("div", record, most), b.binary("rem", record, most)
-
-            def move() -> None:
+            with b.when(b.compare("lt", tree, count)):
                 number = b.add(node, self._root)
                 place = self.record_of(b, b.binary("add", first, tree), number)
                 there = b.binary("add", b.mul(place, words), word)
                 b.store(nodes, i, b.load(self.nodes, there))
-
-            b.if_(b.compare("lt", tree, count), move)
 
         memory.each(b.const(n_words), one)
         shared.nodes, shared._shared_trees = nodes, (first, most)

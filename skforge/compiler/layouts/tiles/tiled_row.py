@@ -103,18 +103,18 @@ class RowWalks(TileWalks, RowCode):
     ) -> None:
         b, forest = self.b, self.tiling.hir.forest
         number = self.tiling.leaves.kind == "number"
-        zero, one, end = b.const(0), b.const(1), b.const(forest.n_trees)
+        n = forest.n_trees
         if number and forest.n_outputs == 1:
 
             def next_(tree: Value, carried: tuple[Value, ...]) -> list[Value]:
                 value = b.load(leaves.read, b.load(reached, tree))
                 return [b.binary("add", carried[0], value)]
 
-            (sum_,) = b.for_(zero, end, one, next_, [b.load(sums, at)], hint="tree")
+            (sum_,) = b.for_(0, n, 1, next_, [b.load(sums, at)], hint="tree")
             b.store(sums, at, sum_)
             return
         outputs = self._model("tree_outputs", forest.tree_output)
-        with b.loop(end, hint="tree") as tree:
+        with b.loop(n, hint="tree") as tree:
             to = at
             if number:
                 to = b.binary("add", at, b.convert(b.load(outputs, tree), I64))

@@ -207,8 +207,8 @@ class TileWalks:
                 self._append(self.done, done, entry, leaf),
             ]
 
-        zero, step = b.const(0), b.const(self._lanes)
-        live, done = b.for_(zero, n, step, group, [zero, zero], hint="group")
+        zero = b.const(0)
+        live, done = b.for_(0, n, self._lanes, group, [zero, zero], hint="group")
         self._pad(live)
         return live, done
 
@@ -311,8 +311,7 @@ class TileWalks:
                 b.store(self.exits, b.mul(at, self._exit_words), words)
             return [b.add(place, 64 * LINES_AHEAD) for place in ahead]
 
-        step = b.const(UNROLL)
-        return list(b.for_(b.const(0), live, step, rows, ahead, hint="live"))
+        return list(b.for_(0, live, UNROLL, rows, ahead, hint="live"))
 
     def _decode_tiles(self, live: Value, done: Value) -> list[Value]:
         b, levels = self.b, self.t.levels
@@ -343,10 +342,8 @@ class TileWalks:
                 ),
             ]
 
-        zero = b.const(0)
-        live, done = b.for_(
-            zero, live, b.const(self._lanes), group, [zero, done], hint="group"
-        )
+        inits = [b.const(0), done]
+        live, done = b.for_(0, live, self._lanes, group, inits, hint="group")
         self._pad(live)
         return [live, done]
 
