@@ -31,16 +31,7 @@ from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    I32,
-    I64,
-    U32,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
 #: Rows transposed together: their words stay in L2 for 4000 columns.
@@ -154,13 +145,12 @@ class ColumnBins:
         size = padded * self._part
         words = b.alloc("code_words", U32, b.const(size), alignment=64)
         zero = b.const(0, Vec(U32, self._word_lanes))
-
         with b.loop(0, count, self._part, hint="part") as r:
             with b.loop(0, size, self._word_lanes, hint="word") as i:
                 b.store(words, i, zero)
-            first = b.binary("add", rows.first, r)
+            first = b.add(rows.first, r)
             here = replace(rows, first=first)
-            left = b.binary("min", b.binary("sub", count, r), self._part)
+            left = b.binary("min", b.sub(count, r), self._part)
             jobs = self._columns.jobs(
                 here, self._tile_start, self._tile_jobs, self._n_tiles, ahead=1
             )
@@ -185,9 +175,8 @@ class ColumnBins:
         never = kind.missing == Missing.NEVER
         # NaN passes no threshold, so its code is already 0.
         marked = not never and (kind.right or kind.missing == Missing.ZERO)
-
         with b.loop(0, left, step, hint="rows") as r:
-            raw = self._columns.vectors(b.binary("add", column, r), step)
+            raw = self._columns.vectors(b.add(column, r), step)
             x = [self._rules.zero_for_nan(v) if never else v for v in raw]
             if search is not None:
                 found = search(x)
@@ -197,7 +186,7 @@ class ColumnBins:
                 if marked:
                     is_missing = self._rules.is_missing(raw[i], kind.missing)
                     code = b.select(is_missing, gone, code)
-                at = b.binary("add", word, b.add(r, i * n))
+                at = b.add(word, b.add(r, i * n))
                 code = b.binary("shl", b.convert(code, U32), shift)
                 old = b.load(words, at, Vec(U32, n))
                 b.store(words, at, b.binary("or", old, code))
@@ -239,11 +228,11 @@ class ColumnBins:
             start = b.convert(b.splat(base, self.lanes), self._index)
             made = []
             for v, code in enumerate(now):
-                at = b.binary("add", start, code)
+                at = b.add(start, code)
                 at = b.bitcast(at, I32) if self._index == U32 else at
                 pivot = b.load(self._numbers, at)
                 made.append(self._descend(code, x[v], pivot)[0])
-            return [b.binary("add", base, size), b.binary("add", size, size), *made]
+            return [b.add(base, size), b.add(size, size), *made]
 
         extra = b.load(self._extra, j)
         inits = [base, size, *codes]
@@ -253,7 +242,7 @@ class ColumnBins:
     def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:
         """Return ``2 code``, plus one where x passes the pivot, and that mask."""
         b = self.b
-        twice = b.binary("add", code, code)
+        twice = b.add(code, code)
         passed = b.compare(self._rules.passes, x, pivot)
         return b.select(passed, b.binary("or", twice, 1), twice), passed
 
@@ -277,17 +266,15 @@ class ColumnBins:
         b, n = self.b, self._word_lanes
         stride = code_stride(self.t)
         row_vec, code_vec = Vec(U32, n), Vec(codes.element, n * self._per_word)
-
         with b.loop(0, self._words, n, hint="words") as w:
             column = b.mul(w, self._part)
             place = b.mul(w, self._per_word)
-
             with b.loop(0, left, n, hint="group") as i:
-                at = b.binary("add", column, i)
+                at = b.add(column, i)
                 vectors = [
                     b.load(words, b.add(at, k * self._part), row_vec) for k in range(n)
                 ]
-                to = b.mul(b.binary("add", r, i), stride)
-                to = b.binary("add", to, place)
+                to = b.mul(b.add(r, i), stride)
+                to = b.add(to, place)
                 for k, row in enumerate(transpose(b, vectors, 4)):
                     b.store(codes, b.add(to, k * stride), b.reinterpret(row, code_vec))

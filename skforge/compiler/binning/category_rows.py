@@ -197,9 +197,9 @@ class CategoryRows:
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 
         def one(group: SetGroup, feature: Value, start: Value, g: Value | int) -> Value:
-            x = b.load(row.rows, b.binary("add", row.start, feature))
+            x = b.load(row.rows, b.add(row.start, feature))
             entry = b.convert(self._entry(group, x), I64)
-            at = b.convert(b.load(row_of_entry, b.binary("add", start, entry)), I64)
+            at = b.convert(b.load(row_of_entry, b.add(start, entry)), I64)
             if not t.size.any():
                 return at
             if isinstance(g, int):
@@ -208,10 +208,9 @@ class CategoryRows:
                 place = b.load(self._model("category_place", t.place), g)
                 size = b.load(self._model("category_size", t.size), g)
             source = b.add(at, t.head)
-
             with b.loop(0, size, t.lanes, hint="code") as k:
-                part = b.load(self._rows, b.binary("add", source, k), self._vec)
-                b.store(codes, b.binary("add", place, k), part)
+                part = b.load(self._rows, b.add(source, k), self._vec)
+                b.store(codes, b.add(place, k), part)
             return at
 
         if len(t.groups) <= STRAIGHT:
@@ -245,7 +244,7 @@ class CategoryRows:
         b = self.b
 
         def part(at: Value) -> Value:
-            return b.load(self._rows, b.binary("add", at, offset), self._vec)
+            return b.load(self._rows, b.add(at, offset), self._vec)
 
         many = self._many
         if many is None:

@@ -147,7 +147,7 @@ class BlockedBins:
         for part in plan.classes:
             with b.loop(part.first, part.last, hint="column") as place:
                 feature = b.convert(b.load(features, place), I64)
-                x = b.load(row.rows, b.binary("add", row.start, feature))
+                x = b.load(row.rows, b.add(row.start, feature))
                 offset = b.convert(b.load(offsets, place), I64)
                 self._column(part, x, offset, codes, place)
 
@@ -174,8 +174,8 @@ class BlockedBins:
         if not part.pivots:
             return passed(offset)
         full = b.mul(passed(offset), BLOCK)
-        at = b.add(b.binary("add", full, offset), BLOCK)
-        code = b.binary("add", full, passed(at))
+        at = b.add(b.add(full, offset), BLOCK)
+        code = b.add(full, passed(at))
         return b.binary("min", code, 255) if right else code
 
     # ------------------------------------------------------------ single tests

@@ -86,10 +86,9 @@ class GatheredBins:
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
         """Fill ``codes`` for the first ``count`` rows of a block."""
         b = self.b
-
         with b.loop(count, hint="row") as r:
-            number = b.binary("add", rows.first, r)
-            start = b.binary("mul", number, rows.stride)
+            number = b.add(rows.first, r)
+            start = b.mul(number, rows.stride)
             to = b.mul(r, self._stride)
 
             if self.has_order:
@@ -101,7 +100,7 @@ class GatheredBins:
         """Return the codes of one vector of columns."""
         b, vec = self.b, self._type
         feature = self._of(self._features, column)
-        raw = x = b.load(rows, b.binary("add", *b.same_lanes(start, feature)))
+        raw = x = b.load(rows, b.add(*b.same_lanes(start, feature)))
         if self._never != "none":
             nan = b.is_nan(x)
             if self._never == "some":
@@ -113,7 +112,7 @@ class GatheredBins:
         for level in reversed(range(self._levels)):
             ahead = b.add(position, 1 << level)
             within = b.compare("le", ahead, count)
-            at = b.binary("sub", b.binary("add", offset, ahead), 1)
+            at = b.sub(b.add(offset, ahead), 1)
             at = b.select(within, at, b.const(0, vec))
             passed = b.compare(self._rules.passes, x, b.load(self._thresholds, at))
             more = b.binary("and", passed, within)
@@ -150,7 +149,7 @@ class GatheredBins:
         """Write one column of a row; columns of single tests are overwritten later."""
         b = self.b
         code = self._search(rows, start, column)
-        b.store(codes, b.binary("add", to, b.mul(column, self._step)), code)
+        b.store(codes, b.add(to, b.mul(column, self._step)), code)
 
     def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
         """Write the columns of equality and set tests, one after another."""
@@ -172,7 +171,7 @@ class GatheredBins:
             kinds = rules.model(f"{name}_missing_kind", forest.missing[own])
             with b.loop(len(own), hint="test") as i:
                 feature = b.convert(b.load(features, i), I64)
-                raw = b.load(rows, b.binary("add", start, feature))
+                raw = b.load(rows, b.add(start, feature))
                 x = rules.zero_for_nan(raw)
                 if is_set:
                     exact = member is not None and b.compare("ne", b.load(member, i), 0)
@@ -188,6 +187,6 @@ class GatheredBins:
                 to_right = b.compare("eq", b.load(lefts, i), 0)
                 right = b.select(gone, to_right, right)
                 column = b.convert(b.load(columns_of, i), I64)
-                there = b.binary("add", to, b.mul(column, self._step))
+                there = b.add(to, b.mul(column, self._step))
                 one, zero = (b.const(k, self._element) for k in (1, 0))
                 b.store(codes, there, b.select(right, one, zero))

@@ -63,11 +63,10 @@ class ColumnTile:
         last = b.sub(rows.n_rows, 1)
         apart = b.compare("ge", rows.stride, rows.n_features)
         limit = b.sub(rows.n_rows, n + slack)
-        left = b.binary("min", b.binary("sub", rows.n_rows, rows.first), self.part)
-
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), self.part)
         with b.loop(0, left, n, hint="group") as r:
-            row = b.binary("add", rows.first, r)
-            place = r if to is None else b.binary("add", to, r)
+            row = b.add(rows.first, r)
+            place = r if to is None else b.add(to, r)
             inside = b.binary("and", b.compare("le", row, limit), apart)
             b.if_(
                 inside,
@@ -79,11 +78,11 @@ class ColumnTile:
         self, rows: BlockRows, start: Value, row: Value, r: Value
     ) -> None:
         b, n = self.b, self.lanes
-        at = b.binary("add", b.binary("mul", row, rows.stride), start)
+        at = b.add(b.mul(row, rows.stride), start)
         vectors = []
         for _ in range(n):
             vectors.append(self._row(rows.rows, at))
-            at = b.binary("add", at, rows.stride)
+            at = b.add(at, rows.stride)
         for c, vector in enumerate(transpose(b, vectors, self.scalar.bytes)):
             b.store(self.buffer, b.add(r, c * self.part), vector)
 
@@ -102,15 +101,13 @@ class ColumnTile:
     ) -> None:
         b, n = self.b, self.lanes
         columns = b.binary("min", b.sub(b.const(rows.n_features), start), n)
-
         with b.loop(n) as i:
-            source = b.binary("min", b.binary("add", row, i), last)
-            base = b.binary("add", b.binary("mul", source, rows.stride), start)
-            target = b.binary("add", r, i)
-
+            source = b.binary("min", b.add(row, i), last)
+            base = b.add(b.mul(source, rows.stride), start)
+            target = b.add(r, i)
             with b.loop(columns) as c:
-                x = self._clean(b.load(rows.rows, b.binary("add", base, c)))
-                b.store(self.buffer, b.binary("add", b.mul(c, self.part), target), x)
+                x = self._clean(b.load(rows.rows, b.add(base, c)))
+                b.store(self.buffer, b.add(b.mul(c, self.part), target), x)
 
     def vectors(self, first: Value, count: int) -> list[Value]:
         """Load ``count`` values of a column, from element ``first`` on, as vectors."""
@@ -144,20 +141,19 @@ class ColumnTile:
             jobs = b.sub(last, first)
             with b.loop(first, last, hint="job") as j:
                 if rows.n_features > WIDE:
-                    self._prefetch(rows, next_, b.binary("sub", j, first), jobs)
+                    self._prefetch(rows, next_, b.sub(j, first), jobs)
                 yield start, j
 
     def _prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
         """Prefetch one job's share of the next tile's lines, spread over all jobs."""
         b = self.b
         share = b.add(b.binary("div", b.const(self.part), jobs), 1)
-        first = b.binary("mul", job, share)
-        last = b.binary("min", b.binary("add", first, share), self.part)
+        first = b.mul(job, share)
+        last = b.binary("min", b.add(first, share), self.part)
         column = b.add(start, self.lanes - 1)
-
         with b.loop(first, last, hint="ahead") as r:
-            at = b.binary("mul", b.binary("add", rows.first, r), rows.stride)
-            b.prefetch(rows.rows, b.binary("add", at, column))
+            at = b.mul(b.add(rows.first, r), rows.stride)
+            b.prefetch(rows.rows, b.add(at, column))
 
 
 class ColumnTiles(ColumnTile):
@@ -167,7 +163,6 @@ class ColumnTiles(ColumnTile):
         """Transpose all tiles of the block; ``starts`` has their first columns."""
         b = self.b
         count = self._tiles
-
         with b.loop(count, hint="tile") as t:
             self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
 

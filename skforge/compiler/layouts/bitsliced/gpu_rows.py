@@ -130,18 +130,16 @@ class BitRows:
         across, at_once = self._across, g.threads // self._across
         own = b.convert(thread, I32)
         low, high = self._range(name, columns, tile)
-        first = b.binary("add", low, b.binary("and", own, across - 1))
+        first = b.add(low, b.binary("and", own, across - 1))
         start = b.binary("shr", own, across.bit_length() - 1)
         records = self.block.model(f"{name}_columns", columns.records.reshape(-1))
         turns = g.rows // at_once
         together = min(TOGETHER, turns)
-
         with b.loop(first, high, across, hint="column") as c:
             at = b.mul(c, RECORD)
             halves = [b.load(records, b.add(at, k), Vec(I32, 4)) for k in (0, 4)]
             record = tuple(b.extract(half, i) for half in halves for i in range(4))
             feature = b.convert(record[0], I64)
-
             with b.loop(start, g.rows, at_once * together, hint="row") as i:
                 rows = [
                     self._row(b.add(i, k * at_once), feature) for k in range(together)
@@ -156,16 +154,16 @@ class BitRows:
         if lanes & (lanes - 1) == 0:
             lane = b.binary("and", i, lanes - 1)
             bit = b.binary("shr", i, lanes.bit_length() - 1)
-        place = b.binary("add", b.mul(lane, WORD), bit)
-        row = b.binary("add", rows.first, b.convert(place, I64))
+        place = b.add(b.mul(lane, WORD), bit)
+        row = b.add(rows.first, b.convert(place, I64))
         row = b.binary("min", row, b.sub(rows.n_rows, 1))
-        at = b.binary("add", b.binary("mul", row, rows.stride), feature)
+        at = b.add(b.mul(row, rows.stride), feature)
         one = b.const(1, U32)
         mark = b.binary("shl", one, b.convert(bit, U32))
         return _Row(b.load(rows.rows, at), lane, mark)
 
     def _mark(self, line: Value, row: _Row) -> None:
-        at = self.b.binary("add", line, row.lane)
+        at = self.b.add(line, row.lane)
         self.b.emit(lir.AtomicAdd(self.lines, at, row.mark))
 
     def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
@@ -183,7 +181,7 @@ class BitRows:
             if is_gone is not None:
                 code = b.select(is_gone, gone, code)
             some = b.compare("gt", code, 0)
-            line = b.binary("add", before, b.mul(code, self.geometry.stride))
+            line = b.add(before, b.mul(code, self.geometry.stride))
             with b.when(some):
                 self._mark(line, row)
 
@@ -200,14 +198,14 @@ class BitRows:
             step, *places = carried
             made = []
             for value, place in zip(values, places, strict=True):
-                there = b.binary("add", place, step)
+                there = b.add(place, step)
                 right = b.compare(op, value, b.load(thresholds, there))
                 made.append(b.select(right, there, place))
             return [b.binary("shr", step, 1), *made]
 
         inits = [top, *[before] * len(values)]
         _, *places = b.for_(0, levels, 1, level, inits, hint="level")
-        return [b.binary("sub", place, before) for place in places]
+        return [b.sub(place, before) for place in places]
 
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
@@ -250,7 +248,7 @@ class BitRows:
                     number = self._category(x, where, exact=kind == "member")
                 if gone is not None:
                     number = b.select(gone, b.const(GONE, I32), number)
-                at = b.binary("add", first, b.binary("mul", number, n_words))
+                at = b.add(first, b.mul(number, n_words))
                 self._mark_all(words, at, n_words, line, row)
 
         return body
@@ -260,21 +258,17 @@ class BitRows:
     ) -> None:
         """Mark every line whose bit is set in the words of a class."""
         b, stride = self.b, self.geometry.stride
-
         with b.loop(n_words, hint="word") as w:
-            bits = b.load(words, b.binary("add", at, w))
-            base = b.binary("add", line, b.mul(w, WORD * stride))
-
-            def cond(carried: tuple[Value, ...]) -> Value:
-                return b.compare("ne", carried[0], 0)
+            bits = b.load(words, b.add(at, w))
+            base = b.add(line, b.mul(w, WORD * stride))
 
             def lowest(carried: tuple[Value, ...]) -> list[Value]:
                 (left,) = carried
                 number = b.convert(b.count_zeros(left), I32)
-                self._mark(b.binary("add", base, b.mul(number, stride)), row)
+                self._mark(b.add(base, b.mul(number, stride)), row)
                 return [b.binary("and", left, b.sub(left, 1))]
 
-            b.while_([bits], cond, lowest)
+            b.while_([bits], lambda state: b.compare("ne", state[0], 0), lowest)
 
     def _equal(self, x: Value, where: Value, levels: Value) -> Value:
         """Return the class of the threshold that equals a value."""
@@ -282,7 +276,7 @@ class BitRows:
         (count,) = self._search([x], where, levels, "ge")
         last = b.binary("max", b.sub(count, 1), 0)
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
-        found = b.load(thresholds, b.binary("add", where, last))
+        found = b.load(thresholds, b.add(where, last))
         same = b.binary("and", b.compare("gt", count, 0), b.compare("eq", x, found))
         return b.select(same, b.add(last, FIRST_CATEGORY), b.const(NONE, I32))
 
@@ -305,26 +299,26 @@ class BitRows:
         jobs = self.block.model("jobs", plan.jobs.records.reshape(-1))
         has_masks = bool(plan.jobs.records[:, 2].any())
 
-        first = b.binary("add", low, row)
+        first = b.add(low, row)
         with b.loop(first, high, g.threads // g.lanes, hint="job") as j:
             record = b.load(jobs, b.mul(j, JOB), Vec(I32, 4))
             start, count, mixed, mask = (b.extract(record, i) for i in range(JOB))
-            bottom = b.binary("add", start, lane)
+            bottom = b.add(start, lane)
             last = b.sub(count, 1)
-            top = b.binary("add", bottom, b.mul(last, g.stride))
+            top = b.add(bottom, b.mul(last, g.stride))
 
             def run(masked: bool) -> None:
                 gone = masks = end = None
                 if masked:
                     gone = b.load(self.lines, b.add(top, g.stride))
                     masks = self.block.model("missing_masks", plan.masks)
-                    end = b.binary("add", mask, last)
+                    end = b.add(mask, last)
 
                 def line(i: Value, carried: tuple[Value, ...]) -> list[Value]:
                     at, above = carried
                     word = made = b.binary("or", b.load(self.lines, at), above)
                     if gone is not None and masks is not None and end is not None:
-                        right = b.load(masks, b.binary("sub", end, i))
+                        right = b.load(masks, b.sub(end, i))
                         set_ = b.binary("and", gone, b.convert(right, U32))
                         made = b.binary("or", word, set_)
                     b.store(self.lines, at, made)

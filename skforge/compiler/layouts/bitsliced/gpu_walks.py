@@ -107,13 +107,13 @@ class BitWalks(GpuBlockCode):
         own = self._own_rows(part)
         base = b.mul(lane, WORD)
         if own.shift is not None:  # a byte is eight bits, a row eight rows on
-            base = b.binary("add", base, own.shift)
+            base = b.add(base, own.shift)
         found = []
         for word in own.words:
-            first = b.binary("add", base, word)
+            first = b.add(base, word)
             for byte in range(own.n_bytes):
                 row = b.convert(b.add(first, 8 * byte), I64)
-                found.append(b.binary("add", self._block.rows.first, row))
+                found.append(b.add(self._block.rows.first, row))
         return found
 
     # ------------------------------------------------------------ sums
@@ -159,7 +159,7 @@ class BitWalks(GpuBlockCode):
         b = self.b
         with b.when(b.compare("lt", row, self._block.rows.n_rows)):
             at = b.mul(row, self._forest.n_outputs)
-            yield at if output is None else b.binary("add", at, output)
+            yield at if output is None else b.add(at, output)
 
     def _write(self, value: Value, row: Value, output: Value | None) -> None:
         with self._real(row, output) as at:
@@ -191,7 +191,6 @@ class BitWalks(GpuBlockCode):
         # Loaded instead of constant: a short loop of known length would be unrolled.
         starts = self._block.model("group_start", t.group_start)
         low, high = b.load(starts, tile), b.load(starts, b.add(tile, 1))
-
         with b.loop(low, high, hint="group") as g:
             record = b.load(groups, b.mul(g, 4), Vec(I32, 4))
             first, count, leaf, n_leaves = (b.extract(record, i) for i in range(4))
@@ -201,7 +200,7 @@ class BitWalks(GpuBlockCode):
                 self._stage(own, leaf, n_leaves)
                 lane, row = split_thread(b, own, self._g.lanes // self._g.wide)
                 with b.when(b.compare("lt", row, count)):
-                    self._fold_one(b.binary("add", first, row), lane, row)
+                    self._fold_one(b.add(first, row), lane, row)
 
             self._block.region(fold)
             self._block.region(lambda thread: self._add(thread, g, first, count, leaf))
@@ -217,9 +216,8 @@ class BitWalks(GpuBlockCode):
         if leaves is None:
             return
         values = self._values()
-
         with b.loop(own, count, self._g.threads, hint="leaf") as i:
-            b.store(leaves, i, b.load(values, b.binary("add", first, i)))
+            b.store(leaves, i, b.load(values, b.add(first, i)))
 
     def _fold_one(self, tree: Value, lane: Value, row: Value) -> None:
         b, t = self.b, self._t
@@ -254,7 +252,7 @@ class BitWalks(GpuBlockCode):
                 index = b.add(lines, at // QUAD * QUAD)
                 quads[at // QUAD] = b.load(of_lines, index, Vec(I32, QUAD))
             number = b.mul(b.extract(quads[at // QUAD], at % QUAD), self._g.wide)
-            return b.load(self._lines, b.binary("add", number, lane), self._word)
+            return b.load(self._lines, b.add(number, lane), self._word)
 
         return fold(depth, line, partial(_mux, b))
 
@@ -265,13 +263,13 @@ class BitWalks(GpuBlockCode):
         of_lines = self._block.model("bit_lines", t.lines)
 
         def line(number: Value) -> Value:
-            return b.load(self._lines, b.binary("add", number, lane))
+            return b.load(self._lines, b.add(number, lane))
 
         with b.loop(op, end, hint="op") as i:
             record = b.load(ops, b.mul(i, 4), Vec(I32, 4))
             target, *read = (b.extract(record, k) for k in range(4))
             value = _mux(b, *map(line, read))
-            b.store(self._lines, b.binary("add", target, lane), value)
+            b.store(self._lines, b.add(target, lane), value)
         planes = []
         for first in range(0, MAX_BITS, QUAD):
             quad = b.load(of_lines, b.add(lines, first), Vec(I32, QUAD))
@@ -288,7 +286,7 @@ class BitWalks(GpuBlockCode):
                 if not i & distance:
                     j = i + distance
                     words[i], words[j] = _exchange(b, words[i], words[j], distance, low)
-        first = b.binary("add", b.mul(row, NUMBERS * lanes), lane)
+        first = b.add(b.mul(row, NUMBERS * lanes), lane)
         for k, word in enumerate(words):
             value = b.const(0, self._word) if word is None else word
             b.store(self._numbers, b.add(first, k * lanes), value)
@@ -336,15 +334,15 @@ class BitWalks(GpuBlockCode):
         values = self._leaves if self._leaves is not None else self._values()
 
         def tree(g: Value, sums: tuple[Value, ...]) -> list[Value]:
-            base = b.load(starts, b.binary("add", first, g))
+            base = b.load(starts, b.add(first, g))
             if self._leaves is None:
-                base = b.binary("add", base, leaf)
+                base = b.add(base, leaf)
             if output is not None:
-                base = b.binary("add", base, output)
+                base = b.add(base, output)
             made: list[Value] = []
             for word in own.words:
-                row = b.binary("add", b.mul(g, NUMBERS), word)
-                at = b.binary("add", b.mul(row, lanes), lane)
+                row = b.add(b.mul(g, NUMBERS), word)
+                at = b.add(b.mul(row, lanes), lane)
                 numbers = b.load(self._numbers, at)
                 if own.shift is not None:
                     numbers = b.binary("shr", numbers, b.convert(own.shift, U32))
@@ -352,8 +350,8 @@ class BitWalks(GpuBlockCode):
                     code = b.binary("shr", numbers, 8 * byte) if byte else numbers
                     code = b.convert(b.binary("and", code, 0xFF), I32)
                     code = b.mul(code, self._width)
-                    value = b.load(values, b.binary("add", base, code))
-                    made.append(b.binary("add", sums[len(made)], value))
+                    value = b.load(values, b.add(base, code))
+                    made.append(b.add(sums[len(made)], value))
             return made
 
         places = [b.const(i) for i in range(self._n_rows)]

@@ -58,7 +58,7 @@ def round_down(b: Builder, x: Value) -> Value:
     one = b.const(1, bits.type)
     sign = b.const(1 << 31, bits.type)
     negative = b.compare("ge", bits, sign)
-    moved = b.select(negative, b.binary("add", bits, one), b.binary("sub", bits, one))
+    moved = b.select(negative, b.add(bits, one), b.sub(bits, one))
     return b.bitcast(b.select(above, moved, bits), F32)
 
 
@@ -120,8 +120,8 @@ class Ties:
         b = self.b
 
         def row(r: Value, found: tuple[Value, ...]) -> list[Value]:
-            number = b.binary("add", rows.first, r)
-            at = b.binary("add", b.binary("mul", number, rows.stride), feature)
+            number = b.add(rows.first, r)
+            at = b.add(b.mul(number, rows.stride), feature)
             x = self._clean(b.load(rows.rows, at))
             b.store(self._column, r, x)
             odd = b.compare("ne", b.convert(b.convert(x, F32), F64), x)
@@ -132,9 +132,8 @@ class Ties:
 
     def _again(self, job: Job, lines: Buffer, line_bytes: int) -> None:
         b, half = self.b, self.lanes // 2
-
         with b.loop(job.count, hint="threshold") as i:
-            number = b.binary("add", job.line, i)
+            number = b.add(job.line, i)
             threshold = b.splat(b.load(self._exact, number), half)
             to = b.mul(number, line_bytes)
 
@@ -147,5 +146,5 @@ class Ties:
                         for v in range(0, ROWS, half)
                     )
                 ]
-                at = b.binary("add", to, b.binary("div", r, 8))
+                at = b.add(to, b.binary("div", r, 8))
                 store_masks(b, lines, at, masks)

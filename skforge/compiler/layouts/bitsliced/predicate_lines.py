@@ -25,23 +25,9 @@ import numpy as np
 
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules
-from skforge.compiler.binning.transpose import (
-    WIDE,
-    WIDE_PART,
-    ColumnTile,
-    store_masks,
-)
+from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    I64,
-    U8,
-    U32,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import F32, I64, U8, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.bitsliced.narrow_rows import Ties, round_down
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     CATEGORY,
@@ -130,10 +116,10 @@ class PredicateLowering:
             return
 
         # Parts that are only padding are skipped: their sums are never read.
-        left = b.binary("sub", rows.n_rows, rows.first)
+        left = b.sub(rows.n_rows, rows.first)
         left = b.binary("min", left, self.shape.rows)
         with b.loop(0, left, self.part, hint="part") as r:
-            here = replace(rows, first=b.binary("add", rows.first, r))
+            here = replace(rows, first=b.add(rows.first, r))
             self._evaluate_part(here, b.binary("div", r, 8))
         self._kept_lines()
 
@@ -157,7 +143,7 @@ class PredicateLowering:
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
         """Fill the bytes from ``shift`` on of every line."""
         b, t = self.b, self.t
-        left = b.binary("sub", rows.n_rows, rows.first)
+        left = b.sub(rows.n_rows, rows.first)
         self.left = b.binary("min", left, self.part)
         starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(t.tile_start)
         with self.columns.jobs(rows, starts, ends, n_tiles, AHEAD) as (start, j):
@@ -174,7 +160,7 @@ class PredicateLowering:
         kind, *fields = (b.convert(b.load(field, j), I64) for field in self._jobs)
         column, line, count, offset = fields
         column, place = b.mul(column, self.part), b.mul(line, self.line_bytes)
-        place = b.binary("add", place, shift)
+        place = b.add(place, shift)
         return kind, Job(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
@@ -197,7 +183,7 @@ class PredicateLowering:
             number = np.zeros(len(self.t.jobs.kind), np.int64)
             number[self.searches] = np.arange(len(self.searches))
             own = b.load(self._model("search_number", number), job.number)
-            planes = b.binary("add", b.mul(own, PLANES * self.line_bytes), job.shift)
+            planes = b.add(b.mul(own, PLANES * self.line_bytes), job.shift)
 
         def run(kind: int) -> None:
             if searched(kind):
@@ -220,7 +206,7 @@ class PredicateLowering:
 
     def _settle(self, rows: BlockRows, start: Value, job: Job) -> None:
         b = self.b
-        feature = b.binary("add", start, b.binary("div", job.column, self.part))
+        feature = b.add(start, b.binary("div", job.column, self.part))
         self.ties.settle(rows, feature, self.left, job, self._lines, self.line_bytes)
 
     # ------------------------------------------------------------ jobs
@@ -263,9 +249,9 @@ class PredicateLowering:
         b = self.b
 
         def one(i: Value, compared: list[tuple[Value, Value]]) -> None:
-            number = b.load(self.numbers, b.binary("add", job.offset, i))
+            number = b.load(self.numbers, b.add(job.offset, i))
             threshold = b.splat(number, self.shape.registers.lanes)
-            at = b.binary("add", job.place, b.mul(i, self.line_bytes))
+            at = b.add(job.place, b.mul(i, self.line_bytes))
             vectors = self.columns.vectors(job.column, self.part)
             masks = [self._compare(x, threshold) for x in vectors]
             store_masks(b, self._lines, at, masks)
@@ -282,10 +268,10 @@ class PredicateLowering:
         step = registers.lockstep * registers.lanes
 
         def some_rows(r: Value, compared: list[tuple[Value, Value]]) -> None:
-            x = self.columns.vectors(b.binary("add", job.column, r), step)
+            x = self.columns.vectors(b.add(job.column, r), step)
             index = [b.const(0, index_vec)] * len(x)
             answers: list[list[Value]] = [[] for _ in x]
-            byte = b.binary("add", planes, b.binary("div", r, 8))
+            byte = b.add(planes, b.binary("div", r, 8))
             for j, table in enumerate(tables):
                 for v, own in enumerate(x):
                     pivot = registers.pivot_of(b, table, index[v], answers[v])
@@ -312,8 +298,8 @@ class PredicateLowering:
         plane = self._plane(size)
 
         with self._each(size, plane) as shift:
-            first = b.binary("add", planes, shift)
-            to = b.binary("add", job.place, shift)
+            first = b.add(planes, shift)
+            to = b.add(job.place, shift)
             bits = [
                 b.load(self.planes, b.add(first, k * size), plane)
                 for k in range(levels)
@@ -343,7 +329,7 @@ class PredicateLowering:
             at = b.mul(h, width)
             here = b.load(self.steps, at, plane)
             above = b.load(self.steps, b.add(at, width), plane)
-            to = b.binary("add", line, b.mul(h, 16 * size))
+            to = b.add(line, b.mul(h, 16 * size))
             to = b.sub(to, size)
             with b.when(b.compare("gt", h, 0)):
                 b.store(self._lines, to, here)
@@ -391,14 +377,13 @@ class PredicateLowering:
         last = b.convert(b.load(offsets, b.add(job.number, 1)), I64)
         plane = self._plane(size)
         source = b.add(planes, MISSING_PLANE * self.line_bytes)
-
         with b.loop(first, last, hint="right") as i:
             number = b.convert(b.load(right, i), I64)
-            base = b.binary("add", b.mul(number, self.line_bytes), job.shift)
+            base = b.add(b.mul(number, self.line_bytes), job.shift)
 
             with self._each(size, plane) as own:
-                at = b.binary("add", base, own)
-                gone = b.load(self.planes, b.binary("add", source, own), plane)
+                at = b.add(base, own)
+                gone = b.load(self.planes, b.add(source, own), plane)
                 old = b.load(self._lines, at, plane)
                 b.store(self._lines, at, b.binary("or", old, gone))
 
@@ -416,38 +401,38 @@ class PredicateLowering:
         vec = Vec(U8, SET_ROWS)
         codes = b.alloc("categories", U8, b.const(self.part), alignment=64)
         with b.loop(0, self.part, n, hint="row") as v:
-            (x,) = self.columns.vectors(b.binary("add", job.column, v), n)
+            (x,) = self.columns.vectors(b.add(job.column, v), n)
             b.store(codes, v, b.convert(self._rules.category_entry(x, entries), U8))
         top = b.const(1 << 7, vec)
         groups = b.binary("div", b.add(job.count, SETS_A_BYTE - 1), SETS_A_BYTE)
         with b.loop(groups, hint="sets") as g:
-            first = b.binary("add", job.offset, b.mul(g, entries))
+            first = b.add(job.offset, b.mul(g, entries))
             registers = [
                 b.load(tables, b.add(first, at), vec)
                 for at in range(0, entries, SET_ROWS)
             ]
-            own = b.binary("add", job.place, b.mul(g, SETS_A_BYTE * self.line_bytes))
+            own = b.add(job.place, b.mul(g, SETS_A_BYTE * self.line_bytes))
             with b.loop(0, self.left, SET_ROWS, hint="rows") as r:
                 bits = b.permute(registers, b.load(codes, r, vec))
-                to = b.binary("add", own, b.binary("div", r, 8))
+                to = b.add(own, b.binary("div", r, 8))
                 for k in range(SETS_A_BYTE):
                     mask = b.mask_bits(b.compare("ge", bits, top), I64)
                     b.store(self._lines, b.add(to, k * self.line_bytes), mask)
-                    bits = b.binary("add", bits, bits)
+                    bits = b.add(bits, bits)
 
     def _sets_one_by_one(self, job: Job) -> None:
         """Write the lines of sets with more categories than a table has entries."""
         b, step = self.b, max(8, self.columns.lanes)
         with b.loop(job.count, hint="set") as i:
-            number = b.load(self.numbers, b.binary("add", job.offset, i))
-            at = b.binary("add", job.place, b.mul(i, self.line_bytes))
+            number = b.load(self.numbers, b.add(job.offset, i))
+            at = b.add(job.place, b.mul(i, self.line_bytes))
             with b.loop(0, self.part, step, hint="v") as v:
                 masks = []
-                for x in self.columns.vectors(b.binary("add", job.column, v), step):
+                for x in self.columns.vectors(b.add(job.column, v), step):
                     out = b.invert(self._rules.in_set(number, x))
                     # A missing value has its own rule: it does not go right here.
                     masks.append(b.binary("and", out, b.invert(b.is_nan(x))))
-                place = b.binary("add", at, b.binary("div", v, 8))
+                place = b.add(at, b.binary("div", v, 8))
                 store_masks(b, self._lines, place, masks)
 
 

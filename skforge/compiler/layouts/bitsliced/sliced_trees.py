@@ -174,7 +174,7 @@ class BitslicedLowering(BlockCode):
         self.lines = b.alloc("lines", U8, size, alignment=64)
         if any(kind == "list" for kind, _ in self.t.shapes):
             self._constants()
-        left = b.binary("sub", rows.n_rows, rows.first)
+        left = b.sub(rows.n_rows, rows.first)
         left = b.binary("min", left, self.block)
         # If there are few groups, the leaves of all are looked up, not only of those
         # with rows: a loop of fixed length is 7 % faster.
@@ -192,7 +192,7 @@ class BitslicedLowering(BlockCode):
             value = b.splat(b.load(base, k), LANES)
             first = b.mul(k, self.block)
             with b.loop(0, self.block, LANES, hint="row") as i:
-                b.store(sums, b.binary("add", first, i), value)
+                b.store(sums, b.add(first, i), value)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
         """Write the sums of ``count`` rows, undoing the row order of the look-up."""
@@ -202,21 +202,21 @@ class BitslicedLowering(BlockCode):
         whole = b.mul(b.binary("div", count, GROUP), GROUP)
 
         def at(row: Value, k: Value) -> Value:
-            return b.binary("add", b.mul(b.binary("add", first, row), outputs), k)
+            return b.add(b.mul(b.add(first, row), outputs), k)
 
         with b.loop(outputs, hint="output") as k:
             own = b.mul(k, self.block)
             with b.loop(0, whole, GROUP, hint="group") as row:
                 # The order is constant, so whole groups are plain moves.
-                here, to = b.binary("add", own, row), at(row, k)
+                here, to = b.add(own, row), at(row, k)
                 for i, lane in enumerate(places):
                     value = b.load(sums, b.add(here, lane))
                     b.store(result, b.add(to, i * outputs), value)
             with b.loop(whole, count, hint="row") as row:
                 place = b.load(order, b.binary("and", row, GROUP - 1))
                 base = b.binary("and", row, -GROUP)
-                here = b.binary("add", base, b.convert(place, I64))
-                b.store(result, at(row, k), b.load(sums, b.binary("add", own, here)))
+                here = b.add(base, b.convert(place, I64))
+                b.store(result, at(row, k), b.load(sums, b.add(own, here)))
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add one tree's leaves to the block's sums, one output after another."""
@@ -256,7 +256,7 @@ class BitslicedLowering(BlockCode):
                 index = b.convert(b.load(buffer, at), I64)
                 if parts == 1:
                     return index
-                return b.binary("add", b.mul(index, parts), part)
+                return b.add(b.mul(index, parts), part)
 
             def line(buffer: Buffer, at: Value) -> Value:
                 return b.let(
@@ -271,7 +271,7 @@ class BitslicedLowering(BlockCode):
             for k in range(bits):
                 index: Value = b.const(k * parts)
                 if parts > 1:
-                    index = b.binary("add", index, part)
+                    index = b.add(index, part)
                 last_line = line(self.lines_of, b.add(own, k))
                 b.emit(lir.StorePlane(self.planes, index, last_line))
 
@@ -309,7 +309,7 @@ class BitslicedLowering(BlockCode):
             number = b.load(self.lines_of, b.add(nodes, node))
             index = b.convert(number, I64)
             if parts > 1:
-                index = b.binary("add", b.mul(index, parts), first)
+                index = b.add(b.mul(index, parts), first)
             return [
                 b.let(lir.LoadPlane(self.lines, b.add(index, k)), plane, "line")
                 for k in range(together)
@@ -326,7 +326,7 @@ class BitslicedLowering(BlockCode):
             for level, values in enumerate(found):
                 index = b.const(level * parts)
                 if parts > 1:
-                    index = b.binary("add", index, first)
+                    index = b.add(index, first)
                 for k, value in enumerate(values):
                     b.emit(lir.StorePlane(self.planes, b.add(index, k), value))
 
@@ -338,7 +338,6 @@ class BitslicedLowering(BlockCode):
             if self.byte_lookup and self.width == 1
             else []
         )
-
         with b.loop(self.groups, hint="group") as g:
             planes = tuple(
                 b.let(
@@ -349,7 +348,7 @@ class BitslicedLowering(BlockCode):
                 for level in range(depth)
             )
             index = self._leaf_number(planes, leaves)
-            first = b.binary("add", output, b.mul(g, GROUP))
+            first = b.add(output, b.mul(g, GROUP))
             if self.byte_lookup:
 
                 def one(k: int | Value) -> None:
@@ -442,23 +441,22 @@ class BitslicedLowering(BlockCode):
         for n, (piece,) in enumerate(parts):
             at = b.add(first, n * vec.lanes)
             value = b.reinterpret(piece, vec)
-            b.store(sums, at, b.binary("add", b.load(sums, at, vec), value))
+            b.store(sums, at, b.add(b.load(sums, at, vec), value))
 
     def _add_loads(self, depth: int, leaves: Value, first: Value, sums: Buffer) -> None:
         """Load leaf values one by one, and add them eight rows at a time."""
         b, vec = self.b, Vec(self.sum, LOADED_ROWS)
-
         with b.loop(0, GROUP, LOADED_ROWS, hint="row") as r:
             places = []
             for i in range(LOADED_ROWS):
                 number = b.load(self.numbers, b.add(r, i))
-                places.append(b.binary("add", leaves, b.convert(number, I64)))
+                places.append(b.add(leaves, b.convert(number, I64)))
 
             def one(k: int | Value) -> None:
                 own = self._times(k, 1 << depth)
                 values = [b.load(self.values, b.add(at, own)) for at in places]
-                to = b.binary("add", first, b.add(r, self._times(k, self.block)))
-                total = b.binary("add", b.load(sums, to, vec), b.pack(values))
+                to = b.add(first, b.add(r, self._times(k, self.block)))
+                total = b.add(b.load(sums, to, vec), b.pack(values))
                 b.store(sums, to, total)
 
             self._each_output(one)

@@ -181,7 +181,7 @@ class TopLevelsLowering:
             remains = self._remains(level, 1)
             self._masks.append(b.compare("ne", remains, zero))
             bit = b.const(1 << (self.top.levels - 1 - level), self._vec)
-            more = bit if index is zero else b.binary("add", index, bit)
+            more = bit if index is zero else b.add(index, bit)
             index = b.select(self._masks[-1], more, index)
         return index
 

@@ -378,5 +378,5 @@ class LeafMasksLowering:
             mask = b.load(self._reachable, b.add(at, k * self.masks.planes), whole)
             wide = U32 if bits < 32 else whole
             leaf = b.convert(b.count_zeros(b.convert(mask, wide)), I64)
-            made.append(b.add(b.binary("add", base, leaf), k * bits))
+            made.append(b.add(b.add(base, leaf), k * bits))
         return made

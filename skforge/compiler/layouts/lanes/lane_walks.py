@@ -78,14 +78,14 @@ class CompleteRest(Rest):
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
         base, width, at = b.mul(first, 1 << self.top), 1 << self.top, 0
-        index = [b.binary("add", base, i) for i in index]
+        index = [b.add(base, i) for i in index]
         for _ in range(self.levels):
             assert tests is not None
             made = []
             for k, i in enumerate(index):
                 word = b.load(tests, b.add(i, at + k * width))
                 right = _goes_right(b, b.convert(word, U32), codes, wide)
-                made.append(b.binary("add", b.binary("add", i, i), right))
+                made.append(b.add(b.add(i, i), right))
             index, at, width = made, at + self.n_trees * width, 2 * width
         return [b.add(i, k * width) for k, i in enumerate(index)]
 
@@ -111,7 +111,7 @@ class SparseRest(Rest):
         start = b.mul(first, size)
         nodes = []
         for k, i in enumerate(index):
-            at = b.add(b.binary("add", start, i), k * size)
+            at = b.add(b.add(start, i), k * size)
             nodes.append(b.convert(b.load(below, at), I64))
 
         def hop(carried: tuple[Value, ...]) -> list[Value]:
@@ -121,13 +121,11 @@ class SparseRest(Rest):
                 right = _goes_right(b, b.convert(word, U32), codes, wide)
                 child = b.convert(b.binary("shr", word, 32 if wide else 16), I64)
                 moves = b.binary("or", moves, child)
-                made.append(b.binary("add", b.binary("add", node, child), right))
+                made.append(b.add(b.add(node, child), right))
             return [moves, *made]
 
-        def going(carried: tuple[Value, ...]) -> Value:
-            return b.compare("ne", carried[0], 0)
-
-        _, *ends = b.while_([b.const(1), *nodes], going, hop)
+        inits = [b.const(1), *nodes]
+        _, *ends = b.while_(inits, lambda state: b.compare("ne", state[0], 0), hop)
         return ends
 
 

@@ -311,11 +311,11 @@ class _Sums:
             value = b.load(self._values, item)
             if carried:
                 own = k % self.turn
-                carried[own] = b.binary("add", carried[own], value)
+                carried[own] = b.add(carried[own], value)
                 continue
             output = b.convert(b.load(self._outputs, b.add(first, k)), I64)
-            at = b.binary("add", self._at, output)
-            b.store(self._sums, at, b.binary("add", b.load(self._sums, at), value))
+            at = b.add(self._at, output)
+            b.store(self._sums, at, b.add(b.load(self._sums, at), value))
         return carried
 
     def _add_vector(self, item: Value, carried: list[Value]) -> list[Value]:
@@ -323,15 +323,15 @@ class _Sums:
         leaf = b.mul(b.convert(b.load(self._rows, item), I64), self.forest.n_outputs)
         if self._looped:
             with b.loop(0, self._looped, CHUNK) as j:
-                here, there = b.binary("add", self._at, j), b.binary("add", leaf, j)
+                here, there = b.add(self._at, j), b.add(leaf, j)
                 old = b.load(self._sums, here, self._type(CHUNK))
                 value = b.load(self._values, there, self._type(CHUNK))
-                b.store(self._sums, here, b.binary("add", old, value))
+                b.store(self._sums, here, b.add(old, value))
         made = []
         for chunk, (first, lanes) in enumerate(self._chunks):
             old = carried[chunk] if carried else self._read(chunk)
             value = b.load(self._values, b.add(leaf, first), self._type(lanes))
-            made.append(b.binary("add", old, value))
+            made.append(b.add(old, value))
             if not carried:
                 self._write(chunk, made[-1])
         return made if carried else []

@@ -75,9 +75,9 @@ class HeapLayout(RecordLayout):
         tree = b.convert(tree, node_scalar(node))
         if self._order == "array":
             first = b.add(b.mul(tree, self._heap), -self._root)
-            return b.binary("add", first, node)
+            return b.add(first, node)
         first = b.add(tree, -self._root * self._n_trees)
-        return b.binary("add", b.mul(node, self._n_trees), first)
+        return b.add(b.mul(node, self._n_trees), first)
 
     def root(self, b: Builder, tree: Value) -> Value:
         """Return the root's number, in as many lanes as there are trees."""
@@ -86,7 +86,7 @@ class HeapLayout(RecordLayout):
     def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
         """Return node * fan + 1 + exit, or node * 2 + exit."""
         first = b.add(b.mul(at.node, self.shape.tile_size + 1), 1 - self._root)
-        return b.binary("add", first, exit_)
+        return b.add(first, exit_)
 
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
         """Return the leaf flag of the first feature word."""
@@ -104,15 +104,15 @@ class HeapLayout(RecordLayout):
 
         def lines(record: Value, length: Value) -> None:
             lo = b.mul(record, words)
-            hi = b.binary("add", lo, b.mul(length, words))
+            hi = b.add(lo, b.mul(length, words))
             prefetch_lines(b, self.nodes, lo, hi)
 
         if self._order == "reorg":
             with b.loop(near, hint="heap") as place:
-                lines(b.binary("add", b.mul(place, self._n_trees), first), count)
+                lines(b.add(b.mul(place, self._n_trees), first), count)
         elif near < self._heap:
             with b.loop(count, hint="tree") as tree:
-                lines(b.mul(b.binary("add", first, tree), self._heap), b.const(near))
+                lines(b.mul(b.add(first, tree), self._heap), b.const(near))
         else:
             lines(b.mul(first, self._heap), b.mul(count, self._heap))
 
@@ -133,8 +133,8 @@ class HeapLayout(RecordLayout):
             node, tree = b.binary("div", record, most), b.binary("rem", record, most)
             with b.when(b.compare("lt", tree, count)):
                 number = b.add(node, self._root)
-                place = self.record_of(b, b.binary("add", first, tree), number)
-                there = b.binary("add", b.mul(place, words), word)
+                place = self.record_of(b, b.add(first, tree), number)
+                there = b.add(b.mul(place, words), word)
                 b.store(nodes, i, b.load(self.nodes, there))
 
         memory.each(b.const(n_words), one)
@@ -145,9 +145,9 @@ class HeapLayout(RecordLayout):
         if self._shared_trees is None:
             return super()._stored_at(b, tree, node)
         first, most = self._shared_trees
-        local = b.binary("sub", b.convert(tree, node_scalar(node)), first)
+        local = b.sub(b.convert(tree, node_scalar(node)), first)
         local = b.add(local, -self._root * most)
-        return b.binary("add", b.mul(node, most), local)
+        return b.add(b.mul(node, most), local)
 
 
 class Heap(WalkRepresentation):

@@ -173,7 +173,7 @@ class RecordLayout(Layout):
         """Return the position of a record in ``nodes``."""
         record = self.record_of(b, tree, node)
         if self._shared_from is not None:
-            record = b.binary("sub", record, self._shared_from)
+            record = b.sub(record, self._shared_from)
         return record
 
     def _share(

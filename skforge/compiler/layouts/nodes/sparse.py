@@ -81,7 +81,7 @@ class SparseLayout(RecordLayout):
 
     def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
         """Return the record ``exit_`` places into the tile's block of children."""
-        return b.binary("add", self.child_word(b, at), exit_)
+        return b.add(self.child_word(b, at), exit_)
 
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
         """Return whether the last exit leads back to the node."""
@@ -92,7 +92,7 @@ class SparseLayout(RecordLayout):
         """Prefetch the records of consecutive trees."""
         words = self.shape.words
         lo = b.convert(b.load(self._first, first), first.type)  # type: ignore[arg-type]
-        end = b.load(self._first, b.binary("add", first, count))
+        end = b.load(self._first, b.add(first, count))
         hi = b.convert(end, first.type)  # type: ignore[arg-type]
         prefetch_lines(b, self.nodes, b.mul(lo, words), b.mul(hi, words))
 
@@ -104,8 +104,8 @@ class SparseLayout(RecordLayout):
         most = min(most, len(starts) - 1)
         longest = int((starts[most:] - starts[: len(starts) - most]).max())
         lo = b.convert(b.load(self._first, first), I64)
-        hi = b.convert(b.load(self._first, b.binary("add", first, count)), I64)
-        return self._share(memory, lo, b.binary("sub", hi, lo), longest)
+        hi = b.convert(b.load(self._first, b.add(first, count)), I64)
+        return self._share(memory, lo, b.sub(hi, lo), longest)
 
 
 def _shape(hir: PredictEnsemble) -> RecordShape:

@@ -71,7 +71,7 @@ class LeafSums:
             case "number":
                 self._increase(sums, at, found)
             case "class":
-                at = b.binary("add", at, b.convert(found, I64))
+                at = b.add(at, b.convert(found, I64))
                 height = b.const(float(table.values[0]), sums.element)
                 self._increase(sums, at, height)
             case "vector":
@@ -80,7 +80,7 @@ class LeafSums:
     def _increase(self, sums: Buffer, at: Value, value: Value) -> None:
         b = self.b
         type_ = value.type
-        b.store(sums, at, b.binary("add", b.load(sums, at, type_), value))
+        b.store(sums, at, b.add(b.load(sums, at, type_), value))
 
     def _add_vector(self, sums: Buffer, here: Value, own: Value) -> None:
         """Add the values from ``own`` on to the sums from ``here`` on."""
@@ -93,7 +93,7 @@ class LeafSums:
         whole = width // 8 * 8
         if whole > 32:  # loop over long vectors, to bound the code
             with b.loop(0, whole, 8, hint="k") as k:
-                part(8, b.binary("add", here, k), b.binary("add", own, k))
+                part(8, b.add(here, k), b.add(own, k))
         at = whole if whole > 32 else 0
         for lanes in (8, 4, 2, 1):
             while at + lanes <= width:

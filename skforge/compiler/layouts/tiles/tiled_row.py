@@ -56,7 +56,6 @@ class RowWalks(TileWalks, RowCode):
     def _compare_top(self, tree: Value, n: Value) -> None:
         b, vec = self.b, Vec(U16, LANES)
         registers = self.t.top_column.shape[1]
-
         with b.loop(0, n, UNROLL, hint="tree") as t:
             for u in range(UNROLL):
                 own = b.mul(b.add(t, u), registers * LANES)
@@ -73,7 +72,7 @@ class RowWalks(TileWalks, RowCode):
 
         def found(of_tree: Value, exit_: Value) -> Value:
             at = b.binary("shl", of_tree, self.t.top_levels)
-            at = b.binary("add", at, exit_)
+            at = b.add(at, exit_)
             return b.load(self.top_item, b.bitcast(at, I32))
 
         return found
@@ -81,7 +80,7 @@ class RowWalks(TileWalks, RowCode):
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
         b = self.b
         own = b.load(self.tile_offset, row)
-        return b.binary("add", b.mul(number, self.t.stride), own)
+        return b.add(b.mul(number, self.t.stride), own)
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
         """Walk all trees, then add their leaves."""
@@ -91,7 +90,7 @@ class RowWalks(TileWalks, RowCode):
         reached = b.alloc("reached", I64, b.const(self.block), alignment=64)
 
         def note(tree: Value, leaf: Value) -> None:
-            place = b.binary("add", b.load(self.leaf_offset, tree), leaf)
+            place = b.add(b.load(self.leaf_offset, tree), leaf)
             b.store(reached, tree, place)
             b.prefetch(leaves.read, place)
 
@@ -108,7 +107,7 @@ class RowWalks(TileWalks, RowCode):
 
             def next_(tree: Value, carried: tuple[Value, ...]) -> list[Value]:
                 value = b.load(leaves.read, b.load(reached, tree))
-                return [b.binary("add", carried[0], value)]
+                return [b.add(carried[0], value)]
 
             (sum_,) = b.for_(0, n, 1, next_, [b.load(sums, at)], hint="tree")
             b.store(sums, at, sum_)
@@ -117,7 +116,7 @@ class RowWalks(TileWalks, RowCode):
         with b.loop(n, hint="tree") as tree:
             to = at
             if number:
-                to = b.binary("add", at, b.convert(b.load(outputs, tree), I64))
+                to = b.add(at, b.convert(b.load(outputs, tree), I64))
             leaves.add(sums, to, b.load(reached, tree))
 
 

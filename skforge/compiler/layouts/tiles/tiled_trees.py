@@ -149,15 +149,13 @@ class TileWalks:
         live, done = self._decode_top(tree, n)
         first = b.load(self.tile_offset, tree)
 
-        def some_live(state: tuple[Value, ...]) -> Value:
-            return b.compare("gt", state[0], 0)
-
         def step(state: tuple[Value, ...]) -> list[Value]:
             live, done, *ahead = state
             ahead = self._compare_tiles(live, first, ahead)
             return [*self._decode_tiles(live, done), *ahead]
 
-        b.while_([live, done, *self._ahead(tree)], some_live, step)
+        inits = [live, done, *self._ahead(tree)]
+        b.while_(inits, lambda state: b.compare("gt", state[0], 0), step)
 
     # ------------------------------------------------------------ the top
 
@@ -174,7 +172,6 @@ class TileWalks:
         places = [b.add(own, k * LANES) for k in range(registers)]
         columns = [b.load(self.top_column, at, vec) for at in places]
         ranks = [b.load(self.top_rank, at, vec) for at in places]
-
         with b.loop(0, n, UNROLL, hint="row") as r:
             for u in range(UNROLL):
                 row = b.add(r, u)
@@ -188,7 +185,7 @@ class TileWalks:
         """Return the heap number of the child that a bit of ``bits`` selects."""
         b = self.b
         right = b.binary("and", b.binary("shr", bits, at), 1)
-        return b.binary("or", b.binary("add", heap, heap), right)
+        return b.binary("or", b.add(heap, heap), right)
 
     def _decode_top(self, tree: Value, n: Value) -> tuple[Value, Value]:
         b = self.b
@@ -196,7 +193,7 @@ class TileWalks:
         lanes = b.iota(U32, self._lanes)
 
         def group(r: Value, state: tuple[Value, ...]) -> list[Value]:
-            row = b.binary("add", lanes, b.convert(r, U32))
+            row = b.add(lanes, b.convert(r, U32))
             item = behind(r, row)
             leaf = b.compare("ne", b.binary("and", item, 1), 0)
             number = b.binary("and", item, 0xFFFFFFFF - self._row_mask)
@@ -225,8 +222,8 @@ class TileWalks:
                 heap = self._turn(heap, bits, heap)
             if levels == 6:
                 bits = b.load(self.top_bits, b.add(r, self.block), self._entries)
-                heap = self._turn(heap, bits, b.binary("sub", heap, 32))
-            return items(row, b.binary("sub", heap, exits))
+                heap = self._turn(heap, bits, b.sub(heap, 32))
+            return items(row, b.sub(heap, exits))
 
         return found
 
@@ -243,7 +240,7 @@ class TileWalks:
             if self._lanes == GROUP:
                 return b.permute(items, exit_)
             # Registers hold too few of them.
-            at = b.binary("add", exit_, b.convert(own, U32))
+            at = b.add(exit_, b.convert(own, U32))
             return b.load(self.top_item, b.bitcast(at, I32))
 
         return found
@@ -252,7 +249,7 @@ class TileWalks:
         """Append the selected entries to a list; return its new length."""
         b = self.b
         b.store(list_, count, b.compress(entry, mask))
-        return b.binary("add", count, b.popcount(b.mask_bits(mask, I64)))
+        return b.add(count, b.popcount(b.mask_bits(mask, I64)))
 
     def _pad(self, live: Value) -> None:
         """Pad the live rows with row 0 in tile 0, which always exists."""
@@ -268,7 +265,7 @@ class TileWalks:
 
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
         """Return the first byte of a tile of the tree."""
-        return self.b.binary("add", self.b.mul(number, self.t.stride), first)
+        return self.b.add(self.b.mul(number, self.t.stride), first)
 
     def _ahead(self, tree: Value) -> list[Value]:
         """Return where prefetching of the next tree's tiles begins, if it is needed."""
@@ -323,14 +320,14 @@ class TileWalks:
             heap = b.const(1, self._entries)
             for _ in range(levels):
                 heap = self._turn(heap, bits, heap)
-            exit_ = b.binary("sub", heap, 1 << levels)
+            exit_ = b.sub(heap, 1 << levels)
             marks, first_child, first_leaf = self._load_exits(j)
             goes = b.compare("ne", b.binary("and", b.binary("shr", marks, exit_), 1), 0)
-            upto = b.binary("sub", b.binary("shl", b.const(2, self._entries), exit_), 1)
+            upto = b.sub(b.binary("shl", b.const(2, self._entries), exit_), 1)
             own = b.select(goes, marks, b.binary("shr", marks, 16))
             rank = b.popcount(b.binary("and", own, upto))
             first = b.select(goes, first_child, first_leaf)
-            number = b.binary("shl", b.binary("add", first, rank), self.t.row_bits)
+            number = b.binary("shl", b.add(first, rank), self.t.row_bits)
             entry = b.binary("or", number, b.binary("and", entry, self._row_mask))
             left = b.convert(b.sub(live, j), U32)
             real = b.compare("lt", lanes, left)
@@ -428,7 +425,7 @@ class BlockWalks(TileWalks, BlockCode):
             value = b.load(base, k)
             own = b.mul(k, per_output)
             with b.loop(self.n, hint="row") as r:
-                b.store(sums, b.binary("add", own, b.mul(r, per_row)), value)
+                b.store(sums, b.add(own, b.mul(r, per_row)), value)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add the leaves that the block's rows reach in one tree."""
@@ -452,12 +449,12 @@ class BlockWalks(TileWalks, BlockCode):
         def ahead(j: Value) -> None:
             if following is not None:
                 lines = b.mul(j, 64 // size // UNROLL)
-                b.prefetch(leaves.read, b.binary("add", following, lines))
+                b.prefetch(leaves.read, b.add(following, lines))
 
         def add(row: Value, leaf: Value) -> None:
             at = b.mul(row, forest.n_outputs) if by_row else row
-            at = at if own is None else b.binary("add", own, at)
-            leaves.add(sums, at, b.binary("add", first, leaf))
+            at = at if own is None else b.add(own, at)
+            leaves.add(sums, at, b.add(first, leaf))
 
         self.each_done(self.n, add, ahead)
 
@@ -470,13 +467,13 @@ class BlockWalks(TileWalks, BlockCode):
             whole = b.mul(b.binary("div", n, lanes), lanes)
             with b.loop(0, whole, lanes, hint="sum") as i:
                 values = b.load(sums, i, Vec(sums.element, lanes))
-                b.store(result, b.binary("add", to, i), values)
+                b.store(result, b.add(to, i), values)
             with b.loop(whole, n, hint="sum") as i:
-                b.store(result, b.binary("add", to, i), b.load(sums, i))
+                b.store(result, b.add(to, i), b.load(sums, i))
             return
         with b.loop(outputs, hint="output") as k:
-            own, target = b.mul(k, self.block), b.binary("add", to, k)
+            own, target = b.mul(k, self.block), b.add(to, k)
             with b.loop(count, hint="row") as r:
-                value = b.load(sums, b.binary("add", own, r))
-                at = b.binary("add", target, b.mul(r, outputs))
+                value = b.load(sums, b.add(own, r))
+                at = b.add(target, b.mul(r, outputs))
                 b.store(result, at, value)

@@ -158,7 +158,7 @@ class ValueWalks(BlockWalks):
                 return splat(self.top_item, b.add(exits, heap - (1 << levels)))
             left, right = behind(r, 2 * heap), behind(r, 2 * heap + 1)
             at = b.add(own, heap)
-            place = b.binary("add", b.convert(b.load(self.top_column, at), I64), r)
+            place = b.add(b.convert(b.load(self.top_column, at), I64), r)
             element = self._columns.element
             x = b.load(self._columns, place, Vec(element, self._lanes))
             passed = b.compare(self._op, x, splat(self.top_rank, at))
@@ -171,15 +171,14 @@ class ValueWalks(BlockWalks):
 
     def _passed(self, tile: Value, row: Value) -> Value:
         b, t, rows, slots = self.b, self.t, self._rows, 1 << self.t.levels
-        number = b.binary("add", rows.first, b.binary("min", row, self._last))
-        start = b.binary("mul", number, rows.stride)
+        number = b.add(rows.first, b.binary("min", row, self._last))
+        start = b.mul(number, rows.stride)
         places = [
             b.load(self.tiles, b.add(tile, t.column_at + 2 * k), U16)
             for k in range(1, slots)
         ]
         values = [
-            b.load(rows.rows, b.binary("add", start, b.convert(place, I64)))
-            for place in places
+            b.load(rows.rows, b.add(start, b.convert(place, I64))) for place in places
         ]
         x = b.pack([values[0], *values])  # slot 0 is unused
         x = self._clean(x)

@@ -42,11 +42,7 @@ from skforge.compiler.layouts.tiles.tile_layout import (
 from skforge.compiler.layouts.tiles.tile_leaves import leaf_table
 from skforge.compiler.layouts.tiles.tiled_row import RowTiles
 from skforge.compiler.layouts.tiles.tiled_trees import GROUP, BlockWalks, Tiling
-from skforge.compiler.layouts.tiles.tiled_values import (
-    ValueWalks,
-    refusal,
-    value_tests,
-)
+from skforge.compiler.layouts.tiles.tiled_values import ValueWalks, refusal, value_tests
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
