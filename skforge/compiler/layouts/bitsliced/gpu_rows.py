@@ -27,8 +27,10 @@ from skforge.compiler.layouts.bitsliced.gpu_predicates import (
     JOB,
     NONE,
     RECORD,
+    WORD,
     ClassKind,
     Columns,
+    Geometry,
     TestPlan,
 )
 
@@ -36,28 +38,6 @@ from skforge.compiler.layouts.bitsliced.gpu_predicates import (
 FEATURES = 8
 #: Rows whose searches a thread interleaves, so that the loads overlap.
 TOGETHER = 4
-#: Rows in a word.
-WORD = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Shape of a block: rows, threads, elements between lines, words a thread folds."""
-
-    rows: int
-    threads: int
-    stride: int
-    wide: int = 1
-
-    @property
-    def lanes(self) -> int:
-        """Words of a line."""
-        return self.rows // WORD
-
-    @property
-    def group(self) -> int:
-        """Trees folded at once."""
-        return self.threads * self.wide // self.lanes
 
 
 class BitRows:

@@ -19,7 +19,8 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import GpuBlockCode
-from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, BitRows, split_thread
+from skforge.compiler.layouts.bitsliced.gpu_predicates import WORD
+from skforge.compiler.layouts.bitsliced.gpu_rows import BitRows, split_thread
 from skforge.compiler.layouts.bitsliced.gpu_trees import QUAD, BitTrees
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold
 
@@ -48,8 +49,8 @@ class OwnRows:
 class BitWalks(GpuBlockCode):
     """Emits the code; one instance for each block of a kernel.
 
-    ``tile`` trees share a table, which ``rows`` fills. ``zero`` is the element of the
-    constant lines. With ``staged`` leaf values are copied to shared memory.
+    ``tile`` trees share a table, which ``rows`` fills. With ``staged`` leaf values are
+    copied to shared memory.
     """
 
     def __init__(
@@ -58,10 +59,9 @@ class BitWalks(GpuBlockCode):
         trees: BitTrees,
         forest: Forest,
         tile: int,
-        zero: int,
         staged: bool,
     ) -> None:
-        self._rows, self._tile, self._zero = rows, tile, zero
+        self._rows, self._tile = rows, tile
         self._block, self._g, self._lines = rows.block, rows.geometry, rows.lines
         self._t, self._forest = trees, forest
         b = self.b = rows.b
@@ -139,7 +139,7 @@ class BitWalks(GpuBlockCode):
 
         with b.when(b.compare("eq", row, 0)):
             for k, bits in enumerate((0, 0xFFFFFFFF)):
-                at = b.add(lane, self._zero + k * g.stride)
+                at = b.add(lane, self._t.zero + k * g.stride)
                 b.store(self._lines, at, b.const(bits, U32))
 
     def _write_base(self, thread: Value) -> None:
