@@ -27,8 +27,9 @@ WIDE, WIDE_PART = 500, 128
 
 
 class ColumnTile:
-    """The buffer of one tile's columns: column c of row r is at ``c * part + r``.
+    """The buffer of a tile's columns: column c of row r is at ``c * part + r``.
 
+    Several ``tiles`` lie one after another.
     ``clean`` is applied to every number read, scalar or vector, and returns type
     ``scalar``.
     """
@@ -73,6 +74,12 @@ class ColumnTile:
                 lambda: self._transpose_fast(rows, start, row, place),
                 lambda: self._transpose_slow(rows, start, row, place, last),
             )
+
+    def fill_all(self, rows: BlockRows, starts: Buffer) -> None:
+        """Transpose all tiles of the block; ``starts`` has their first columns."""
+        b = self.b
+        with b.loop(self._tiles, hint="tile") as t:
+            self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
 
     def _transpose_fast(
         self, rows: BlockRows, start: Value, row: Value, r: Value
@@ -154,17 +161,6 @@ class ColumnTile:
         with b.loop(first, last, hint="ahead") as r:
             at = b.mul(b.add(rows.first, r), rows.stride)
             b.prefetch(rows.rows, b.add(at, column))
-
-
-class ColumnTiles(ColumnTile):
-    """The buffer of several tiles' columns, one tile after another."""
-
-    def fill_all(self, rows: BlockRows, starts: Buffer) -> None:
-        """Transpose all tiles of the block; ``starts`` has their first columns."""
-        b = self.b
-        count = self._tiles
-        with b.loop(count, hint="tile") as t:
-            self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
 
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:

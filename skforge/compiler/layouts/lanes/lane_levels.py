@@ -75,6 +75,17 @@ class TopLevels:
         return -(-int(self.tests.shape[1]) // self.bits)
 
 
+def node_levels(forest: Forest) -> list[NDArray[np.int32]]:
+    """Return the nodes of all trees level by level; siblings are adjacent."""
+    levels: list[NDArray[np.int32]] = []
+    level = forest.tree_offset[:-1].astype(np.int32)
+    while len(level):
+        levels.append(level)
+        inner = level[forest.left[level] >= 0]
+        level = np.stack([forest.left[inner], forest.right[inner]], 1).reshape(-1)
+    return levels
+
+
 def descend(
     forest: Forest, tests: RowTests, at: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:

@@ -33,7 +33,11 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.lanes.lane_levels import NEVER_RIGHT, RowTests
+from skforge.compiler.layouts.lanes.lane_levels import (
+    NEVER_RIGHT,
+    RowTests,
+    node_levels,
+)
 
 _T = TypeVar("_T")
 
@@ -254,12 +258,7 @@ def set_masks(
 def _leaves_below(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return each node's first leaf and one past its last, numbered from the left."""
     count = (forest.leaf >= 0).astype(np.int64)
-    levels = []
-    level = forest.tree_offset[:-1].astype(np.int64)
-    while len(level):
-        levels.append(level)
-        inner = level[forest.left[level] >= 0]
-        level = np.concatenate([forest.left[inner], forest.right[inner]])
+    levels = node_levels(forest)
     first = np.zeros(forest.n_nodes, np.int64)
     for level in reversed(levels):
         inner = level[forest.left[level] >= 0]

@@ -63,10 +63,12 @@ class LeafSums:
         if table.index is not None:
             self.read = model("leaf_index", table.index)
 
-    def add(self, sums: Buffer, at: Value, place: Value) -> None:
-        """Add the leaf at a place to the sums from ``at`` on, a number only there."""
+    def add(self, sums: Buffer, at: Value, found: Value) -> None:
+        """Add the leaf with an element of ``read`` to the sums from ``at`` on.
+
+        A number is added only there.
+        """
         b, table = self.b, self._table
-        found = b.load(self.read, place)
         match table.kind:
             case "number":
                 self._increase(sums, at, found)

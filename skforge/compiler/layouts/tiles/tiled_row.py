@@ -114,10 +114,10 @@ class RowWalks(TileWalks, RowCode):
             return
         outputs = self._model("tree_outputs", forest.tree_output)
         with b.loop(n, hint="tree") as tree:
-            to = at
+            found, to = b.load(leaves.read, b.load(reached, tree)), at
             if number:
                 to = b.add(at, b.convert(b.load(outputs, tree), I64))
-            leaves.add(sums, to, b.load(reached, tree))
+            leaves.add(sums, to, found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

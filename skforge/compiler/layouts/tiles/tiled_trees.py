@@ -454,7 +454,7 @@ class BlockWalks(TileWalks, BlockCode):
         def add(row: Value, leaf: Value) -> None:
             at = b.mul(row, forest.n_outputs) if by_row else row
             at = at if own is None else b.add(own, at)
-            leaves.add(sums, at, b.add(first, leaf))
+            leaves.add(sums, at, b.load(leaves.read, b.add(first, leaf)))
 
         self.each_done(self.n, add, ahead)
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 import numpy as np
 
 from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.binning.transpose import ColumnTiles, tile_starts
+from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
@@ -110,7 +110,7 @@ class ValueWalks(BlockWalks):
         b.store(self._seen, zero, b.const(0, U32))
         scalar, count = rows.rows.element, len(self._starts)
         clean = self._clean_and_note
-        columns = ColumnTiles(b, scalar, self._lanes, self.block, clean, count)
+        columns = ColumnTile(b, scalar, self._lanes, self.block, clean, count)
         columns.fill_all(rows, self._column_starts)
         self._columns = columns.buffer
         self._missing = b.compare("ne", b.load(self._seen, zero), 0)
