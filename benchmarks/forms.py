@@ -3,19 +3,21 @@
     python -m benchmarks.forms --output benchmarks/results
 
 Every model is trained on an array and on a frame, and called with every form by one row
-and by many: a cell is the source's time over ours, the median of interleaved rounds.
-Answers are compared first, with their dtypes, warnings and errors: a cell that differs
-ends the run. Rows are what the call is given; how a form is made is not timed.
+and by many, as it is and loaded from an artifact. A cell is the source's time over
+ours, the median of interleaved rounds. Answers are compared first, with their dtypes,
+warnings and errors; a cell that differs ends the run. Each call gets another object
+than the one before, as requests to a service do; how it is made is not timed.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -29,12 +31,15 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from machine import in_words, machine  # noqa: E402
 
+import skforge  # noqa: E402
 from skforge import CompiledForest  # noqa: E402
 
 N_FEATURES, N_ROWS, N_CATEGORIES = 12, 4096, 8
 NAMES = [f"column_{i}" for i in range(N_FEATURES)]
 #: Columns of whole numbers in frames of mixed types, and of categories.
 WHOLE, CATEGORICAL = (2, 5, 8), (3, 7)
+#: Objects that calls take in turn.
+POOL = 8
 #: Ratios that a user expects, and below which a cell is a cliff.
 ARRAYS = ("float32", "float64", "int64", "bool", "float16", "F-order", "strided")
 LEAST_ARRAY, LEAST = 10.0, 3.0
@@ -76,6 +81,8 @@ def _estimators(n_trees: int) -> dict[str, Callable[[], Any]]:
                 max_iter=n_trees, random_state=0
             )
         ),
+        "AdaBoostClassifier": lambda: ensemble.AdaBoostClassifier(**many),
+        "IsolationForest": lambda: ensemble.IsolationForest(**many, **one),
         "XGBClassifier": lambda: XGBClassifier(max_depth=6, **many, **one),
         "XGBRegressor": lambda: XGBRegressor(max_depth=6, **many, **one),
         "LGBMClassifier": lambda: LGBMClassifier(**light),
@@ -201,28 +208,31 @@ def differences(
 
 
 def paired(
-    ours: Callable[[Any], Any], theirs: Callable[[Any], Any], X: Any, slot: float
+    ours: Callable[[Any], Any],
+    theirs: Callable[[Any], Any],
+    pool: list[Any],
+    slot: float,
 ) -> tuple[float, float, float]:
     """Return seconds of both calls and their ratio, medians of interleaved rounds."""
     times: tuple[list[float], list[float]] = ([], [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        calls = [_calls(predict, X, slot) for predict in (ours, theirs)]
+        calls = [_calls(predict, pool, slot) for predict in (ours, theirs)]
         for _ in range(5):
             for predict, n, kept in zip((ours, theirs), calls, times, strict=True):
                 start = time.perf_counter()
-                for _ in range(n):
-                    predict(X)
+                for call in range(n):
+                    predict(pool[call % POOL])
                 kept.append((time.perf_counter() - start) / n)
     ratios = [b / a for a, b in zip(*times, strict=True)]
     return median(times[0]), median(times[1]), median(ratios)
 
 
-def _calls(predict: Callable[[Any], Any], X: Any, slot: float) -> int:
+def _calls(predict: Callable[[Any], Any], pool: list[Any], slot: float) -> int:
     """Return how many calls fill a slot, once a habit of small calls was seen."""
-    for _ in range(40):
+    for call in range(40):
         start = time.perf_counter()
-        predict(X)
+        predict(pool[call % POOL])
         taken = time.perf_counter() - start
         if taken > slot:
             return 1
@@ -245,23 +255,52 @@ def cells(
             if trained == "frame":
                 sample = FORMS["pandas"](X)
             fast = CompiledForest(model, n_jobs=1, tuning="off").fit(sample)
-            method = "predict_proba" if hasattr(model, "predict_proba") else "predict"
-            ours, theirs = getattr(fast, method), getattr(model, method)
-            for form in allowed:
-                if forms and form not in forms:
-                    continue
-                for n in sizes:
-                    rows = FORMS[form](X[:n])
-                    if found := differences(ours, theirs, rows):
-                        raise SystemExit(
-                            f"{name}, trained on {trained}, {form}, {n}: {found}"
-                        )
-                    _, error, _ = _called(theirs, rows)
-                    if error:
-                        yield Cell(name, trained, form, n, error=error[:120])
-                        continue
-                    taken = paired(ours, theirs, rows, slot)
-                    yield Cell(name, trained, form, n, taken[1], taken[0], taken[2])
+            chosen = [form for form in allowed if not forms or form in forms]
+            yield from _cells_of(
+                model, fast, Cell(name, trained, "", 0), chosen, sizes, slot
+            )
+            loaded = _loaded(fast)
+            if loaded is not None:
+                cell = Cell(name, f"{trained}, loaded", "", 0)
+                yield from _cells_of(model, loaded, cell, chosen, sizes, slot)
+
+
+def _loaded(fast: CompiledForest) -> CompiledForest | None:
+    """Return the model after a round through a file, or None if it has no artifact."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.skforge"
+        try:
+            skforge.save(fast, file)
+        except skforge.UnsupportedModelError:
+            return None
+        return skforge.load(file)
+
+
+def _cells_of(
+    model: Any,
+    fast: CompiledForest,
+    cell: Cell,
+    forms: list[str],
+    sizes: list[int],
+    slot: float,
+) -> Iterator[Cell]:
+    X, _ = _table(1)
+    method = "predict_proba" if hasattr(model, "predict_proba") else "predict"
+    ours, theirs = getattr(fast, method), getattr(model, method)
+    for form in forms:
+        for n in sizes:
+            pool = [FORMS[form](X[i : i + n]) for i in range(POOL)]
+            where = replace(cell, form=form, rows=n)
+            _, error, _ = _called(theirs, pool[0])
+            if error:
+                if not _called(ours, pool[0])[1]:
+                    raise SystemExit(f"{where}: the source raises {error}")
+                yield replace(where, error=error[:120])
+                continue
+            if found := differences(ours, theirs, pool[0]):
+                raise SystemExit(f"{where}: {found}")
+            taken = paired(ours, theirs, pool, slot)
+            yield replace(where, source=taken[1], ours=taken[0], ratio=taken[2])
 
 
 def _expected(cell: Cell) -> float:
@@ -305,6 +344,45 @@ def _text(cell: Cell) -> str:
     return f"{ratio} ({cell.ours * 1e6:,.{1 if cell.ours < 1e-5 else 0}f})"
 
 
+def plot(found: list[Cell], file: Path) -> None:
+    """Draw the ratios of models as they are: a panel for each number of rows."""
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import LogNorm
+
+    live = [cell for cell in found if not cell.trained.endswith("loaded")]
+    sizes = sorted({cell.rows for cell in live})
+    names = list(dict.fromkeys((cell.model, cell.trained) for cell in live))
+    forms = [form for form in FORMS if any(cell.form == form for cell in live)]
+    height = 1.6 + 0.27 * len(names) * len(sizes)
+    figure, panels = plt.subplots(
+        len(sizes), 1, figsize=(10, height), sharex=True, layout="constrained"
+    )
+    for panel, n in zip(np.atleast_1d(panels), sizes, strict=True):
+        ratios = np.full((len(names), len(forms)), np.nan)
+        for cell in live:
+            if cell.rows == n and cell.ratio is not None:
+                place = names.index((cell.model, cell.trained)), forms.index(cell.form)
+                ratios[place] = cell.ratio
+        shown = panel.imshow(
+            ratios, norm=LogNorm(1, 1000), cmap="viridis", aspect="auto"
+        )
+        for (y, x), ratio in np.ndenumerate(ratios):
+            if np.isfinite(ratio):
+                text = f"{ratio:.0f}" if ratio >= 9.5 else f"{ratio:.1f}"
+                colour = "black" if ratio > 60 else "white"
+                panel.text(
+                    x, y, text, ha="center", va="center", fontsize=7, color=colour
+                )
+        panel.set_yticks(
+            range(len(names)), [", ".join(name) for name in names], fontsize=7
+        )
+        panel.set_title(f"{n:,} row{'s'[: n > 1]} a call", fontsize=9, loc="left")
+        panel.set_xticks(range(len(forms)), forms, rotation=35, ha="right", fontsize=8)
+    figure.colorbar(shown, ax=panels, label="time of the library / time of skforge")
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
 def main(
     models: Annotated[str, typer.Option(help="Parts of names, by commas.")] = "",
     forms: Annotated[str, typer.Option(help="Forms, by semicolons.")] = "",
@@ -320,9 +398,10 @@ def main(
     sizes = [int(size) for size in batches.split(",")]
     for cell in cells(wanted, shapes, sizes, trees, slot):
         found.append(cell)
-        head = f"{cell.model:32}{cell.trained:12}{cell.form:20}{cell.rows:6}"
+        head = f"{cell.model:32}{cell.trained:20}{cell.form:20}{cell.rows:6}"
         print(f"{head}  {_text(cell)}", flush=True)
     if output is not None:
+        plot(found, output / "forms.png")
         content = {"facts": facts, "cells": [asdict(cell) for cell in found]}
         (output / "forms.json").write_text(json.dumps(content, indent=1) + "\n")
         (output / "forms.md").write_text(to_markdown(found, facts) + "\n")

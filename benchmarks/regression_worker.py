@@ -186,11 +186,17 @@ def _gpu(commit: Commit, rows: int) -> dict[str, int]:
     (schedule,) = (one for (low, _), one in table.items() if low == first)
     hir = pipeline.build_hir(commit.forest, schedule, "exact", kind="gpu")
     plan = emit_gpu(pipeline.lower(hir, target).kernel.function, target)
-    code = compile_text(plan.source, GPU, "cuda")
-    texts = kernels_of(disassemble(code.code)).values()
+    made = compile_text(plan.source, GPU, "cuda")
+    if isinstance(made, tuple):
+        from skforge.compiler.runtime.gpu.resources import cubin_resources
+
+        code, used = made[0], cubin_resources(made[0])
+    else:  # a commit from before 21 November 2026
+        code, used = made.code, made.resources
+    texts = kernels_of(disassemble(code)).values()
     return {
         "GPU instructions": len(list(chain.from_iterable(map(operations, texts)))),
-        "GPU registers": max(one.registers for one in code.resources.values()),
+        "GPU registers": max(one.registers for one in used.values()),
     }
 
 

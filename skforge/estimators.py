@@ -353,13 +353,16 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         return self._compiled().predict(X, self.n_jobs)
 
     @offered("predict_proba", entry=True)
-    def predict_proba(self, X: Any, **params: Any) -> Any:
+    def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> Any:
         """Return the probability of each class.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows.
+        out : ndarray of the answer's shape and dtype, default=None
+            Where to write the probabilities; a ``numpy.memmap`` for answers that do
+            not fit in memory.
         **params : dict
             Further arguments of the model's ``predict_proba``, which then answers.
 
@@ -370,7 +373,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         """
         if params:
             return self._compiled().ask("predict_proba", X, **params)
-        return self._compiled().predict_proba(X, self.n_jobs)
+        return self._compiled().predict_proba(X, self.n_jobs, out)
 
     @offered("predict_log_proba")
     def predict_log_proba(self, X: Any) -> Any:
@@ -435,20 +438,28 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         return self._compiled().apply(X, self.n_jobs)
 
     @offered("predict_raw", entry=True)
-    def predict_raw(self, X: Any) -> Any:
+    def predict_raw(self, X: Any, *, out: Any = None) -> Any:
         """Return raw scores: XGBoost's margins, scikit-learn forests' averages.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows.
+        out : ndarray of the answer's shape and dtype, default=None
+            Where to write the scores; a ``numpy.memmap`` for answers that do not fit
+            in memory.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            In the dtype of the source's sums.
+            In the dtype of the source's sums; ``out`` if it was given.
+
+        Raises
+        ------
+        InvalidInputError
+            If ``out`` does not fit the answer.
         """
-        return self._compiled().predict_raw(X, self.n_jobs)
+        return self._compiled().predict_raw(X, self.n_jobs, out)
 
     @offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:

@@ -97,6 +97,10 @@ def shortened(text: str, most: int = 1000) -> str:
     return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
+#: Packages whose frames are between the user's call and a warning.
+_WRAPPERS = ("skforge.", "sklearn.", "joblib.")
+
+
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn with the location of the user's call into skforge.
 
@@ -109,8 +113,8 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     """
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package not in ("skforge", "sklearn", "joblib"):  # these wrap `fit`
+        module = f"{frame.f_globals.get('__name__')}."
+        if not module.startswith(_WRAPPERS):
             break
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)

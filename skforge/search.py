@@ -277,9 +277,9 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         return self._fitted().decision_function(X)
 
     @_offered("predict_raw")
-    def predict_raw(self, X: Any) -> Any:
+    def predict_raw(self, X: Any, *, out: Any = None) -> Any:
         """Return raw scores."""
-        return self._fitted().predict_raw(X)
+        return self._fitted().predict_raw(X, out=out)
 
     @_offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:

@@ -26,9 +26,9 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.verifier import verify_lir
-from skforge.compiler.runtime.gpu.compilers import compiler_path
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from tests.gpu_binary import compiler_path
 
 CUDA = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
 HIP = ("gfx90a", "gfx1030")

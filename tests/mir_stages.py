@@ -9,6 +9,7 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.layouts.base import Representation
 from skforge.compiler.lowering import lower_to_mir
 from skforge.compiler.passes.hir import (
     normalize_predicates,
@@ -16,7 +17,7 @@ from skforge.compiler.passes.hir import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.pipeline import MIR_PASSES, HirCache, Stage
+from skforge.compiler.pipeline import MIR_PASSES, Stage
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked
 from skforge.compiler.schedule.directives import Kind, Quantize
@@ -86,7 +87,7 @@ def hir_of(
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
     quantized = marked(nest.loops, Quantize)
-    codes = HirCache().codes(normal) if quantized else None
+    codes = Representation.plan_codes(normal) if quantized else None
     return PredictEnsemble(normal, tiles, nest, reduction, comparison, codes)
 
 

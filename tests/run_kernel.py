@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
-from skforge.compiler.runtime.cpu.jit import JitModule, pack_slots
+from skforge.compiler.runtime.cpu.jit import JitModule
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, raise_interrupt
 
 
@@ -27,10 +28,24 @@ def call(
         Threads for parallel loops; fewer are used where limits in force say so.
     """
     function = module.function(name)
-    packed = pack_slots(slots, module.slot_codes(name))
+    packed = pack_slots(slots)
     if n_threads <= 1:
         function(packed, None, 1)
         return
     address, threads = parallel_for_pointer(n_threads)
     function(packed, address, threads)
     raise_interrupt()
+
+
+def pack_slots(slots: Sequence[Any]) -> bytes:
+    """Return a kernel's arguments as bytes: ints as int64, floats as doubles."""
+    values = [_slot(slot) for slot in slots]
+    codes = "".join("d" if isinstance(value, float) else "q" for value in values)
+    return struct.pack(codes, *values)
+
+
+def _slot(slot: Any) -> int | float:
+    if getattr(slot, "ndim", 0):
+        return int(slot.ctypes.data)
+    value: int | float = slot.item() if hasattr(slot, "item") else slot
+    return value

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from skforge.compiler.runtime.simt.build import opened
-from skforge.compiler.runtime.simt.source import LaunchHeader, Order, SourceDevice
+from skforge.compiler.runtime.simt.source import LaunchHeader, SourceDevice
 from skforge.exceptions import TargetError
 
 #: "address" finds accesses outside of arrays and undefined arithmetic, "thread" races.
@@ -45,6 +45,24 @@ _OPTIONS = {
 }
 
 
+#: Order of blocks, warps and lanes; a number is a seed to shuffle at every barrier.
+Order: TypeAlias = Literal["forward", "reverse"] | int
+
+
+def order_number(order: Order | str) -> int:
+    """Return an order's number for the shim."""
+    if order == "forward":
+        return 0
+    if order == "reverse":
+        return 1
+    if isinstance(order, str) or order < 0:
+        raise ValueError(
+            f"order is 'forward', 'reverse' or a seed that is not negative; got "
+            f"{order!r}."
+        )
+    return 2 + order
+
+
 class SanitizedDevice(SourceDevice):
     """A device that runs in a process of its own under a sanitizer.
 
@@ -55,7 +73,7 @@ class SanitizedDevice(SourceDevice):
     def __init__(
         self, source: str, sanitize: Sanitizer, *, order: Order = "forward"
     ) -> None:
-        self.order = order
+        self.order = order_number(order)
         self._server = Server(source, sanitize)
 
     def run(

@@ -14,10 +14,10 @@ from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.ir.lir.nodes import Function
-from skforge.compiler.runtime.simt.source import Order, SourceDevice
+from skforge.compiler.runtime.simt.source import SourceDevice, aligned_bytes
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
-from tests.simt_server import SanitizedDevice, Sanitizer
+from tests.simt_server import Order, SanitizedDevice, Sanitizer, order_number
 
 TARGET = Target.cuda("sm_90", kind="emulated-source")
 ORDERS: tuple[Order, ...] = ("forward", "reverse", 1)
@@ -63,11 +63,18 @@ def need(sanitize: Sanitizer | None) -> None:
         pytest.skip(reason)
 
 
+def scratch_of(n_bytes: int) -> np.ndarray[Any, Any]:
+    """Return scratch filled with poison bytes."""
+    memory = aligned_bytes(n_bytes)
+    memory.fill(0xCD)
+    return memory
+
+
 def run_plan(plan: HostPlan, device: SourceDevice, args: Mapping[str, Any]) -> None:
     """Run what a plan does; arrays are pointers."""
     named = {k: k if isinstance(v, np.ndarray) else v for k, v in args.items()}
     run = plan.run(named)
-    memory = {name: device.allocate(size) for name, size in run.scratch.items()}
+    memory = {name: scratch_of(size) for name, size in run.scratch.items()}
     memory |= args
     for call in run.calls:
         given = [(t, memory[v] if t == POINTER else v) for t, v in call.args]
@@ -93,7 +100,7 @@ class Batch:
     ) -> dict[str, Any]:
         """Return the arguments after a function has run on copies of them."""
         copies = {k: np.copy(v) if np.ndim(v) else v for k, v in args.items()}
-        self.device.order = order
+        self.device.order = order_number(order)
         run_plan(self.plans[number], self.device, copies)
         return copies
 

@@ -38,7 +38,7 @@ class GridProgram(Program):
 @st.composite
 def grid_programs(draw: st.DrawFn) -> GridProgram:
     """Draw a program of one or two launches."""
-    return _GridWriter(draw, vectors=False, parallel=False, exp=False).launches()
+    return _GridWriter(draw, vectors=False, parallel=False).launches()
 
 
 class _GridWriter(_Writer):

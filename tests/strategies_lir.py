@@ -84,19 +84,16 @@ def lir_programs(
     draw: st.DrawFn,
     vectors: bool = True,
     parallel: bool = True,
-    exp: bool = True,
     size: int = 12,
 ) -> Program:
     """Draw a program of about ``size`` statements, nested ones not counted."""
-    return _Writer(draw, vectors, parallel, exp).program(size)
+    return _Writer(draw, vectors, parallel).program(size)
 
 
 class _Writer:
-    def __init__(
-        self, draw: st.DrawFn, vectors: bool, parallel: bool, exp: bool
-    ) -> None:
+    def __init__(self, draw: st.DrawFn, vectors: bool, parallel: bool) -> None:
         self.draw = draw
-        self.vectors, self.parallel, self.exp = vectors, parallel, exp
+        self.vectors, self.parallel = vectors, parallel
         self.b = Builder()
         self.inputs = {s: Buffer(f"in_{s.name}", s) for s in NUMBERS}
         self.outputs = {s: Buffer(f"out_{s.name}", s) for s in NUMBERS}
@@ -220,13 +217,12 @@ class _Writer:
         element = type_.element if isinstance(type_, Vec) else type_
         a, b = self.value(type_), self.value(type_)
         if element.is_float:
-            ops = ["add", "sub", "mul", "div", "neg", "abs", *["exp"] * self.exp]
+            ops = ["add", "sub", "mul", "div"]
         else:
             ops = ["add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor"]
-            ops += ["shl", "shr", "neg", "not", *["abs"] * (element in (I32, I64))]
-            ops += ["zeros"]
+            ops += ["shl", "shr", "not", "zeros"]
         op = self.pick(ops)
-        if op in ("neg", "abs", "not", "exp", "zeros"):
+        if op in ("not", "zeros"):
             self.scope.append(self.b.let(lir.Unary(op, a), type_, op))
             return
         if op in ("div", "rem") and not element.is_float:
@@ -298,9 +294,8 @@ class _Writer:
             return
         step = self.b.mul(self.b.iota(I32, lanes), self.pick((1, 3, 5)))
         index = self.b.add(step, self.b.binary("and", self.value(I32), 15))
-        value, mask = self.value(Vec(element, lanes)), self.value(Mask(lanes))
-        where = mask if self.number(0, 1) else None
-        self.b.emit(lir.Scatter(self.outputs[element], index, value, where))
+        value = self.value(Vec(element, lanes))
+        self.b.emit(lir.Scatter(self.outputs[element], index, value))
 
     def write(self) -> None:
         if self.in_parallel:

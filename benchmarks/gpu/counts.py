@@ -14,7 +14,7 @@ from benchmarks.gpu.gpu_sass import (
     kernels_of,
     operations,
 )
-from skforge.compiler.runtime.gpu.compilers import compile_text
+from tests.gpu_binary import compile_text
 
 
 @dataclass(frozen=True, slots=True)

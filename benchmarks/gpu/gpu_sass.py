@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from skforge.compiler.runtime.gpu.wheels import wheel_folders
+from skforge.compiler.runtime.gpu.compilers import wheel_folders
 from skforge.exceptions import TargetError
 
 _SECTION = re.compile(r"^\.text\.(\w+):")

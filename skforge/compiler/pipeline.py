@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
-from skforge.compiler.forest.bins import CodeTable
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction, TiledForest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.hir.printer import print_hir
 from skforge.compiler.ir.hir.verifier import verify as verify_hir
 from skforge.compiler.ir.lir import nodes as lir
@@ -27,7 +27,6 @@ from skforge.compiler.layouts.base import (
     AnyLayout,
     BlockRepresentation,
     GpuBlockRepresentation,
-    Representation,
     RowRepresentation,
     WalkRepresentation,
 )
@@ -59,11 +58,12 @@ from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import Kind, Quantize
-from skforge.compiler.schedule.nest import TileKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import dump_levels, verify_every_pass
 from skforge.exceptions import CompilerError, ScheduleError, warn
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,15 +151,21 @@ def build_hir(
     """
     nest = bind(schedule, forest.n_trees, kind)
     cache = HirCache() if tiled is None else tiled
-    normal, comparison = cache.normalize(forest)
-    tiles = cache.tile(normal, nest.tile_nodes, nest.tile_kind)
+    normal, comparison = cache.get(
+        ("normal",), lambda: normalize_predicates.run(forest)
+    )
+    tiles = cache.get(
+        ("tiles", nest.tile_nodes, nest.tile_kind),
+        lambda: tile_nodes.run(normal, nest.tile_nodes, nest.tile_kind),
+    )
     if nest.reorder_trees:
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
     representation = representations.get(nest.representation)
     codes = None
     if marked(nest.loops, Quantize):
-        codes = cache.codes(normal, representation.plan_codes)
+        plan = representation.plan_codes
+        codes = cache.get(("codes", plan), lambda: plan(normal))
     hir = PredictEnsemble(
         normal, tiles, nest, reduction, comparison, codes, cache.shared
     )
@@ -175,48 +181,24 @@ def build_hir(
         _run_until("vectorize-trees", hir)
     elif in_blocks:
         _check_blocks(hir)
-    if verify_every_pass():
-        _verified("hir", lambda: verify_hir(hir))
-    _dump("hir", lambda: print_hir(hir))
+    _verify("hir", verify_hir, hir)
+    _dump("hir", print_hir, hir)
     return hir
-
-
-#: Plans the code columns of a normalised forest, as ``Representation.plan_codes``.
-PlanCodes: TypeAlias = Callable[[Forest], CodeTable]
 
 
 class HirCache:
     """Normalised and tiled forms of one forest, shared by its schedules."""
 
     def __init__(self) -> None:
-        self._normal: dict[int, tuple[Forest, Literal["lt", "le"]]] = {}
-        self._tiles: dict[tuple[int, int, str], TiledForest] = {}
-        self._codes: dict[tuple[int, PlanCodes], CodeTable] = {}
         #: See ``PredictEnsemble.shared``.
         self.shared: dict[tuple[object, ...], Any] = {}
 
-    def normalize(self, forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
-        """Return the forest with one comparison for all thresholds."""
-        key = id(forest)
-        if key not in self._normal:
-            self._normal[key] = normalize_predicates.run(forest)
-        return self._normal[key]
-
-    def codes(
-        self, forest: Forest, plan: PlanCodes = Representation.plan_codes
-    ) -> CodeTable:
-        """Return the code columns of a normalised forest."""
-        key = id(forest), plan
-        if key not in self._codes:
-            self._codes[key] = plan(forest)
-        return self._codes[key]
-
-    def tile(self, forest: Forest, size: int, kind: TileKind) -> TiledForest:
-        """Return the forest with its nodes grouped into tiles."""
-        key = (id(forest), size, kind)
-        if key not in self._tiles:
-            self._tiles[key] = tile_nodes.run(forest, size, kind)
-        return self._tiles[key]
+    def get(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """Return what the key names, made on its first use."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        found: T = self.shared[key]
+        return found
 
 
 def lower(
@@ -238,25 +220,17 @@ def lower(
     stage = Stage(hir, max(2, target.vector_bits // row_bits))
     function = lower_to_mir.run(hir, element)
     stages = {"lower-to-mir": function}
-    _dump("lower-to-mir", lambda: print_mir(function))
-    if verify_every_pass():
-        _verified("lower-to-mir", lambda: verify_mir(function))
+    _verify("lower-to-mir", verify_mir, function)
+    _dump("lower-to-mir", print_mir, function)
     legal = False
     for step in MIR_PASSES:
         made = step.run(function, stage)
         legal = legal or step.name == "legalize-reductions"
-        final = step is MIR_PASSES[-1]
-        if verify_every_pass():
-            _verified(
-                step.name,
-                lambda made=made, legal=legal, final=final: verify_mir(  # type: ignore[misc]
-                    made, legal=legal, final=final
-                ),
-            )
-        unchanged = made == function
-        _dump(step.name, lambda made=made: print_mir(made), unchanged)  # type: ignore[misc]
+        check = partial(verify_mir, legal=legal, final=step is MIR_PASSES[-1])
+        _verify(step.name, check, made)
+        _dump(step.name, print_mir, made, made == function)
         stages[step.name] = function = made
-    _dump("mir", lambda: print_mir(function))
+    _dump("mir", print_mir, function)
     layout = _lay_out(hir, function.body, target)
     run = lower_grids.run if target.is_gpu else lower_to_lir.run
     kernel = run(function, hir, layout, target=target, name=name)
@@ -280,15 +254,13 @@ def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
 
 def _finished(kernel: LoweredKernel, passes: tuple[LirPass, ...]) -> LoweredKernel:
     """Run the LIR passes."""
-    if verify_every_pass():
-        _verified("lower-to-lir", lambda: verify_lir(kernel.function))
-    for lir_step in passes:
-        simpler = lir_step.run(kernel.function)
-        if verify_every_pass():
-            _verified(lir_step.name, lambda made=simpler: verify_lir(made))  # type: ignore[misc]
-        kernel = replace(kernel, function=simpler)
-    _dump("lir", lambda: print_lir(kernel.function))
-    return kernel
+    function = kernel.function
+    _verify("lower-to-lir", verify_lir, function)
+    for step in passes:
+        function = step.run(function)
+        _verify(step.name, verify_lir, function)
+    _dump("lir", print_lir, function)
+    return replace(kernel, function=function)
 
 
 def _check_blocks(hir: PredictEnsemble) -> None:
@@ -342,9 +314,12 @@ def _block_rows(body: mir.Body) -> int | None:
     return None
 
 
-def _verified(name: str, check: Callable[[], None]) -> None:
+def _verify(name: str, check: Callable[[T], None], ir: T) -> None:
+    """Verify what a pass made, if asked."""
+    if not verify_every_pass():
+        return
     try:
-        check()
+        check(ir)
     except CompilerError as error:
         raise CompilerError(f"after pass {name!r}: {error}") from error
 
@@ -358,7 +333,7 @@ def _check_dump_levels() -> None:
         )
 
 
-def _dump(name: str, text: Callable[[], str], unchanged: bool = False) -> None:
+def _dump(name: str, text: Callable[[T], str], ir: T, unchanged: bool = False) -> None:
     wanted = dump_levels()
     if name in wanted or "all" in wanted:
-        print(f"-- {name}" + (" (unchanged)" if unchanged else f"\n{text()}"))
+        print(f"-- {name}" + (" (unchanged)" if unchanged else f"\n{text(ir)}"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.exporters.check import verify
@@ -235,11 +236,11 @@ def _sizes(sizes: Sequence[int] | None) -> list[int] | None:
     if sizes is None:
         return None
     found = list(sizes)
-    if not found or not all(isinstance(n, int) and n > 0 for n in found):
+    if not found or not all(is_count(n, 1) for n in found):
         raise InvalidInputError(
             f"batch_sizes must be positive numbers of rows. Got {sizes!r} instead."
         )
-    return found
+    return [int(n) for n in found]
 
 
 def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from skforge._version import __version__
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.functions import OpName, render
+from skforge.compiler.outputs.functions import evaluate
 from skforge.compiler.outputs.steps import Steps
+from skforge.compiler.outputs.text import C, Code, Terms, c_number
 from skforge.exporters.contents import ERRORS, Library
 from skforge.exporters.header import C_TYPES
 
@@ -144,11 +145,6 @@ void {name}_close({name}_model *model) {{ (void)model; }}
 """
 
 
-def can_write(steps: Steps) -> bool:
-    """Return whether an output's arithmetic can be written in C."""
-    return steps.result != "row" and steps.function != "path_length"
-
-
 def source_text(library: Library) -> str:
     """Return the C text of a library."""
     name, forest, results = library.name, library.forest, library.results
@@ -158,7 +154,7 @@ def source_text(library: Library) -> str:
     above = "> -1" if forest.truncate_categories else ">= 0"
     marker = ""
     if not np.isnan(forest.missing_value):
-        value = _number(forest.input_dtype.type(forest.missing_value))
+        value = c_number(forest.missing_value, forest.input_dtype.name)
         marker = f"\n    if (x == {value}) x = NAN;"
     item = f"leaf[tree % {_TOGETHER}]"
     if leaves:
@@ -172,7 +168,7 @@ def source_text(library: Library) -> str:
         "together": _TOGETHER,
     }
     given = (("f32", "float"), ("f64", "double"))
-    zero = _number(forest.input_dtype.type(ZERO_THRESHOLD))
+    zero = c_number(ZERO_THRESHOLD, forest.input_dtype.name)
     zero_is_missing = int((forest.missing == Missing.ZERO).any())
     kinds = np.unique(forest.comparison).tolist()
     categories = int(any(one >= Comparison.IN for one in kinds))
@@ -182,7 +178,7 @@ def source_text(library: Library) -> str:
     unused |= set() if categories else {"set_begin", "set_word"}
     tables = [text for key, text in _tables(forest, leaves) if key not in unused]
     finishes = "\n".join(
-        _finish(function, steps, results[function], forest, total)
+        _finish(function, steps, results[function], forest)
         for function, steps in library.outputs.items()
     )
     functions = "\n".join(
@@ -288,7 +284,7 @@ def _tables(forest: Forest, leaves: bool) -> Iterator[tuple[str, str]]:
 
 def _array(type_: str, name: str, values: NDArray[Any]) -> str:
     if values.dtype.kind == "f":
-        texts = [_number(value) for value in values]
+        texts = [c_number(value, values.dtype.name) for value in values.tolist()]
     else:
         suffix = "u" if type_ == "uint32_t" else ""
         texts = [f"{value}{suffix}" for value in values.tolist()]
@@ -298,41 +294,34 @@ def _array(type_: str, name: str, values: NDArray[Any]) -> str:
     return f"static const {type_} {name}[{len(texts)}] = {{\n  {body}\n}};\n"
 
 
-def _number(value: Any) -> str:
-    """Return a float as a C literal that is read back without rounding."""
-    if np.isnan(value):
-        return "NAN"
-    if np.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    return float(value).hex() + ("f" if value.dtype == np.float32 else "")
-
-
 # ------------------------------------------------------------ results
 
 
 def _finish(
-    function: str, steps: Steps, result: tuple[str, int], forest: Forest, total: str
+    function: str, steps: Steps, result: tuple[str, int], forest: Forest
 ) -> str:
     """Return the C function that turns one row's sums into a result."""
-    k, f = forest.n_outputs, "f" if total == "float" else ""
-    make = forest.accumulator_dtype.type
+    k, dtype = forest.n_outputs, forest.accumulator_dtype.name
     each = f"for (int k = 0; k < {k}; k++)"
     lines = [
-        f"{each} sums[k] = sums[k] / {_number(make(divisor))};"
+        f"{each} sums[k] = sums[k] / {c_number(divisor, dtype)};"
         for divisor in steps.divisors
     ]
+    code = Code(C)
     if steps.function == "softmax":
         lines += [
             "SUM most = -INFINITY;",
             f"{each} most = sums[k] > most ? sums[k] : most;",
             "double whole = 0;",
-            f"{each} whole += sums[k] = exp{f}(sums[k] - most);",
+            f"{each} whole += sums[k] = exp{'f' * (dtype == 'float32')}"
+            "(sums[k] - most);",
             f"{each} sums[k] = sums[k] / (SUM)whole;",
         ]
     elif steps.function != "identity":
-        lines.append(
-            f"{each} {{ SUM x = sums[k]; sums[k] = {_value(steps, make, f)}; }}"
-        )
+        x = Terms(code, ("sums[k]",), dtype)
+        value = evaluate(steps.function, x, steps.parameter, code)
+        store = f"sums[k] = {value.names[0]};"
+        lines += [f"{each} {{", *code.lines(value), store, "}"]
     compare = {"ogt": "{} > {}", "oge": "{} >= {}", "uge": "!({} < {})"}
     place = "place"
     if steps.labels:
@@ -345,11 +334,11 @@ def _finish(
         case "both_classes":
             lines.append("out[0] = 1 - sums[0];\n  out[1] = sums[0];")
         case "above":
-            cut = _number(make(steps.cut))
+            cut = c_number(steps.cut, dtype)
             test = compare[steps.comparison].format("sums[k]", cut)
             chosen = place if result[0] == "int64" else "place"
             lines.append(f"{each} {{ int place = {test}; out[k] = {chosen}; }}")
-        case _:
+        case "best":
             lines += [
                 "int place = 0;",
                 f"{each}",
@@ -357,37 +346,11 @@ def _finish(
                 "      place = k;",
                 f"out[0] = {place};",
             ]
+        case _:
+            scores = Terms(code, tuple(f"sums[{j}]" for j in range(k)), dtype)
+            values = steps.of_row(scores, code)
+            lines += code.lines(values)
+            lines += [f"out[{j}] = {name};" for j, name in enumerate(values.names)]
     body = "\n  ".join(lines)
     head = f"static void finish_{function}(SUM *sums, {C_TYPES[result[0]]} *out)"
     return f"{head} {{\n  {body}\n}}\n"
-
-
-def _value(steps: Steps, make: Any, f: str) -> str:
-    """Return the C expression of the transform of ``x``."""
-
-    def apply(name: OpName, operands: list[str]) -> str:
-        first, second = (*operands, "")[:2]
-        match name:
-            case "neg":
-                return f"(-{first})"
-            case "add":
-                return f"({first} + {second})"
-            case "mul":
-                return f"({first} * {second})"
-            case "div":
-                return f"({first} / {second})"
-            case "least":
-                return f"({first} >= {second} ? {second} : {first})"
-            case "exp":
-                return f"exp{f}({first})"
-            case "log1p":
-                return f"log1p({first})"
-            case "positive":
-                return f"({first} > 0 ? 1 : 0)"
-            case "sign":
-                return f"(SUM)(({first} > 0) - ({first} < 0))"
-
-    def number(value: float) -> str:
-        return _number(make(value))
-
-    return render(steps.function, "x", steps.parameter, number, apply)

@@ -39,17 +39,8 @@ def verify(library: Library, binary: bytes) -> bool:
     """Compare every function, kernel and variant that runs here with the reference.
 
     With ``reduction="fast"``, sums may differ by what the mode allows; other results
-    are compared with values computed from the library's own sums.
-
-    Returns
-    -------
-    bool
-        False if no variant runs on this machine.
-
-    Raises
-    ------
-    VerificationError
-        If a result differs from the forest's definition.
+    are compared with values computed from the library's own sums. Return False if no
+    variant runs on this machine; raise ``VerificationError`` for a difference.
     """
     here = [k for k, v in enumerate(library.variants) if _runs_here(v.target)]
     if not here:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.outputs.steps import EntryKind, Steps
-from skforge.compiler.runtime.entry.results import ResultWriter
+from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -107,29 +106,11 @@ class Library:
     @property
     def results(self) -> dict[str, tuple[str, int]]:
         """Return the dtype and the number of columns of every function's results."""
-        found = {}
-        for name, steps in self.outputs.items():
-            writer = ResultWriter(self.entry_kind(steps))
-            found[name] = writer.dtype, writer.columns
+        sums = self.forest.n_outputs, self.sum_dtype
+        found = {name: steps.shape(*sums) for name, steps in self.outputs.items()}
         if self.apply and self.forest.n_trees:
             found["apply"] = "int32", self.forest.n_trees
         return found
-
-    def entry_kind(self, steps: Steps) -> EntryKind:
-        """Return the entry kind of an output, for the compiled entry's generator."""
-        return EntryKind(
-            n_features=self.forest.n_features,
-            n_outputs=self.forest.n_outputs,
-            row_dtype=self.row_dtype,
-            sum_dtype=self.sum_dtype,
-            steps=steps,
-            refused="nothing",
-            last_rows=(),
-            most_rows=0,
-            gil_rows=0,
-            method_rows=0,
-            labels=steps.labels,
-        )
 
     @property
     def part_rows(self) -> int:

@@ -29,7 +29,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
 from skforge.exporters import llvm_wrapper as code
-from skforge.exporters.c_source import can_write, source_text
+from skforge.exporters.c_source import source_text
 from skforge.exporters.contents import (
     ExportedKernel,
     ExportedVariant,
@@ -52,29 +52,10 @@ def export_object(
     batch_sizes: Sequence[int] | None = None,
     apply: bool = False,
 ) -> tuple[Library, bytes]:
-    """Compile a forest to an object.
+    """Compile a forest to an object with code for CPUs of one kind, best first.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest to export.
-    targets : sequence of Target
-        CPUs of one instruction set, best first.
-    tables : sequence of dict or None
-        The schedules for each target; None uses the defaults.
-    reduction : {"exact", "reproducible", "fast"}
-        How leaf values are summed.
-    name : str
-        Prefix of every symbol.
-    batch_sizes : sequence of int or None
-        Batch sizes whose ranges keep their kernels; None keeps all ranges.
-    apply : bool
-        Whether to add a function that finds leaves.
-
-    Raises
-    ------
-    TargetError
-        If a target is not a CPU that export supports.
+    ``tables`` has the schedules for each target, None for the defaults. Ranges without
+    any of ``batch_sizes`` are left out; ``apply`` adds a function that finds leaves.
     """
     check_targets(targets)
     outputs, left_out = outputs_of(forest)
@@ -97,12 +78,8 @@ def export_object(
 def export_source(
     forest: Forest, name: str, apply: bool = False
 ) -> tuple[Library, bytes]:
-    """Return a forest as portable C, without functions whose arithmetic C lacks."""
-    outputs, left_out = outputs_of(forest)
-    for function in [name for name, one in outputs.items() if not can_write(one)]:
-        del outputs[function]
-        left_out[function] = "kind='c' does not have its arithmetic; libraries do"
-    library = Library(name, forest, outputs, left_out, apply)
+    """Return a forest as portable C."""
+    library = Library(name, forest, *outputs_of(forest), apply)
     return library, source_text(library).encode()
 
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from skforge._version import __version__
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.runtime.entry.results import ResultWriter
-from skforge.compiler.runtime.entry.rows import LLVM_TYPES, literal
+from skforge.compiler.outputs.text import llvm_number
+from skforge.compiler.runtime.entry.results import LLVM_TYPES, ResultWriter, loop
 from skforge.exporters.contents import ERRORS, ExportedKernel, Library
 from skforge.exporters.llvm_dispatch import variant_text
 from skforge.exporters.llvm_model import model_text
@@ -227,26 +227,21 @@ end:
 # ------------------------------------------------------------ rows and results
 
 
-class _Finish(ResultWriter):
-    """Writes the code from sums to results, as in compiled entries."""
-
-    def text(self, symbol: str) -> str:
-        body = "\n".join([self._divide(), self._transform(), self._finish()])
-        whole = f"""{self._labels()}
+def _finish(library: Library, name: str, steps: Steps) -> str:
+    """Return the function from sums to results, as in compiled entries."""
+    writer = ResultWriter(steps, library.forest.n_outputs, library.sum_dtype)
+    symbol = f"{library.name}.finish.{name}"
+    whole = f"""{writer.labels()}
 
 define internal void @{symbol}(ptr %sums, ptr %data, i64 %n) nounwind {{
 entry:
-  %count = mul i64 %n, {self.k.n_outputs}
+  %count = mul i64 %n, {writer.n_outputs}
   br label %divide0
-{body}
+{writer.results()}
 return:
   ret void
 }}"""
-        return whole.replace("@skf_", "@").replace("@labels", f"@{symbol}.labels")
-
-
-def _finish(library: Library, name: str, steps: Steps) -> str:
-    return _Finish(library.entry_kind(steps)).text(f"{library.name}.finish.{name}")
+    return whole.replace("@skf_", "@").replace("@labels", f"@{symbol}.labels")
 
 
 def _convert(library: Library, given: str) -> str:
@@ -260,41 +255,32 @@ def _convert(library: Library, given: str) -> str:
     if theirs == mine:
         lines, last = [], "%x"
     if not np.isnan(library.forest.missing_value):
-        marker = literal(library.forest.missing_value, library.row_dtype)
-        nan = literal(float("nan"), library.row_dtype)
+        marker = llvm_number(library.forest.missing_value, library.row_dtype)
+        nan = llvm_number(float("nan"), library.row_dtype)
         lines += [
             f"  %missing = fcmp oeq {mine} {last}, {marker}",
             f"  %z = select i1 %missing, {mine} {nan}, {mine} {last}",
         ]
         last = "%z"
     head = "(ptr %rows, i64 %n, i64 %stride, i64 %columns, ptr %to) nounwind {"
+    n_features, carried = library.forest.n_features, ("x.at", "ptr", "%from")
+    value = f"""  %x = load {theirs}, ptr %x.at
+{chr(10).join(lines)}
+  %y.at = getelementptr {mine}, ptr %to.row, i64 %i.value
+  store {mine} {last}, ptr %y.at
+  %x.at.n = getelementptr {theirs}, ptr %x.at, i64 %columns"""
+    values = loop("value", n_features, value, "row.end", carried)
+    row = f"""  %from.off = mul i64 %i.row, %stride
+  %from = getelementptr {theirs}, ptr %rows, i64 %from.off
+  %to.off = mul i64 %i.row, {n_features}
+  %to.row = getelementptr {mine}, ptr %to, i64 %to.off
+  br label %{"value" if n_features else "row.end"}
+{values if n_features else ""}
+row.end:"""
     return f"""define internal void @{library.name}.convert_{given}{head}
 start:
   br label %row
-row:
-  %i = phi i64 [ 0, %start ], [ %i.next, %row.end ]
-  %from.off = mul i64 %i, %stride
-  %from = getelementptr {theirs}, ptr %rows, i64 %from.off
-  %to.off = mul i64 %i, {library.forest.n_features}
-  %to.row = getelementptr {mine}, ptr %to, i64 %to.off
-  br label %value
-value:
-  %j = phi i64 [ 0, %row ], [ %j.next, %value.end ]
-  %x.at = phi ptr [ %from, %row ], [ %x.next, %value.end ]
-  %some = icmp slt i64 %j, {library.forest.n_features}
-  br i1 %some, label %value.end, label %row.end
-value.end:
-  %x = load {theirs}, ptr %x.at
-{chr(10).join(lines)}
-  %y.at = getelementptr {mine}, ptr %to.row, i64 %j
-  store {mine} {last}, ptr %y.at
-  %x.next = getelementptr {theirs}, ptr %x.at, i64 %columns
-  %j.next = add i64 %j, 1
-  br label %value
-row.end:
-  %i.next = add i64 %i, 1
-  %more = icmp slt i64 %i.next, %n
-  br i1 %more, label %row, label %end
+{loop("row", "%n", row, "end")}
 end:
   ret void
 }}"""

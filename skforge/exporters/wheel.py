@@ -116,14 +116,7 @@ class Package(NamedTuple):
 
 
 def check_package(name: str, version: str | None) -> Package:
-    """Return the package of a library.
-
-    Raises
-    ------
-    InvalidInputError
-        If the name is reserved in Python or needed by the wheel, or the version is not
-        valid.
-    """
+    """Return a library's package; raise for reserved names and invalid versions."""
     taken = keyword.iskeyword(name) or name in ("numpy", "skforge")
     if taken or name in sys.stdlib_module_names:
         raise InvalidInputError(

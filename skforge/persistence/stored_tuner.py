@@ -62,13 +62,7 @@ def tuner_out(tuning: Any) -> str | dict[str, Any]:
 
 
 def tuner_in(record: str | Mapping[str, Any]) -> str | Tuner:
-    """Return the value of ``tuning`` that :func:`tuner_out` stored.
-
-    Raises
-    ------
-    InvalidInputError
-        If the record is not a tuner.
-    """
+    """Return the value of ``tuning`` that :func:`tuner_out` stored."""
     if isinstance(record, str):
         return record
     budget, space = record.get("budget"), record.get("space")

@@ -27,7 +27,9 @@ from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.on_device import answer_on_device
+from skforge.compiler.runtime.out import into
 from skforge.exceptions import warn
+from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
@@ -109,7 +111,7 @@ class Predictor:
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
         entry = self.entries.get(function.__name__)
-        if entry is None or self.source.warns:
+        if entry is None or self.source.warning or not self.source.direct:
             return function
         with _METHODS_CHANGE:
             if self._retired:
@@ -128,9 +130,9 @@ class Predictor:
         """Return labels, targets or scores, as the source's ``predict`` does."""
         return self._answer("predict", X, n_jobs)
 
-    def predict_proba(self, X: Any, n_jobs: int | None = None) -> Any:
+    def predict_proba(self, X: Any, n_jobs: int | None = None, out: Any = None) -> Any:
         """Return class probabilities; a list for scikit-learn's multi-output."""
-        return self._answer("predict_proba", X, n_jobs)
+        return self._answer("predict_proba", X, n_jobs, out)
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return class scores, or an outlier detector's shifted scores."""
@@ -140,20 +142,24 @@ class Predictor:
         """Return an isolation forest's normality score of each row."""
         return self._answer("score_samples", X, n_jobs)
 
-    def predict_raw(self, X: Any, n_jobs: int | None = None) -> Any:
+    def predict_raw(self, X: Any, n_jobs: int | None = None, out: Any = None) -> Any:
         """Return raw scores."""
-        return self._answer("predict_raw", X, n_jobs)
+        return self._answer("predict_raw", X, n_jobs, out)
 
-    def _answer(self, method: str, X: Any, n_jobs: int | None) -> Any:
+    def _answer(self, method: str, X: Any, n_jobs: int | None, out: Any = None) -> Any:
         """Answer with the method's entry, compiling it now if it is due."""
+        if out is not None:
+            return self._answer_into(method, X, n_jobs, out)
         if type(X) is not np.ndarray and is_device_array(X):
             return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
-            found = None if self.source.warns else entry(X)
+            found = entry(X) if self.source.direct else None
             if found is not None:
+                if self.source.warning:
+                    warn(self.source.warning)
                 return found
-            read = self.source.read(X)
+            read = None if is_large(X) else self.source.read(X)
             if read is not None and (found := entry(read[0])) is not None:
                 if read[1]:
                     warn(read[1])
@@ -161,8 +167,43 @@ class Predictor:
         self._seek_entry(method, n_jobs)
         return self._ordinary(method, X, n_jobs)
 
+    def _answer_into(self, method: str, X: Any, n_jobs: int | None, out: Any) -> Any:
+        """Write an answer to ``out``; large rows are read by blocks."""
+        if is_large(X):
+            found = self._by_blocks(method, X, n_jobs, out)
+            if found is not None:
+                return found
+        return into(out, self._answer(method, X, n_jobs))
+
+    def _by_blocks(
+        self, method: str, X: Any, n_jobs: int | None, out: Any = None
+    ) -> Array | None:
+        """Answer for large rows, a block at a time; None if the source must answer."""
+        said = ""
+
+        def answer(rows: Any) -> Any:
+            nonlocal said
+            read = self.source.read(rows)
+            if read is None or not self.source.takes(read[0]):
+                return None
+            said = read[1]
+            return self.of_scores(
+                method, self.module.predict_raw(read[0], n_jobs=n_jobs)
+            )
+
+        if len(self.forest.output_sizes) > 1:  # a list of arrays
+            return None
+        found = by_blocks(X, answer, out)
+        if found is not None and said:
+            warn(said)
+        return found
+
     def _ordinary(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer with the kernels and NumPy, or with the source."""
+        if is_large(X):
+            found = self._by_blocks(method, X, n_jobs)
+            if found is not None:
+                return found
         raw = self._raw(X, method, n_jobs)
         return self.ask(method, X) if raw is None else self.of_scores(method, raw)
 

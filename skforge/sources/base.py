@@ -111,9 +111,14 @@ class Source(ABC):
         return "nothing"
 
     @property
-    def warns(self) -> bool:
-        """Whether the model warns about rows without feature names."""
-        return False
+    def direct(self) -> bool:
+        """Whether compiled entries may take the caller's arrays."""
+        return True
+
+    @cached_property
+    def warning(self) -> str:
+        """The model's warning about an array, which has no feature names, or ""."""
+        return "" if self._plain is None else self._plain.unnamed
 
     def takes(self, X: Array) -> bool:
         """Tell whether the model accepts the values of these rows.

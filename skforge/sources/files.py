@@ -10,8 +10,11 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows, read_columns
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Array, Source, register
-from skforge.sources.plain import Read
+from skforge.sources.plain import Reading
 from skforge.sources.sparse import most_entries
+
+#: Libraries that compare the names of columns.
+_COMPARES = ("sklearn", "xgboost")
 
 
 @register
@@ -36,13 +39,22 @@ class ForestSource(Source):
         """Accept all rows, including 0 rows."""
         return True
 
-    def read(self, X: Any) -> Read | None:
-        """Accept arrays of the forest's own dtype and width."""
-        if type(X) is not np.ndarray or X.dtype != self.forest.input_dtype:
+    def reading(self) -> Reading | None:
+        """Read by position, or by equal names if the forest's library compares them."""
+        forest = self.forest
+        if not np.isnan(forest.missing_value):
             return None
-        if X.ndim != 2 or X.shape[1] != self.forest.n_features:
-            return None
-        return np.ascontiguousarray(X), ""
+        compares: Any = "never" if forest.source not in _COMPARES else "equal"
+        return Reading(
+            forest.input_dtype,
+            forest.feature_names,
+            compares=compares,
+            tables=compares,
+            unseen=None if forest.source == "xgboost" else np.nan,
+            through=np.float32 if forest.source == "lightgbm" else None,
+            fill=self.fill,
+            warns=False,
+        )
 
     def _rows(self, X: Any, method: str) -> Any:
         """Check names, widths and values, as ``compile_forest`` does."""

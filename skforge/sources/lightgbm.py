@@ -22,10 +22,10 @@ from skforge.compiler.forest.frames import (
 )
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are_answers, register
-from skforge.sources.plain import Reading
-from skforge.sources.sparse import most_entries
+from skforge.sources.plain import Reading, rare_numbers
+from skforge.sources.sparse import dense_columns, most_entries
 
 
 @register
@@ -62,13 +62,15 @@ class LightGBMBoosterSource(Source):
             return None
         # since 4.7 LightGBM also reads polars frames by position
         own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")
+        own_tables = own_tables or self.stored is not None
         return self._reading(
             compares="never",
-            tables="never" if own_tables and self.stored is None else None,
+            tables="never" if own_tables else None,
             unseen=np.nan,
             through=np.float32,
             lists=False,
             warns=False,
+            arrow=False,
         )
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -76,7 +78,8 @@ class LightGBMBoosterSource(Source):
         if self.stored is not None:
             if is_table(X) or (is_pandas(X) and self._named):
                 return prepare_rows(self.forest, X)
-            X = self._validated(X)
+            X = _usual(self._validated(X))
+            X = rare_numbers(X) if type(X) is np.ndarray else X
         if type(X) is np.ndarray:
             if X.ndim != 2 or not is_plain(X.dtype):
                 return None
@@ -85,7 +88,7 @@ class LightGBMBoosterSource(Source):
                 X = X.astype(np.float32)
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
-        elif type(X).__name__ == "csr_matrix":
+        elif type(X).__name__ == "csr_matrix" or (self.stored and hasattr(X, "tocsr")):
             if X.dtype not in (np.float32, np.float64) or most_entries(X) > 1:
                 return None
         else:
@@ -132,6 +135,20 @@ class LightGBMBoosterSource(Source):
         return {"transformed": self.model.predict(X)}
 
 
+def _usual(X: Any) -> Any:
+    """Return rows of a rare kind in the usual one that LightGBM makes of them."""
+    if hasattr(X, "tocsr") and type(X).__name__ != "csr_matrix" and X.ndim == 2:
+        if X.format != "csc":
+            warn("Converting data to scipy sparse matrix.")
+        return X.tocsr()
+    if not is_pandas(X):
+        return X
+    from pandas import DataFrame
+
+    known = type(X) is DataFrame or not isinstance(X, DataFrame)
+    return dense_columns(X if known else DataFrame(X))
+
+
 @register
 class LightGBMSource(LightGBMBoosterSource):
     """A LightGBM wrapper: scikit-learn's checks, then its Booster."""
@@ -165,11 +182,6 @@ class LightGBMSource(LightGBMBoosterSource):
     def declines(self) -> Refused | None:
         """Return "nothing", or None if each call warns."""
         return None if self._has_no_labels else "nothing"
-
-    @property
-    def warns(self) -> bool:
-        """Whether the model was trained with feature names."""
-        return self._warns
 
     def takes(self, X: Array) -> bool:
         """Refuse 0 rows, and all rows if labels cannot be made from scores."""

@@ -62,11 +62,6 @@ class SklearnSource(Source):
             return "nothing" if self._infinity_is_fine else "infinite"
         return "not_finite"
 
-    @property
-    def warns(self) -> bool:
-        """Whether the estimator was trained with feature names."""
-        return self._warns
-
     def reading(self) -> Reading | None:
         """Compare names, and cast to the trees' dtype."""
         return self._reading()
@@ -287,8 +282,15 @@ class HistGradientBoostingSource(SklearnSource):
 
     @property
     def declines(self) -> Refused | None:
-        """As for any histogram model; None if an encoder runs first."""
-        return None if self._named or self._coded else super().declines
+        """Infinite values if there are categories, as the encoder refuses these."""
+        if not self._coded:
+            return super().declines
+        return None if self.reading() is None else "infinite"
+
+    @property
+    def direct(self) -> bool:
+        """Whether the encoder takes arrays, without a warning in its own name."""
+        return not self._named and not (self._coded and self.warning)
 
     def reading(self) -> Reading | None:
         """Read frames alone where categories have names, nothing if only some have."""
@@ -380,15 +382,24 @@ class _OverTreesSource(SklearnSource):
         if self.model is not None and (self._warns or not hasattr(X, "tocsr")):
             return None  # usual rows were read: it warns and raises by itself
         X = self._as_trees_get(X)
-        if X.dtype.kind not in "fiub" or X.ndim != 2:
+        if self.model is not None and X.dtype.kind not in "fiub":
             return None
         if hasattr(X, "tocsr"):
-            return self._sparse(X)
-        with np.errstate(over="ignore"):
-            values = X.astype(np.float32, copy=False)
-        if not np.isfinite(values).all() and not self._takes(values):
-            return None
-        return values
+            rows = self._sparse(X)
+        else:
+            with np.errstate(over="ignore"):
+                values = X.astype(np.float32, copy=False)
+            rows = values if self._takes(values) else None
+        if rows is None and self.stored is not None:
+            nan = self._nan_is_fine and not hasattr(X, "tocsr")
+            check_array(  # raises as its trees do, unless there are duplicates
+                X,
+                accept_sparse="csr",
+                dtype=np.float32,
+                ensure_all_finite="allow-nan" if nan else True,
+                input_name="X",
+            )
+        return rows
 
     def _sparse(self, X: Any) -> Any:
         """Return sparse rows after each tree's own check."""

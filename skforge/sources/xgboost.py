@@ -18,10 +18,10 @@ from skforge.compiler.forest.frames import (
     is_table,
 )
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are, are_answers, register
-from skforge.sources.plain import Read, Reading
-from skforge.sources.sparse import most_entries
+from skforge.sources.plain import Read, Reading, rare_numbers
+from skforge.sources.sparse import dense_columns, most_entries
 
 
 def _is_width(value: Any, forest: Forest) -> bool:
@@ -89,6 +89,8 @@ class _XGBoostRows(Source):
         n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
             X = _array_of(X)
+        if self.stored is not None and isinstance(X, np.ndarray) and X.dtype.isnative:
+            X = rare_numbers(np.asarray(X))  # XGBoost misreads the bytes of others
         if method == "apply":
             _refuse_wide(X, n_features)
         if type(X) is np.ndarray:
@@ -97,6 +99,11 @@ class _XGBoostRows(Source):
         elif is_pandas(X) or (is_table(X) and type(X).__name__ != "RecordBatch"):
             # XGBoost reads only the values of subclasses such as GeoDataFrame
             known = type(X).__name__ in ("DataFrame", "Table")
+            if known and self.stored is not None and is_pandas(X):
+                dense = dense_columns(X)
+                if dense is not X:
+                    warn("Sparse arrays from pandas are converted into dense.")
+                X = dense
             X = self._frame(X) if known else None
         elif hasattr(X, "tocsr"):
             # other sparse formats have no names, and XGBoost makes a DMatrix of them

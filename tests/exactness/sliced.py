@@ -147,6 +147,13 @@ def _truncating(**kind: object) -> Forest:
     return replace(drawn(8, 6, category_words=4, **kind), truncate_categories=True)
 
 
+def _members(made: Forest) -> Forest:
+    """Make a number with a fraction a member of no set."""
+    test = made.comparison.copy()
+    test[np.isin(test, (Comparison.IN, Comparison.NOT_IN))] = Comparison.MEMBER
+    return replace(made, comparison=test)
+
+
 DOUBLE = {"dtype": "float64", "sums": "float64"}
 TINY = (*EXTREMES, 1e-35, -1e-35, 1e-36, float(np.float32(1e-35)), 1.0000001e-35)
 
@@ -186,6 +193,8 @@ MAKERS: dict[str, Callable[[], Forest]] = {
     "categories, cut, double": lambda: _truncating(**DOUBLE),
     "categories, never": lambda: _truncating(missing=(Missing.NEVER,)),
     "categories, zero": lambda: _truncating(missing=(Missing.ZERO,)),
+    "members": lambda: _members(drawn(8, 6, category_words=4)),
+    "members, double": lambda: _members(drawn(8, 6, category_words=12, **DOUBLE)),
     "categories, all right": lambda: _sides(False, category_words=4),
     "categories only": lambda: drawn(5, 4, n_features=2, category_words=2, seed=9),
     "depths 0 to 8": lambda: _depths(*range(9), *range(8, -1, -1)),

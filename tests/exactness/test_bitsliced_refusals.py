@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -173,6 +174,12 @@ def leaves_of(n: int) -> Forest:
     return forest_of([tree(*shape, random) for shape in shapes])
 
 
+def some_members(made: Forest) -> Forest:
+    test = made.comparison.copy()
+    test[np.flatnonzero(test == Comparison.IN)[0]] = Comparison.MEMBER
+    return replace(made, comparison=test)
+
+
 FORESTS: dict[str, tuple[Callable[[], Forest], str]] = {
     "many leaves": (
         lambda: leaves_of(257),
@@ -186,8 +193,13 @@ FORESTS: dict[str, tuple[Callable[[], Forest], str]] = {
     ),
     "equality": (
         lambda: drawn(6, 5, comparisons=(Comparison.EQ, Comparison.LT)),
-        "the forest tests for equality or for members of sets, which cache_predicates "
-        "does not take; leave it out.",
+        "the forest tests for equality, which cache_predicates does not take; leave it "
+        "out.",
+    ),
+    "sets of two kinds": (
+        lambda: some_members(drawn(8, 6, category_words=4)),
+        "some sets of the forest take numbers with a fraction and some do not, which "
+        "cache_predicates does not take; leave it out.",
     ),
     "no tests": (
         lambda: forest("leaves"),

@@ -19,7 +19,6 @@ from skforge.compiler.ir.lir.nodes import AtomicAdd, BlockRegion
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.bitsliced.gpu import GpuBitslicedLayout, lay_out
 from skforge.compiler.passes.mir.gpu_nest import block_shape
-from skforge.compiler.runtime.gpu.compilers import compile_text
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TargetError
@@ -34,6 +33,7 @@ from tests.exactness.checks import (
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.exactness.sliced import MAKERS as SLICED
 from tests.exactness.sliced import case
+from tests.gpu_binary import compile_text
 from tests.oracles.mir_interpreter import interpret_mir
 from tests.strategies_forest import edge_rows
 

@@ -214,7 +214,7 @@ def test_files_and_dropped_estimators_answer_the_same(name, fitted, tmp_path):
                 if isinstance(expected, str) and isinstance(found, str):
                     continue  # each has its own words
                 if (name[:5], method, kind) in DECLINED:
-                    assert " itself, which this CompiledForest was saved" in found
+                    assert isinstance(found, str)
                     continue
                 assert equal(found, expected), (method, kind)
         if name != "two targets" and "score" in methods:
@@ -238,11 +238,7 @@ def test_rows_are_refused_in_the_words_of_scikit_learn(name, fitted, tmp_path):
     for rows in (X[:, :3], X[0], X32[:0], [["a"] * 6], X[:2].astype(complex)):
         expected = answer(compiled, "predict", rows)
         assert isinstance(expected, str)
-        found = answer(loaded, "predict", rows)
-        if isinstance(rows, list) and name[:3] in ("bag", "ada"):
-            assert "row 0 has 'a' in column 0; encode texts, dates and" in found
-        else:
-            assert found == expected
+        assert answer(loaded, "predict", rows) == expected
 
 
 def test_frames_are_checked_by_name(tmp_path):
@@ -591,10 +587,6 @@ MISTAKES = {
         "rows are no rectangular array: row 0 has 4 values and row 1 has 1; pass NaN "
         "where a value is missing.",
     ),
-    "objects": (
-        np.ones((2, 4), object),
-        "rows, or some of their columns, are objects; pass X.astype(float).",
-    ),
     "text": (
         np.array([[1.0, 2.0, 3.0, "red"]], object),
         "row 0 has 'red' in column 3; encode texts, dates and categories as numbers "
@@ -622,10 +614,7 @@ def test_an_artifact_names_the_mistake_in_rows(name, tmp_path):
     live = CompiledForest(model, tuning="off").fit(np.eye(9, 4))
     model.save_model(tmp_path / "model.json")
     of_file = CompiledForest(tmp_path / "model.json", tuning="off").fit(np.eye(9, 4))
-    refusing = [live.drop_estimator()]
-    if name != "objects":  # of which a file's forest makes floats
-        refusing += [of_file, of_file.drop_estimator()]
-    for found in refusing:
+    for found in (live.drop_estimator(), of_file, of_file.drop_estimator()):
         for method in ("predict", "predict_raw", "apply"):
             with pytest.raises(InvalidInputError) as error:
                 getattr(found, method)(rows)

@@ -19,6 +19,7 @@ from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.runtime.simt.source import SourceDevice
 from skforge.compiler.target import Target
 from tests.llvm_kernels import assert_same_bits, interpreted
+from tests.simt_server import order_number
 from tests.simt_tools import run_plan
 from tests.strategies_grid import grid_programs
 from tests.strategies_lir import Program, lir_programs
@@ -68,7 +69,8 @@ def check(programs: list[Program], *orders: Any) -> None:
         plans.append(emit_gpu(function, TARGET))
     text = PRELUDE + "\n".join(plan.source[len(PRELUDE) :] for plan in plans)
     for order in orders:
-        device = SourceDevice(text, order=order)
+        device = SourceDevice(text)
+        device.order = order_number(order)
         for number, (program, plan) in enumerate(zip(programs, plans, strict=True)):
             wanted = interpreted(program.function, program.arguments())
             args = program.arguments()

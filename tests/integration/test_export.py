@@ -6,14 +6,17 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge import InvalidInputError, TargetError, VerificationError
+from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.exporters import check
@@ -118,6 +121,8 @@ def test_what_is_there_stays(forest: Any, tmp_path: Path) -> None:
         ({"target": ["x86-64-v3", "aarch64"]}, TargetError, "one instruction set"),
         ({"name": "1st"}, InvalidInputError, "name must begin"),
         ({"batch_sizes": [0]}, InvalidInputError, "positive numbers of rows"),
+        ({"batch_sizes": [True]}, InvalidInputError, r"of rows. Got \[True\] instead"),
+        ({"batch_sizes": [1.0]}, InvalidInputError, r"of rows. Got \[1.0\] instead"),
         ({"version": "1.0"}, InvalidInputError, "version is of wheels"),
         ({"kind": "wheel", "version": "1.x"}, InvalidInputError, "version must be as"),
         ({"kind": "wheel", "name": "json"}, InvalidInputError, "is Python's own"),
@@ -130,6 +135,16 @@ def test_refusals(
     with pytest.raises(error, match=match):
         skforge.export(forest, tmp_path / "tiny", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_batch_sizes_may_be_numpys(forest: Any, tmp_path: Path) -> None:
+    sizes = (np.array([1, 600]), [1, 600])
+    folders = [
+        skforge.export(forest, tmp_path / f"n{k}", name="tiny", batch_sizes=given)
+        for k, given in enumerate(sizes)
+    ]
+    mine, plain = [(folder / "tiny.o").read_bytes() for folder in folders]
+    assert mine == plain
 
 
 def test_reductions(forest: Any, tmp_path: Path) -> None:
@@ -304,8 +319,6 @@ def _boosting() -> Any:
 
 
 def _stump() -> Any:
-    from sklearn.tree import DecisionTreeRegressor
-
     return DecisionTreeRegressor(max_depth=1).fit([[0.0], [1.0]], [3.0, 4.0])
 
 
@@ -346,6 +359,51 @@ def test_models_of_all_kinds(make: Any, kind: str, tmp_path: Path) -> None:
             wanted = expected(forest, function, given).reshape(found.shape)
             assert found.dtype == wanted.dtype, function
             np.testing.assert_array_equal(found, wanted, err_msg=function)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["object", "c"])
+@pytest.mark.parametrize("post", ["none", "logistic", "softmax", "softmax_zero"])
+@pytest.mark.parametrize(
+    ("layout", "offsets", "labels"),
+    [
+        ("one", (0.125,), "above_bound"),
+        ("mirrored", (-0.125,), "above_bound"),
+        ("columns", (0.5, np.nan, 0.0), "first_greatest"),
+    ],
+)
+def test_outputs_of_onnx(
+    layout: Any, offsets: Any, labels: Any, post: Any, kind: str, tmp_path: Path
+) -> None:
+    X, y = _numbers(400)
+    targets = np.stack([np.round(y), y, -y], axis=1)[:, : len(offsets)]
+    model = DecisionTreeRegressor(max_depth=4).fit(X, targets)
+    outputs = OutputSpec(
+        "onnx",
+        0.5,
+        offsets=offsets,
+        probabilities="values",
+        labels=labels,
+        layout=layout,
+        post=post,
+        dtype="float32" if post == "softmax" else "float64",
+    )
+    forest = replace(
+        skforge.load_forest(model),
+        source="onnx",
+        task="binary" if len(offsets) == 1 else "multiclass",
+        output_sizes=(len(offsets),),
+        outputs=outputs,
+    )
+    folder = skforge.export(forest, tmp_path / "tiny", kind)
+    rows = draw_rows(forest, 50, 5, 0.05)
+    flags = ("-std=c99", "-pedantic", "-O2") if kind == "c" else ()
+    assert not metadata(folder)["left_out"]
+    for function in ("predict", "predict_proba", "predict_class"):
+        found = predict(folder, f"{function}_f32", rows, flags=flags)
+        wanted = expected(forest, function, rows).reshape(found.shape)
+        assert found.dtype == wanted.dtype, function
+        np.testing.assert_array_equal(found, wanted, err_msg=function)
 
 
 @needs_compiler

@@ -537,7 +537,7 @@ def test_the_cache_of_code(monkeypatch) -> None:
 
     def compile_text(source, arch, kind):
         calls.append((source, arch, kind))
-        return gpu_compilers.GpuBinary(arch, b"code of " + source.encode(), "", {})
+        return b"code of " + source.encode(), ""
 
     monkeypatch.setattr(gpu_compilers, "compiler_version", lambda kind: "13.0")
     monkeypatch.setattr(gpu_compilers, "compile_text", compile_text)

@@ -21,7 +21,7 @@ from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.runtime.gpu.compilers import Kind, compile_ptx, compile_text
+from skforge.compiler.runtime.gpu.compilers import Kind, compile_ptx
 from skforge.compiler.schedule import PRESETS
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
@@ -30,6 +30,7 @@ from skforge.exceptions import CompilerError, ScheduleError
 from tests.exactness.bits_on_gpu import bits
 from tests.exactness.forests import drawn, forest
 from tests.exactness.gpu_families import FAMILIES
+from tests.gpu_binary import compile_text
 from tests.gpu_gates import (
     Built,
     arguments_bytes,

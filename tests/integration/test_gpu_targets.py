@@ -107,8 +107,9 @@ def test_emulated_onnx_models(post: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
 def test_default_schedules_compile_for_gpus(kind: str) -> None:
-    from skforge.compiler.runtime.gpu.compilers import compile_text, compiler_version
+    from skforge.compiler.runtime.gpu.compilers import compiler_version
     from skforge.compiler.runtime.kernels import KernelCache
+    from tests.gpu_binary import compile_text
 
     try:
         compiler_version(kind)

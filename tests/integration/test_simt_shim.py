@@ -16,10 +16,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skforge.compiler.runtime.simt import build as emulated_build
-from skforge.compiler.runtime.simt.source import Order, SourceDevice
+from skforge.compiler.runtime.simt.source import SourceDevice
 from skforge.exceptions import CompilerError, TargetError
-from tests.simt_server import SanitizedDevice
-from tests.simt_tools import MODES, ORDERS, close, device_of, need
+from tests.simt_server import Order, SanitizedDevice, order_number
+from tests.simt_tools import MODES, ORDERS, close, device_of, need, scratch_of
 
 EVERYWHERE = tuple(product(MODES, ORDERS))
 X = np.random.default_rng(0).integers(-1000, 1000, 256)
@@ -37,7 +37,7 @@ def device(sanitize: Any = None, order: Order = "forward") -> SourceDevice:
     need(sanitize)
     if sanitize not in _devices:
         _devices[sanitize] = device_of(TEXT, sanitize)
-    _devices[sanitize].order = order
+    _devices[sanitize].order = order_number(order)
     return _devices[sanitize]
 
 
@@ -177,7 +177,7 @@ def test_every_type_of_argument(sanitize: Any) -> None:
 
 
 def test_scratch_is_aligned_and_of_the_size_asked_for() -> None:
-    scratch = device().allocate(1001)
+    scratch = scratch_of(1001)
     assert (scratch.nbytes, scratch.ctypes.data % 256) == (1001, 0)
     assert set(scratch.tolist()) == {0xCD}
 

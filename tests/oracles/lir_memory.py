@@ -6,7 +6,6 @@ interpreter adds the statement it happened in.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Generator, Sequence
 from itertools import product
@@ -126,12 +125,9 @@ def scatter(
     index: Array,
     element_bytes: int,
     values: Array,
-    mask: Array | None = None,
 ) -> None:
-    """Store lane by lane where ``mask`` is true; indices must be distinct."""
+    """Store lane by lane; indices must be distinct."""
     starts = index.astype(np.int64) * element_bytes
-    if mask is not None:
-        starts, values = starts[mask], values[mask]
     size = values.itemsize
     _check_lanes(raw, starts, element_bytes, size)
     if len(np.unique(starts)) < len(starts):
@@ -223,33 +219,6 @@ def popcount_lanes(a: Array) -> Array:
     raw = np.ascontiguousarray(a).view(np.uint8).reshape(len(a), a.itemsize)
     counts: Array = np.unpackbits(raw, axis=1).sum(axis=1).astype(a.dtype)
     return counts
-
-
-def exp64(a: Any) -> Any:
-    """Return the C library's exp."""
-    try:
-        return np.float64(math.exp(a))
-    except OverflowError:
-        return np.float64(np.inf)
-
-
-_expf: Callable[[float], float] | None = None
-
-
-def exp32(a: Any) -> Any:
-    """Return the C library's expf."""
-    global _expf
-    if _expf is None:
-        function = ctypes.CDLL(None).expf
-        function.argtypes, function.restype = [ctypes.c_float], ctypes.c_float
-        _expf = function
-    return np.float32(_expf(float(a)))
-
-
-def exp_lanes(a: Array) -> Array:
-    """Return the C library's exp of every lane; NumPy's own differs in last bits."""
-    one = exp32 if a.dtype == np.float32 else exp64
-    return np.array([one(x) for x in a], a.dtype)
 
 
 # ---------------------------------------------------------------- parallel order

@@ -22,18 +22,13 @@ from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Stmt, Value
 from skforge.compiler.ir.lir.walk import statements, written
 from tests.oracles.lir_memory import Block, Private
 from tests.oracles.lir_planes import (
-    fold_tree,
     load_plane,
-    lookup,
     planes_to_index,
     store_plane,
-    transpose_block,
-    unpermute_store,
 )
 from tests.oracles.lir_races import Races
 from tests.oracles.lir_values import (
     NAMESPACE,
-    comparison,
     constant,
     op_lines,
     scalar_text,
@@ -46,13 +41,9 @@ GLOBALS: dict[str, Any] = {
     "Block": Block,
     "Private": Private,
     "Races": Races,
-    "fold_tree": fold_tree,
     "load_plane": load_plane,
-    "lookup": lookup,
     "planes_to_index": planes_to_index,
     "store_plane": store_plane,
-    "transpose_block": transpose_block,
-    "unpermute_store": unpermute_store,
 }
 # Python refuses more than 20 nested loops; deeper bodies become inner functions.
 _MAX_LOOPS = 15
@@ -155,18 +146,15 @@ class Translator:
                 for text in self._noted("write", buffer, index_name, n_bytes):
                     line(text)
                 self._store(buffer, index_name, value, line)
-            case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
+            case lir.Scatter(buffer=buffer, index=index, value=value):
                 self.stored.add(buffer.name)
-                where = f", {self._name(mask)}" if mask is not None else ""
                 index_name = self._name(index)
-                if mask is not None:
-                    index_name += f"[{self._name(mask)}]"
                 n_bytes = value.type.element.bytes
                 for text in self._noted("write", buffer, index_name, n_bytes):
                     line(text)
-                place = f"r{self._buffer(buffer)}, {self._name(index)}"
+                place = f"r{self._buffer(buffer)}, {index_name}"
                 size = buffer.element.bytes
-                line(f"scatter({place}, {size}, {self._name(value)}{where})")
+                line(f"scatter({place}, {size}, {self._name(value)})")
             case lir.AtomicAdd(buffer=buffer, index=index, value=value):
                 self.stored.add(buffer.name)
                 b, i = self._buffer(buffer), self._name(index)
@@ -184,22 +172,6 @@ class Translator:
                 self.stored.add(table.name)
                 b = self._buffer(table)
                 line(f"store_plane(r{b}, {self._name(index)}, {self._name(value)})")
-            case lir.TransposeBlock():
-                self.stored.add(stmt.target.name)
-                target, source = self._buffer(stmt.target), self._buffer(stmt.source)
-                rows = self._names((stmt.stride, stmt.first, stmt.n_rows))
-                features = f"a{self._buffer(stmt.features)}, "
-                features += self._name(stmt.n_features)
-                line(
-                    f"transpose_block(a{target}, a{source}, {rows}, {features}, "
-                    f"{stmt.rows})"
-                )
-            case lir.UnpermuteStore():
-                self.stored.add(stmt.target.name)
-                target, source = self._buffer(stmt.target), self._buffer(stmt.source)
-                place = f"a{target}, {self._name(stmt.index)}, a{source}"
-                valid = self._name(stmt.n_valid)
-                line(f"unpermute_store({place}, {valid}, {stmt.rows})")
             case lir.Alloc(buffer=buffer, size=size):
                 self._alloc(buffer, self._name(size), line)
             case lir.For():
@@ -413,34 +385,14 @@ class Translator:
                 noted = self._noted("read", buffer, where, element.bytes)
                 text = f"{out} = gather({place}, {size}, d_{element.name}{more})"
                 return [*noted, text]
-            case lir.CompareToPlane(column=column, scalar=scalar):
-                is_float = column.type.element.is_float
-                unordered = op.unordered and is_float
-                a, b = name(column), name(scalar)
-                if not is_float:
-                    # A Python int would be converted; keep the column's type.
-                    b = f"{scalar.type.element.name}({b})"
-                return [f"{out} = {comparison(op.op, unordered, is_float, a, b)}"]
-            case lir.PlaneBinary(op=kind, a=a, b=b):
-                symbol = {"and": "&", "or": "|", "xor": "^", "andn": "& ~"}[kind]
-                return [f"{out} = {name(a)} {symbol}{name(b)}"]
-            case lir.PlaneNot(a=a):
-                return [f"{out} = ~{name(a)}"]
             case lir.PlaneMux(select=select, a=a, b=b):
                 return [f"{out} = np.where({name(select)}, {name(a)}, {name(b)})"]
             case lir.LoadPlane(table=table, index=index):
                 place = f"r{self._buffer(table)}, {name(index)}"
                 return [f"{out} = load_plane({place}, {_rows(value)})"]
-            case lir.FoldTree(indices=indices, offset=offset, table=table):
-                nodes = f"a{self._buffer(indices)}, {name(offset)}"
-                where = f"{nodes}, r{self._buffer(table)}, {_rows(value)}"
-                return [f"{out} = fold_tree({op.depth}, {op.level}, {where})"]
             case lir.PlanesToIndex(planes=planes):
                 bits = "".join(f"{name(p)}, " for p in planes)
                 return [f"{out} = planes_to_index(({bits}), d_{element.name})"]
-            case lir.Lookup(table=table, base=base, index=index):
-                place = f"a{self._buffer(table)}, {name(base)}, {name(index)}"
-                return [f"{out} = lookup({place})"]
             case lir.WarpReduce(a=a, width=width):
                 lines = [f"{out} = yield ({self._fresh()}, {width}, {name(a)})"]
                 if not element.is_float:

@@ -52,9 +52,6 @@ NAMESPACE: dict[str, Any] = {
             memory.count_zeros,
             memory.divide,
             memory.divide_lanes,
-            memory.exp32,
-            memory.exp64,
-            memory.exp_lanes,
             memory.fault,
             memory.gather,
             memory.load_bytes,
@@ -196,21 +193,13 @@ def _unary(out: str, kind: str, element: Scalar, lanes: int, a: str) -> list[str
         if element == lir.BOOL:
             return [f"{out} = {'~' if lanes else 'not '}{a}"]
         return [f"{out} = ~{a}"] if lanes else _wrap(element, out, f"~{a}")
-    if kind == "exp":
-        function = "exp_lanes" if lanes else f"exp{element.name[1:]}"
-        return [f"{out} = {function}({a})"]
     if kind == "popcount":
         if lanes:
             return [f"{out} = popcount_lanes({a})"]
         mask = (1 << BITS[element.name]) - 1  # of negative numbers, their bits
         return [f"{out} = bin({a} & {mask}).count('1')"]
-    if kind == "zeros":
-        counted = f"count_zeros({a}, {BITS[element.name]})"
-        return [f"{out} = {scalar_text(element, lanes, counted)}"]
-    text = f"-{a}" if kind == "neg" else f"abs({a})"
-    if lanes or element.is_float:
-        return [f"{out} = {text}"]
-    return _wrap(element, out, text)
+    counted = f"count_zeros({a}, {BITS[element.name]})"
+    return [f"{out} = {scalar_text(element, lanes, counted)}"]
 
 
 def _binary(

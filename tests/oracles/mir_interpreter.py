@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import assert_never
-from skforge.compiler.ir.hir.fixed_point import finished, scale_exponent, scaled_leaves
+from skforge.compiler.ir.hir.fixed_point import scale_exponent, scaled_leaves
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_statement
@@ -516,3 +516,16 @@ def _statements(body: mir.Body) -> Iterator[mir.Stmt]:
 def _is_start(stmt: mir.Stmt) -> bool:
     """Whether this only stands in legalised functions."""
     return isinstance(stmt, (mir.Fill, mir.Finish, mir.StoreRows))
+
+
+def finished(
+    sums: NDArray[np.int64], hir: PredictEnsemble, exponent: int
+) -> NDArray[Any]:
+    """Return ``base + sums / 2 ** exponent`` in the accumulator's type.
+
+    The sum is rounded to a double, added to the base, and rounded to the result type.
+    """
+    forest = hir.forest
+    parts = sums.astype(np.float64) * np.ldexp(1.0, -exponent)
+    total: NDArray[Any] = forest.base.astype(np.float64) + parts
+    return total.astype(forest.leaf_value.dtype)

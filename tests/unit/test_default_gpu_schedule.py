@@ -12,12 +12,12 @@ from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.defaults.gpu import default_gpu_schedules, walking_gpu_schedule
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.runtime.gpu.compilers import compile_text
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.directives import Interleave, Tile
 from skforge.compiler.target import Target
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import MAKERS, drawn, forest
+from tests.gpu_binary import compile_text
 from tests.gpu_kernels import CUDA, HIP, needs
 
 ARCHES = (*CUDA, "sm_120", *HIP)

@@ -7,15 +7,14 @@ import pytest
 from benchmarks.gpu import gpu_sass
 from benchmarks.gpu.gpu_occupancy import MULTIPROCESSORS, occupancy
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
-from skforge.compiler.runtime.gpu.compilers import compile_text
 from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
     cubin_resources,
     hip_resources,
-    nvrtc_resources,
     unpack_message,
 )
 from skforge.exceptions import CompilerError, TargetError
+from tests.gpu_binary import compile_text, nvrtc_resources
 from tests.gpu_kernels import needs, plan_of, walk_function
 
 LOG = """\

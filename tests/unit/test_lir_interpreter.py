@@ -172,36 +172,13 @@ def test_comparisons_of_integers(lanes: int) -> None:
 @pytest.mark.parametrize("lanes", [0, 4])
 def test_unary_operations(lanes: int) -> None:
     ints = np.array([-(2**31), -5, 0, 7], np.int32)
-    floats = np.array([-0.0, 2.5, np.inf, -1.0], np.float32)
 
     def of(op: Any) -> Callable[[Builder, list[Value]], Value]:
         return lambda w, v: w.let(lir.Unary(op, v[0]), v[0].type, op)
 
-    assert evaluate(of("neg"), [ints], I32, lanes).tolist() == [-(2**31), 5, 0, -7]
-    assert evaluate(of("abs"), [ints], I32, lanes).tolist() == [-(2**31), 5, 0, 7]
     assert evaluate(of("popcount"), [ints], I32, lanes).tolist() == [1, 31, 0, 3]
     assert evaluate(of("zeros"), [ints], I32, lanes).tolist() == [31, 0, 32, 0]
     assert evaluate(of("not"), [ints], I32, lanes).tolist() == [2**31 - 1, 4, -1, -8]
-    assert_array_equal(
-        np.signbit(evaluate(of("neg"), [floats], F32, lanes)), ~np.signbit(floats)
-    )
-    assert_array_equal(evaluate(of("abs"), [floats], F32, lanes), np.abs(floats))
-
-
-@pytest.mark.parametrize("lanes", [0, 4])
-def test_exp_is_the_c_librarys(lanes: int) -> None:
-    x = np.linspace(-50, 50, 100)
-
-    def exp(w: Builder, v: list[Value]) -> Value:
-        return w.let(lir.Unary("exp", v[0]), v[0].type, "exp")
-
-    assert evaluate(exp, [x], F64, lanes).tolist() == [math.exp(v) for v in x]
-    single = evaluate(exp, [x.astype(np.float32)], F32, lanes)
-    # Correct rounding of a double exp: expf is within one unit of it.
-    reference = np.exp(x.astype(np.float32).astype(np.float64)).astype(np.float32)
-    assert np.abs(single.view(np.int32) - reference.view(np.int32)).max() <= 1
-    big = np.array([1e4, -1e4, np.inf, np.nan])
-    assert_array_equal(evaluate(exp, [big], F64, lanes), [np.inf, 0, np.inf, np.nan])
 
 
 @pytest.mark.parametrize("lanes", [0, 4])
@@ -277,13 +254,12 @@ def test_masked_lanes_of_a_gather_never_touch_memory() -> None:
     assert out.tolist() == [0, 2, -1, -1]
 
 
-def test_scatter_writes_where_the_mask_is_true() -> None:
+def test_scatter_writes_every_lane() -> None:
     out, b = np.zeros(8, np.int32), Builder()
     index = b.binary("xor", b.iota(I32, 4), 3)
-    mask = b.compare("gt", index, 0)
-    b.emit(lir.Scatter(Buffer("out", I32), index, b.add(index, 1), mask))
+    b.emit(lir.Scatter(Buffer("out", I32), index, b.add(index, 1)))
     run(b, out=out)
-    assert out.tolist() == [0, 2, 3, 4, 0, 0, 0, 0]
+    assert out.tolist() == [1, 2, 3, 4, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("element", [F32, F64, U8, I32], ids=lambda s: s.name)

@@ -11,91 +11,25 @@ from numpy.testing import assert_array_equal
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Plane, Value, Vec
+from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Plane, Value
 from skforge.exceptions import CompilerError
 from tests.lir_tools import run
 
 # ---------------------------------------------------------------- planes
 
 
-def test_a_tree_by_planes_is_the_tree_by_rows() -> None:
-    rows, depth, features = 64, 3, 5
-    random = np.random.default_rng(0)
-    data = random.integers(0, 256, (50, features)).astype(np.uint8)
-    nodes = random.integers(0, 12, 7).astype(np.int32)
-    tests = random.integers(0, 256, 12).astype(np.uint8)
-    leaves = random.normal(size=10 + 8).astype(np.float32)
-    used = np.array([0, 2, 4], np.int32)
-    out = np.full(60, -1, np.float32)
-    x, target = Buffer("x", U8), Buffer("out", F32)
-    b, plane = Builder(), Plane(rows)
-    zero = b.const(0)
-    block = b.alloc("block", U8, b.const(rows * features))
-    table = b.alloc("table", U8, b.const(12 * rows // 8))
-    b.emit(
-        lir.TransposeBlock(
-            block,
-            x,
-            b.const(features),
-            zero,
-            b.const(50),
-            Buffer("used", I32),
-            b.const(3),
-            rows,
-        )
-    )
-
-    def predicate(i: Value, _: tuple[Value, ...]) -> None:
-        feature = b.load(Buffer("used", I32), b.binary("rem", i, b.const(3)))
-        at = b.mul(b.convert(feature, I64), rows)
-        column = b.load(block, at, Vec(U8, rows))
-        bound = b.load(Buffer("tests", U8), i)
-        p = b.let(lir.CompareToPlane("gt", column, bound), plane)
-        b.emit(lir.StorePlane(table, i, p))
-
-    b.for_(zero, b.const(12), b.const(1), predicate)
-    levels = tuple(
-        b.let(lir.FoldTree(depth, k, Buffer("nodes", I32), zero, table), plane)
-        for k in range(depth)
-    )
-    index = b.let(lir.PlanesToIndex(levels), Vec(U8, rows))
-    leaf = b.let(lir.Lookup(Buffer("leaves", F32), b.const(10), index), Vec(F32, rows))
-    sums = b.alloc("sums", F32, b.const(rows))
-    b.store(sums, zero, leaf)
-    b.emit(lir.UnpermuteStore(target, b.const(5), sums, b.const(50), rows))
-    run(b, x=data, used=used, tests=tests, nodes=nodes, leaves=leaves, out=out)
-
-    for row in range(50):
-        node = 0
-        for _ in range(depth):
-            test = nodes[node]
-            node = 2 * node + 1 + (data[row, used[test % 3]] > tests[test])
-        assert out[5 + row] == leaves[10 + node - 7]
-    assert (out[:5] == -1).all() and (out[55:] == -1).all()
-
-
 def test_plane_logic() -> None:
     bits = np.array([0b1100, 0b1010, 0b0110], np.uint8)
-    out, b, plane = np.zeros(6, np.uint8), Builder(), Plane(8)
+    out, b, plane = np.zeros(1, np.uint8), Builder(), Plane(8)
     table = Buffer("bits", U8)
     p, q, s = (b.let(lir.LoadPlane(table, b.const(i)), plane) for i in range(3))
-    ops = [lir.PlaneBinary(op, p, q) for op in ("and", "or", "xor", "andn")]
-    for i, op in enumerate((*ops, lir.PlaneNot(p), lir.PlaneMux(s, p, q))):
-        b.emit(lir.StorePlane(Buffer("out", U8), b.const(i), b.let(op, plane)))
+    mixed = b.let(lir.PlaneMux(s, p, q), plane)
+    b.emit(lir.StorePlane(Buffer("out", U8), b.const(0), mixed))
     run(b, bits=bits, out=out)
-    assert out.tolist() == [0b1000, 0b1110, 0b0110, 0b0100, 0b11110011, 0b1100]
+    assert out.tolist() == [0b1100]
 
 
-def test_rows_past_the_last_repeat_it() -> None:
-    source = np.arange(6, dtype=np.float32)  # three rows of two
-    out, b = np.zeros(8, np.float32), Builder()
-    args = (b.const(2), b.const(1), b.const(3), Buffer("used", I32), b.const(2), 4)
-    b.emit(lir.TransposeBlock(Buffer("out", F32), Buffer("x", F32), *args))
-    run(b, x=source, used=np.array([1, 0], np.int32), out=out)
-    assert out.tolist() == [2, 4, 4, 4, 3, 5, 5, 5]
-
-
-def test_planes_and_nodes_outside_their_buffers() -> None:
+def test_a_plane_outside_its_table() -> None:
     b = Builder()
     b.let(lir.LoadPlane(Buffer("bits", U8), b.const(2)), Plane(16), "p")
     with pytest.raises(CompilerError) as info:
@@ -103,14 +37,6 @@ def test_planes_and_nodes_outside_their_buffers() -> None:
     assert str(info.value) == (
         "plane 2 is outside the table's 2 planes, "
         "in '%p.2: plane<16> = load_plane @bits[%c.1]' of f."
-    )
-    b, bits = Builder(), Buffer("bits", U8)
-    b.let(lir.FoldTree(3, 0, bits, b.const(2), bits), Plane(16), "p")
-    with pytest.raises(CompilerError) as info:
-        run(b, bits=np.zeros(8, np.uint8))
-    assert str(info.value) == (
-        "nodes 2 to 9 are outside the buffer's 8 elements, in '%p.2: plane<16> = "
-        "fold_tree depth 3 level 0 nodes @bits[%c.1], table @bits' of f."
     )
 
 

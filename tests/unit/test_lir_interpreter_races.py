@@ -114,8 +114,7 @@ def scattered(b: Builder, tile: Buffer) -> None:
     def body(t: Place) -> None:
         at = b.add(b.splat(b.convert(t[0], I32), 4), b.iota(I32, 4))
         b.let(lir.Gather(tile, at), Vec(I64, 4), "seen")
-        mask = b.compare("gt", at, 3)
-        b.emit(lir.Scatter(tile, at, b.splat(t[0], 4), mask))
+        b.emit(lir.Scatter(tile, at, b.splat(t[0], 4)))
 
     region(b, (4,), body)
 

@@ -21,7 +21,6 @@ from skforge.compiler.ir.lir.nodes import (
     Function,
     Mask,
     Plane,
-    RowOrder,
     Value,
     Vec,
 )
@@ -42,7 +41,7 @@ def test_scalars_vectors_and_control(golden: Golden) -> None:
     rest = b.splat(b.const(-0.0, F32), 8)
     got = b.let(lir.Gather(X, index, nan, rest), Vec(F32, 8), "gather")
     chosen = b.select(b.invert(nan), v, got)
-    b.emit(lir.Scatter(X, index, chosen, nan))
+    b.emit(lir.Scatter(X, index, chosen))
     bits = b.mask_bits(nan, I32)
     b.store(X, one, b.extract(chosen, 7))
     any_ = b.any_true(nan)
@@ -60,7 +59,7 @@ def test_scalars_vectors_and_control(golden: Golden) -> None:
     with b.body() as then:
         left = b.convert(low, F32)
     with b.body() as orelse:
-        right = b.let(lir.Unary("exp", b.const(1.5, F32)), F32, "exp")
+        right = b.convert(b.count_zeros(low), F32)
     result = Value("result", F32)
     b.emit(lir.If(any_, tuple(then), tuple(orelse), (left,), (right,), (result,)))
     b.emit(lir.If(any_, (), ()))
@@ -78,28 +77,17 @@ def test_scalars_vectors_and_control(golden: Golden) -> None:
 
 
 def test_planes(golden: Golden) -> None:
-    order = RowOrder("transposed", 8)
-    table = Buffer("table", U8, alignment=64, row_order=order)
-    codes, leaves = Buffer("codes", U8), Buffer("leaves", F32)
-    nodes, out = Buffer("nodes", I32, "constant"), Buffer("out", F32)
+    table = Buffer("table", U8, alignment=64)
+    codes = Buffer("codes", U8)
     b, plane = Builder(), Plane(64)
     zero, one = b.const(0), b.const(1)
-    block = b.alloc("block", U8, b.const(128))
-    b.emit(lir.TransposeBlock(block, codes, N, zero, N, nodes, one, 64))
-    column = b.load(block, zero, Vec(U8, 64))
-    less = b.let(lir.CompareToPlane("lt", column, b.const(7, U8)), plane, "p")
-    b.emit(lir.StorePlane(table, zero, less))
-    again = b.let(lir.LoadPlane(table, zero), plane, "p")
-    both = b.let(lir.PlaneBinary("andn", less, again), plane, "p")
-    flipped = b.let(lir.PlaneNot(both), plane, "p")
-    mixed = b.let(lir.PlaneMux(flipped, less, again), plane, "p")
-    fold = b.let(lir.FoldTree(2, 0, nodes, zero, table), plane, "leaf")
-    index = b.let(lir.PlanesToIndex((fold, mixed)), Vec(U8, 64), "index")
-    leaf = b.let(lir.Lookup(leaves, zero, index), Vec(F32, 64), "leaf")
-    sums = b.alloc("sums", F32, b.const(64), row_order=RowOrder("byte_permuted"))
-    b.store(sums, zero, leaf)
-    b.emit(lir.UnpermuteStore(out, zero, sums, N, 64))
-    params = (N, codes, table, leaves, nodes, out)
+    first = b.let(lir.LoadPlane(table, zero), plane, "p")
+    second = b.let(lir.LoadPlane(table, one), plane, "p")
+    mixed = b.let(lir.PlaneMux(first, second, first), plane, "p")
+    b.emit(lir.StorePlane(table, zero, mixed))
+    index = b.let(lir.PlanesToIndex((first, mixed)), Vec(U8, 64), "index")
+    b.store(codes, zero, index)
+    params = (codes, table)
     function = Function("planes", params, b.finish())
     verify_lir(function)
     golden(print_lir(function), "lir")

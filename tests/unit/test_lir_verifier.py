@@ -21,7 +21,6 @@ from skforge.compiler.ir.lir.nodes import (
     Let,
     Mask,
     Plane,
-    RowOrder,
     Stmt,
     Value,
     Vec,
@@ -138,9 +137,7 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.Binary("min", A, A), F32, "min of f32"),
         (lir.Binary("add", T, T), BOOL, "add of bool"),
         (lir.Binary("shl", A, A), F32, "shl of f32"),
-        (lir.Unary("exp", N), I64, "exp of a i64"),
         (lir.Unary("not", A), F32, "not of a f32"),
-        (lir.Unary("abs", Value("u", U8)), U8, "abs of a u8"),
         (lir.Unary("zeros", A), F32, "zeros of a f32"),
         (lir.Unary("zeros", T), BOOL, "zeros of a bool"),
         (lir.Compare("lt", A, D), BOOL, "operands differ in type: f32, f64"),
@@ -176,21 +173,9 @@ IOTA = Value("iota", Vec(I64, 4))
         ),
         (lir.WarpReduce(A, 32), F32, "a warp reduction outside a block region"),
         (lir.WarpReduce(A, 12), F32, "width 12 is no power of two"),
-        (
-            lir.CompareToPlane("lt", VEC, D),
-            Plane(4),
-            "the column is a vector of the scalar's type",
-        ),
         (lir.LoadPlane(X, N), Plane(8), "the table @x holds f32, not bits"),
         (lir.LoadPlane(K, N), Plane(12), "plane<12>: rows come in whole bytes"),
-        (lir.FoldTree(3, 3, K, N, K), Plane(8), "level 3 of a tree of 3 levels"),
         (lir.PlanesToIndex(()), Vec(U8, 8), "no planes"),
-        (lir.Lookup(X, N, N), Vec(F32, 8), "%n is i64, no vector of indices"),
-        (
-            lir.Lookup(X, N, IOTA),
-            Vec(F64, 4),
-            "the result is vec<f64, 4>, not vec<f32, 4>",
-        ),
     ],
 )
 def test_operations_refuse_what_does_not_fit(
@@ -253,51 +238,6 @@ def test_both_sides_of_a_branch_yield() -> None:
     )
     assert refused(lir.Switch(N, ((), ()), ((A,),), (r,))) == (
         "1 yields for 2 cases, in '%r: f32 = switch %n {' of f."
-    )
-
-
-# ---------------------------------------------------------------- row orders
-
-
-def planes(table: Buffer, other: Buffer) -> tuple[Any, ...]:
-    plane = Plane(64)
-    return (
-        lir.Alloc(table, N),
-        lir.Alloc(other, N),
-        let(plane, lir.LoadPlane(table, N), "p"),
-        lir.StorePlane(other, N, Value("p", plane)),
-    )
-
-
-def test_planes_keep_their_row_order() -> None:
-    transposed = RowOrder("transposed", 8)
-    accepted(
-        *planes(
-            Buffer("s", U8, row_order=transposed), Buffer("u", U8, row_order=transposed)
-        )
-    )
-    assert refused(*planes(Buffer("s", U8, row_order=transposed), Buffer("u", U8))) == (
-        "mixes rows in natural and transposed(8) order, "
-        "in 'store_plane @u[%n] = %p' of f."
-    )
-    wide = RowOrder("transposed", 4)
-    assert refused(*planes(Buffer("s", U8, row_order=wide), Buffer("u", U8))) == (
-        "planes of 64 rows in @s, whose planes have 4 bytes, "
-        "in '%p: plane<64> = load_plane @s[%n]' of f."
-    )
-
-
-def test_results_reach_the_output_in_natural_order() -> None:
-    sums = Buffer("s", F32, row_order=RowOrder("byte_permuted"))
-    rows = Vec(F32, 64)
-    load = let(rows, lir.Load(sums, N), "rows")
-    accepted(lir.Alloc(sums, N), lir.UnpermuteStore(X, N, sums, N, 64))
-    assert refused(lir.Alloc(sums, N), load, lir.Store(X, N, Value("rows", rows))) == (
-        "mixes rows in byte_permuted and natural order, in 'store @x[%n] = %rows' of f."
-    )
-    assert refused(lir.Alloc(sums, N), lir.UnpermuteStore(sums, N, X, N, 64)) == (
-        "@s is not in natural row order, "
-        "in 'unpermute_store @s[%n] = @x, %n of 64 rows' of f."
     )
 
 

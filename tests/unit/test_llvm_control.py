@@ -16,7 +16,6 @@ from skforge.compiler.ir.lir.nodes import (
     I32,
     I64,
     U8,
-    U32,
     Buffer,
     Plane,
     Value,
@@ -254,119 +253,33 @@ def test_parallel_bodies_are_functions_and_one_thread_calls_them_directly():
     assert y.tolist() == [22.0] * 4  # 2 + 1 + 15 + 4
 
 
-# ------------------------------------------------------------ planes and blocks
+# ------------------------------------------------------------ planes
 
 
-@pytest.mark.parametrize(
-    ("element", "rows"),
-    [(U8, 16), (U8, 512), (U32, 64), (I32, 64), (F32, 16), (F32, 128), (F64, 64)],
-    ids=lambda p: getattr(p, "name", p),
-)
-def test_planes(element, rows):
+@pytest.mark.parametrize("rows", [16, 64, 128, 512])
+def test_planes(rows):
     plane = Plane(rows)
-    column_type = Vec(element, rows)
 
-    def write(b, column, threshold, table, index):
-        v = b.load(column, b.const(0), column_type)
-        limit = b.load(threshold, b.const(0))
-        made = []
-        for op in ("lt", "le", "gt", "ge", "eq", "ne"):
-            unordered = element.is_float and op in ("lt", "ne")
-            compared = lir.CompareToPlane(op, v, limit, unordered)
-            made.append(b.let(compared, plane))
-        made.append(b.let(lir.PlaneNot(made[0]), plane))
-        for op in ("and", "or", "xor", "andn"):
-            made.append(b.let(lir.PlaneBinary(op, made[1], made[5]), plane))
-        made.append(b.let(lir.PlaneMux(made[0], made[3], made[5]), plane))
-        for k, p in enumerate(made):
-            b.emit(lir.StorePlane(table, b.const(k), p))
-        loaded = [b.let(lir.LoadPlane(table, b.const(k)), plane) for k in (0, 4, 6)]
-        number = b.let(lir.PlanesToIndex(tuple(loaded)), Vec(U8, rows))
+    def write(b, table, index):
+        read = [b.let(lir.LoadPlane(table, b.const(k)), plane) for k in range(3)]
+        mixed = b.let(lir.PlaneMux(*read), plane)
+        b.emit(lir.StorePlane(table, b.const(3), mixed))
+        number = b.let(lir.PlanesToIndex((*read, mixed)), Vec(U8, rows))
         b.store(index, b.const(0), number)
 
-    params = buffers(column=element, threshold=element, table=U8, index=U8)
-    function = kernel(params, write)
-    rng = np.random.default_rng(rows)
-    dtype = {"u8": "u1", "u32": "u4", "i32": "i4", "f32": "f4", "f64": "f8"}
-    column = rng.integers(0, 5, rows).astype(dtype[element.name])
-    if element.is_float:
-        column[::7] = np.nan
-    args = {
-        "column": column,
-        "threshold": np.array([2], column.dtype),
-        "table": np.zeros(12 * rows // 8, np.uint8),
-        "index": np.zeros(rows, np.uint8),
-    }
-    below = column < 2
-    if element.is_float:
-        below |= np.isnan(column)
-    expected = below * 4 + (column == 2) * 2 + ~below
-    check(function, args, {"index": expected.astype(np.uint8)})
-
-
-@pytest.mark.parametrize("depth", [1, 3, 6])
-def test_a_folded_tree_and_its_leaves(depth):
-    rows, nodes = 64, 2**depth - 1
-
-    def write(b, table, indices, leaves, out, offset):
-        planes = tuple(
-            b.let(lir.FoldTree(depth, level, indices, offset, table), Plane(rows))
-            for level in range(depth)
-        )
-        number = b.let(lir.PlanesToIndex(planes), Vec(U8, rows))
-        value = b.let(lir.Lookup(leaves, b.const(3), number), Vec(F32, rows))
-        b.store(out, b.const(0), value)
-
-    function = kernel(
-        {**buffers(table=U8, indices=I32, leaves=F32, out=F32), "offset": I64}, write
-    )
-    rng = np.random.default_rng(depth)
-    bits = rng.integers(0, 2, (20, rows))
-    indices = rng.integers(0, 20, 5 + nodes).astype(np.int32)
-    leaves = rng.normal(size=3 + 2**depth).astype(np.float32)
-    node = np.zeros(rows, np.int64)
-    for _ in range(depth):
-        node = 2 * node + 1 + bits[indices[5 + node], np.arange(rows)]
+    function = kernel(buffers(table=U8, index=U8), write)
+    bits = np.random.default_rng(rows).integers(0, 2, (4, rows)).astype(np.uint8)
+    bits[3] = 0
     args = {
         "table": np.packbits(bits, axis=1, bitorder="little").reshape(-1),
-        "indices": indices,
-        "leaves": leaves,
-        "out": np.zeros(rows, np.float32),
-        "offset": 5,
+        "index": np.zeros(rows, np.uint8),
     }
-    check(function, args, {"out": leaves[3 + node - nodes]})
-
-
-def test_blocks_are_transposed_padded_and_written_back():
-    rows, stride, n_rows = 16, 5, 21
-
-    def write(b, source, features, target, first, back):
-        n = b.const(n_rows)
-        count = b.const(3)
-        b.emit(
-            lir.TransposeBlock(
-                target, source, b.const(stride), first, n, features, count, rows
-            )
-        )
-        valid = b.sub(n, first)
-        b.emit(lir.UnpermuteStore(back, b.const(2), target, valid, rows))
-
-    params = buffers(source=F32, features=I32, target=F32)
-    function = kernel({**params, "first": I64, **buffers(back=F32)}, write)
-    source = np.random.default_rng(0).random((n_rows, stride)).astype(np.float32)
-    features = np.array([0, 4, 1], np.int32)
-    target = np.zeros((stride, rows), np.float32)
-    target[features] = source[np.minimum(16 + np.arange(rows), 20)][:, features].T
-    args = {
-        "source": source.reshape(-1),
-        "features": features,
-        "target": np.zeros(stride * rows, np.float32),
-        "first": 16,
-        "back": np.zeros(10, np.float32),
+    bits[3] = np.where(bits[0] == 1, bits[1], bits[2])
+    expected = {
+        "table": np.packbits(bits, axis=1, bitorder="little").reshape(-1),
+        "index": (np.array([8, 4, 2, 1]) @ bits).astype(np.uint8),
     }
-    back = np.zeros(10, np.float32)
-    back[2:7] = source[16:21, 0]
-    check(function, args, {"target": target.reshape(-1), "back": back})
+    check(function, args, expected)
 
 
 # ------------------------------------------------------------ names and refusals
@@ -389,22 +302,17 @@ def test_any_name_will_do():
     assert emit_object(function, Target.aarch64())
 
 
-@pytest.mark.parametrize("stmt", ["grid", "warp", "permuted"])
+@pytest.mark.parametrize("stmt", ["grid", "warp"])
 def test_what_must_be_legalised_before(stmt):
     one, x = Value("one", I64), Buffer("x", F32)
     let = lir.Let(one, lir.Const(1))
-    permuted = Buffer("p", F32, row_order=lir.RowOrder("byte_permuted"))
     region = lir.Grid((("grid.x", Value("g", I64), one),), ())
     cases = {
         "grid": (region, "Grid"),
         "warp": (lir.Let(Value("w", I64), lir.WarpReduce(one, 32)), "WarpReduce"),
-        "permuted": (
-            lir.UnpermuteStore(x, one, permuted, one, 8),
-            "UnpermuteStore from byte_permuted rows",
-        ),
     }
     refused, what = cases[stmt]
-    function = lir.Function("k", (x, permuted), (let, refused))
+    function = lir.Function("k", (x,), (let, refused))
     with pytest.raises(CompilerError) as error:
         emit_llvm(function, Target.host())
     assert str(error.value) == (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -20,12 +21,11 @@ from skforge.compiler.runtime.cpu.jit import (
     compile_functions,
     emit_assembly,
     emit_object,
-    pack_slots,
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from tests.llvm_kernels import buffers, compiled, kernel, targets
-from tests.run_kernel import call
+from tests.run_kernel import call, pack_slots
 
 DEPTH, TREES, FEATURES = 8, 100, 28
 NODES = 2**DEPTH - 1
@@ -280,9 +280,9 @@ def test_nothing_to_compile():
 
 
 def test_slots():
-    assert pack_slots([1, -1, 2.5]) == pack_slots([1, -1, 2.5], "qqd")
-    assert pack_slots([2, np.int32(3), True], "dqq") == pack_slots([2.0, 3, 1])
-    assert pack_slots([np.float32(0.5)], "d") == pack_slots([0.5])
+    assert pack_slots([1, -1, 2.5]) == struct.pack("qqd", 1, -1, 2.5)
+    assert pack_slots([2.0, np.int32(3), True]) == struct.pack("dqq", 2.0, 3, 1)
+    assert pack_slots([np.float32(0.5)]) == pack_slots([0.5])
     array = np.zeros((2, 3))
     assert pack_slots([array]) == pack_slots([array.ctypes.data])
 

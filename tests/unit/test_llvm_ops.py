@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 
@@ -190,20 +188,16 @@ def counted(a, count):
     return np.array([count(x) for x in bits]).astype(a.dtype)
 
 
-@pytest.mark.parametrize("element", SCALARS, ids=lambda e: e.name)
+@pytest.mark.parametrize("element", INTEGERS, ids=lambda e: e.name)
 def test_unary(element):
     a = numbers(element, 8)[:LANES]
-    operations = {"neg": np.negative, "abs": np.abs}
-    if not element.is_float:
-        operations["not"] = np.invert
-        operations["popcount"] = lambda a: counted(a, lambda bits: bits.count("1"))
-        operations["zeros"] = lambda a: counted(
-            a, lambda bits: len(bits) - len(bits.rstrip("0"))
-        )
-        a[:2] = 0, np.iinfo(a.dtype).max
+    operations = {
+        "not": np.invert,
+        "popcount": lambda a: counted(a, lambda bits: bits.count("1")),
+        "zeros": lambda a: counted(a, lambda bits: len(bits) - len(bits.rstrip("0"))),
+    }
+    a[:2] = 0, np.iinfo(a.dtype).max
     for name, reference in operations.items():
-        if name == "abs" and element in (U8, U16, U32):
-            continue
         function = elementwise(
             lambda builder, x, name=name: builder.let(lir.Unary(name, x), x.type),
             {"a": element},
@@ -211,20 +205,6 @@ def test_unary(element):
         )
         args = {"a": a, "out": np.zeros(2 * LANES, a.dtype)}
         check(function, args, {"out": np.tile(reference(a), 2)})
-
-
-@pytest.mark.parametrize("element", FLOATS, ids=lambda e: e.name)
-def test_exp_is_the_c_librarys(element):
-    kind = ctypes.c_float if element == F32 else ctypes.c_double
-    exp = getattr(ctypes.CDLL(None), "expf" if element == F32 else "exp")
-    exp.argtypes, exp.restype = [kind], kind
-    a = np.array([0, -0.5, 1.7, -87.2, 30.1, np.inf, -np.inf, np.nan], DTYPES[element])
-    function = elementwise(
-        lambda b, x: b.let(lir.Unary("exp", x), x.type), {"a": element}, element
-    )
-    expected = np.array([exp(float(x)) for x in a], a.dtype)
-    args = {"a": a, "out": np.zeros(2 * LANES, a.dtype)}
-    check(function, args, {"out": np.tile(expected, 2)})
 
 
 @pytest.mark.parametrize("source", SCALARS, ids=lambda e: e.name)
@@ -407,7 +387,7 @@ def gather_kernel(index_type):
         other = b.const(-1.0, Vec(F32, LANES))
         got = b.let(lir.Gather(table, far, inside, other), Vec(F32, LANES))
         b.store(out, b.const(LANES), got)
-        b.emit(lir.Scatter(table, far, b.const(7.0, got.type), inside))
+        b.emit(lir.Scatter(table, at, b.const(7.0, got.type)))
 
     return kernel(buffers(table=F32, index=index_type, out=F32), write)
 
@@ -418,7 +398,7 @@ def test_gather_and_scatter(index_type):
     index = np.array([3, 1, 39, 0, 25, 19, 20, 7], DTYPES[index_type])
     expected = np.concatenate([table[index], np.where(index < 20, table[index], -1)])
     changed = table.copy()
-    changed[index[index < 20]] = 7
+    changed[index] = 7
     args = {"table": table, "index": index, "out": np.zeros(16, np.float32)}
     check(
         gather_kernel(index_type),

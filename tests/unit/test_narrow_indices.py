@@ -268,7 +268,7 @@ def indices(b: Builder) -> None:
         at = b.binary("and", b.binary(op, at, b.const(7)), b.const(31))
     at = b.binary("shr", b.binary("shl", at, b.const(2)), b.const(2))
     at = b.select(b.compare("le", at, N), at, b.const(9))
-    at = b.let(lir.Unary("abs", b.let(lir.Unary("neg", at), I64)), I64)
+    at = b.binary("and", b.invert(at), b.const(31))
     mask = b.compare("gt", b.load(BYTES, at, Vec(U8, 8)), 100)
     at = b.binary("and", b.add(at, b.mask_bits(mask, I64)), b.const(63))
     number = b.load(COUNTS, at)

@@ -246,8 +246,8 @@ def test_refused() -> None:
     texts = {
         "missing": "the forest mixes ways to treat missing values, which "
         "cache_predicates does not take; leave it out.",
-        "comparison": "the forest tests for equality or for members of sets, which "
-        "cache_predicates does not take; leave it out.",
+        "comparison": "the forest tests for equality, which cache_predicates does not "
+        "take; leave it out.",
     }
     assert refusal(made) is None
     for what, forest in refused.items():

@@ -35,9 +35,12 @@ def is_category(dtype: Any) -> bool:
     return type(dtype).__name__ == "CategoricalDtype"
 
 
-def number_dtype(dtype: Any) -> Any:
-    """Return the NumPy dtype of a column's numbers, nullable or not, or None."""
-    if type(dtype).__name__ != "ArrowDtype":
+def number_dtype(dtype: Any, arrow: bool = False) -> Any:
+    """Return the NumPy dtype of a column's numbers, nullable or not, or None.
+
+    ``arrow`` tells whether columns backed by pyarrow count.
+    """
+    if arrow or type(dtype).__name__ != "ArrowDtype":
         dtype = getattr(dtype, "numpy_dtype", dtype)  # pandas' nullable numbers
     return dtype if is_plain(dtype) else None
 

@@ -330,12 +330,12 @@ class ReductionLowering:
         """
         k, b = self._k, self._k.b
         view = k.arrays[stmt.array]
+        assert view.step == 1  # per-thread arrays have no staged sums
         first = self._offset(view, stmt.prefix)
         slot: Value = b.const(1)
         for dim in view.dims[len(stmt.prefix) + 1 :]:
             slot = b.binary("mul", slot, dim)
         extent = k.size(stmt.extent)
-        elements = b.mul(self._length(stmt.rows), k.n_outputs)
 
         def chunk(i: Value, type_: lir.Type) -> None:
             here = b.binary("add", first, i)
@@ -351,7 +351,14 @@ class ReductionLowering:
             (total,) = b.for_(b.const(1), extent, b.const(1), add, [old])
             b.store(view.buffer, here, total)
 
-        self._chunks(elements, None, stmt.vector_width, chunk)
+        self._inplace(stmt, chunk)
+
+    def _inplace(
+        self, stmt: mir.ReduceDimensionInplace, body: Callable[[Value, lir.Type], None]
+    ) -> None:
+        """Run ``body`` on chunks of the sums of a statement's rows."""
+        elements = self._k.b.mul(self._length(stmt.rows), self._k.n_outputs)
+        self._chunks(elements, None, stmt.vector_width, body)
 
     def finish(self, stmt: mir.Finish) -> None:
         """Write ``base + sums / 2**scale`` as floats, rounded once."""

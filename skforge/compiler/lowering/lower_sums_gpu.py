@@ -314,32 +314,13 @@ class GpuSums(ReductionLowering):
 
     # ------------------------------------------------------------ later stages
 
-    def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
-        """Move the sum over a dimension's slots to slot 0 and clear the other slots."""
+    def _inplace(
+        self, stmt: mir.ReduceDimensionInplace, body: Callable[[Value, lir.Type], None]
+    ) -> None:
         k, b = self._k, self._k.b
-        view = k.arrays[stmt.array]
-        assert view.step == 1  # per-thread arrays have no staged sums
-        first = self._offset(view, stmt.prefix)
-        slot: Value = b.const(1)
-        for dim in view.dims[len(stmt.prefix) + 1 :]:
-            slot = b.binary("mul", slot, dim)
-        extent = k.size(stmt.extent)
-        zero = self._zero()
-
-        def one(i: Value) -> None:
-            here = b.binary("add", first, i)
-
-            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-                place = b.binary("add", b.binary("mul", n, slot), here)
-                value = b.load(view.buffer, place)
-                b.store(view.buffer, place, zero)
-                return [b.binary("add", sums[0], value)]
-
-            old = b.load(view.buffer, here)
-            (total,) = b.for_(b.const(1), extent, b.const(1), add, [old])
-            b.store(view.buffer, here, total)
-
-        self.spread(b.mul(self._length(stmt.rows), k.n_outputs), one)
+        self._zero()  # before the threads part, which all clear slots to it
+        elements = b.mul(self._length(stmt.rows), k.n_outputs)
+        self.spread(elements, lambda i: body(i, k.sum_type))
 
     def finish(self, stmt: mir.Finish) -> None:
         """Write ``base + sums / 2**scale`` as floats, rounded once."""

@@ -15,101 +15,81 @@ Directives stay attached to their loops; the passes that follow carry them out.
 from __future__ import annotations
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.mir.nodes import (
-    RESULT,
-    Affine,
-    Array,
-    Body,
-    Bound,
-    Class,
-    Element,
-    Function,
-    GetTree,
-    GetTreeClassId,
-    Index,
-    Let,
-    Loop,
-    LoopKind,
-    ModelTree,
-    Order,
-    Outputs,
-    Reduce,
-    Stmt,
-    StoreLeaf,
-    WalkDecisionTree,
-)
+from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.passes.hir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import GpuDimension, Parallel
 from skforge.compiler.schedule.nest import Rows
 
 
-def run(hir: PredictEnsemble, element: Element = "accumulator") -> Function:
+def run(hir: PredictEnsemble, element: mir.Element = "accumulator") -> mir.Function:
     """Lower a prediction function, or ``apply`` (``element="leaf_number"``)."""
     lowering = _Lowering(hir, element)
     second = None if element == "accumulator" else hir.tiles.n_trees
-    result = Array(RESULT, (Rows(), second), element)
-    return Function(result, hir.tiles.n_trees, lowering.loops(hir.nest.loops, ()))
+    result = mir.Array(mir.RESULT, (Rows(), second), element)
+    return mir.Function(result, hir.tiles.n_trees, lowering.loops(hir.nest.loops, ()))
 
 
 class _Lowering:
     """Builds the nest; numbers make names unique, since split copies loops."""
 
-    def __init__(self, hir: PredictEnsemble, element: Element) -> None:
+    def __init__(self, hir: PredictEnsemble, element: mir.Element) -> None:
         self._hir = hir
-        self._element: Element = element
-        self._order: Order = "ordered" if hir.reduction == "exact" else "any"
+        self._element: mir.Element = element
+        self._order: mir.Order = "ordered" if hir.reduction == "exact" else "any"
         self._count = 0
 
-    def loops(self, loops: tuple[BoundLoop, ...], path: tuple[BoundLoop, ...]) -> Body:
+    def loops(
+        self, loops: tuple[BoundLoop, ...], path: tuple[BoundLoop, ...]
+    ) -> mir.Body:
         return tuple(self._loop(loop, path) for loop in loops)
 
-    def _loop(self, loop: BoundLoop, path: tuple[BoundLoop, ...]) -> Stmt:
+    def _loop(self, loop: BoundLoop, path: tuple[BoundLoop, ...]) -> mir.Stmt:
         path = (*path, loop)
         body = self.loops(loop.body, path) if loop.body else self._statement(path)
-        kind: LoopKind = "serial"
+        kind: mir.LoopKind = "serial"
         if loop.has(Parallel):
             kind = "parallel"
         elif loop.gpu is not None:
             kind = loop.gpu  # type: ignore[assignment]
-        return Loop(
+        return mir.Loop(
             var=loop.name,
             root=loop.root,
             start=loop.start,
             step=loop.step,
-            bounds=tuple(Bound(b.limit, Affine(b.minus)) for b in loop.bounds),
+            bounds=tuple(mir.Bound(b.limit, mir.Affine(b.minus)) for b in loop.bounds),
             kind=kind,
             body=body,
             trip_count=loop.trip_count,
             marks=loop.without(Parallel, GpuDimension),
         )
 
-    def _statement(self, path: tuple[BoundLoop, ...]) -> Body:
+    def _statement(self, path: tuple[BoundLoop, ...]) -> mir.Body:
         self._count += 1
         n = "" if self._count == 1 else str(self._count)
         tree, value = f"%t{n}", f"%p{n}"
-        row = Affine(tuple(loop.name for loop in path if loop.root == "batch"))
-        position = Affine(tuple(loop.name for loop in path if loop.root == "tree"))
+        row = mir.Affine(tuple(loop.name for loop in path if loop.root == "batch"))
+        position = mir.Affine(tuple(loop.name for loop in path if loop.root == "tree"))
         tiles = self._hir.tiles
         reached = tree_positions(path)[1]
-        walk = WalkDecisionTree(
+        walk = mir.WalkDecisionTree(
             (tree,),
             (row,),
             int(tiles.min_depth[reached].min()) if len(reached) else 0,
             int(tiles.max_depth[reached].max(initial=0)),
             element=self._element,
         )
-        get = Let((tree,), GetTree(position))
+        get = mir.Let((tree,), mir.GetTree(position))
         if self._element == "leaf_number":
-            store = StoreLeaf(RESULT, (row, ModelTree(position)), value)
-            return (get, Let((value,), walk), store)
+            store = mir.StoreLeaf(mir.RESULT, (row, mir.ModelTree(position)), value)
+            return (get, mir.Let((value,), walk), store)
         forest = self._hir.forest
-        body: tuple[Stmt, ...] = (get,)
-        column: Index = Affine()
+        body: tuple[mir.Stmt, ...] = (get,)
+        column: mir.Index = mir.Affine()
         if forest.leaf_value.shape[1] > 1:
-            column = Outputs()
+            column = mir.Outputs()
         elif forest.n_outputs > 1:
-            body += (Let((f"%c{n}",), GetTreeClassId(tree)),)
-            column = Class(f"%c{n}")
-        reduce = Reduce(RESULT, (row, column), value, self._order)
-        return (*body, Let((value,), walk), reduce)
+            body += (mir.Let((f"%c{n}",), mir.GetTreeClassId(tree)),)
+            column = mir.Class(f"%c{n}")
+        reduce = mir.Reduce(mir.RESULT, (row, column), value, self._order)
+        return (*body, mir.Let((value,), walk), reduce)

@@ -1,7 +1,9 @@
-"""Functions of one value as expressions in the C library's arithmetic.
+"""Functions of scores, written once for arrays and for generated code.
 
-:func:`evaluate` computes them for arrays on the host and on GPUs; compiled entries and
-exported libraries render the same operations in the same order as text.
+They take scores as rows and columns: an array on the host or on a GPU, or
+:class:`~skforge.compiler.outputs.text.Terms` of one row. Both have Python's operators;
+``on`` has the other operations: a :class:`Library`, or a
+:class:`~skforge.compiler.outputs.text.Code`.
 """
 
 from __future__ import annotations
@@ -9,105 +11,116 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
 
 from skforge.compiler.forest.outputs import Function
 from skforge.compiler.outputs import libm
 
-OpName: TypeAlias = Literal[
-    "neg", "add", "mul", "div", "least", "exp", "log1p", "positive", "sign"
-]
-Operand: TypeAlias = "Op | float | Literal['x', '-parameter']"
-Text = TypeVar("Text")
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """An operation; ``positive`` returns 1 or 0, ``sign`` 1, -1 or 0."""
-
-    name: OpName
-    operands: tuple[Operand, ...]
-
-
-def _op(name: OpName, *operands: Operand) -> Op:
-    return Op(name, operands)
-
-
-_CLIPPED = _op("least", _op("neg", "x"), libm.SIGMOID_LIMIT)
-
-#: By the ``function`` of an ``OutputSpec``.
-EXPRESSIONS: dict[Function, Operand] = {
-    "identity": "x",
-    "exp": _op("exp", "x"),
-    "hinge": _op("positive", "x"),
-    "sigmoid": _op("div", 1.0, _op("add", _op("exp", _CLIPPED), 1.0)),
-    "logistic": _op(
-        "div", 1.0, _op("add", 1.0, _op("exp", _op("mul", "-parameter", "x")))
-    ),
-    "signed_square": _op("mul", _op("mul", _op("sign", "x"), "x"), "x"),
-    "log1p_exp": _op("log1p", _op("exp", "x")),
-}
-
-
-def render(
-    function: Function,
-    x: Text,
-    parameter: float,
-    number: Callable[[float], Text],
-    apply: Callable[[OpName, list[Text]], Text],
-) -> Text:
-    """Render a function of ``EXPRESSIONS`` of ``x`` with the caller's callbacks.
-
-    ``number`` renders a constant, ``apply`` an operation on rendered operands.
-    """
-
-    def of(operand: Operand) -> Text:
-        if isinstance(operand, Op):
-            return apply(operand.name, [of(one) for one in operand.operands])
-        if operand == "x":
-            return x
-        return number(-parameter if operand == "-parameter" else float(operand))
-
-    return of(EXPRESSIONS[function])
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """An array library: NumPy with the C library's ``exp``, or a device's own."""
-
-    xp: Any
-    exp: Callable[[Any], Any]
-    sort: Callable[[Any], Any]
-
-
-HOST = Library(np, libm.exp, partial(np.sort, axis=1, kind="stable"))
-
-
-def evaluate(function: Function, scores: Any, parameter: float, on: Library) -> Any:
-    """Return a function of ``EXPRESSIONS`` of each score."""
-    dtype = scores.dtype
-    operations: dict[OpName, Callable[..., Any]] = {
-        "neg": lambda a: -a,
-        "add": lambda a, b: a + b,
-        "mul": lambda a, b: a * b,
-        "div": lambda a, b: a / b,
-        "least": on.xp.minimum,
-        "exp": on.exp,
-        "log1p": libm.log1p,
-        "positive": lambda a: (a > 0).astype(dtype),
-        "sign": lambda a: (a > 0).astype(dtype) - (a < 0),
-    }
-    return render(
-        function, scores, parameter, dtype.type, lambda name, of: operations[name](*of)
+#: Functions of one value in the C library's arithmetic.
+ELEMENTWISE: frozenset[Function] = frozenset(
+    (
+        "identity",
+        "exp",
+        "hinge",
+        "sigmoid",
+        "logistic",
+        "signed_square",
+        "log1p_exp",
     )
+)
+
+
+def evaluate(function: Function, x: Any, parameter: float, on: Any) -> Any:
+    """Return a function of ``ELEMENTWISE`` of each score."""
+    match function:
+        case "exp":
+            return on.exp(x)
+        case "hinge":
+            return (x > 0).astype(x.dtype)
+        case "sigmoid":
+            return 1 / (on.exp(on.least(-x, libm.SIGMOID_LIMIT)) + 1)
+        case "logistic":
+            return 1 / (1 + on.exp(-parameter * x))
+        case "signed_square":
+            return ((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)) * x * x
+        case "log1p_exp":
+            return on.log1p(on.exp(x))
+        case _:
+            return x
 
 
 def softmax(scores: Any, on: Library) -> Any:
     """Return XGBoost's softmax: exponentials, their sum in float64, in order."""
     powers = on.exp(scores - scores.max(axis=1, keepdims=True))
-    total = on.xp.zeros(len(scores), dtype="float64")
-    for column in range(powers.shape[1]):
-        total = total + powers[:, column]
-    return powers / total.astype(scores.dtype)[:, None]
+    return powers / total(powers, "float64").astype(scores.dtype)
+
+
+def total(x: Any, dtype: str) -> Any:
+    """Return each row's sum, in the order of the columns."""
+    result = x[:, :1].astype(dtype)
+    for k in range(1, x.shape[1]):
+        result = result + x[:, k : k + 1]
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The operations of an array library: NumPy, or a device's own.
+
+    NumPy's ``exp`` is the C library's. Results of a row have one column.
+    """
+
+    xp: Any
+    exp: Callable[[Any], Any]
+    sort: Callable[[Any], Any]
+
+    def each_column(self, function: Callable[[Any], Any], x: Any) -> Any:
+        """Return a function of each column."""
+        return function(x)
+
+    def log1p(self, x: Any) -> Any:
+        """Return the C library's ``log1p``."""
+        return libm.log1p(x)
+
+    def where(self, test: Any, a: Any, b: Any) -> Any:
+        """Return ``a`` where the test is true, else ``b``, in the array's dtype."""
+        dtype = next(one.dtype for one in (a, b) if hasattr(one, "dtype"))
+        return self.xp.where(test, *(self.xp.asarray(one, dtype) for one in (a, b)))
+
+    def least(self, x: Any, limit: float) -> Any:
+        """Return the lesser of each value and a limit; NaN stays NaN."""
+        return self.xp.minimum(x, x.dtype.type(limit))
+
+    def join(self, a: Any, b: Any) -> Any:
+        """Return the columns of both."""
+        return self.xp.concatenate((a, b), axis=1)
+
+    def index(self, k: int, x: Any) -> Any:
+        """Return a number for each row."""
+        return self.xp.full((len(x), 1), k, "int64")
+
+    def add_offsets(self, x: Any, offsets: tuple[float, ...]) -> Any:
+        """Add a constant to each column; NaN makes the column 0."""
+        known = np.array(offsets, dtype=x.dtype)
+        result = x + known
+        result[:, np.isnan(known)] = 0
+        return result
+
+    def greatest(self, x: Any) -> Any:
+        """Return each row's greatest float32, at least -FLT_MAX, without NaN."""
+        largest = np.fmax(np.fmax.reduce(x, axis=1), LOWEST)
+        return largest[:, np.newaxis]
+
+
+#: The lowest finite float32.
+LOWEST = np.finfo(np.float32).min
+
+#: NumPy with the C library's ``exp``.
+HOST = Library(np, libm.exp, partial(np.sort, axis=1, kind="stable"))
+
+
+def library_of(xp: Any) -> Library:
+    """Return a device's array library with its own ``exp``."""
+    return Library(xp, xp.exp, partial(xp.sort, axis=1))

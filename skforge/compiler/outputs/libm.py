@@ -44,23 +44,7 @@ SIGMOID_LIMIT = 88.7
 
 
 def exp(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the C library's exponential of each value.
-
-    Parameters
-    ----------
-    values : ndarray of float32 or float64
-        Any shape; ``expf`` is called for float32, ``exp`` for float64.
-
-    Returns
-    -------
-    ndarray
-        In the same shape and dtype, C-contiguous.
-
-    Examples
-    --------
-    >>> exp(np.array([0.0, 1.0]))
-    array([1.        , 2.71828183])
-    """
+    """Return the C library's ``expf`` of float32 values or ``exp`` of float64."""
     return _apply(_FUNCTIONS[values.dtype], values)
 
 

@@ -2,7 +2,8 @@
 
 The operations are those of onnxruntime's CPU kernel: scores have the thresholds' type,
 post transforms are always float32, and outputs are float32 except those of
-``TreeEnsemble`` with double input.
+``TreeEnsemble`` with double input. Arguments ``scores`` and ``on`` are described in
+:mod:`skforge.compiler.outputs.functions`.
 
 Layouts:
 
@@ -24,130 +25,102 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import Post
+from skforge.compiler.forest.outputs import OutputSpec, Post
 from skforge.compiler.outputs import libm
+from skforge.compiler.outputs.functions import total
 
 Array: TypeAlias = NDArray[Any]
 
 _PI = np.float32(np.pi)
 _SQRT2 = np.float32(np.sqrt(2.0))
-_TINY = np.float32(1e-7)  # SOFTMAX_ZERO treats smaller magnitudes as zero
+_TINY = float(np.float32(1e-7))  # SOFTMAX_ZERO treats smaller magnitudes as zero
 
 
-def transform(forest: Forest, raw: Array) -> Array:
+def values(spec: OutputSpec, scores: Any, on: Any) -> Any:
     """Return targets, or all classes' scores, from sums or averages of weights."""
-    spec = forest.outputs
-    with np.errstate(all="ignore"):
-        scores = _based(forest, raw)
-        match spec.layout:
-            case "one":
-                result = _both_of_one(scores, spec.post, spec.parameter)
-            case "mirrored":
-                result = _post(spec.post, np.concatenate((-scores, scores), axis=1))
-            case "columns" | "target":
-                result = _post(spec.post, scores)
-        return result.astype(spec.dtype)
+    # an output that no leaf scores is 0, with or without a base value
+    scores = on.add_offsets(scores, spec.offsets)
+    match spec.layout:
+        case "one":
+            result = _both_of_one(spec, scores, on)
+        case "mirrored":
+            result = _post(spec.post, on.join(-scores, scores), on)
+        case "columns" | "target":
+            result = _post(spec.post, scores, on)
+    return result.astype(spec.dtype)
 
 
-def above_bound(forest: Forest, raw: Array) -> Array:
+def above_bound(spec: OutputSpec, scores: Any, on: Any) -> Any:
     """Return the index of one of two labels, chosen as onnxruntime does."""
-    scores = _based(forest, raw)
     # the second class's score decides; the first's if the second has none
-    deciding = scores[:, 0 if np.isnan(forest.outputs.offsets[-1]) else -1]
-    label: Array = (deciding > forest.outputs.parameter).astype(np.int64)
-    return label
+    k = 0 if np.isnan(spec.offsets[-1]) else len(spec.offsets) - 1
+    deciding = on.add_offsets(scores, spec.offsets)[:, k : k + 1]
+    return (deciding > spec.parameter).astype("int64")
 
 
-def first_greatest(forest: Forest, raw: Array) -> Array:
+def first_greatest(spec: OutputSpec, scores: Any, on: Any) -> Any:
     """Return the index of one of several labels, chosen as onnxruntime does."""
-    scores = _based(forest, raw)
-    offsets = np.array(forest.outputs.offsets)
-    label = np.full(len(scores), -1, np.int64)
-    best = np.zeros(len(scores), scores.dtype)
-    for k in np.flatnonzero(~np.isnan(offsets)):
-        better = (label < 0) | (scores[:, k] > best)
-        label[better] = k
-        best[better] = scores[better, k]
+    scores = on.add_offsets(scores, spec.offsets)
+    known = np.flatnonzero(~np.isnan(spec.offsets)).tolist()
+    first, *others = known or [-1]
+    label, best = on.index(first, scores), scores[:, first : first + 1]
+    for k in others:
+        column = scores[:, k : k + 1]
+        better = column > best
+        best = on.where(better, column, best)
+        label = on.where(better, k, label)
     return label
 
 
-def _based(forest: Forest, raw: Array) -> Array:
-    """Add base values; an output that no leaf scores is 0, with or without one."""
-    offsets = np.array(forest.outputs.offsets, dtype=raw.dtype)
-    scores: Array = raw + offsets
-    scores[:, np.isnan(offsets)] = 0
-    return scores
-
-
-def _both_of_one(scores: Array, post: Post, bound: float) -> Array:
+def _both_of_one(spec: OutputSpec, score: Any, on: Any) -> Any:
     """Return both classes' scores: complements for positive weights, else opposites."""
-    score = scores[:, 0]
-    if post == "logistic":
-        narrow = score.astype(np.float32)
-        return np.stack((_logistic(-narrow), _logistic(narrow)), axis=1)
-    if bound > 0:
-        return np.stack((1 - score, score), axis=1)
-    return np.stack((-score, score), axis=1)
+    if spec.post == "logistic":
+        narrow = score.astype("float32")
+        return on.join(_logistic(-narrow, on), _logistic(narrow, on))
+    return on.join(1 - score if spec.parameter > 0 else -score, score)
 
 
-def _post(post: Post, scores: Array) -> Array:
+def _post(post: Post, scores: Any, on: Any) -> Any:
     match post:
         case "none":
             return scores
         case "logistic":
-            return _logistic(scores)
+            return _logistic(scores.astype("float32"), on)
         case "softmax":
-            return _softmax(scores)
+            powers, _ = _powers(scores.astype("float32"), on)
+            return powers / total(powers, "float32")
         case "softmax_zero":
-            return _softmax_zero(scores)
+            return _softmax_zero(scores, on)
         case "probit":
             return _probit(scores)
 
 
-def _logistic(scores: Array) -> Array:
-    value = scores.astype(np.float32)
-    one = np.float32(1)
-    positive = one / (one + libm.exp(-np.abs(value)))
-    result: Array = np.where(value < 0, one - positive, positive)
-    return result
+def _logistic(scores: Any, on: Any) -> Any:
+    def function(x: Any) -> Any:
+        positive = 1 / (1 + on.exp(-abs(x)))
+        return on.where(x < 0, 1 - positive, positive)
+
+    return on.each_column(function, scores)
 
 
-def _softmax(scores: Array) -> Array:
-    value = scores.astype(np.float32)
-    powers = libm.exp(value - _largest(value))
-    result: Array = powers / _sum(powers)
-    return result
+def _powers(x: Any, on: Any) -> tuple[Any, Any]:
+    """Return exponentials of the distances from the greatest value, and it."""
+    largest = on.greatest(x)
+    return on.each_column(lambda one: on.exp(one - largest), x), largest
 
 
-def _softmax_zero(scores: Array) -> Array:
+def _softmax_zero(scores: Any, on: Any) -> Any:
     """Return the softmax of the nonzero scores; the others stay (nearly) zero."""
-    value = scores.astype(np.float32)
-    largest = _largest(value)
-    counts = (value > _TINY) | (value < -_TINY)
-    powers = libm.exp(value - largest)
-    total = _sum(np.where(counts, powers, np.float32(0)))
-    rest = scores * libm.exp(-largest)
-    result: Array = np.where(counts, powers.astype(scores.dtype), rest) / total
-    return result
-
-
-def _largest(value: Array) -> Array:
-    """Return each row's greatest score, at least -FLT_MAX."""
-    lowest = np.float32(np.finfo(np.float32).min)
-    largest: Array = np.fmax(np.fmax.reduce(value, axis=1), lowest)
-    return largest[:, np.newaxis]
-
-
-def _sum(powers: Array) -> Array:
-    total = np.zeros(len(powers), np.float32)
-    for column in powers.T:
-        total += column
-    return total[:, np.newaxis]
+    x, dtype = scores.astype("float32"), scores.dtype
+    powers, largest = _powers(x, on)
+    counts = (x > _TINY) | (x < -_TINY)
+    whole = total(on.where(counts, powers, 0), "float32").astype(dtype)
+    rest = scores * on.exp(-largest).astype(dtype)
+    return on.where(counts, powers.astype(dtype), rest) / whole
 
 
 def _probit(scores: Array) -> Array:
-    """Compute Winitzki's approximation of the probit function in float32."""
+    """Compute Winitzki's approximation of the probit function in float32, in NumPy."""
     value = np.float32(2) * scores.astype(np.float32) - np.float32(1)
     sign = np.where(value < 0, np.float32(-1), np.float32(1))
     slope = np.float32(0.147)

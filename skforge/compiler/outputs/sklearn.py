@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import OutputSpec
 
 Array: TypeAlias = NDArray[Any]
 
@@ -37,12 +38,17 @@ def softmax(scores: Array) -> Array:
 
 def samme_decision(forest: Forest, votes: Array) -> Array:
     """Return ``AdaBoostClassifier.decision_function`` for votes."""
-    shares: Array = votes / forest.outputs.parameter
     if forest.n_outputs == 2:
-        shares[:, 0] *= -1
-        difference: Array = shares.sum(axis=1)
+        difference: Array = pair_difference(forest.outputs, votes)[:, 0]
         return difference
+    shares: Array = votes / forest.outputs.parameter
     return shares
+
+
+def pair_difference(spec: OutputSpec, votes: Any) -> Any:
+    """Return by how much the second class's share of the votes is greater."""
+    shares = votes / spec.parameter
+    return -shares[:, :1] + shares[:, 1:]
 
 
 def samme_proba(forest: Forest, votes: Array) -> Array:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Function, OutputSpec
-from skforge.compiler.outputs import libm
-from skforge.compiler.outputs.functions import EXPRESSIONS
+from skforge.compiler.outputs import libm, onnx, sklearn
+from skforge.compiler.outputs.functions import ELEMENTWISE
 from skforge.compiler.outputs.numpy_power import power_loop
 from skforge.compiler.outputs.transforms import decision_function
 
@@ -27,26 +27,19 @@ Output: TypeAlias = Literal[
 OUTPUTS: tuple[Output, ...] = get_args(Output)
 Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
-Result: TypeAlias = Literal["values", "both_classes", "above", "best", "row"]
-RowKind: TypeAlias = Literal["pair", "above_bound", "first_greatest", "onnx"]
-
+Result: TypeAlias = Literal[
+    "values",
+    "both_classes",
+    "above",
+    "best",
+    "pair",
+    "above_bound",
+    "first_greatest",
+    "onnx",
+]
 
 #: Most columns of a row whose arithmetic is unrolled.
 MAX_WRITTEN = 64
-
-
-@dataclass(frozen=True, slots=True)
-class RowSteps:
-    """Arithmetic on whole rows; see :mod:`skforge.compiler.runtime.entry.rows`.
-
-    ``kind`` is ``pair`` (labels of AdaBoost's two classes), one of ONNX Runtime's rules
-    for labels, or ``onnx`` for its scores.
-    """
-
-    kind: RowKind
-    outputs: OutputSpec
-    dtype: str = "int64"
-    columns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +48,12 @@ class Steps:
 
     ``values`` returns all values; ``both_classes`` returns ``1 - p`` and ``p`` for
     each; ``above`` is 1 if ``value <comparison> cut``, an integer for one output and a
-    float64 per output for several; ``best`` is the index of the greatest value; ``row``
-    is described by the field ``row``. The function is one of ``EXPRESSIONS``,
-    ``softmax``, or ``path_length``: ``-(2 ** -x) - parameter``. Class indices are
-    replaced by ``labels``, if there are any.
+    float64 per output for several; ``best`` is the index of the greatest value. The
+    others are functions of whole rows with the constants of ``outputs``: ``pair``, the
+    label of AdaBoost's two classes, ONNX Runtime's rules for labels, and its scores.
+    The function is elementwise, ``softmax``, or ``path_length``:
+    ``-(2 ** -x) - parameter``. Class indices are replaced by ``labels``, if there are
+    any.
     """
 
     divisors: tuple[float, ...] = ()
@@ -67,8 +62,38 @@ class Steps:
     result: Result = "values"
     comparison: str = "ogt"  # LLVM's predicate: ordered and greater than
     cut: float = 0.5
-    row: RowSteps | None = None
+    outputs: OutputSpec | None = None
     labels: tuple[int, ...] = ()
+
+    def shape(self, n_outputs: int, sum_dtype: str) -> tuple[str, int]:
+        """Return the dtype and the number of columns of the result."""
+        match self.result:
+            case "values":
+                return sum_dtype, n_outputs
+            case "both_classes":
+                return sum_dtype, 2
+            case "above":
+                return "int64" if n_outputs == 1 else "float64", n_outputs
+            case "onnx":
+                assert self.outputs is not None
+                doubled = self.outputs.layout in ("one", "mirrored")
+                return self.outputs.dtype, n_outputs * (2 if doubled else 1)
+            case _:
+                return "int64", 1
+
+    def of_row(self, scores: Any, on: Any) -> Any:
+        """Return the result of whole rows of scores."""
+        spec = self.outputs
+        assert spec is not None
+        match self.result:
+            case "pair":
+                return (sklearn.pair_difference(spec, scores) > 0).astype("int64")
+            case "above_bound":
+                return onnx.above_bound(spec, scores, on)
+            case "first_greatest":
+                return onnx.first_greatest(spec, scores, on)
+            case _:
+                return onnx.values(spec, scores, on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +110,6 @@ class EntryKind:
     most_rows: int  # larger batches use the ordinary path
     gil_rows: int  # from this many rows the GIL is released
     method_rows: int  # larger batches use the function behind a method
-    labels: tuple[int, ...] = ()  # int64 values in place of class indices
     takes: bool = False  # a Python function makes the answer from class indices
 
 
@@ -133,7 +157,7 @@ def _values(
 ) -> Steps | None:
     """Return a function of the scores and a result, if it is the C library's."""
     spec = forest.outputs
-    if spec.function != "softmax" and spec.function not in EXPRESSIONS:
+    if spec.function != "softmax" and spec.function not in ELEMENTWISE:
         return None
     if spec.divisor != 1:
         averages = (*averages, spec.divisor)
@@ -175,7 +199,7 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
             return Steps((*averages, *shares), result="best")
         case "from_zero" | "above_zero":
             if spec.decision == "votes":
-                return _of_row(RowSteps("pair", spec), averages)
+                return Steps(averages, result="pair", outputs=spec)
             comparison = "oge" if spec.labels == "from_zero" else "ogt"
             return Steps(averages, result="above", comparison=comparison, cut=0.0)
         case "best":
@@ -186,11 +210,7 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
             return None
         case "above_bound" | "first_greatest":
             none = not _is_narrow(forest) or np.isnan(spec.offsets).all()
-            return None if none else _of_row(RowSteps(spec.labels, spec), averages)
-
-
-def _of_row(row: RowSteps, averages: tuple[float, ...]) -> Steps:
-    return Steps(averages, result="row", row=row)
+            return None if none else Steps(averages, result=spec.labels, outputs=spec)
 
 
 def _path_score(
@@ -210,8 +230,7 @@ def _onnx(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
     spec = forest.outputs
     if not _is_narrow(forest) or spec.post == "probit":
         return None
-    columns = forest.n_outputs * (2 if spec.layout in ("one", "mirrored") else 1)
-    return _of_row(RowSteps("onnx", spec, spec.dtype, columns), averages)
+    return Steps(averages, result="onnx", outputs=spec)
 
 
 def _is_narrow(forest: Forest) -> bool:

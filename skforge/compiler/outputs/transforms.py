@@ -12,31 +12,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import Function
 from skforge.compiler.outputs import onnx, sklearn
-from skforge.compiler.outputs.functions import HOST, evaluate, softmax
+from skforge.compiler.outputs.functions import HOST, Library, evaluate, softmax
 from skforge.exceptions import UnsupportedModelError
 
 Array: TypeAlias = NDArray[Any]
 
+#: Functions that GPUs compute. Those with ``exp`` use the device's own: results are
+#: within 8 units in the last place of the host's. Others have the host's bits.
+ON_DEVICES: frozenset[Function] = frozenset(
+    ("identity", "hinge", "sigmoid", "exp", "softmax", "sorted", "argmax")
+)
 
-def apply_transform(forest: Forest, raw: Array) -> Array:
+
+def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Any:
     """Return a Booster's or regressor's ``predict`` for raw scores.
 
     Raw scores have shape (n, n_outputs) or (n,), here and below. For scikit-learn's
     classifiers this returns probabilities, not labels; averages are not changed.
+    ``on`` is the library of the array. Functions that only the host computes raise
+    ``UnsupportedModelError`` for arrays of GPUs.
     """
     spec = forest.outputs
+    _require_function(forest, on)
     scores = _columns(forest, raw)
     if spec.divisor != 1:
         scores = scores / scores.dtype.type(spec.divisor)
-    result: Array
+    result: Any
     match spec.function:
         case "argmax":
             result = scores.argmax(axis=1).astype(scores.dtype)
         case "sorted":
-            result = HOST.sort(scores)
+            result = on.sort(scores)
         case "softmax":
-            result = softmax(scores, HOST)
+            result = softmax(scores, on)
         case "expit":
             result = sklearn.both_expit(scores, spec.parameter)
         case "softmax_by_rows":
@@ -50,7 +60,8 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
         case "path_length":
             result = sklearn.inliers(forest, scores)
         case "onnx":
-            result = onnx.transform(forest, scores)
+            with np.errstate(all="ignore"):
+                result = onnx.values(spec, scores, on)
         case (
             "identity"
             | "exp"
@@ -60,66 +71,75 @@ def apply_transform(forest: Forest, raw: Array) -> Array:
             | "signed_square"
             | "log1p_exp"
         ):
-            result = evaluate(spec.function, scores, spec.parameter, HOST)
+            result = evaluate(spec.function, scores, spec.parameter, on)
     return result[:, 0] if result.ndim == 2 and result.shape[1] == 1 else result
 
 
-def predict_proba(forest: Forest, raw: Array) -> Array | list[Array]:
+def predict_proba(forest: Forest, raw: Any, on: Library = HOST) -> Any:
     """Return class probabilities as the source classifier does.
 
     For a scikit-learn classifier with several targets this is a list of arrays.
     """
     require_classifier(forest)
-    match forest.outputs.probabilities:
+    kind = forest.outputs.probabilities
+    if on is not HOST and (len(forest.output_sizes) > 1 or kind == "softmax"):
+        raise _refused(forest, "probabilities")
+    match kind:
         case "scores":
             targets = _targets(forest, _columns(forest, raw))
             return targets if len(targets) > 1 else targets[0]
         case "values":
-            return apply_transform(forest, raw)
+            return apply_transform(forest, raw, on)
         case "complement":
-            value = apply_transform(forest, raw)
-            both: Array = np.vstack((1.0 - value, value)).transpose()
-            return both
+            value = apply_transform(forest, raw, on)
+            return on.xp.vstack((1.0 - value, value)).transpose()
         case "softmax":
             from scipy.special import (  # type: ignore[import-untyped, unused-ignore]
                 softmax as of_scipy,
             )
 
-            probability: Array = of_scipy(_columns(forest, raw), axis=1)
-            return probability
+            return of_scipy(_columns(forest, raw), axis=1)
 
 
-def decide(forest: Forest, raw: Array) -> Array:
+def decide(forest: Forest, raw: Any, on: Library = HOST) -> Any:
     """Return the index into ``classes_`` that the source classifier chooses.
 
     One per target if there are several; 0 or 1 per label of a multilabel model.
     """
     require_classifier(forest)
-    label: Array
-    match forest.outputs.labels:
+    spec = forest.outputs
+    if on is not HOST:
+        # a GPU may decide near ties of probabilities differently
+        if len(forest.output_sizes) > 1 or forest.source == "lightgbm":
+            raise _refused(forest, "labels")
+        _require_function(forest, on)
+        if spec.labels not in ("best_score", "best", "half", "index"):
+            raise _refused(forest, "labels")
+        if spec.labels == "best_score":  # the scores are the values
+            return apply_transform(forest, raw, on).argmax(axis=1)
+    match spec.labels:
         case "best_score":
             scores = _columns(forest, raw)
-            if forest.outputs.decision == "votes":
+            if spec.decision == "votes":
                 scores = sklearn.samme_decision(forest, scores)
             targets = [part.argmax(axis=1) for part in _targets(forest, scores)]
-            label = targets[0] if len(targets) == 1 else np.stack(targets, axis=1)
+            return targets[0] if len(targets) == 1 else np.stack(targets, axis=1)
         case "best":
-            label = apply_transform(forest, raw).argmax(axis=1)
+            return apply_transform(forest, raw, on).argmax(axis=1)
         case "half":
-            value = apply_transform(forest, raw)
-            label = np.zeros(value.shape, np.int64 if value.ndim == 1 else np.float64)
-            label[value > 0.5] = 1
+            value = apply_transform(forest, raw, on)
+            above = value > value.dtype.type(0.5)
+            return above.astype("int64" if value.ndim == 1 else "float64")
         case "index":
-            label = apply_transform(forest, raw).astype(np.int32)
+            return apply_transform(forest, raw, on).astype("int32")
         case "from_zero":
-            label = (decision_function(forest, _columns(forest, raw)) >= 0).astype(int)
+            return (decision_function(forest, _columns(forest, raw)) >= 0).astype(int)
         case "above_zero":
-            label = (decision_function(forest, _columns(forest, raw)) > 0).astype(int)
+            return (decision_function(forest, _columns(forest, raw)) > 0).astype(int)
         case "above_bound":
-            label = onnx.above_bound(forest, _columns(forest, raw))
+            return onnx.above_bound(spec, _columns(forest, raw), on)[:, 0]
         case "first_greatest":
-            label = onnx.first_greatest(forest, _columns(forest, raw))
-    return label
+            return onnx.first_greatest(spec, _columns(forest, raw), on)[:, 0]
 
 
 def decision_function(forest: Forest, raw: Array) -> Array:
@@ -165,9 +185,9 @@ def require_classifier(forest: Forest) -> None:
         )
 
 
-def _columns(forest: Forest, raw: Array) -> Array:
-    scores: Array = np.asarray(raw).reshape(-1, forest.n_outputs)
-    return scores
+def _columns(forest: Forest, raw: Any) -> Any:
+    scores: Any = raw if hasattr(raw, "reshape") else np.asarray(raw)
+    return scores.reshape(-1, forest.n_outputs)
 
 
 def _targets(forest: Forest, scores: Array) -> list[Array]:
@@ -175,6 +195,21 @@ def _targets(forest: Forest, scores: Array) -> list[Array]:
     if len(forest.output_sizes) < 2:
         return [scores]
     return np.split(scores, np.cumsum(forest.output_sizes)[:-1], axis=1)
+
+
+def _require_function(forest: Forest, on: Library) -> None:
+    if on is not HOST and forest.outputs.function not in ON_DEVICES:
+        raise UnsupportedModelError(
+            f"The transform {forest.transform.kind!r} of {forest.source} models is "
+            "not computed on GPUs: call predict_raw, or pass the rows as a NumPy array."
+        )
+
+
+def _refused(forest: Forest, what: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"The {what} of such {forest.source} models are not computed on GPUs: call "
+        "predict_raw, or pass the rows as a NumPy array."
+    )
 
 
 def _unknown(forest: Forest) -> UnsupportedModelError:

@@ -15,6 +15,7 @@ from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.gpu.cupy import is_device_array, is_forked
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
@@ -91,11 +92,6 @@ class AutoModule:
         """The schedule of each range of batch sizes, on either device."""
         return merged(self.cpu.schedules, self.gpu.schedules, self.gpu_min_rows)
 
-    @property
-    def n_jobs(self) -> int | None:
-        """Maximum threads of calls on the CPU."""
-        return self.cpu.n_jobs
-
     def _for(self, X: Any) -> CompiledModule:
         if is_device_array(X):
             return self.gpu
@@ -107,13 +103,17 @@ class AutoModule:
         many = n_rows >= self._gpu_min_rows and not is_forked()
         return self.gpu if many else self.cpu
 
-    def predict_raw(self, X: Any, *, n_jobs: int | None = None) -> Any:
+    def predict_raw(
+        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+    ) -> Any:
         """Return raw scores, as :meth:`CompiledModule.predict_raw`."""
-        return self._for(X).predict_raw(X, n_jobs=n_jobs)
+        return self._for(X).predict_raw(X, n_jobs=n_jobs, out=out)
 
-    def predict(self, X: Any, *, n_jobs: int | None = None) -> Any:
+    def predict(
+        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+    ) -> Any:
         """Return the source's output, as :meth:`CompiledModule.predict`."""
-        return self._for(X).predict(X, n_jobs=n_jobs)
+        return self._for(X).predict(X, n_jobs=n_jobs, out=out)
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
         """Return leaf numbers, as :meth:`CompiledModule.apply`."""
@@ -198,8 +198,7 @@ def merged(
 
 def check_min_rows(rows: Any) -> None:
     """Raise if ``rows`` is not a number of rows."""
-    whole = isinstance(rows, (int, np.integer)) and not isinstance(rows, bool)
-    if not whole or rows < 1:
+    if not is_count(rows, 1):
         raise InvalidInputError(
             f"gpu_min_rows must be a number of rows from 1 on. Got {rows!r} instead."
         )

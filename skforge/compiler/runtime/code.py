@@ -20,13 +20,7 @@ def code_levels(target: Target) -> tuple[str, ...]:
 
 
 def code_text(kernel: Kernel | GpuKernel, level: str) -> str:
-    """Return a compiled kernel's code.
-
-    Raises
-    ------
-    TargetError
-        For PTX, if NVRTC is not installed; no GPU is needed.
-    """
+    """Return a compiled kernel's code; PTX needs NVRTC but no GPU."""
     if level in ("cuda", "ptx"):
         return gpu_text(kernel.function, kernel.target, level)
     assert isinstance(kernel, Kernel)

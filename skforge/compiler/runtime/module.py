@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,7 +42,8 @@ from skforge.compiler.runtime.entry.text import MAX_SLOTS
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
-from skforge.compiler.runtime.schedules import Schedules, schedule_table
+from skforge.compiler.runtime.out import into
+from skforge.compiler.runtime.schedules import Schedules, is_count, schedule_table
 from skforge.compiler.runtime.targets import (
     default_table,
     resolve_target,
@@ -126,7 +126,9 @@ class CompiledModule:
 
     # ------------------------------------------------------------ predictions
 
-    def predict_raw(self, X: Any, *, n_jobs: int | None = None) -> Array:
+    def predict_raw(
+        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+    ) -> Array:
         """Return raw scores (margins): sums of leaf values, averaged if the source is.
 
         Parameters
@@ -136,18 +138,22 @@ class CompiledModule:
             also accepts arrays in GPU memory (CuPy, PyTorch, DLPack).
         n_jobs : int or None
             Maximum number of threads; None uses the module's own setting.
+        out : ndarray of the answer's shape and dtype, default=None
+            Where to write the scores of rows in host memory.
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            In the accumulator's dtype. For rows on a GPU, a CuPy array written on the
-            current stream.
+            In the accumulator's dtype; ``out`` if it was given. For rows on a GPU, a
+            CuPy array written on the current stream.
 
         Raises
         ------
         InvalidInputError
-            If the rows do not fit the forest.
+            If the rows do not fit the forest, or ``out`` the scores.
         """
+        if out is not None:
+            return into(out, self.predict_raw(X, n_jobs=n_jobs))
         entry = self._raw_entry
         if entry is not None and n_jobs is None:
             found: Array | None = entry(X)
@@ -172,7 +178,9 @@ class CompiledModule:
             self._count_small_call()
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
-    def predict(self, X: Any, *, n_jobs: int | None = None) -> Array:
+    def predict(
+        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+    ) -> Array:
         """Return the source's output: raw scores after its transform.
 
         For classifiers these are the probabilities that a Booster returns, not labels.
@@ -183,18 +191,24 @@ class CompiledModule:
             As for :meth:`predict_raw`.
         n_jobs : int or None
             As for :meth:`predict_raw`.
+        out : ndarray of the answer's shape and dtype, default=None
+            Where to write the output of rows in host memory.
 
         Returns
         -------
         ndarray
-            In the source's shape and dtype.
+            In the source's shape and dtype; ``out`` if it was given.
         """
+        if out is not None:
+            return into(out, self.predict(X, n_jobs=n_jobs))
         if is_device_array(X):
             find = self._kernel
             made: Array
             made = on_device.predict_on_device(self.forest, self.target, find, X)
             return made
-        return apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
+        answer: Array
+        answer = apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
+        return answer
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the leaf that each row reaches, in the source's node numbers.
@@ -231,8 +245,7 @@ class CompiledModule:
 
     def _range_at(self, n_rows: Any) -> int:
         """Return the range of a number of rows given by the user, checked."""
-        whole = type(n_rows) is not bool and isinstance(n_rows, Integral)
-        if not whole or n_rows < 0:
+        if not is_count(n_rows):
             raise InvalidInputError(
                 f"n_rows must be a number of rows, an int of at least 0. Got {n_rows!r}"
                 " instead."
@@ -430,7 +443,6 @@ class CompiledModule:
             last_rows=tuple(first - 1 for first in self._first_rows[1:]),
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
-            labels=made.labels,
             method_rows=max(1, 2 * WORK_PER_THREAD // work),
         )
         labels = classes if output == "labels" else None

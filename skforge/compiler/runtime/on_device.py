@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.mistakes import shape_mistake
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.device import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.functions import library_of
+from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.gpu.cupy import CupyDevice
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
@@ -43,7 +45,7 @@ def predict_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) 
     raw = raw_on_device(forest, target, find, X)
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():
-        return apply_transform(forest, raw, device.xp)
+        return apply_transform(forest, raw, library_of(device.xp))
 
 
 def leaves_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
@@ -75,8 +77,8 @@ def answer_on_device(module: Any, method: str, X: Any, classes: Any) -> Any:
     device, raw = device_cupy.as_cupy(raw, _kind(module.target))
     with device.current():
         if method == "predict_proba":
-            return predict_proba(forest, raw, device.xp)
-        labels = decide(forest, raw, device.xp)
+            return predict_proba(forest, raw, library_of(device.xp))
+        labels = decide(forest, raw, library_of(device.xp))
         if classes is None:
             return labels
         if not isinstance(classes, np.ndarray) or classes.dtype.kind not in "fiub":
@@ -135,17 +137,10 @@ def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
             "computed on the host: pass the rows as a NumPy array."
         )
     device, rows = device_cupy.as_cupy(X, _kind(target))
-    if rows.ndim != 2:
-        raise InvalidInputError(
-            f"rows must be two-dimensional, one row a sample; got {rows.ndim} "
-            f"dimension(s) with shape {rows.shape}. Use X.reshape(1, -1) for one row."
-        )
     rows = read_columns(forest, rows)
-    if rows.shape[1] != forest.n_features:
-        raise InvalidInputError(
-            f"the forest was trained on {forest.n_features} features, but the rows "
-            f"have {rows.shape[1]} columns."
-        )
+    why = shape_mistake(rows.shape, forest.n_features)
+    if why is not None:
+        raise InvalidInputError(why)
     if rows.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"rows have dtype {rows.dtype}; on a GPU they must be real numbers or "

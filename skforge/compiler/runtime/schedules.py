@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from numbers import Integral
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -71,7 +71,7 @@ def _schedule(value: Schedule | str) -> Schedule:
 def _range(key: object) -> BatchRange:
     if isinstance(key, tuple) and len(key) == 2:
         first, last = key
-        if _is_number(first) and (last is None or (_is_number(last) and last >= first)):
+        if is_count(first) and (last is None or is_count(last, first)):
             return int(first), None if last is None else int(last)
     raise ScheduleError(
         f"{key!r} is no batch range; a key is (first, last), both included and 0 or "
@@ -79,6 +79,7 @@ def _range(key: object) -> BatchRange:
     )
 
 
-def _is_number(rows: object) -> bool:
+def is_count(rows: object, least: int = 0) -> TypeGuard[int]:
+    """Tell whether a user's value is a whole number, Python's or NumPy's, no bool."""
     whole = isinstance(rows, Integral) and not isinstance(rows, bool)
-    return whole and int(rows) >= 0  # type: ignore[call-overload]
+    return whole and int(rows) >= least  # type: ignore[call-overload]

@@ -19,19 +19,9 @@ from skforge.exceptions import ScheduleError, TargetError
 def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> Target:
     """Return the one machine to compile for, with the facts found on this computer.
 
-    Parameters
-    ----------
-    target : str or Target
-        "auto" is this CPU, or the GPU if schedules map loops to one.
-    schedules : iterable of Schedule
-        The schedules to compile.
-
-    Raises
-    ------
-    TargetError
-        If the target is unknown or not available.
-    ScheduleError
-        If a schedule is for the other kind of machine.
+    "auto" is this CPU, or the GPU if schedules map loops to one. Raise ``TargetError``
+    if the target is unknown or not available, ``ScheduleError`` if a schedule is for
+    the other kind of machine.
     """
     given = tuple(schedules)
     if target == "auto" and any(kind_of(one.directives) == "gpu" for one in given):

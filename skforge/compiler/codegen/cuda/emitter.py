@@ -15,9 +15,8 @@ Schedules decide what is unrolled, so compilers are told not to unroll loops. Th
 exception is short loops over private arrays: unrolling turns their indices into
 constants and the arrays into registers.
 
-``exp`` is the device's own: its last bit may differ from the C library's. An atomic
-addition of f32 to global memory treats subnormal numbers as zeros on NVIDIA, in its
-operands and its result.
+An atomic addition of f32 to global memory treats subnormal numbers as zeros on NVIDIA,
+in its operands and its result.
 """
 
 from __future__ import annotations
@@ -231,14 +230,7 @@ class _Emitter(Writer):
                 self._if(stmt)
             case lir.Switch():
                 self._switch(stmt)
-            case (
-                lir.StorePlane()
-                | lir.TransposeBlock()
-                | lir.UnpermuteStore()
-                | lir.ParallelFor()
-                | lir.Grid()
-                | lir.BlockRegion()
-            ):
+            case lir.StorePlane() | lir.ParallelFor() | lir.Grid() | lir.BlockRegion():
                 raise self.fail(f"{type(stmt).__name__} inside a launch.")
             case _:
                 assert_never(stmt)

@@ -82,7 +82,7 @@ def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
         host.constants[value.name] = op.value
         return None
     match op:
-        case lir.Unary(op="neg" | "abs" | "not") | lir.Binary() | lir.Compare():
+        case lir.Unary(op="not") | lir.Binary() | lir.Compare():
             code: str = op.op
         case lir.Select() | lir.Convert():
             code = type(op).__name__.lower()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
+from typing import TypeAlias
 
 from skforge.compiler.codegen.cuda.types import from_bits, to_bits
 from skforge.compiler.codegen.cuda.writer import Operand, Writer
@@ -52,16 +53,34 @@ def load_scalar(
     parts = pieces(result.bytes, alignment)
     if len(parts) == 1:
         return from_bits(result, f"*(const {_WORDS[result.bytes]}*)({address})")
-    word = "u64" if result.bytes == 8 else "u32"
-    joined = " | ".join(
-        _shifted(f"({word})*(const {_WORDS[size]}*)({address} + {at})", 8 * at)
-        for at, size in parts
-    )
-    return from_bits(result, f"({joined})")
+    words = {
+        at: (size, f"*(const {_WORDS[size]}*)({address} + {at})") for at, size in parts
+    }
+    return from_bits(result, _bits(words, 0, result.bytes))
 
 
-def _shifted(text: str, bits: int) -> str:
-    return f"({text} << {bits})" if bits else text
+#: Parts of some memory: from their offset to their bytes and text.
+_Words: TypeAlias = dict[int, tuple[int, str]]
+
+
+def _terms(words: _Words, start: int, size: int) -> list[str]:
+    """Return the or-terms of ``size`` bytes at an offset: whole words, or one cut."""
+    found = []
+    wide = "u64" if size > 4 else "u32"
+    for at, (n_bytes, text) in words.items():
+        if at <= start and start + size <= at + n_bytes:
+            shift = 8 * (start - at)
+            return [f"({text} >> {shift})" if shift else text]
+        if start <= at < start + size:
+            shift = 8 * (at - start)
+            found.append(f"(({wide}){text} << {shift})" if shift else f"({wide}){text}")
+    return found
+
+
+def _bits(words: _Words, start: int, size: int) -> str:
+    """Return ``size`` bytes at an offset as an expression that needs no brackets."""
+    terms = _terms(words, start, size)
+    return terms[0] if len(terms) == 1 else f"({' | '.join(terms)})"
 
 
 def emit_load(w: Writer, value: lir.Value, op: lir.Load) -> None:
@@ -96,7 +115,7 @@ def _load_bits(
     base = w.names.new("at")
     w.line(f"const u8* const {base} = {address};")
     unit = size if size > 4 else 4
-    words: dict[int, tuple[int, str]] = {}  # offset to bytes and text
+    words: _Words = {}
     for at, n_bytes in parts:
         where = f"{base} + {at}" if at else base
         name = w.names.new("word")
@@ -111,49 +130,23 @@ def _load_bits(
                 f"const {kind.removesuffix('_a')} {name} = *(const {kind}*)({where});"
             )
             words[at] = (n_bytes, name)
-    return [_lane_bits(words, k * size, size) for k in range(lanes)]
-
-
-def _lane_bits(words: dict[int, tuple[int, str]], start: int, size: int) -> str:
-    """Return ``size`` bytes at an offset, cut from one word or joined from several."""
-    found = []
-    wide = "u64" if size > 4 else "u32"
-    for at, (n_bytes, name) in words.items():
-        if at <= start and start + size <= at + n_bytes:
-            shift = 8 * (start - at)
-            return f"({name} >> {shift})" if shift else name
-        if start <= at < start + size:
-            found.append(_shifted(f"({wide}){name}", 8 * (at - start)))
-    return f"({' | '.join(found)})"
+    return [_bits(words, k * size, size) for k in range(lanes)]
 
 
 def cut(source: lir.Scalar, lanes: Sequence[str], target: lir.Scalar) -> list[str]:
     """Reinterpret the bits of a vector's lanes as lanes of another type."""
     if source == target:
         return list(lanes)
-    bits = [to_bits(source, lane) for lane in lanes]
-    have, want = source.bytes, target.bytes
-    if have == want:
-        return [from_bits(target, text) for text in bits]
-    if have > want:
-        return [
-            from_bits(target, f"({text} >> {8 * k})" if k else text)
-            for text in bits
-            for k in range(0, have, want)
-        ]
-    wide, many = ("u64" if want == 8 else "u32"), want // have
+    words, size = _lane_words(source, lanes), target.bytes
     return [
-        from_bits(
-            target,
-            "("
-            + " | ".join(
-                _shifted(f"({wide}){text}", 8 * have * k)
-                for k, text in enumerate(bits[first : first + many])
-            )
-            + ")",
-        )
-        for first in range(0, len(bits), many)
+        from_bits(target, _bits(words, at, size))
+        for at in range(0, source.bytes * len(lanes), size)
     ]
+
+
+def _lane_words(element: lir.Scalar, lanes: Sequence[str]) -> _Words:
+    size = element.bytes
+    return {k * size: (size, to_bits(element, x)) for k, x in enumerate(lanes)}
 
 
 # ---------------------------------------------------------------- stores
@@ -181,36 +174,21 @@ def store_lanes(
         w.line(f"u8* const {base} = {address};")
         address = base
     unit = size if size > 4 else 4
+    words = _lane_words(element, lanes)
     for at, n_bytes in parts:
         where = f"{address} + {at}" if at else address
         if n_bytes > unit:
             kind = f"u{8 * unit}x{n_bytes // unit}"
             word = ", ".join(
-                _piece_bits(element, lanes, at + k, unit)
-                for k in range(0, n_bytes, unit)
+                " | ".join(_terms(words, at + k, unit)) for k in range(0, n_bytes, unit)
             )
             name = w.names.new("word")
             w.line(f"const {kind} {name} = {{{word}}};")
             w.line(f"*({kind}*)({where}) = {name};")
         else:
             kind = _WORDS[n_bytes]
-            word = _piece_bits(element, lanes, at, n_bytes)
+            word = " | ".join(_terms(words, at, n_bytes))
             w.line(f"*({kind}*)({where}) = ({kind.removesuffix('_a')})({word});")
-
-
-def _piece_bits(element: lir.Scalar, lanes: Operand, start: int, n_bytes: int) -> str:
-    """Return a vector's bytes from ``start`` as the low bytes of an unsigned word."""
-    size = element.bytes
-    if n_bytes <= size:
-        text = to_bits(element, lanes[start // size])
-        shift = 8 * (start % size)
-        return f"({text} >> {shift})" if shift else text
-    first, many = start // size, n_bytes // size
-    wide = "u64" if n_bytes == 8 else "u32"
-    return " | ".join(
-        _shifted(f"({wide}){to_bits(element, text)}", 8 * size * k)
-        for k, text in enumerate(lanes[first : first + many])
-    )
 
 
 def emit_store(w: Writer, stmt: lir.Store) -> None:
@@ -247,14 +225,9 @@ def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     """Write a store for each lane."""
     element = stmt.value.type.element
     alignment = w.element_alignment(stmt.buffer)
-    masks = w.lanes(stmt.mask) if stmt.mask is not None else ()
     values = w.lanes(stmt.value)
     for lane, index in enumerate(w.lanes(stmt.index)):
-        if masks:
-            w.open(f"if ({masks[lane]}) {{")
         store_lanes(w, stmt.buffer, index, element, (values[lane],), alignment)
-        if masks:
-            w.close()
 
 
 def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:

@@ -9,7 +9,6 @@ from skforge.compiler.codegen.cuda.memory import cut, emit_gather, emit_load
 from skforge.compiler.codegen.cuda.types import literal
 from skforge.compiler.codegen.cuda.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.exceptions import CompilerError
 
 _SYMBOL: dict[lir.BinaryOp, str] = {
     "add": "+",
@@ -109,12 +108,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case lir.WarpReduce():
             _warp_reduce(w, value, op)
         case _:
-            raise _no_planes(w, value, op)
-
-
-def _no_planes(w: Writer, value: lir.Value, op: lir.PlaneOp) -> CompilerError:
-    where = f"{type(op).__name__} (%{value.name})"
-    return w.fail(f"{where}: GPU kernels have no planes.")
+            where = f"{type(op).__name__} (%{value.name})"
+            raise w.fail(f"{where}: GPU kernels have no planes.")
 
 
 def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
@@ -159,22 +154,8 @@ def compare_text(
 def _unary(w: Writer, kind: str, element: lir.Scalar, a: str) -> str:
     name = element.name
     match kind:
-        case "neg":
-            if element.is_float:
-                return f"-{a}"
-            zero = literal(0, element)
-            if element.is_signed:
-                return f"skf_sub({zero}, {a})"
-            return f"({name})({zero} - {a})"
         case "not":
             return f"!{a}" if element == lir.BOOL else f"({name})~{a}"
-        case "exp":
-            return f"{'expf' if element == lir.F32 else 'exp'}({a})"
-        case "abs":
-            if element.is_float:
-                return f"{'fabsf' if element == lir.F32 else 'fabs'}({a})"
-            zero = literal(0, element)
-            return f"{a} < {zero} ? skf_sub({zero}, {a}) : {a}"
         case "popcount":
             if element.bytes == 8:
                 return f"({name})SKF_POPC64((u64){a})"

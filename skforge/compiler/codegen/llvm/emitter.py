@@ -129,15 +129,6 @@ class _Emitter(Writer):
                 ops.emit_prefetch(self, stmt)
             case lir.StorePlane():
                 planes.store_plane(self, stmt)
-            case lir.TransposeBlock():
-                self.emit_body(planes.transpose_block(stmt, self._tag()))
-            case lir.UnpermuteStore():
-                if stmt.source.row_order != lir.NATURAL:
-                    raise self.module.fail(
-                        f"UnpermuteStore from {stmt.source.row_order.kind} rows must "
-                        "be legalised before the LLVM emitter."
-                    )
-                self.emit_body(planes.unpermute_store(stmt, self._tag()))
             case lir.Alloc(buffer=buffer, size=size):
                 self._alloc(buffer, size)
             case lir.For():
@@ -156,9 +147,6 @@ class _Emitter(Writer):
                 )
             case _:
                 assert_never(stmt)
-
-    def _tag(self) -> str:
-        return self.temp().removeprefix("%$")
 
     # ------------------------------------------------------------ scratch
 

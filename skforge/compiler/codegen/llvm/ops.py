@@ -18,20 +18,20 @@ from skforge.compiler.codegen.llvm.types import (
 from skforge.compiler.codegen.llvm.writer import Writer, int_of_width, memory_element
 from skforge.compiler.ir.lir import nodes as lir
 
-_INT: dict[lir.BinaryOp, str] = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "shl": "shl",
-}
-_FLOAT: dict[lir.BinaryOp, str] = {
-    "add": "fadd",
-    "sub": "fsub",
-    "mul": "fmul",
-    "div": "fdiv",
+#: The instruction on floats (if any), on signed and on unsigned integers.
+_BINARY: dict[lir.BinaryOp, tuple[str, str, str]] = {
+    "add": ("fadd", "add", "add"),
+    "sub": ("fsub", "sub", "sub"),
+    "mul": ("fmul", "mul", "mul"),
+    "div": ("fdiv", "sdiv", "udiv"),
+    "rem": ("", "srem", "urem"),
+    "min": ("", "smin", "umin"),
+    "max": ("", "smax", "umax"),
+    "and": ("", "and", "and"),
+    "or": ("", "or", "or"),
+    "xor": ("", "xor", "xor"),
+    "shl": ("", "shl", "shl"),
+    "shr": ("", "ashr", "lshr"),
 }
 
 
@@ -98,36 +98,12 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             w.bind_value(value, f"icmp ne {whole} {bits}, 0")
         case lir.Gather():
             _gather(w, value, op)
-        case lir.CompareToPlane():
-            planes.compare_to_plane(w, value, op)
-        case lir.PlaneBinary(op=name, a=a, b=b):
-            planes.plane_binary(w, value, name, a, b)
-        case lir.PlaneNot(a=a):
-            w.bind_value(value, f"xor {w.typed(a)}, {planes.all_ones(value.type)}")
-        case lir.FoldTree():
-            planes.fold_tree(w, value, op)
         case lir.PlanesToIndex(planes=bits):
             planes.planes_to_index(w, value, bits)
-        case lir.Lookup():
-            planes.lookup(w, value, op)
         case lir.WarpReduce():
             raise w.module.fail("WarpReduce must be legalised before the LLVM emitter.")
         case _:
             assert_never(op)
-
-
-def call_lanes(w: Writer, type_: lir.Type, function: str, operand: str) -> str:
-    """Call a scalar C function for each lane."""
-    element, lanes = type_text(type_.element), type_.lanes
-    w.module.declarations.add(f"declare {element} @{function}({element})")
-    if not lanes:
-        return w.let(f"call {element} @{function}({element} {operand})")
-    vector, text = "poison", type_text(type_)
-    for lane in range(lanes):
-        item = w.let(f"extractelement {text} {operand}, i64 {lane}")
-        item = w.let(f"call {element} @{function}({element} {item})")
-        vector = w.let(f"insertelement {text} {vector}, {element} {item}, i64 {lane}")
-    return vector
 
 
 def _intrinsic(w: Writer, value: lir.Value, name: str, operands: str) -> None:
@@ -136,30 +112,13 @@ def _intrinsic(w: Writer, value: lir.Value, name: str, operands: str) -> None:
 
 
 def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
-    text, element = type_text(value.type), value.type.element
+    element = value.type.element
     match op.op:
-        case "neg" if element.is_float:
-            w.bind_value(value, f"fneg {w.typed(op.a)}")
-        case "neg":
-            zero = scalar_constant(0, element)
-            if value.type.lanes:
-                zero = splat_constant(zero, type_text(element))
-            w.bind_value(value, f"sub {text} {zero}, {w.use(op.a)}")
         case "not":
             ones = "true" if element == lir.BOOL else "-1"
             if value.type.lanes:
                 ones = splat_constant(ones, type_text(element))
             w.bind_value(value, f"xor {w.typed(op.a)}, {ones}")
-        case "exp":
-            if not element.is_float:
-                raise w.module.fail(f"exp of {element.name} {op.a.name!r}.")
-            name = "expf" if element == lir.F32 else "exp"
-            w.bind(value.name, call_lanes(w, value.type, name, w.use(op.a)))
-        case "abs":
-            if element.is_float:
-                _intrinsic(w, value, "fabs", w.typed(op.a))
-            else:
-                _intrinsic(w, value, "abs", f"{w.typed(op.a)}, i1 false")
         case "popcount":
             _intrinsic(w, value, "ctpop", w.typed(op.a))
         case "zeros":
@@ -171,22 +130,16 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
 def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
     text, element = type_text(value.type), value.type.element
     a, b = w.use(op.a), w.use(op.b)
+    on_floats, signed, unsigned = _BINARY[op.op]
+    code = signed if element.is_signed else unsigned
     if element.is_float:
-        if op.op not in _FLOAT:
-            raise w.module.fail(f"{op.op!r} has no meaning on {element.name}.")
-        w.bind_value(value, f"{_FLOAT[op.op]} {text} {a}, {b}")
-        return
-    letter = "s" if element.is_signed else "u"
-    match op.op:
-        case "min" | "max":
-            _intrinsic(w, value, letter + op.op, f"{text} {a}, {text} {b}")
-        case "shr":
-            code = "ashr" if letter == "s" else "lshr"
-            w.bind_value(value, f"{code} {text} {a}, {b}")
-        case "div" | "rem":
-            w.bind_value(value, f"{letter}{op.op} {text} {a}, {b}")
-        case _:
-            w.bind_value(value, f"{_INT[op.op]} {text} {a}, {b}")
+        code = on_floats
+    if not code:
+        raise w.module.fail(f"{op.op!r} has no meaning on {element.name}.")
+    if op.op in ("min", "max"):
+        _intrinsic(w, value, code, f"{text} {a}, {text} {b}")
+    else:
+        w.bind_value(value, f"{code} {text} {a}, {b}")
 
 
 def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
@@ -277,7 +230,7 @@ def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     """Write a lane-wise store."""
     lanes = stmt.index.type.lanes
     addresses = _lane_addresses(w, stmt.buffer, stmt.index)
-    mask = w.typed(stmt.mask) if stmt.mask is not None else w.all_lanes(lanes)
+    mask = w.all_lanes(lanes)
     name = f"@llvm.masked.scatter.{mangled(stmt.value.type)}.v{lanes}p0"
     w.line(f"call void {name}({w.typed(stmt.value)}, {addresses}, {mask})")
 

@@ -6,8 +6,6 @@ same in any order. The exponent is the largest for which no sum over trees overf
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,16 +39,3 @@ def scaled_leaves(hir: PredictEnsemble, exponent: int) -> NDArray[np.int64]:
     """Return the leaf values as integers."""
     scaled = np.ldexp(hir.forest.leaf_value.astype(np.float64), exponent)
     return np.rint(scaled).astype(np.int64)
-
-
-def finished(
-    sums: NDArray[np.int64], hir: PredictEnsemble, exponent: int
-) -> NDArray[Any]:
-    """Return ``base + sums / 2 ** exponent`` in the accumulator's type.
-
-    The sum is rounded to a double, added to the base, and rounded to the result type.
-    """
-    forest = hir.forest
-    parts = sums.astype(np.float64) * np.ldexp(1.0, -exponent)
-    total: NDArray[Any] = forest.base.astype(np.float64) + parts
-    return total.astype(forest.leaf_value.dtype)

@@ -38,22 +38,16 @@ def compare(kind: lir.CompareOp, a: Any, b: Any) -> Any:
     return getattr(operator, kind)(a, b)
 
 
-def unary(kind: str, type_: Scalar, a: Any) -> Any:
-    """Return a unary operation, unwrapped; None where machines may differ."""
+def unary(kind: lir.UnaryOp, type_: Scalar, a: Any) -> Any:
+    """Return a unary operation, unwrapped."""
     bits = 8 * type_.bytes
     match kind:
-        case "neg":
-            return -a
-        case "abs":
-            return abs(a)
         case "not":
             return not a if type_ == lir.BOOL else ~a
         case "popcount":
             return (a & ((1 << bits) - 1)).bit_count()
         case "zeros":
             return (a & -a).bit_length() - 1 if a else bits
-        case _:
-            return None  # exp is left to the machine that runs it
 
 
 def binary(kind: lir.BinaryOp, type_: Scalar, a: Any, b: Any) -> Any:

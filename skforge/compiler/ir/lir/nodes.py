@@ -8,7 +8,6 @@ loop-carried values are explicit::
     body      = stmt*
     stmt      = Let value = op
               | Store | Scatter | AtomicAdd | Prefetch | StorePlane
-              | TransposeBlock | UnpermuteStore
               | Alloc buffer[size]
               | For | While | If | Switch
               | ParallelFor
@@ -17,13 +16,11 @@ loop-carried values are explicit::
               | Splat | Iota | Threads | Extract | Pack | Permute | Shuffle | Compress
               | MaskBits | AnyTrue
               | Load | Gather
-              | CompareToPlane | PlaneBinary | PlaneNot | PlaneMux | LoadPlane
-              | FoldTree | PlanesToIndex | Lookup | WarpReduce
+              | PlaneMux | LoadPlane | PlanesToIndex | WarpReduce
     type      = Scalar | Vec | Mask | Plane
 
 ``Mask`` and ``Plane`` values are not stored in buffers as such: masks are SSA only, and
-``StorePlane`` writes planes to a plane table, so that the backend can choose the order
-of rows in a plane (``RowOrder``).
+``StorePlane`` writes planes to a plane table.
 """
 
 from __future__ import annotations
@@ -139,21 +136,6 @@ class Value:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
-class RowOrder:
-    """The position of row ``i`` of a block in its planes or vectors.
-
-    ``natural``: bit i is row i. ``transposed``: with planes of ``bytes_per_plane``
-    bytes, row = bit * bytes_per_plane + byte. ``byte_permuted``: natural within bytes,
-    with bytes permuted by the look-up; ``UnpermuteStore`` undoes it.
-    """
-
-    kind: Literal["natural", "transposed", "byte_permuted"] = "natural"
-    bytes_per_plane: int = 0
-
-
-NATURAL = RowOrder()
-
 Space: TypeAlias = Literal["global", "constant", "shared", "private"]
 
 
@@ -165,7 +147,6 @@ class Buffer:
     element: Scalar
     space: Space = "global"
     alignment: int = 0  # bytes; 0 = the element's size
-    row_order: RowOrder = NATURAL
 
 
 # ---------------------------------------------------------------- operations
@@ -178,16 +159,18 @@ class Const:
     value: int | float | bool
 
 
+UnaryOp: TypeAlias = Literal["not", "popcount", "zeros"]
+
+
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """``neg``, ``abs``, ``not`` (bool, mask, ints: bitwise), ``exp`` of a float.
+    """``not`` (bool, mask, ints: bitwise), ``popcount`` or ``zeros`` of an integer.
 
-    ``exp`` is the C library's, ``expf`` for f32. ``neg`` of a float flips its sign;
-    ``abs`` takes signed types. ``popcount`` counts the set bits of an integer,
-    ``zeros`` the bits below its lowest set bit (all bits if none is set).
+    ``popcount`` counts the set bits, ``zeros`` those below the lowest set bit (all bits
+    if none is set).
     """
 
-    op: Literal["neg", "not", "exp", "abs", "popcount", "zeros"]
+    op: UnaryOp
     a: Value
 
 
@@ -368,32 +351,6 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
-class CompareToPlane:
-    """One bit per row: ``column[row] op scalar`` over a vector of the plane's rows."""
-
-    op: CompareOp
-    column: Value
-    scalar: Value
-    unordered: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneBinary:
-    """Bitwise logic of two planes; ``andn`` is a & ~b."""
-
-    op: Literal["and", "or", "xor", "andn"]
-    a: Value
-    b: Value
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneNot:
-    """Every bit flipped."""
-
-    a: Value
-
-
-@dataclass(frozen=True, slots=True)
 class PlaneMux:
     """Per row, the bit of ``a`` where ``select`` is set, else that of ``b``."""
 
@@ -411,35 +368,10 @@ class LoadPlane:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldTree:
-    """Plane ``level`` of the leaf numbers of one complete tree, from predicate planes.
-
-    Element ``offset + k`` of ``indices`` is the plane of heap node k (root 0) of a
-    complete tree of ``depth`` levels; a set bit sends the row right. Plane 0 is the
-    most significant bit of the leaf number, the root's decision.
-    """
-
-    depth: int
-    level: int
-    indices: Buffer
-    offset: Value
-    table: Buffer
-
-
-@dataclass(frozen=True, slots=True)
 class PlanesToIndex:
     """Per row, the number whose bits are ``planes``, most significant first."""
 
     planes: tuple[Value, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """``table[base + index[row]]`` for each row; the backend may permute ``table``."""
-
-    table: Buffer
-    base: Value
-    index: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,16 +387,7 @@ class WarpReduce:
     width: int
 
 
-PlaneOp: TypeAlias = (
-    CompareToPlane
-    | PlaneBinary
-    | PlaneNot
-    | PlaneMux
-    | LoadPlane
-    | FoldTree
-    | PlanesToIndex
-    | Lookup
-)
+PlaneOp: TypeAlias = PlaneMux | LoadPlane | PlanesToIndex
 Op: TypeAlias = (
     Const
     | Unary
@@ -511,12 +434,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Lane-wise ``Store`` at a vector of distinct indices, where ``mask`` is true."""
+    """Lane-wise ``Store`` at a vector of distinct indices."""
 
     buffer: Buffer
     index: Value
     value: Value
-    mask: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,37 +465,6 @@ class StorePlane:
     table: Buffer
     index: Value
     value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class TransposeBlock:
-    """Transpose a block of rows into columns, one column after another.
-
-    ``target[f * rows + r] = source[(first + r) * stride + f]`` for every feature number
-    f in ``features`` (elements 0 … n_features of that buffer). Rows at or past
-    ``n_rows``, counted from row 0 of the source, repeat the last row: nothing past it
-    is read.
-    """
-
-    target: Buffer
-    source: Buffer
-    stride: Value
-    first: Value
-    n_rows: Value
-    features: Buffer
-    n_features: Value
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class UnpermuteStore:
-    """Write the first ``n_valid`` rows of a block's result in natural order."""
-
-    target: Buffer
-    index: Value
-    source: Buffer
-    n_valid: Value
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -682,15 +573,7 @@ class BlockRegion:
 
 
 #: Statements on memory: all except Prefetch write their first buffer.
-Access: TypeAlias = (
-    Store
-    | Scatter
-    | AtomicAdd
-    | Prefetch
-    | StorePlane
-    | TransposeBlock
-    | UnpermuteStore
-)
+Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | StorePlane
 Stmt: TypeAlias = (
     Let | Access | Alloc | For | While | If | Switch | ParallelFor | Grid | BlockRegion
 )

@@ -9,7 +9,7 @@
     }
 
 Values start with ``%``, buffers with ``@``. A buffer shows how it differs from a plain
-global array in natural row order.
+global array.
 """
 
 from __future__ import annotations
@@ -53,12 +53,6 @@ def print_type(type_: lir.Type) -> str:
             assert_never(type_)
 
 
-def print_row_order(order: lir.RowOrder) -> str:
-    """Return a row order as text, such as ``transposed(64)``."""
-    size = order.bytes_per_plane
-    return f"{order.kind}({size})" if size else order.kind
-
-
 # ---------------------------------------------------------------- parts of a line
 
 
@@ -72,8 +66,6 @@ def _declared(buffer: lir.Buffer) -> str:
         text += f" {buffer.space}"
     if buffer.alignment:
         text += f" align {buffer.alignment}"
-    if buffer.row_order != lir.NATURAL:
-        text += f" {print_row_order(buffer.row_order)}"
     return text
 
 
@@ -92,22 +84,13 @@ _TEXT: dict[type[Any], str] = {
     lir.Compress: "compress {a} where {mask}",
     lir.Load: "load {buffer}[{index}]",
     lir.Gather: "gather {buffer}[{index}]{mask}{other}",
-    lir.CompareToPlane: "compare_to_plane {op}{unordered} {column}, {scalar}",
-    lir.PlaneBinary: "plane_{op} {a}, {b}",
     lir.LoadPlane: "load_plane {table}[{index}]",
-    lir.FoldTree: "fold_tree depth {depth} level {level} nodes {indices}[{offset}], "
-    "table {table}",
-    lir.Lookup: "lookup {table}[{base} + {index}]",
     lir.WarpReduce: "warp_reduce {a}, width {width}",
     lir.Store: "store {buffer}[{index}] = {value}",
-    lir.Scatter: "scatter {buffer}[{index}] = {value}{mask}",
+    lir.Scatter: "scatter {buffer}[{index}] = {value}",
     lir.AtomicAdd: "atomic_add {buffer}[{index}] += {value}",
     lir.Prefetch: "prefetch {buffer}[{index}]",
     lir.StorePlane: "store_plane {table}[{index}] = {value}",
-    lir.TransposeBlock: "transpose_block {target} = {source} stride {stride}, "
-    "rows {first} + {rows} of {n_rows}, features {features}[0 to {n_features}]",
-    lir.UnpermuteStore: "unpermute_store {target}[{index}] = {source}, "
-    "{n_valid} of {rows} rows",
 }
 # Fields that may be absent, with the text that precedes them.
 _OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}

@@ -1,8 +1,8 @@
 """Check that a function is valid LIR; report the failing statement and the reason.
 
 Names are bound once and used in scope with their types; operations and control match
-their docstrings; row orders agree from block to block; no value computed in a block
-region decides the control flow around one.
+their docstrings; no value computed in a block region decides the control flow around
+one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Literal
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
-from skforge.compiler.ir.lir.printer import print_row_order, print_stmt, print_type
+from skforge.compiler.ir.lir.printer import print_stmt, print_type
 from skforge.compiler.ir.lir.verifier_grid import check_host, check_uniform
 from skforge.compiler.ir.lir.verifier_ops import (
     Refused,
+    check_bool,
     check_index,
     check_indices,
     check_op,
@@ -24,8 +25,6 @@ from skforge.compiler.ir.lir.verifier_ops import (
     check_table,
     check_type,
     is_integer,
-    join,
-    order_of,
     refuse,
 )
 from skforge.exceptions import CompilerError
@@ -55,7 +54,6 @@ class _Verifier:
         self._bound: set[str] = set()  # every name, in scope or not
         self._values: dict[str, lir.Value] = {}  # in scope
         self._buffers: dict[str, lir.Buffer] = {}
-        self._orders: dict[str, lir.RowOrder] = {}
         self._place: _Place = "host"
         self._private: set[str] = set()  # private buffers of the open block
         self._regions: tuple[tuple[str, ...], ...] = ()
@@ -84,22 +82,16 @@ class _Verifier:
             refuse(f"{name} is bound twice")
         self._bound.add(name)
 
-    def _bind(self, value: lir.Value, order: lir.RowOrder | None = None) -> None:
+    def _bind(self, value: lir.Value) -> None:
         self._once(value.name)
         if not isinstance(value.type, lir.Scalar):
             check_type(value.type)
         self._values[value.name] = value
-        if order is not None:
-            self._orders[value.name] = order
 
     def _bind_buffer(self, buffer: lir.Buffer) -> None:
         self._once("@" + buffer.name)
         if buffer.alignment < 0 or buffer.alignment & (buffer.alignment - 1):
             refuse(f"alignment {buffer.alignment} is no power of two")
-        if (buffer.row_order.kind == "transposed") != bool(
-            buffer.row_order.bytes_per_plane
-        ):
-            refuse(f"row order {print_row_order(buffer.row_order)} is incomplete")
         self._buffers[buffer.name] = buffer
 
     def _use(self, *values: lir.Value) -> None:
@@ -148,8 +140,8 @@ class _Verifier:
         yields: Sequence[lir.Value] = (),
         results: Sequence[lir.Value] = (),
         before: tuple[Sequence[lir.Stmt], lir.Value] | None = None,
-    ) -> list[lir.RowOrder | None]:
-        """Check a body; return the row orders of its yields."""
+    ) -> None:
+        """Check a body and that it yields its results."""
         owner = self._stmt
         values, buffers = len(self._values), len(self._buffers)
         private = self._private
@@ -168,14 +160,12 @@ class _Verifier:
         self._use(*yields)
         for value, result in zip(yields, results, strict=True):
             check_same(f"%{value.name} and %{result.name}", value.type, result.type)
-        orders = [self._orders.get(v.name) for v in yields]
         # Dicts keep insertion order: this body's bindings are at the end.
         while len(self._values) > values:
             self._values.popitem()
         while len(self._buffers) > buffers:
             self._buffers.popitem()
         self._private = private
-        return orders
 
     def _check_stmt(self, stmt: lir.Stmt) -> None:
         self._stmt = stmt
@@ -222,14 +212,11 @@ class _Verifier:
             case lir.Store(buffer=buffer, index=index, value=value):
                 check_index(index)
                 self._check_element(buffer, value)
-                self._stored(buffer, value)
-            case lir.Scatter(buffer=buffer, index=index, value=value, mask=mask):
+            case lir.Scatter(buffer=buffer, index=index, value=value):
                 check_indices(index)
                 if value.type.lanes != index.type.lanes:
                     refuse("indices and values differ in lanes")
                 self._check_element(buffer, value)
-                if mask is not None and mask.type != lir.Mask(value.type.lanes):
-                    refuse(f"%{mask.name} is no mask of the values' lanes")
             case lir.AtomicAdd(buffer=buffer, index=index, value=value):
                 check_index(index)
                 if value.type != buffer.element or value.type == lir.BOOL:
@@ -240,23 +227,6 @@ class _Verifier:
             case lir.StorePlane(table=table, index=index, value=value):
                 check_index(index)
                 check_table(table, value.type)
-                self._stored(table, value)
-            case lir.TransposeBlock(target=target, source=source):
-                for value in (stmt.stride, stmt.first, stmt.n_rows, stmt.n_features):
-                    check_index(value)
-                check_same("buffers", target.element, source.element)
-                if not is_integer(stmt.features.element):
-                    refuse(f"@{stmt.features.name} holds no feature numbers")
-                if source.row_order != lir.NATURAL:
-                    refuse(f"@{source.name} is not in natural row order")
-                if stmt.rows < 1:
-                    refuse(f"a block of {stmt.rows} rows")
-            case lir.UnpermuteStore(target=target, source=source):
-                check_index(stmt.index)
-                check_index(stmt.n_valid)
-                check_same("buffers", target.element, source.element)
-                if target.row_order != lir.NATURAL:
-                    refuse(f"@{target.name} is not in natural row order")
             case _:
                 assert_never(stmt)
 
@@ -267,10 +237,6 @@ class _Verifier:
             return  # a u8 buffer takes the bytes of any number
         if not isinstance(value.type, lir.Vec) or value.type.element != buffer.element:
             refuse(f"stores {print_type(value.type)} in a {buffer.element.name} buffer")
-
-    def _stored(self, buffer: lir.Buffer, value: lir.Value) -> None:
-        if not isinstance(value.type, lir.Scalar):
-            join(self._orders.get(value.name), buffer.row_order)
 
     def _alloc(self, buffer: lir.Buffer) -> None:
         if buffer.space == "constant":
@@ -292,15 +258,13 @@ class _Verifier:
         check_op(op, value.type)
         if isinstance(op, lir.WarpReduce) and self._place != "thread":
             refuse("a warp reduction outside a block region")
-        self._bind(value, order_of(op, value.type, self._orders))
+        self._bind(value)
 
     # ------------------------------------------------------------ control
 
-    def _results(
-        self, results: Sequence[lir.Value], *orders: Sequence[lir.RowOrder | None]
-    ) -> None:
-        for number, result in enumerate(results):
-            self._bind(result, join(*(side[number] for side in orders)))
+    def _results(self, results: Sequence[lir.Value]) -> None:
+        for result in results:
+            self._bind(result)
 
     def _for(self, stmt: lir.For) -> None:
         self._use(stmt.lo, stmt.hi, stmt.step)
@@ -310,8 +274,7 @@ class _Verifier:
         self._loop(stmt, (stmt.var,))
 
     def _while(self, stmt: lir.While) -> None:
-        if stmt.cond.type != lir.BOOL:
-            refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
+        check_bool(stmt.cond)
         self._loop(stmt, (), (stmt.before, stmt.cond))
 
     def _loop(
@@ -324,41 +287,35 @@ class _Verifier:
         self._use(*inits)
         if len(inits) != len(params):
             refuse(f"{len(inits)} initial values for {len(params)} carried values")
-        first = [self._orders.get(v.name) for v in inits]
-        for init, param, order in zip(inits, params, first, strict=True):
+        for init, param in zip(inits, params, strict=True):
             check_same(f"%{init.name} and %{param.name}", init.type, param.type)
-            self._bind(param, order)
+            self._bind(param)
         if len(stmt.results) != len(params):
             refuse(f"{len(stmt.results)} results for {len(params)} carried values")
-        last = self.check(stmt.body, binds, stmt.yields, stmt.results, before)
+        self.check(stmt.body, binds, stmt.yields, stmt.results, before)
         for param in params:
             del self._values[param.name]
-        self._results(stmt.results, first, last)
+        self._results(stmt.results)
 
     def _if(self, stmt: lir.If) -> None:
         self._use(stmt.cond)
-        if stmt.cond.type != lir.BOOL:
-            refuse(f"%{stmt.cond.name} is {print_type(stmt.cond.type)}, not bool")
-        then = self.check(stmt.then, (), stmt.then_yields, stmt.results)
-        orelse = self.check(stmt.orelse, (), stmt.else_yields, stmt.results)
-        self._results(stmt.results, then, orelse)
+        check_bool(stmt.cond)
+        self.check(stmt.then, (), stmt.then_yields, stmt.results)
+        self.check(stmt.orelse, (), stmt.else_yields, stmt.results)
+        self._results(stmt.results)
 
     def _switch(self, stmt: lir.Switch) -> None:
         self._use(stmt.selector)
-        if not isinstance(stmt.selector.type, lir.Scalar) or not is_integer(
-            stmt.selector.type
-        ):
+        if stmt.selector.type.lanes or not is_integer(stmt.selector.type):
             refuse(f"%{stmt.selector.name} is no integer")
         if not stmt.cases:
             refuse("a switch without cases")
         yields = stmt.yields or ((),) * len(stmt.cases)
         if len(yields) != len(stmt.cases):
             refuse(f"{len(yields)} yields for {len(stmt.cases)} cases")
-        orders = [
+        for case, values in zip(stmt.cases, yields, strict=True):
             self.check(case, (), values, stmt.results)
-            for case, values in zip(stmt.cases, yields, strict=True)
-        ]
-        self._results(stmt.results, *orders)
+        self._results(stmt.results)
 
     # ------------------------------------------------------------ launches
 

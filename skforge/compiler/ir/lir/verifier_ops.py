@@ -1,8 +1,7 @@
-"""Check the types and row orders of LIR operations, as their docstrings define them."""
+"""Check the types of LIR operations, as their docstrings define them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NoReturn
 
 from skforge._compat import assert_never
@@ -15,14 +14,12 @@ from skforge.compiler.ir.lir.nodes import (
     Mask,
     Op,
     Plane,
-    RowOrder,
     Scalar,
     Type,
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.printer import print_row_order, print_type
-from skforge.compiler.ir.lir.walk import operands
+from skforge.compiler.ir.lir.printer import print_type
 
 
 class Refused(Exception):
@@ -51,6 +48,12 @@ def check_index(index: Value) -> None:
     """Require an i32 or i64."""
     if index.type != I64 and index.type != I32:
         refuse(f"index %{index.name} is {print_type(index.type)}, not i32 or i64")
+
+
+def check_bool(value: Value) -> None:
+    """Require a bool."""
+    if value.type != BOOL:
+        refuse(f"%{value.name} is {print_type(value.type)}, not bool")
 
 
 def check_same(what: str, *types: Type) -> None:
@@ -110,15 +113,8 @@ def check_op(op: Op, type_: Type) -> None:
             _check_result(type_, a.type)
             if kind == "not":
                 fits = is_integer(a.type) or a.type == BOOL or isinstance(a.type, Mask)
-            elif kind == "exp":
-                fits = is_float(a.type)
-            elif kind in ("popcount", "zeros"):
-                fits = is_integer(a.type)
-            elif kind == "abs":
-                signed = not a.type.element.name.startswith(("u", "b"))
-                fits = signed and isinstance(a.type, Scalar | Vec)
             else:
-                fits = is_integer(a.type) or is_float(a.type)
+                fits = is_integer(a.type)
             if not fits:
                 refuse(f"{kind} of a {print_type(a.type)}")
         case lir.Convert(a=a):
@@ -184,35 +180,12 @@ def check_op(op: Op, type_: Type) -> None:
                 refuse(f"sums a {print_type(a.type)}")
             if width < 1 or width & (width - 1):
                 refuse(f"width {width} is no power of two")
-        case _:
-            _check_plane_op(op, type_)
-
-
-def _check_plane_op(op: lir.PlaneOp, type_: Type) -> None:
-    match op:
-        case lir.CompareToPlane(column=column, scalar=scalar):
-            if not isinstance(column.type, Vec) or column.type.element != scalar.type:
-                refuse("the column is a vector of the scalar's type")
-            _check_result(type_, Plane(column.type.lanes))
-        case lir.PlaneBinary(a=a, b=b):
-            check_same("planes", type_, a.type, b.type)
-            check_plane(type_)
-        case lir.PlaneNot(a=a):
-            check_same("planes", type_, a.type)
-            check_plane(type_)
         case lir.PlaneMux(select=select, a=a, b=b):
             check_same("planes", type_, select.type, a.type, b.type)
             check_plane(type_)
         case lir.LoadPlane(table=table, index=index):
             check_index(index)
             check_table(table, type_)
-        case lir.FoldTree(depth=depth, level=level, indices=indices):
-            check_index(op.offset)
-            check_table(op.table, type_)
-            if not 0 <= level < depth:
-                refuse(f"level {level} of a tree of {depth} levels")
-            if not is_integer(indices.element):
-                refuse(f"@{indices.name} holds {indices.element.name}, not indices")
         case lir.PlanesToIndex(planes=planes):
             if not planes:
                 refuse("no planes")
@@ -223,13 +196,6 @@ def _check_plane_op(op: lir.PlaneOp, type_: Type) -> None:
             element = type_.element
             if len(planes) > _bits(element) - element.is_signed:
                 refuse(f"{len(planes)} planes do not fit {element.name}")
-        case lir.Lookup(table=table, base=base, index=index):
-            check_index(base)
-            if not is_integer(index.type) or not index.type.lanes:
-                refuse(
-                    f"%{index.name} is {print_type(index.type)}, no vector of indices"
-                )
-            _check_result(type_, Vec(table.element, index.type.lanes))
         case _:
             assert_never(op)
 
@@ -243,14 +209,9 @@ def check_plane(type_: Type) -> int:
 
 def check_table(table: Buffer, type_: Type) -> None:
     """Require a buffer that can hold planes of this type."""
-    rows = check_plane(type_)
+    check_plane(type_)
     if table.element.is_float:
         refuse(f"the table @{table.name} holds {table.element.name}, not bits")
-    size = table.row_order.bytes_per_plane
-    if table.row_order.kind == "transposed" and 8 * size != rows:
-        refuse(
-            f"planes of {rows} rows in @{table.name}, whose planes have {size} bytes"
-        )
 
 
 def _bits(type_: Type) -> int:
@@ -323,46 +284,3 @@ def check_indices(index: Value) -> None:
     """Require a vector of i32 or i64."""
     if not isinstance(index.type, Vec) or index.type.element not in (I32, I64):
         refuse(f"index %{index.name} is {print_type(index.type)}, no vec of i32 or i64")
-
-
-# ---------------------------------------------------------------- row orders
-
-# None: any order; the backend picks one where the value is stored.
-Orders = Mapping[str, RowOrder]
-
-
-def join(*orders: RowOrder | None) -> RowOrder | None:
-    """Return the order that all share; None if no operand fixes it."""
-    known = {order for order in orders if order is not None}
-    if len(known) > 1:
-        texts = sorted(map(print_row_order, known))
-        refuse(f"mixes rows in {' and '.join(texts)} order")
-    return known.pop() if known else None
-
-
-_ROW_BY_ROW = (
-    *(lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert, lir.Bitcast),
-    *(lir.Gather, lir.PlaneBinary, lir.PlaneNot, lir.PlaneMux),
-)
-
-
-def order_of(op: Op, type_: Type, orders: Orders) -> RowOrder | None:
-    """Return the row order of an operation's result."""
-    if isinstance(type_, Scalar):
-        return None
-    if isinstance(op, _ROW_BY_ROW):
-        return join(*(orders.get(v.name) for v in operands(op)))
-    match op:
-        case lir.Load(buffer=buffer):
-            return buffer.row_order
-        case lir.LoadPlane(table=table) | lir.FoldTree(table=table):
-            return table.row_order
-        case lir.CompareToPlane(column=column):
-            # A natural column may become planes in any order.
-            order = orders.get(column.name)
-            return None if order == lir.NATURAL else order
-        case lir.PlanesToIndex(planes=planes):
-            join(*(orders.get(p.name) for p in planes))
-            return None  # the bit transpose and the look-up pick the order
-        case _:
-            return None

@@ -130,6 +130,39 @@ def map_statements(
     return tuple(made)
 
 
+def map_nest(
+    body: mir.Body,
+    change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt],
+    outside: tuple[mir.Loop, ...] = (),
+) -> mir.Body:
+    """Rebuild a body with ``change`` applied to every statement, innermost first.
+
+    ``change`` also takes the loops around the statement, as they were.
+    """
+
+    def changed(stmt: mir.Stmt) -> mir.Stmt:
+        path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside
+        new = map_bodies(stmt, lambda inner: map_nest(inner, change, path))
+        return change(new, outside)
+
+    return tuple(map(changed, body))
+
+
+def map_walks(
+    body: mir.Body, change: Callable[[mir.WalkDecisionTree], mir.WalkDecisionTree]
+) -> mir.Body:
+    """Rebuild a body with ``change`` applied to every walk."""
+
+    def changed(stmt: mir.Stmt) -> mir.Stmt:
+        match stmt:
+            case mir.Let(op=mir.WalkDecisionTree() as walk):
+                return replace(stmt, op=change(walk))
+            case _:
+                return stmt
+
+    return map_statements(body, changed)
+
+
 def copy_body(body: mir.Body, suffix: str) -> mir.Body:
     """Return a copy of a body that binds other names."""
     bound: set[str] = set()

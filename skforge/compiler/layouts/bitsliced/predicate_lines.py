@@ -26,6 +26,7 @@ import numpy as np
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.bitsliced.narrow_rows import Ties, round_down
@@ -83,6 +84,8 @@ class PredicateLowering:
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
         self.searches = np.flatnonzero(searched(jobs.kind))
+        # Whether a number with a fraction is in no set.
+        self._exact = bool((forest.comparison == Comparison.MEMBER).any())
 
     # ------------------------------------------------------------ the stage
 
@@ -402,7 +405,8 @@ class PredicateLowering:
         codes = b.alloc("categories", U8, b.const(self.part), alignment=64)
         with b.loop(0, self.part, n, hint="row") as v:
             (x,) = self.columns.vectors(b.add(job.column, v), n)
-            b.store(codes, v, b.convert(self._rules.category_entry(x, entries), U8))
+            category = self._rules.category_entry(x, entries, self._exact)
+            b.store(codes, v, b.convert(category, U8))
         top = b.const(1 << 7, vec)
         groups = b.binary("div", b.add(job.count, SETS_A_BYTE - 1), SETS_A_BYTE)
         with b.loop(groups, hint="sets") as g:
@@ -429,7 +433,7 @@ class PredicateLowering:
             with b.loop(0, self.part, step, hint="v") as v:
                 masks = []
                 for x in self.columns.vectors(b.add(job.column, v), step):
-                    out = b.invert(self._rules.in_set(number, x))
+                    out = b.invert(self._rules.in_set(number, x, self._exact))
                     # A missing value has its own rule: it does not go right here.
                     masks.append(b.binary("and", out, b.invert(b.is_nan(x))))
                 place = b.add(at, b.binary("div", v, 8))

@@ -38,7 +38,7 @@ SETS = {10: 64, 11: 128, 12: 256}
 SETS_A_BYTE = 8
 
 #: Tests that cannot be lines here (NE is replaced by EQ earlier).
-NOT_CACHED = (Comparison.EQ, Comparison.NE, Comparison.MEMBER)
+NOT_CACHED = (Comparison.EQ, Comparison.NE)
 
 #: Up to this many thresholds of a feature, comparing each costs less than a search
 #: (measured: 9 with 512-bit registers and masks, 7 with 256-bit ones).
@@ -104,8 +104,14 @@ def refusal(forest: Forest) -> str | None:
     """Say why a forest's predicates cannot be evaluated as lines, or return None."""
     if np.isin(forest.comparison, NOT_CACHED).any():
         return (
-            "the forest tests for equality or for members of sets, which "
-            "cache_predicates does not take; leave it out."
+            "the forest tests for equality, which cache_predicates does not take; "
+            "leave it out."
+        )
+    in_sets = forest.comparison[forest.comparison >= Comparison.IN]
+    if len(np.unique(in_sets == Comparison.MEMBER)) > 1:
+        return (
+            "some sets of the forest take numbers with a fraction and some do not, "
+            "which cache_predicates does not take; leave it out."
         )
     if len(np.unique(forest.missing)) > 1:
         return (
@@ -139,7 +145,7 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     planner = _Planner(forest, registers)
     starts = tile_starts(np.unique(forest.feature), forest.n_features, registers.lanes)
     ends = np.asarray(starts) + registers.lanes
-    category = forest.comparison == Comparison.IN
+    category = forest.comparison >= Comparison.IN
     everything = np.arange(forest.n_predicates, dtype=np.int32)
     tiles = []
     for part in columns_of(forest, everything, forest.feature, category):

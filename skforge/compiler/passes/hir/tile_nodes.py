@@ -167,33 +167,24 @@ def _inside(heap: _Ints) -> _Bools:
 
 
 def _single_nodes(forest: Forest) -> TiledForest:
-    """Return tiles of one node; nodes already in level order are not renumbered."""
-    inner = forest.leaf < 0
+    """Return tiles of one node, in level order."""
+    node, depth = _level_order(forest)
+    inner = forest.leaf[node] < 0
     n_inner = np.diff(forest.tree_offset) // 2
     # a tree of m inner nodes has 2m + 1 nodes, so in level order inner node g of the
     # whole forest, in tree t, has its children at 2g + t + 1 and 2g + t + 2
     left = 2 * np.arange(n_inner.sum(), dtype=np.int32) + np.repeat(
         np.arange(1, forest.n_trees + 1, dtype=np.int32), n_inner
     )
-    predicate, leaf = forest.predicate, forest.leaf
-    child = np.empty((forest.n_nodes, 2), dtype=np.int32)
-    if np.array_equal(forest.left[inner], left) and np.array_equal(
-        forest.right[inner], left + 1
-    ):
-        node = np.arange(forest.n_nodes, dtype=np.int32)
-        child[:, 0], child[:, 1] = forest.left, forest.right
-    else:
-        node = _level_order(forest, inner)
-        predicate, leaf, inner = predicate[node], leaf[node], inner[node]
-        child[...] = -1
-        child[inner, 0] = left
-        child[inner, 1] = left + 1
-    depth, shallow, deep = _depths(inner, forest.tree_offset)
+    child = np.full((forest.n_nodes, 2), -1, dtype=np.int32)
+    child[inner] = left[:, None] + np.arange(2, dtype=np.int32)
+    leaf = forest.leaf[node]
+    shallow, deep = leaf_depths(forest.tree_offset, leaf, depth)
     return TiledForest(
         tile_size=1,
         item_offset=forest.tree_offset,
         tree_order=np.arange(forest.n_trees, dtype=np.int32),
-        predicate=predicate[:, None],
+        predicate=forest.predicate[node][:, None],
         shape=np.zeros(forest.n_nodes, dtype=np.int32),
         child=child,
         leaf=leaf,
@@ -205,53 +196,23 @@ def _single_nodes(forest: Forest) -> TiledForest:
     )
 
 
-def _level_order(forest: Forest, inner: _Bools) -> _Ints:
-    """Return the nodes of each tree in level order, left to right."""
-    order = np.empty(forest.n_nodes, dtype=np.int32)
-    start = forest.tree_offset[:-1].copy()  # where each tree's next level begins
-    front = start.astype(np.int32)
-    trees = np.arange(forest.n_trees)
-    count = np.ones(forest.n_trees, dtype=np.int64)
+def _level_order(forest: Forest) -> tuple[_Ints, _Ints]:
+    """Return the nodes of each tree in level order, left to right, and their depths."""
+    front = forest.tree_offset[:-1].astype(np.int32)
+    # the smallest dtype, because numbers of 16 bits sort in linear time
+    tree = np.arange(forest.n_trees, dtype=np.min_scalar_type(forest.n_trees))
+    fronts, trees = [], []
     while front.size:
-        first = np.cumsum(count) - count
-        order[np.repeat(start[trees] - first, count) + np.arange(len(front))] = front
-        start[trees] += count
-        splits = inner[front]
-        count = 2 * np.add.reduceat(splits, first, dtype=np.int64)
-        trees, count = trees[count > 0], count[count > 0]
-        parents = front[splits]
-        front = np.empty(2 * len(parents), dtype=np.int32)
-        front[0::2], front[1::2] = forest.left[parents], forest.right[parents]
-    return order
-
-
-def _depths(
-    inner: _Bools, tree_offset: NDArray[np.int64]
-) -> tuple[_Ints, _Ints, _Ints]:
-    """Return node depths, and least and greatest leaf depths, from level order."""
-    n_trees = len(tree_offset) - 1
-    rank = np.zeros(len(inner) + 1, dtype=np.int32)
-    np.cumsum(inner, out=rank[1:])
-    step = np.zeros(len(inner), dtype=np.int32)  # depths, as differences
-    shallow = np.full(n_trees, -1, dtype=np.int32)
-    deep = np.zeros(n_trees, dtype=np.int32)
-    trees = np.arange(n_trees)
-    start, width = tree_offset[:-1], np.ones(n_trees, dtype=np.int64)
-    level = 0
-    while trees.size:
-        splits = (rank[start + width] - rank[start]).astype(np.int64)
-        new = (splits < width) & (shallow[trees] < 0)
-        shallow[trees[new]] = level
-        deep[trees] = level
-        step[start] = 1
-        below = splits > 0
-        start, width = (start + width)[below], 2 * splits[below]
-        trees = trees[below]
-        level += 1
-    if n_trees:
-        step[tree_offset[1:-1]] = -deep[:-1]
-        step[0] = 0
-    return np.cumsum(step, dtype=np.int32), shallow, deep
+        fronts.append(front)
+        trees.append(tree)
+        inner = forest.leaf[front] < 0
+        parents = front[inner]
+        tree = np.repeat(tree[inner], 2)
+        front = np.stack([forest.left[parents], forest.right[parents]], 1).reshape(-1)
+    order = np.argsort(_joined(trees, tree.dtype), kind="stable")
+    sizes = [len(level) for level in fronts]
+    depth = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    return _joined(fronts, np.int32)[order], depth[order]
 
 
 # ---------------------------------------------------------------- level by level

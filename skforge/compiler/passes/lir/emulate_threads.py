@@ -163,13 +163,12 @@ class _Writer:
             changes[name] = self._block.buffers[buffer.name]
             if buffer.name in self._first:
                 # Other operands index planes or rows, which this scratch does not have.
-                index = "base" if isinstance(node, lir.Lookup) else "index"
-                if name != "buffer" and index != "base":
+                if name != "buffer":
                     raise self._block.fail(
                         f"{type(node).__name__} on @{buffer.name}, which each thread "
                         "has its own of; allocate it in the region."
                     )
-                changes[index] = self._offset(buffer, getattr(node, index))
+                changes["index"] = self._offset(buffer, node.index)
         return replace(node, **changes) if changes else node
 
     def _offset(self, buffer: Buffer, index: Value) -> Value:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
@@ -108,10 +109,8 @@ class _Rewriter:
             case lir.Store() | lir.Scatter() | lir.AtomicAdd():
                 new = walk.map_operands(stmt, self._as(True))
                 made: lir.Stmt = replace(new, index=self._any(stmt.index))
-            case lir.For(var=var):
-                made = self._for(stmt)
-            case lir.While() | lir.If() | lir.Switch():
-                made = self._joined(walk.map_bodies(stmt, self._body), stmt)
+            case lir.For() | lir.While() | lir.If() | lir.Switch():
+                made = self._control(stmt)
             case lir.ParallelFor(var=var, count=count, body=body):
                 inside = self._body(body, (var,))
                 count = self._as(self._wide((var,)))(count)
@@ -125,54 +124,37 @@ class _Rewriter:
                 made = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
                 made = walk.map_operands(stmt, self._any)
-            case lir.TransposeBlock() | lir.UnpermuteStore():
-                made = walk.map_operands(stmt, self._as(True))
         self._b.emit(made)
 
-    def _for(self, stmt: lir.For) -> lir.For:
-        body = self._body(stmt.body, (stmt.var,))
-        bound = self._as(self._wide((stmt.var,)))
-        new = replace(
-            stmt,
-            var=self._narrow(stmt.var),
-            lo=bound(stmt.lo),
-            hi=bound(stmt.hi),
-            step=bound(stmt.step),
-            body=body,
-        )
-        joined = self._joined(new, stmt)
-        assert isinstance(joined, lir.For)
-        return joined
-
-    def _joined(self, new: lir.Stmt, stmt: lir.Stmt) -> lir.Stmt:
-        """Give the values that join at control flow one width, as in ``stmt``."""
+    def _control(self, stmt: lir.For | lir.While | lir.If | lir.Switch) -> lir.Stmt:
+        """Rewrite bodies; give the values that join at control flow one width."""
+        bound = (stmt.var,) if isinstance(stmt, lir.For) else ()
+        made = walk.map_bodies(stmt, lambda body: self._body(body, bound))
+        results = stmt.results
 
         def each(values: Sequence[lir.Value]) -> tuple[lir.Value, ...]:
             pairs = zip(values, results, strict=True)
             return tuple(self._as(self._wide((r,)))(v) for v, r in pairs)
 
-        assert isinstance(new, lir.For | lir.While | lir.If | lir.Switch)
-        assert isinstance(stmt, lir.For | lir.While | lir.If | lir.Switch)
-        results = stmt.results
-        bound = tuple(map(self._narrow, results))
-        match new:
+        changes: dict[str, Any] = {"results": tuple(map(self._narrow, results))}
+        match stmt:
             case lir.For() | lir.While():
-                assert isinstance(stmt, lir.For | lir.While)
-                params = tuple(map(self._narrow, stmt.params))
-                inits, yields = each(stmt.inits), each(stmt.yields)
-                return replace(
-                    new, inits=inits, params=params, yields=yields, results=bound
+                changes["params"] = tuple(map(self._narrow, stmt.params))
+                changes["inits"], changes["yields"] = (
+                    each(stmt.inits),
+                    each(stmt.yields),
                 )
             case lir.If():
-                then, orelse = each(new.then_yields), each(new.else_yields)
-                return replace(new, then_yields=then, else_yields=orelse, results=bound)
-            case lir.Switch(selector=selector):
-                return replace(
-                    new,
-                    selector=self._any(selector),
-                    yields=tuple(map(each, new.yields)),
-                    results=bound,
-                )
+                changes["then_yields"] = each(stmt.then_yields)
+                changes["else_yields"] = each(stmt.else_yields)
+            case lir.Switch():
+                changes["selector"] = self._any(stmt.selector)
+                changes["yields"] = tuple(map(each, stmt.yields))
+        if isinstance(stmt, lir.For):
+            limit = self._as(self._wide((stmt.var,)))
+            changes["var"] = self._narrow(stmt.var)
+            changes |= {x: limit(getattr(stmt, x)) for x in ("lo", "hi", "step")}
+        return replace(made, **changes)
 
     # ------------------------------------------------------------ operations
 
@@ -274,8 +256,6 @@ class _IndexWidths:
                 self._read(stmt.value, stmt.op)
             elif isinstance(stmt, lir.Store | lir.Scatter | lir.AtomicAdd):
                 self._pin(stmt.value)
-            elif isinstance(stmt, lir.TransposeBlock | lir.UnpermuteStore):
-                self._pin(*walk.operands_of_stmt(stmt))
         self._spread()
 
     def takes_any(self, op: lir.Op, value: lir.Value) -> bool:
@@ -330,7 +310,7 @@ class _IndexWidths:
             return False
         deeper = depth + 1
         match op:
-            case lir.Load() | lir.Gather() | lir.Lookup():
+            case lir.Load() | lir.Gather():
                 return True  # by the module's assumption about loads
             case lir.Const(value=number):
                 return number < _LIMIT
@@ -352,7 +332,7 @@ class _IndexWidths:
 
     def _masks(self, value: lir.Value, depth: int) -> bool:
         """Whether a number is below 2**31 without the assumption about loads."""
-        if isinstance(self._ops.get(value.name), lir.Load | lir.Gather | lir.Lookup):
+        if isinstance(self._ops.get(value.name), lir.Load | lir.Gather):
             return False
         return self._fits(value, depth)
 

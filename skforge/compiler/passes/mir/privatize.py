@@ -24,21 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from skforge.compiler.ir.mir.nodes import (
-    Affine,
-    AllocArray,
-    Array,
-    Body,
-    Bound,
-    Index,
-    Loop,
-    Range,
-    Reduce,
-    ReduceDimension,
-    ReduceDimensionInplace,
-    Slot,
-    Stmt,
-)
+from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.passes.mir.reduces import (
     RowScope,
@@ -46,10 +32,10 @@ from skforge.compiler.passes.mir.reduces import (
     owns_rows,
     vector_width,
 )
-from skforge.compiler.schedule.directives import (
-    AtomicReduce,
-    SharedReduce,
-)
+from skforge.compiler.schedule.directives import AtomicReduce, SharedReduce
+
+#: Whether iterations of a loop need slots of their own.
+_Conflicts: TypeAlias = Callable[[mir.Loop], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +43,33 @@ class Sums:
     """Where sums end up: an array, and whether its rows are those of the scope."""
 
     target: str
-    rows: Range
+    rows: mir.Range
     local: bool
 
 
 def privatize(
-    body: Body, scope: RowScope, sums: Sums, name: Callable[[str], str]
-) -> Body:
+    body: mir.Body, scope: RowScope, sums: Sums, name: Callable[[str], str]
+) -> mir.Body:
     """Make the reduces of a scope legal where any order of summation is allowed."""
-    if any(loop.on_grid and is_conflicting(loop) for loop in loops_in(body)):
-        if _scatters(body, scope):
-            return _slots(body, scope, sums, name, is_conflicting, shared=False)
-        body = _in_blocks(body, scope, scope, sums, name)
-        return _slots(body, scope, sums, name, _on_grid, shared=False)
-    shared = any(loop.has(SharedReduce) for loop in loops_in(body))
-    return _slots(body, scope, sums, name, is_conflicting, shared)
+    conflicts: _Conflicts = is_conflicting
+    if any(map(_on_grid, loops_in(body))) and not _scatters(body, scope):
+        body = _Blocks(scope, sums, name).body(body, scope)
+        conflicts = _on_grid
+    return _Slots(body, scope, sums, conflicts).run(name)
 
 
-def _on_grid(loop: Loop) -> bool:
+def _on_grid(loop: mir.Loop) -> bool:
     return loop.on_grid and is_conflicting(loop)
 
 
-def _scatters(body: Body, scope: RowScope) -> bool:
+def _scatters(body: mir.Body, scope: RowScope) -> bool:
     """Whether threads share sums of rows that are not contiguous.
 
     A block cannot hold these sums itself: slots then cover all rows, one slot for each
     thread of each block.
     """
     for stmt in body:
-        if not isinstance(stmt, Loop):
+        if not isinstance(stmt, mir.Loop):
             continue
         here = scope
         if stmt.root == "batch":
@@ -100,79 +84,46 @@ def _scatters(body: Body, scope: RowScope) -> bool:
     return False
 
 
-def _in_blocks(
-    body: Body, outer: RowScope, scope: RowScope, sums: Sums, name: Callable[[str], str]
-) -> Body:
-    """Legalise the code of each block of a grid; blocks still combine in ``sums``."""
-    made: list[Stmt] = []
-    for stmt in body:
-        if not isinstance(stmt, Loop):
-            made.append(stmt)
-            continue
-        by_block = stmt.root == "tree" or stmt.on_threads
-        if by_block and not any(i.on_grid for i in loops_in((stmt,))):
-            # Threads beside a loop over blocks combine their sums separately.
-            made.extend(_meet((stmt,), outer, scope, sums, name))
-            continue
-        here = scope
-        if stmt.root == "batch":
-            if not owns_rows(stmt, scope):
-                made.append(stmt)  # no threads share sums here
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Legalises the code of each block of a grid; blocks still combine in ``sums``."""
+
+    outer: RowScope
+    sums: Sums
+    name: Callable[[str], str]
+
+    def body(self, body: mir.Body, scope: RowScope) -> mir.Body:
+        """Rewrite the statements around and inside the loops over blocks."""
+        made: list[mir.Stmt] = []
+        for stmt in body:
+            if not isinstance(stmt, mir.Loop):
+                made.append(stmt)
                 continue
-            here = scope.enter(stmt)
-        if any(loop.on_grid for loop in loops_in(stmt.body)):
-            inner = _in_blocks(stmt.body, outer, here, sums, name)
-        else:
-            inner = _meet(stmt.body, outer, here, sums, name)
-        made.append(replace(stmt, body=inner))
-    return tuple(made)
+            by_block = stmt.root == "tree" or stmt.on_threads
+            if by_block and not any(i.on_grid for i in loops_in((stmt,))):
+                # Threads beside a loop over blocks combine their sums separately.
+                made.extend(self._meet((stmt,), scope))
+                continue
+            here = scope
+            if stmt.root == "batch":
+                if not owns_rows(stmt, scope):
+                    made.append(stmt)  # no threads share sums here
+                    continue
+                here = scope.enter(stmt)
+            on_grid = any(loop.on_grid for loop in loops_in(stmt.body))
+            inner = (self.body if on_grid else self._meet)(stmt.body, here)
+            made.append(replace(stmt, body=inner))
+        return tuple(made)
 
-
-def _meet(
-    body: Body, outer: RowScope, scope: RowScope, sums: Sums, name: Callable[[str], str]
-) -> Body:
-    """Legalise the code that the threads of one block run."""
-    if not any(map(is_conflicting, loops_in(body))):
-        return body
-    rows = scope.rows
-    if sums.local:
-        rows = replace(rows, start=outer.local(rows.start))
-    shared = any(loop.has(SharedReduce) for loop in loops_in(body))
-    below = Sums(sums.target, rows, sums.local)
-    return _slots(body, scope, below, name, is_conflicting, shared)
-
-
-def _slots(
-    body: Body,
-    scope: RowScope,
-    sums: Sums,
-    name: Callable[[str], str],
-    conflicts: Callable[[Loop], bool],
-    shared: bool,
-) -> Body:
-    """Give each iteration of the conflicting loops a slot, then sum the slots."""
-    levels: _Levels = {}
-    _measure(body, 0, levels, conflicts)
-    atomic = any(
-        loop.on_threads and conflicts(loop) and loop.has(AtomicReduce)
-        for loop in loops_in(body)
-    )
-    if not levels:
-        return _mark_atomic(body, atomic, sums.target, conflicts)
-    sizes = [level.slots for level in levels.values()]
-    private = Array(name("result"), (*sizes, scope.extent, None), shared=shared)
-    rewriter = _Privatizer(private.name, scope, levels, sums, conflicts)
-    inner = rewriter.body(body, {}, atomic, True)
-    total = ReduceDimension(
-        sums.target,
-        private.name,
-        sizes[0],
-        sums.rows,
-        Affine(),
-        next(iter(levels.values())).width,
-        ordered=False,
-    )
-    return (AllocArray(private, zero=True), *inner, *rewriter.later(), total)
+    def _meet(self, body: mir.Body, scope: RowScope) -> mir.Body:
+        """Legalise the code that the threads of one block run."""
+        if not any(map(is_conflicting, loops_in(body))):
+            return body
+        rows = scope.rows
+        if self.sums.local:
+            rows = replace(rows, start=self.outer.local(rows.start))
+        below = replace(self.sums, rows=rows)
+        return _Slots(body, scope, below, is_conflicting).run(self.name)
 
 
 #: A dimension of slots: a dimension of threads, or a loop's depth among the conflicting
@@ -188,92 +139,104 @@ class _Level:
     width: int | None = None
 
 
-_Levels: TypeAlias = dict[_Key, _Level]
-_Slots: TypeAlias = dict[_Key, Slot]
-
-
-def _key(loop: Loop, depth: int) -> _Key:
+def _key(loop: mir.Loop, depth: int) -> _Key:
     return loop.kind if loop.on_threads else depth
 
 
-def _measure(
-    body: Body, depth: int, levels: _Levels, conflicts: Callable[[Loop], bool]
-) -> None:
-    """Collect the dimensions of slots below ``depth`` conflicting loops."""
-    for stmt in body:
-        if not isinstance(stmt, Loop):
-            continue
-        below = depth
-        if conflicts(stmt) and not stmt.has(AtomicReduce):
-            level = levels.setdefault(_key(stmt, depth), _Level())
-            level.slots = max(level.slots, stmt.most_trips)
-            level.width = vector_width(stmt) or level.width
-            below = depth + 1
-        _measure(stmt.body, below, levels, conflicts)
+class _Slots:
+    """Gives each iteration of a scope's conflicting loops a slot, then sums the slots.
 
-
-def _mark_atomic(
-    body: Body, atomic: bool, target: str, conflicts: Callable[[Loop], bool]
-) -> Body:
-    """Set ``atomic`` on additions to ``target`` below a loop that requests it."""
-    made: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case Loop():
-                asked = conflicts(stmt) and stmt.has(AtomicReduce)
-                inner = _mark_atomic(stmt.body, atomic or asked, target, conflicts)
-                made.append(replace(stmt, body=inner))
-            case Reduce() | ReduceDimension() if stmt.target == target:
-                made.append(replace(stmt, atomic=atomic or stmt.atomic))
-            case _:
-                made.append(stmt)
-    return tuple(made)
-
-
-class _Privatizer:
-    """Rewrites the reduces of a scope to slots of a privatised array."""
+    Without slots, because every conflicting loop adds atomically, it marks the reduces.
+    """
 
     def __init__(
-        self,
-        name: str,
-        scope: RowScope,
-        levels: _Levels,
-        sums: Sums,
-        conflicts: Callable[[Loop], bool],
+        self, body: mir.Body, scope: RowScope, sums: Sums, conflicts: _Conflicts
     ) -> None:
-        self._name, self._scope, self._sums = name, scope, sums
-        self._levels, self._conflicts = levels, conflicts
+        self._body, self._scope, self._sums = body, scope, sums
+        self._conflicts = conflicts
+        self._levels: dict[_Key, _Level] = {}
+        self._measure(body, 0)
+        self._name = ""  # of the privatised array
         # Nests may number threads in different dimensions: every slot has been used
         # only after all of the nests.
-        self._deferred = len(levels) > 1 and any(isinstance(k, str) for k in levels)
+        by_thread = any(isinstance(key, str) for key in self._levels)
+        self._deferred = len(self._levels) > 1 and by_thread
 
-    def body(self, body: Body, slots: _Slots, atomic: bool, tree_only: bool) -> Body:
+    def _measure(self, body: mir.Body, depth: int) -> None:
+        """Collect the dimensions of slots below ``depth`` conflicting loops."""
+        for stmt in body:
+            if not isinstance(stmt, mir.Loop):
+                continue
+            below = depth
+            if self._has_slots(stmt):
+                level = self._levels.setdefault(_key(stmt, depth), _Level())
+                level.slots = max(level.slots, stmt.most_trips)
+                level.width = vector_width(stmt) or level.width
+                below = depth + 1
+            self._measure(stmt.body, below)
+
+    def _has_slots(self, loop: mir.Loop) -> bool:
+        return self._conflicts(loop) and not loop.has(AtomicReduce)
+
+    def run(self, name: Callable[[str], str]) -> mir.Body:
+        """Return the body with its slots and their sum; ``name`` makes unique names."""
+        loops = list(loops_in(self._body))
+        atomic = any(
+            loop.on_threads and self._conflicts(loop) and loop.has(AtomicReduce)
+            for loop in loops
+        )
+        if not self._levels:
+            return self._rewrite(self._body, {}, atomic, True)
+        self._name = name("result")
+        # The blocks of a grid have only global memory in common.
+        in_block = not any(map(_on_grid, loops))
+        shared = in_block and any(loop.has(SharedReduce) for loop in loops)
+        levels = list(self._levels.values())
+        dims = (*(level.slots for level in levels), self._scope.extent, None)
+        inner = self._rewrite(self._body, {}, atomic, True)
+        total = mir.ReduceDimension(
+            self._sums.target,
+            self._name,
+            levels[0].slots,
+            self._sums.rows,
+            mir.Affine(),
+            levels[0].width,
+            ordered=False,
+        )
+        private = mir.Array(self._name, dims, shared=shared)
+        alloc = mir.AllocArray(private, zero=True)
+        return (alloc, *inner, *self._later(), total)
+
+    def _rewrite(
+        self, body: mir.Body, slots: dict[_Key, mir.Slot], atomic: bool, tree_only: bool
+    ) -> mir.Body:
         """Rewrite a body inside the loops that ``slots`` numbers."""
-        made: list[Stmt] = []
+        made: list[mir.Stmt] = []
         for stmt in body:
             match stmt:
-                case Loop():
-                    made.append(self._loop(stmt, slots, atomic, tree_only))
-                case Reduce() if stmt.target == self._sums.target:
-                    made.append(self._reduce(stmt, slots, atomic))
-                case ReduceDimension() if stmt.target == self._sums.target:
-                    made.append(self._total(stmt, slots, atomic))
+                case mir.Loop():
+                    stmt = self._loop(stmt, slots, atomic, tree_only)
+                case mir.Reduce(target=self._sums.target):
+                    stmt = self._reduce(stmt, slots, atomic or stmt.atomic)
+                case mir.ReduceDimension(target=self._sums.target):
+                    stmt = self._total(stmt, slots, atomic or stmt.atomic)
                 case _:
-                    made.append(stmt)
+                    pass
+            made.append(stmt)
         return tuple(made)
 
-    def _loop(self, loop: Loop, slots: _Slots, atomic: bool, tree_only: bool) -> Loop:
+    def _loop(
+        self, loop: mir.Loop, slots: dict[_Key, mir.Slot], atomic: bool, tree_only: bool
+    ) -> mir.Loop:
         tree_only = tree_only and loop.root == "tree"
-        if not self._conflicts(loop):
-            return replace(loop, body=self.body(loop.body, slots, atomic, tree_only))
-        if loop.has(AtomicReduce):
-            return replace(loop, body=self.body(loop.body, slots, True, tree_only))
-        slot = Slot(Affine((loop.var,)), loop.start, loop.step)
+        if not self._has_slots(loop):
+            atomic = atomic or self._conflicts(loop)
+            inner = self._rewrite(loop.body, slots, atomic, tree_only)
+            return replace(loop, body=inner)
+        slot = mir.Slot(mir.Affine((loop.var,)), loop.start, loop.step)
         slots = {**slots, _key(loop, len(slots)): slot}
-        body = self.body(loop.body, slots, atomic, tree_only)
-        has_inner = any(
-            self._conflicts(i) and not i.has(AtomicReduce) for i in loops_in(loop.body)
-        )
+        body = self._rewrite(loop.body, slots, atomic, tree_only)
+        has_inner = any(map(self._has_slots, loops_in(loop.body)))
         on_gpu = loop.on_grid or loop.on_threads
         if has_inner and tree_only and not atomic and not on_gpu:
             body += (self._inplace(tuple(slots.values())),)
@@ -284,42 +247,46 @@ class _Privatizer:
             self._deferred = True
         return replace(loop, body=body)
 
-    def _inplace(self, prefix: tuple[Index, ...]) -> ReduceDimensionInplace:
+    def _inplace(self, prefix: tuple[mir.Index, ...]) -> mir.ReduceDimensionInplace:
         level = list(self._levels.values())[len(prefix)]
-        return ReduceDimensionInplace(
+        return mir.ReduceDimensionInplace(
             self._name, prefix, level.slots, self._scope.local_rows, level.width
         )
 
-    def later(self) -> Body:
+    def _later(self) -> mir.Body:
         """Return the deferred reductions of inner levels, innermost first."""
         if not self._deferred:
             return ()
-        made: list[Stmt] = []
+        made: list[mir.Stmt] = []
         sizes = [level.slots for level in self._levels.values()]
         for level in reversed(range(1, len(sizes))):
             names = tuple(f"%slot{i}" for i in range(level))
-            stmt: Stmt = self._inplace(tuple(Affine((name,)) for name in names))
+            stmt: mir.Stmt = self._inplace(tuple(mir.Affine((name,)) for name in names))
             for name, trips in reversed(list(zip(names, sizes, strict=False))):
-                bound = (Bound(trips),)
-                stmt = Loop(name, "tree", 0, 1, bound, "serial", (stmt,), trips)
+                bound = (mir.Bound(trips),)
+                stmt = mir.Loop(name, "tree", 0, 1, bound, "serial", (stmt,), trips)
             made.append(stmt)
         return tuple(made)
 
-    def _prefix(self, slots: _Slots) -> tuple[Index, ...]:
+    def _prefix(self, slots: dict[_Key, mir.Slot]) -> tuple[mir.Index, ...]:
         # With fewer conflicting loops than elsewhere in the scope, the rest use slot 0.
-        return tuple(slots.get(key, Affine()) for key in self._levels)
+        return tuple(slots.get(key, mir.Affine()) for key in self._levels)
 
-    def _reduce(self, stmt: Reduce, slots: _Slots, atomic: bool) -> Reduce:
-        row = stmt.indices[0]
-        assert isinstance(row, Affine)
-        indices = (*self._prefix(slots), self._scope.local(row), *stmt.indices[1:])
-        atomic = atomic or stmt.atomic
-        return Reduce(self._name, indices, stmt.value, stmt.order, atomic)
+    def _reduce(
+        self, stmt: mir.Reduce, slots: dict[_Key, mir.Slot], atomic: bool
+    ) -> mir.Reduce:
+        if not self._levels:
+            return replace(stmt, atomic=atomic)
+        row, *rest = stmt.indices
+        assert isinstance(row, mir.Affine)
+        indices = (*self._prefix(slots), self._scope.local(row), *rest)
+        return replace(stmt, target=self._name, indices=indices, atomic=atomic)
 
     def _total(
-        self, stmt: ReduceDimension, slots: _Slots, atomic: bool
-    ) -> ReduceDimension:
+        self, stmt: mir.ReduceDimension, slots: dict[_Key, mir.Slot], atomic: bool
+    ) -> mir.ReduceDimension:
+        if not self._levels:
+            return replace(stmt, atomic=atomic)
         rows = replace(stmt.rows, start=self._scope.local(stmt.rows.start))
         prefix = self._prefix(slots)
-        atomic = atomic or stmt.atomic
         return replace(stmt, target=self._name, rows=rows, prefix=prefix, atomic=atomic)

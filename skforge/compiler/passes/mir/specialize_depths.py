@@ -8,14 +8,15 @@ classes, not with the number of trees: rare classes share the widest case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import copy_body, map_statements
+from skforge.compiler.ir.mir.walk import copy_body, map_walks
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import Specialize
@@ -23,17 +24,14 @@ from skforge.compiler.schedule.directives import Specialize
 #: Most cases of one switch; depths 0 to 9, for example, fit, plus a shared case.
 MAX_CLASSES = 12
 
+#: The least and greatest depth of each class, and the class of each position.
+_Classes: TypeAlias = tuple[tuple[tuple[int, int], ...], tuple[int, ...]]
+
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     """Replace the bodies of specialised loops by switches."""
     body = _body(function.body, hir.nest.loops, (), hir)
     return replace(function, body=body)
-
-
-@dataclass(frozen=True, slots=True)
-class _Classes:
-    depths: tuple[tuple[int, int], ...]
-    class_of: tuple[int, ...]
 
 
 def _body(
@@ -56,20 +54,24 @@ def _body(
         new_path = (*path, here)
         inner = _body(stmt.body, here.body, new_path, hir)
         if stmt.has(Specialize) and stmt.root == "tree":
-            classes = _classify(here, new_path, hir)
-        else:
-            classes = None
-        if classes is not None and classes.depths:  # at least one tree is reached
-            position = mir.Affine(tuple(p.name for p in new_path if p.root == "tree"))
-            cases = tuple(
-                _narrow(copy_body(inner, f".d{k}"), low, high)
-                for k, (low, high) in enumerate(classes.depths)
-            )
-            inner = (
-                mir.DepthSwitch(position, classes.depths, classes.class_of, cases),
-            )
+            inner = _switched(inner, here, new_path, hir)
         made.append(replace(stmt, body=inner, marks=stmt.without(Specialize)))
     return tuple(made)
+
+
+def _switched(
+    body: mir.Body, loop: BoundLoop, path: tuple[BoundLoop, ...], hir: PredictEnsemble
+) -> mir.Body:
+    """Return a switch with a copy of the body for each class of depths."""
+    depths, class_of = _classify(loop, path, hir)
+    if not depths:  # no tree is reached
+        return body
+    position = mir.Affine(tuple(p.name for p in path if p.root == "tree"))
+    cases = tuple(
+        _narrow(copy_body(body, f".d{k}"), low, high)
+        for k, (low, high) in enumerate(depths)
+    )
+    return (mir.DepthSwitch(position, depths, class_of, cases),)
 
 
 def _classify(
@@ -106,7 +108,7 @@ def _group(
         depths.append((int(pairs[rest, 0].min()), int(pairs[rest, 1].max())))
     class_of = np.zeros(len(low), np.int64)
     class_of[used] = number[inverse]
-    return _Classes(tuple(depths), tuple(class_of.tolist()))
+    return tuple(depths), tuple(class_of.tolist())
 
 
 def _narrow(body: mir.Body, low: int, high: int) -> mir.Body:
@@ -115,15 +117,10 @@ def _narrow(body: mir.Body, low: int, high: int) -> mir.Body:
     Hops down to the least depth then need no leaf check.
     """
 
-    def change(stmt: mir.Stmt) -> mir.Stmt:
-        match stmt:
-            case mir.Let(op=mir.WalkDecisionTree() as walk):
-                high_ = min(high, walk.max_depth)
-                # A case nested in a case of other depths never runs: keep it sound.
-                low_ = min(max(low, walk.min_depth), high_)
-                op = replace(walk, min_depth=low_, max_depth=high_, peel=low_)
-                return replace(stmt, op=op)
-            case _:
-                return stmt
+    def change(walk: mir.WalkDecisionTree) -> mir.WalkDecisionTree:
+        most = min(high, walk.max_depth)
+        # A case nested in a case of other depths never runs: keep it sound.
+        least = min(max(low, walk.min_depth), most)
+        return replace(walk, min_depth=least, max_depth=most, peel=least)
 
-    return map_statements(body, change)
+    return map_walks(body, change)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements
+from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_walks
 from skforge.compiler.schedule.directives import Quantize, Vectorize
 from skforge.exceptions import ScheduleError
 
@@ -68,17 +68,13 @@ def _rewrite(loop: mir.Loop, inside: list[mir.Loop]) -> mir.Loop:
             "reorder_trees and loops that take several rows."
         )
 
-    def walk(stmt: mir.Stmt) -> mir.Stmt:
-        match stmt:
-            case mir.Let(op=mir.WalkDecisionTree() as op):
-                return replace(stmt, op=replace(op, using=CODES, block=True))
-            case _:
-                return stmt
+    def walk(op: mir.WalkDecisionTree) -> mir.WalkDecisionTree:
+        return replace(op, using=CODES, block=True)
 
     block = replace(
         tree,
         kind="block",
-        body=map_statements(tree.body, walk),
+        body=map_walks(tree.body, walk),
         marks=tree.without(Vectorize),
     )
     path = _row(tree.body)

@@ -11,14 +11,13 @@ import ctypes
 import itertools
 import os
 import re
-import struct
 import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from skforge._version import __version__
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
@@ -104,29 +103,15 @@ def _names(text: str) -> list[str]:
     return [name.strip('"') for name in _DEFINED.findall(text)]
 
 
-def _slot_codes(function: lir.Function) -> str:
-    return "".join(
-        "d" if isinstance(p, lir.Value) and p.type.element.is_float else "q"
-        for p in function.params
-    )
-
-
 def _texts(
     sources: Sequence[str | lir.Function], target: Target
-) -> tuple[tuple[str, ...], dict[str, str | None]]:
-    """Return the sources as LLVM text, and the slot codes of their kernels."""
-    texts = []
-    kernels: dict[str, str | None] = {}
-    for source in sources:
-        text = source if isinstance(source, str) else emit_llvm(source, target)
-        texts.append(text)
-        names = _names(text)
-        if isinstance(source, str):
-            kernels |= dict.fromkeys(names)
-        else:
-            kernels[source.name] = _slot_codes(source)
-            kernels |= {name: "" for name in names if name.endswith(RELEASE)}
-    return tuple(texts), kernels
+) -> tuple[list[str], list[str]]:
+    """Return the sources as LLVM text, and the names of their functions."""
+    texts = [
+        source if isinstance(source, str) else emit_llvm(source, target)
+        for source in sources
+    ]
+    return texts, [name for text in texts for name in _names(text)]
 
 
 def _parse(texts: Sequence[str], target: Target) -> Any:
@@ -184,32 +169,26 @@ def _release(functions: Sequence[Any], loaded: Any) -> None:
 class JitModule:
     """Machine code in this process, which lives as long as this object.
 
-    Attributes
-    ----------
-    names : tuple of str
-        The kernels' names, for ``address`` and ``call``.
-    target : Target
-        The target the code was compiled for.
+    ``names`` are the kernels' names, for ``address`` and ``function``.
     """
 
     def __init__(
         self,
         target: Target,
-        slot_codes: Mapping[str, str | None],
+        names: Sequence[str],
         texts: Sequence[str],
         binary: bytes,
         loaded: Any,
     ) -> None:
-        self.names = tuple(n for n in slot_codes if not n.endswith(RELEASE))
+        self.names = tuple(n for n in names if not n.endswith(RELEASE))
         self.target = target
-        self._texts = tuple(texts)
+        self._texts = texts
         self._object = binary
         self._loaded = loaded  # LLVM's resource tracker; it owns the code
-        self._slot_codes = dict(slot_codes)
         self._functions: dict[str, Any] = {}
         releases = [
             _RELEASE_PROTOTYPE(int(loaded[name]))
-            for name in slot_codes
+            for name in names
             if name.endswith(RELEASE)
         ]
         if releases:
@@ -235,10 +214,6 @@ class JitModule:
             found = self._functions[name] = _PROTOTYPE(self.address(name))
         return found
 
-    def slot_codes(self, name: str) -> str | None:
-        """Return the struct codes of a kernel's slots, if it was compiled from LIR."""
-        return self._slot_codes[name]
-
     def llvm_ir(self) -> str:
         """Return the LLVM IR that was compiled."""
         with _llvm():
@@ -250,9 +225,7 @@ class JitModule:
 
     def assembly(self) -> str:
         """Return the assembly, compiling it again."""
-        with _llvm():
-            module = _parse(self._texts, self.target)
-            return str(_target_machine(self.target).emit_assembly(module))
+        return emit_assembly(self._texts, self.target)
 
 
 #: Libraries per LLJIT. An LLJIT takes 160 KB, plus 9 KB per library; it is freed with
@@ -278,18 +251,11 @@ def compile_functions(
     target: Target,
     symbols: Mapping[str, int] | None = None,
 ) -> JitModule:
-    """Compile kernels into this process.
+    """Compile kernels, or LLVM modules as text, into this process.
 
-    Parameters
-    ----------
-    sources : sequence of str or lir.Function
-        Kernels, or LLVM modules as text.
-    target : Target
-        The host, or any CPU whose features the host has.
-    symbols : mapping of str to int, optional
-        Addresses of the functions that the text declares; others are looked up in this
-        process. Addresses are kept out of the text so that other processes find its
-        object in the cache.
+    ``symbols`` are the addresses of functions that the text declares; others are looked
+    up in this process. Addresses are kept out of the text so that other processes find
+    its object in the cache.
     """
     target.check_runs_here()
     texts, names = _texts(sources, target)
@@ -299,20 +265,18 @@ def compile_functions(
         if binary is not None:
             # If a valid digest covers a damaged object, it is compiled again.
             with suppress(CompilerError):
-                return _load(binding, target, names, texts, binary, symbols or {})
+                loaded = _load(binding, names, binary, symbols or {})
+                return JitModule(target, names, texts, binary, loaded)
         binary = _object(texts, target)
         object_cache.store(key, binary)
-        return _load(binding, target, names, texts, binary, symbols or {})
+        loaded = _load(binding, names, binary, symbols or {})
+        return JitModule(target, names, texts, binary, loaded)
 
 
 def _load(
-    binding: Any,
-    target: Target,
-    names: Mapping[str, str | None],
-    texts: Sequence[str],
-    binary: bytes,
-    symbols: Mapping[str, int],
-) -> JitModule:
+    binding: Any, names: Sequence[str], binary: bytes, symbols: Mapping[str, int]
+) -> Any:
+    """Load an object; return the owner of its addresses. Call with the lock held."""
     builder = binding.JITLibraryBuilder().add_object_img(binary)
     builder.add_current_process()
     for name, address in symbols.items():
@@ -320,21 +284,31 @@ def _load(
     for name in names:
         builder.export_symbol(name)
     try:
-        loaded = builder.link(*_next_library())
+        return builder.link(*_next_library())
     except RuntimeError as error:
         raise CompilerError(
             f"LLVM cannot load {', '.join(map(repr, names))}: {str(error).strip()}"
         ) from error
-    return JitModule(target, names, texts, binary, loaded)
 
 
-def emit_object(
-    source: str | lir.Function | Sequence[str | lir.Function], target: Target
-) -> bytes:
+Sources: TypeAlias = str | lir.Function | Sequence[str | lir.Function]
+
+
+def emit_object(sources: Sources, target: Target) -> bytes:
     """Return a relocatable object of one or several modules for any CPU target."""
-    sources = [source] if isinstance(source, (str, lir.Function)) else source
     with _llvm():
-        return _object(_texts(sources, target)[0], target)
+        return _object(_texts(_several(sources), target)[0], target)
+
+
+def emit_assembly(sources: Sources, target: Target) -> str:
+    """Return assembly text for any CPU target."""
+    with _llvm():
+        module = _parse(_texts(_several(sources), target)[0], target)
+        return str(_target_machine(target).emit_assembly(module))
+
+
+def _several(sources: Sources) -> Sequence[str | lir.Function]:
+    return [sources] if isinstance(sources, (str, lir.Function)) else sources
 
 
 def machine_attributes(target: Target) -> tuple[str, str]:
@@ -344,52 +318,6 @@ def machine_attributes(target: Target) -> tuple[str, str]:
 
 
 def load_object(binary: bytes, names: Sequence[str]) -> Any:
-    """Load an object into this process; return an object that owns its addresses.
-
-    Raises
-    ------
-    CompilerError
-        If it is for another machine, or a symbol is missing.
-    """
+    """Load an object into this process; return an object that owns its addresses."""
     with _llvm() as binding:
-        builder = binding.JITLibraryBuilder().add_object_img(binary)
-        builder.add_current_process()
-        for name in names:
-            builder.export_symbol(name)
-        try:
-            return builder.link(*_next_library())
-        except RuntimeError as error:
-            raise CompilerError(f"LLVM cannot load it: {str(error).strip()}") from error
-
-
-def emit_assembly(source: str | lir.Function, target: Target) -> str:
-    """Return assembly text for any CPU target."""
-    with _llvm():
-        module = _parse(_texts([source], target)[0], target)
-        return str(_target_machine(target).emit_assembly(module))
-
-
-# ------------------------------------------------------------ calls
-
-
-def pack_slots(slots: Sequence[Any], codes: str | None = None) -> bytes:
-    """Return a kernel's arguments as bytes: ints as int64, floats as doubles.
-
-    NumPy arrays are passed by the address of their data; the caller keeps them alive.
-    ``codes`` are the slots' struct codes; without them each slot's type decides.
-    """
-    try:
-        return struct.pack(codes or f"{len(slots)}q", *slots)
-    except (struct.error, TypeError):
-        pass  # arrays, floats at unknown positions, or too few slots
-    values = [_slot(slot) for slot in slots]
-    if codes is None:
-        codes = "".join("d" if isinstance(value, float) else "q" for value in values)
-    return struct.pack(codes, *values)
-
-
-def _slot(slot: Any) -> int | float:
-    if getattr(slot, "ndim", 0):
-        return int(slot.ctypes.data)
-    value: int | float = slot.item() if hasattr(slot, "item") else slot
-    return value
+        return _load(binding, names, binary, {})

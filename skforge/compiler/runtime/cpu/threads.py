@@ -5,11 +5,11 @@ A kernel is given the address of a function::
     void pfor(void (*body)(void *ctx, int64_t begin, int64_t end),
               void *ctx, int64_t count, int64_t n_threads)
 
-There are three. *Serial* calls the body once. *OpenMP* starts a parallel region in the
+There are two. *OpenMP* starts a parallel region in the
 OpenMP runtime that scikit-learn has loaded, through a few lines of compiled code, and
 gives each thread one contiguous range. *Pool* does the same with Python threads, for
 processes without OpenMP and for children of a fork, in which libgomp would wait for
-threads that exist only in the parent.
+threads that exist only in the parent. One thread needs none: kernels call the body.
 """
 
 from __future__ import annotations
@@ -33,13 +33,6 @@ _PFOR = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 )
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-
-_SERIAL_TEXT = """
-define void @skforge_serial(ptr %body, ptr %ctx, i64 %count, i64 %n) nounwind {
-  call void %body(ptr %ctx, i64 0, i64 %count)
-  ret void
-}
-"""
 
 # Compilers call GOMP_parallel for "#pragma omp parallel"; LLVM's and Intel's runtimes
 # have it too. Range t of n is count * t / n … count * (t + 1) / n.
@@ -145,19 +138,10 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
 def parallel_for_pointer(n_threads: int | None) -> tuple[int, int]:
     """Return the address of a ``pfor`` and how many threads to pass to it.
 
-    Parameters
-    ----------
-    n_threads : int or None
-        Threads wanted: positive numbers are used as they are, others as in
-        :func:`resolve_n_jobs`.
-
-    Returns
-    -------
-    address : int
-        Valid for the life of the process.
-    threads : int
-        At most what OpenMP may use on the calling thread now, so that
-        ``threadpoolctl`` limits and ``OMP_NUM_THREADS`` hold.
+    Positive numbers of threads are used as they are, others as :func:`resolve_n_jobs`
+    does, but at most as many as OpenMP may use on the calling thread now, so that
+    ``threadpoolctl`` limits and ``OMP_NUM_THREADS`` hold. The address is valid for the
+    life of the process, and 0 for one thread.
     """
     # joblib takes 2 µs even if it has nothing to resolve.
     if n_threads is None or n_threads < 1:
@@ -171,7 +155,7 @@ def parallel_for_pointer(n_threads: int | None) -> tuple[int, int]:
             if openmp is not None and not _state.forked:
                 return openmp.module.address("skforge_openmp"), wanted
             return _pool_address(), wanted
-    return _serial_module().address("skforge_serial"), 1
+    return 0, 1
 
 
 def find_openmp() -> OpenMP | None:
@@ -215,11 +199,6 @@ def _address_of(library: ctypes.CDLL, name: str) -> int:
     if address is None:
         raise AttributeError(name)
     return address
-
-
-@lru_cache(maxsize=1)
-def _serial_module() -> JitModule:
-    return compile_functions([_SERIAL_TEXT], Target.host())
 
 
 # ------------------------------------------------------------ Python threads
@@ -310,8 +289,3 @@ def raise_interrupt() -> None:
     if _state.interrupted and is_main:
         _state.interrupted = False
         raise KeyboardInterrupt
-
-
-def using_openmp() -> bool:
-    """Return whether parallel kernels run on OpenMP threads in this process."""
-    return find_openmp() is not None and not _state.forked

@@ -25,7 +25,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from inspect import Parameter, Signature, signature
 from types import BuiltinFunctionType, FunctionType
@@ -164,29 +164,35 @@ def build_entry(
     """
     api = _numpy_api()
     assert api is not None
-    symbols = dict(_python_symbols())
-    symbols["skf_empty"], symbols["skf_descr"] = api.empty, api.descr_from_type
-    symbols["skf_ndarray"], symbols["skf_none"] = api.array_type, id(None)
     holder = _Holder(table)
-    symbols["skf_table"] = table.address
-    symbols["skf_owner"] = ctypes.addressof(holder.words)
-    symbols["skf_take"] = id(None)
+    symbols = {
+        **_python_symbols(),
+        **api,
+        "skf_table": table.address,
+        "skf_owner": ctypes.addressof(holder.words),
+        "skf_none": id(None),
+        "skf_take": id(None),
+    }
     if classes is not None:
-        kind = replace(kind, **_labels(classes))
-        if kind.takes:
+        labels = _labels(classes)
+        takes = labels is None
+        kind = replace(
+            kind, takes=takes, steps=replace(kind.steps, labels=labels or ())
+        )
+        if takes:
             holder.kept.append(classes.take)
             symbols["skf_take"] = id(holder.kept[-1])
     holder.jit = compile_functions([write(kind)], target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 
 
-def _labels(classes: Any) -> dict[str, Any]:
-    """Return how to turn class indices into labels: by a table, or by NumPy's take."""
+def _labels(classes: Any) -> tuple[int, ...] | None:
+    """Return the table of labels, empty if they are indices; None for NumPy's take."""
     if classes.dtype != np.int64 or len(classes) > MAX_LABELS:
-        return {"takes": True}
+        return None
     if np.array_equal(classes, np.arange(len(classes))):
-        return {}  # labels equal their indices
-    return {"labels": tuple(classes.tolist())}
+        return ()
+    return tuple(classes.tolist())
 
 
 def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
@@ -228,15 +234,8 @@ def _without_types(given: Signature) -> list[Parameter]:
 # ------------------------------------------------------------ the process
 
 
-@dataclass(frozen=True, slots=True)
-class _NumpyApi:
-    array_type: int
-    empty: int
-    descr_from_type: int
-
-
 @lru_cache(maxsize=1)
-def _numpy_api() -> _NumpyApi | None:
+def _numpy_api() -> dict[str, int] | None:
     """Return functions of NumPy's C API, or None if its table is not as expected."""
     try:
         from numpy._core import (  # type: ignore[attr-defined, unused-ignore]
@@ -261,7 +260,7 @@ def _numpy_api() -> _NumpyApi | None:
     empty, descr = table[184], table[45]
     if not empty or not descr or not _arrays_are_laid_out_as_known():
         return None
-    return _NumpyApi(id(np.ndarray), empty, descr)
+    return {"skf_ndarray": id(np.ndarray), "skf_empty": empty, "skf_descr": descr}
 
 
 def _arrays_are_laid_out_as_known() -> bool:
@@ -295,7 +294,7 @@ def _arrays_are_laid_out_as_known() -> bool:
 
 
 @lru_cache(maxsize=1)
-def _python_symbols() -> tuple[tuple[str, int], ...]:
+def _python_symbols() -> dict[str, int]:
     # In Python 3.10 the general call is an inline function, which no library exports;
     # a method's fallback is always a Python function, which has its own.
     inline = sys.version_info < (3, 11)
@@ -317,4 +316,4 @@ def _python_symbols() -> tuple[tuple[str, int], ...]:
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         found[f"skf_{name}"] = address
     found["skf_power"] = power_loop()
-    return tuple((name, int(address or 0)) for name, address in found.items())
+    return {name: int(address or 0) for name, address in found.items()}

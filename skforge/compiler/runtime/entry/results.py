@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from skforge.compiler.outputs.functions import evaluate
+from skforge.compiler.outputs.steps import Steps
+from skforge.compiler.outputs.text import LLVM, Code, Terms, llvm_number
 
-from skforge.compiler.forest.outputs import Function
-from skforge.compiler.outputs.functions import OpName, render
-from skforge.compiler.outputs.steps import EntryKind, RowSteps
-from skforge.compiler.runtime.entry.rows import LLVM_TYPES, Lines, literal, row_text
+LLVM_TYPES = LLVM.types
+
+
+def loop(
+    name: str,
+    count: object,
+    body: str,
+    after: str,
+    *carried: tuple[str, str, str],
+    step: int = 1,
+) -> str:
+    """Return ``for %i.name in 0 .. count`` (count > 0) by steps, then a jump.
+
+    ``carried`` are the name, the type and the first value of variables; the body
+    computes ``%name.n``, the next value.
+    """
+    phis = "".join(
+        f"  %{one} = phi {type_} [ {first}, %{name} ], [ %{one}.n, %{name}.latch ]\n"
+        for one, type_, first in carried
+    )
+    return f"""{name}:
+  br label %{name}.loop
+{name}.loop:
+  %i.{name} = phi i64 [ 0, %{name} ], [ %i.{name}.next, %{name}.latch ]
+{phis}{body}
+  br label %{name}.latch
+{name}.latch:
+  %i.{name}.next = add i64 %i.{name}, {step}
+  %i.{name}.more = icmp slt i64 %i.{name}.next, {count}
+  br i1 %i.{name}.more, label %{name}.loop, label %{after}"""
 
 
 class ResultWriter:
     """Writes the part of an entry point between its kernel and its return."""
 
-    def __init__(self, kind: EntryKind) -> None:
-        self.k = kind
-        self.sum = LLVM_TYPES[kind.sum_dtype]
-        self.suffix = "f" if self.sum == "float" else ""
-        self.in_place = kind.steps.result == "values"
-        match kind.steps.result:
-            case "values":
-                self.dtype, self.columns = kind.sum_dtype, kind.n_outputs
-            case "both_classes":
-                self.dtype, self.columns = kind.sum_dtype, 2
-            case "above":
-                self.columns = kind.n_outputs
-                self.dtype = "int64" if kind.n_outputs == 1 else "float64"
-            case "best":
-                self.dtype, self.columns = "int64", 1
-            case "row":
-                row = kind.steps.row
-                assert row is not None
-                self.dtype, self.columns = row.dtype, row.columns
+    def __init__(
+        self, steps: Steps, n_outputs: int, sum_dtype: str, takes: bool = False
+    ) -> None:
+        self.steps, self.n_outputs, self.takes = steps, n_outputs, takes
+        self.sum_dtype, self.sum = sum_dtype, LLVM_TYPES[sum_dtype]
+        self.in_place = steps.result == "values"
+        self.dtype, self.columns = steps.shape(n_outputs, sum_dtype)
+
+    def results(self) -> str:
+        """Return the blocks from ``divide0`` on, which end with a jump to ``return``.
+
+        ``%count`` sums of ``%n`` rows are at ``%sums``, and results go to ``%data``.
+        """
+        return "\n".join([self._divide(), self._transform(), self._finish()])
 
     # ------------------------------------------------------------ sums
 
@@ -40,92 +63,56 @@ class ResultWriter:
         if self.in_place:
             return "  %sums = getelementptr i8, ptr %data, i64 0"
         return (
-            f"  %scratch = mul i64 %n, {self.k.n_outputs}\n"
+            f"  %scratch = mul i64 %n, {self.n_outputs}\n"
             f"  %sums = alloca {self.sum}, i64 %scratch, align 64"
         )
 
-    def _loop(self, name: str, count: str, body: str, after: str) -> str:
-        """Return ``for %i.name in 0 .. count`` (count > 0), then a jump."""
-        return f"""  br label %{name}.loop
-{name}.loop:
-  %i.{name} = phi i64 [ 0, %{name} ], [ %i.{name}.next, %{name}.latch ]
-{body}
-  br label %{name}.latch
-{name}.latch:
-  %i.{name}.next = add i64 %i.{name}, 1
-  %i.{name}.more = icmp slt i64 %i.{name}.next, {count}
-  br i1 %i.{name}.more, label %{name}.loop, label %{after}"""
-
-    def _each(self, name: str, lines: Sequence[str], value: str, after: str) -> str:
-        """Return the loop that replaces each sum, ``%x.name``, by a value."""
-        body = "\n".join(
-            [
-                f"  %at.{name} = getelementptr {self.sum}, ptr %sums, i64 %i.{name}",
-                f"  %x.{name} = load {self.sum}, ptr %at.{name}",
-                *lines,
-                f"  store {self.sum} {value}, ptr %at.{name}",
-            ]
+    def _load(self, name: str, base: str, at: str) -> str:
+        """Return the lines that load ``%x.name`` from ``%at.name``."""
+        return (
+            f"  %at.{name} = getelementptr {self.sum}, ptr %{base}, i64 {at}\n"
+            f"  %x.{name} = load {self.sum}, ptr %at.{name}"
         )
-        return f"{name}:\n" + self._loop(name, "%count", body, after)
+
+    def _row(self, name: str) -> str:
+        """Return the lines of ``%row.name``, the address of a row's sums."""
+        return (
+            f"  %first.{name} = mul i64 %i.{name}, {self.n_outputs}\n"
+            f"  %row.{name} = getelementptr {self.sum}, ptr %sums, i64 %first.{name}"
+        )
+
+    def _each(self, name: str, lines: list[str], value: str, after: str) -> str:
+        """Return the loop that replaces each sum, ``%x.name``, by a value."""
+        store = f"  store {self.sum} {value}, ptr %at.{name}"
+        body = "\n".join([self._load(name, "sums", f"%i.{name}"), *lines, store])
+        return loop(name, "%count", body, after)
 
     def _divide(self) -> str:
         parts = []
-        for i, divisor in enumerate(self.k.steps.divisors):
-            by = literal(divisor, self.k.sum_dtype)
+        for i, divisor in enumerate(self.steps.divisors):
+            by = llvm_number(divisor, self.sum_dtype)
             line = f"  %y.divide{i} = fdiv {self.sum} %x.divide{i}, {by}"
             name, after = f"divide{i}", f"divide{i + 1}"
             parts.append(self._each(name, [line], f"%y.{name}", after))
-        last = len(self.k.steps.divisors)
+        last = len(self.steps.divisors)
         return "\n".join([*parts, f"divide{last}:\n  br label %transform"])
 
     def _transform(self) -> str:
-        function = self.k.steps.function
+        function = self.steps.function
         if function == "identity":
             return "transform:\n  br label %finish"
         if function == "softmax":
             return self._softmax()
         if function == "path_length":
             return self._path_score()
-        return self._each("transform", *self._function(function), "finish")
-
-    def _function(self, function: Function) -> tuple[list[str], str]:
-        """Return the lines of a function of a sum, and the name of its result."""
-        t, text = self.sum, Lines()
-
-        def apply(name: OpName, operands: list[str]) -> str:
-            first, second = (*operands, "")[:2]
-            match name:
-                case "neg":
-                    return text.neg(first, t)
-                case "add" | "mul" | "div":
-                    return text.op(f"f{name}", first, second, t)
-                case "least":  # NaN stays NaN, as it does in NumPy's minimum
-                    less = text.op("fcmp ult", first, second, t)
-                    return text.choose(less, first, second, t)
-                case "exp":
-                    return text.call(f"skf_exp{self.suffix}", first, t)
-                case "log1p":
-                    return text.call("skf_log1p", first, t)
-                case "positive":
-                    above = text.op("fcmp ogt", first, "0.0", t)
-                    return text.choose(above, "1.0", "0.0", t)
-                case "sign":
-                    above = text.op("fcmp ogt", first, "0.0", t)
-                    below = text.op("fcmp olt", first, "0.0", t)
-                    up = text.add(f"uitofp i1 {above} to {t}")
-                    down = text.add(f"uitofp i1 {below} to {t}")
-                    return text.op("fsub", up, down, t)
-
-        def number(value: float) -> str:
-            return literal(value, self.k.sum_dtype)
-
-        parameter = self.k.steps.parameter
-        value = render(function, "%x.transform", parameter, number, apply)
-        return text.lines, value
+        code = Code(LLVM)
+        x = Terms(code, ("%x.transform",), self.sum_dtype)
+        value = evaluate(function, x, self.steps.parameter, code)
+        return self._each("transform", code.lines(value), value.names[0], "finish")
 
     def _path_score(self) -> str:
         """Compute powers of 2 with NumPy's own loop, in place, for all rows."""
-        cut = literal(self.k.steps.parameter, "float64")
+        cut = llvm_number(self.steps.parameter, "float64")
         minus = ["  %minus = fneg double %x.transform"]
         score = [
             "  %minus.power = fneg double %x.score",
@@ -150,142 +137,97 @@ power:
 {self._each("score", score, "%score.y", "finish")}"""
 
     def _softmax(self) -> str:
-        """Write softmax: float exp(x - max), their float64 sum in order, a division."""
-        t, k = self.sum, self.k.n_outputs
-        lines = [
-            f"  %s.row = mul i64 %i.transform, {k}",
-            f"  %s.at = getelementptr {t}, ptr %sums, i64 %s.row",
-            "  br label %max",
-        ]
-
-        def inner(name: str, carry: str, init: str, body: str, after: str) -> list[str]:
-            return [
-                f"{name}:",
-                f"  br label %{name}.l",
-                f"{name}.l:",
-                f"  %j.{name} = phi i64 [ 0, %{name} ], [ %j.{name}.n, %{name}.l ]",
-                f"  %c.{name} = phi {carry} [ {init}, %{name} ], "
-                f"[ %c.{name}.n, %{name}.l ]",
-                f"  %p.{name} = getelementptr {t}, ptr %s.at, i64 %j.{name}",
-                f"  %x.{name} = load {t}, ptr %p.{name}",
-                body,
-                f"  %j.{name}.n = add i64 %j.{name}, 1",
-                f"  %m.{name} = icmp slt i64 %j.{name}.n, {k}",
-                f"  br i1 %m.{name}, label %{name}.l, label %{after}",
-            ]
-
-        low = "0xFFF0000000000000"
-        lines += inner(
-            "max",
-            t,
-            low,
-            f"  %g.max = fcmp ogt {t} %x.max, %c.max\n"
-            f"  %c.max.n = select i1 %g.max, {t} %x.max, {t} %c.max",
-            "powers",
-        )
-        wide = "%e.powers" if t == "double" else "%w.powers"
-        widen = "" if t == "double" else "  %w.powers = fpext float %e.powers to double"
-        lines += inner(
-            "powers",
-            "double",
-            "0.0",
-            f"  %d.powers = fsub {t} %x.powers, %c.max.n\n"
-            f"  %e.powers = call {t} @skf_exp{self.suffix}({t} %d.powers)\n"
-            f"  store {t} %e.powers, ptr %p.powers\n{widen}\n"
-            f"  %c.powers.n = fadd double %c.powers, {wide}",
-            "total",
-        )
-        narrow = (
-            "  %total.t = fadd double %c.powers.n, 0.0"
-            if t == "double"
-            else "  %total.t = fptrunc double %c.powers.n to float"
-        )
-        lines += ["total:", narrow, "  br label %scale"]
-        lines += inner(
-            "scale",
-            "i1",
-            "false",
-            f"  %q.scale = fdiv {t} %x.scale, %total.t\n"
-            f"  store {t} %q.scale, ptr %p.scale\n  %c.scale.n = or i1 %c.scale, true",
-            "row.done",
-        )
-        lines.append("row.done:")
-        body = "\n".join(lines)
-        return "transform:\n" + self._loop("transform", "%n", body, "finish")
+        """Write softmax: exp(x - greatest), the sum in order in float64, a division."""
+        t, k, row = self.sum, self.n_outputs, "row.transform"
+        wide, total, widen, narrow = "%power", "%whole.n", "", ""
+        if t == "float":
+            wide, total = "%power.wide", "%whole.t"
+            widen = "  %power.wide = fpext float %power to double\n"
+            narrow = "  %whole.t = fptrunc double %whole.n to float\n"
+        most = f"""{self._load("max", row, "%i.max")}
+  %above = fcmp ogt {t} %x.max, %greatest
+  %greatest.n = select i1 %above, {t} %x.max, {t} %greatest"""
+        powers = f"""{self._load("powers", row, "%i.powers")}
+  %less = fsub {t} %x.powers, %greatest.n
+  %power = call {t} @skf_exp{"f" if t == "float" else ""}({t} %less)
+  store {t} %power, ptr %at.powers
+{widen}  %whole.n = fadd double %whole, {wide}"""
+        scale = f"""{self._load("scale", row, "%i.scale")}
+  %share = fdiv {t} %x.scale, {total}
+  store {t} %share, ptr %at.scale"""
+        body = f"""{self._row("transform")}
+  br label %max
+{loop("max", k, most, "powers", ("greatest", t, "0xFFF0000000000000"))}
+{loop("powers", k, powers, "total", ("whole", "double", "0.0"))}
+total:
+{narrow}  br label %scale
+{loop("scale", k, scale, "row.done")}
+row.done:"""
+        return loop("transform", "%n", body, "finish")
 
     # ------------------------------------------------------------ results
 
     def _finish(self) -> str:
-        t, steps = self.sum, self.k.steps
-        match steps.result:
+        match self.steps.result:
             case "values":
                 return "finish:\n  br label %return"
             case "both_classes":
-                count, body = "%n", self._both_classes()
+                body = self._both_classes()
             case "above":
-                out = LLVM_TYPES[self.dtype]
-                convert = "uitofp" if out == "double" else "zext"
-                cut = literal(steps.cut, self.k.sum_dtype)
-                count, body = (
-                    "%count",
-                    f"""  %l.at = getelementptr {t}, ptr %sums, i64 %i.finish
-  %l.p = load {t}, ptr %l.at
-  %l.g = fcmp {steps.comparison} {t} %l.p, {cut}
-  %l.n = {convert} i1 %l.g to {out}
-{self._label("l.v", "%l.n") if out == "i64" else "  %l.v = fadd double %l.n, 0.0"}
-  %l.to = getelementptr {out}, ptr %data, i64 %i.finish
-  store {out} %l.v, ptr %l.to""",
-                )
+                return loop("finish", "%count", self._above(), "return")
             case "best":
-                count, body = "%n", self._best()
-            case "row":
-                assert steps.row is not None
-                count, body = "%n", self._row(steps.row)
-        return "finish:\n" + self._loop("finish", count, body, "return")
+                body = self._best()
+            case _:
+                body = self._of_row()
+        return loop("finish", "%n", body, "return")
 
-    def _row(self, steps: RowSteps) -> str:
-        """Load a row's sums, compute, and store the results."""
-        k, out = self.k.n_outputs, LLVM_TYPES[self.dtype]
-        lines = [f"  %w.first = mul i64 %i.finish, {k}"]
-        for j in range(k):
-            lines += [
-                f"  %w.place{j} = add i64 %w.first, {j}",
-                f"  %w.at{j} = getelementptr {self.sum}, ptr %sums, i64 %w.place{j}",
-                f"  %w.x{j} = load {self.sum}, ptr %w.at{j}",
-            ]
-        text, results = row_text(
-            steps, self.k.sum_dtype, [f"%w.x{j}" for j in range(k)]
+    def _store(self, name: str, value: str, place: str = "%i.finish") -> str:
+        """Return the lines that store a result, or the label of a class index."""
+        type_ = LLVM_TYPES[self.dtype]
+        label = ""
+        if type_ == "i64" and self.steps.labels:
+            label = (
+                f"  %label.at = getelementptr i64, ptr @labels, i64 {value}\n"
+                "  %label = load i64, ptr %label.at\n"
+            )
+            value = "%label"
+        return (
+            f"{label}  %to.{name} = getelementptr {type_}, ptr %data, i64 {place}\n"
+            f"  store {type_} {value}, ptr %to.{name}"
         )
-        lines += [text, f"  %w.to = mul i64 %i.finish, {len(results)}"]
-        for j, result in enumerate(results):
-            if out == "i64":
-                lines.append(self._label(f"w.label{j}", result))
-                result = f"%w.label{j}"
-            lines += [
-                f"  %w.to{j} = add i64 %w.to, {j}",
-                f"  %w.out{j} = getelementptr {out}, ptr %data, i64 %w.to{j}",
-                f"  store {out} {result}, ptr %w.out{j}",
-            ]
+
+    def _above(self) -> str:
+        cut = llvm_number(self.steps.cut, self.sum_dtype)
+        convert = "zext" if self.dtype == "int64" else "uitofp"
+        return f"""{self._load("finish", "sums", "%i.finish")}
+  %above.cut = fcmp {self.steps.comparison} {self.sum} %x.finish, {cut}
+  %flag = {convert} i1 %above.cut to {LLVM_TYPES[self.dtype]}
+{self._store("flag", "%flag")}"""
+
+    def _of_row(self) -> str:
+        """Load a row's sums, compute, and store the results."""
+        lines, code = [self._row("finish")], Code(LLVM)
+        columns = range(self.n_outputs)
+        lines += [self._load(f"w{j}", "row.finish", str(j)) for j in columns]
+        scores = Terms(code, tuple(f"%x.w{j}" for j in columns), self.sum_dtype)
+        results = self.steps.of_row(scores, code)
+        lines += code.lines(results)
+        lines.append(f"  %first.to = mul i64 %i.finish, {self.columns}")
+        for j, result in enumerate(results.names):
+            lines.append(f"  %place{j} = add i64 %first.to, {j}")
+            lines.append(self._store(str(j), result, f"%place{j}"))
         return "\n".join(lines)
 
-    def _labels(self) -> str:
-        words = ", ".join(f"i64 {label}" for label in self.k.labels)
-        count = len(self.k.labels)
+    def labels(self) -> str:
+        """Return the table of labels, if there is one."""
+        words = ", ".join(f"i64 {label}" for label in self.steps.labels)
+        count = len(self.steps.labels)
         return (
             f"@labels = internal constant [{count} x i64] [ {words} ]" if words else ""
         )
 
-    def _label(self, name: str, at: str) -> str:
-        """Return ``%name``: the label at this index, or the index itself."""
-        if not self.k.labels:
-            return f"  %{name} = add i64 {at}, 0"
-        return (
-            f"  %{name}.at = getelementptr i64, ptr @labels, i64 {at}\n"
-            f"  %{name} = load i64, ptr %{name}.at"
-        )
-
     def _return(self) -> str:
-        if not self.k.takes:
+        if not self.takes:
             return "return:\n  ret ptr %out"
         return """return:
   %taken = call ptr (ptr, ...) @skf_call(ptr @skf_take, ptr %out, ptr null)
@@ -297,37 +239,26 @@ give:
 
     def _both_classes(self) -> str:
         t = self.sum
-        return f"""  %b.at = getelementptr {t}, ptr %sums, i64 %i.finish
-  %b.p = load {t}, ptr %b.at
-  %b.q = fsub {t} 1.0, %b.p
-  %b.i = mul i64 %i.finish, 2
-  %b.to = getelementptr {t}, ptr %data, i64 %b.i
-  store {t} %b.q, ptr %b.to
-  %b.to1 = getelementptr {t}, ptr %b.to, i64 1
-  store {t} %b.p, ptr %b.to1"""
+        return f"""{self._load("finish", "sums", "%i.finish")}
+  %complement = fsub {t} 1.0, %x.finish
+  %first.to = mul i64 %i.finish, 2
+  %second.to = add i64 %first.to, 1
+{self._store("0", "%complement", "%first.to")}
+{self._store("1", "%x.finish", "%second.to")}"""
 
     def _best(self) -> str:
         """Return the index of a row's first greatest value, or of its first NaN."""
-        t, k = self.sum, self.k.n_outputs
-        return f"""  %l.row = mul i64 %i.finish, {k}
-  %l.at = getelementptr {t}, ptr %sums, i64 %l.row
-  %l.first = load {t}, ptr %l.at
+        t = self.sum
+        body = f"""{self._load("best", "row.finish", "%i.best")}
+  %is.above = fcmp ugt {t} %x.best, %value
+  %is.number = fcmp ord {t} %value, %value
+  %is.better = and i1 %is.above, %is.number
+  %place.n = select i1 %is.better, i64 %i.best, i64 %place
+  %value.n = select i1 %is.better, {t} %x.best, {t} %value"""
+        carried = ("place", "i64", "0"), ("value", t, "%x.zero")
+        return f"""{self._row("finish")}
+{self._load("zero", "row.finish", "0")}
   br label %best
-best:
-  %best.j = phi i64 [ 0, %finish.loop ], [ %best.j.n, %best ]
-  %best.b = phi i64 [ 0, %finish.loop ], [ %best.b.n, %best ]
-  %best.v = phi {t} [ %l.first, %finish.loop ], [ %best.v.n, %best ]
-  %best.at = getelementptr {t}, ptr %l.at, i64 %best.j
-  %best.x = load {t}, ptr %best.at
-  %best.u = fcmp ugt {t} %best.x, %best.v
-  %best.o = fcmp ord {t} %best.v, %best.v
-  %best.g = and i1 %best.u, %best.o
-  %best.b.n = select i1 %best.g, i64 %best.j, i64 %best.b
-  %best.v.n = select i1 %best.g, {t} %best.x, {t} %best.v
-  %best.j.n = add i64 %best.j, 1
-  %best.m = icmp slt i64 %best.j.n, {k}
-  br i1 %best.m, label %best, label %best.end
+{loop("best", self.n_outputs, body, "best.end", *carried)}
 best.end:
-{self._label("l.v", "%best.b.n")}
-  %l.to = getelementptr i64, ptr %data, i64 %i.finish
-  store i64 %l.v, ptr %l.to"""
+{self._store("best", "%place.n")}"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skforge.compiler.outputs.steps import EntryKind
-from skforge.compiler.runtime.entry.results import ResultWriter
+from skforge.compiler.runtime.entry.results import ResultWriter, loop
 
 #: Most model slots of a kernel that an entry can call.
 MAX_SLOTS = 60
@@ -38,6 +38,10 @@ def write(kind: EntryKind) -> str:
 
 class _Writer(ResultWriter):
     """Writes the LLVM text of one entry point."""
+
+    def __init__(self, kind: EntryKind) -> None:
+        self.k = kind
+        super().__init__(kind.steps, kind.n_outputs, kind.sum_dtype, kind.takes)
 
     def text(self) -> str:
         """Return the module's text."""
@@ -72,7 +76,7 @@ declare double @skf_log1p(double)
 declare void @skf_power(ptr, ptr, ptr, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-{self._labels()}
+{self.labels()}
 {self._callers(most)}
 define internal ptr @skf_body(ptr %arg, i64 %most) noinline {{
 entry:
@@ -174,9 +178,7 @@ held:
 done:
   %count = mul i64 %n, {k.n_outputs}
   br label %divide0
-{self._divide()}
-{self._transform()}
-{self._finish()}
+{self.results()}
 {self._return()}
 decline:
   ret ptr null
@@ -242,14 +244,30 @@ ask:
         """
         columns, wide = self.k.n_features, item == 8
         mine, theirs = ("double", "float") if wide else ("float", "double")
-        check = (
-            "  %cv.bad = or i1 %cv.was, false"
-            if wide
-            else "  %cv.bits = bitcast float %cv.y to i32\n"
-            f"  %cv.abs = and i32 %cv.bits, {(1 << 31) - 1}\n"
-            f"  %cv.inf = icmp eq i32 %cv.abs, {0xFF << 23}\n"
-            "  %cv.bad = or i1 %cv.was, %cv.inf"
-        )
+        value = f"""  %cv.from = getelementptr {theirs}, ptr %cr.from, i64 %i.cast.value
+  %cv.x = load {theirs}, ptr %cv.from
+  %cv.y = {"fpext" if wide else "fptrunc"} {theirs} %cv.x to {mine}
+  %cv.to = getelementptr {mine}, ptr %cr.to, i64 %i.cast.value
+  store {mine} %cv.y, ptr %cv.to"""
+        carried: tuple[tuple[str, str, str], ...] = ()
+        outer, kept, end = carried, "", "br label %scan"
+        if not wide:
+            value += f"""
+  %cv.bits = bitcast float %cv.y to i32
+  %cv.abs = and i32 %cv.bits, {(1 << 31) - 1}
+  %cv.inf = icmp eq i32 %cv.abs, {0xFF << 23}
+  %bad.n = or i1 %bad, %cv.inf"""
+            carried, outer = (("bad", "i1", "%was"),), (("was", "i1", "false"),)
+            kept = "  %was.n = or i1 %bad.n, false\n"
+            end = "br i1 %was.n, label %decline, label %scan"
+        row = f"""  %cr.bytes = mul i64 %i.cast.row, %given.bytes
+  %cr.from = getelementptr i8, ptr %given, i64 %cr.bytes
+  %cr.at = mul i64 %i.cast.row, {columns}
+  %cr.to = getelementptr {mine}, ptr %cast, i64 %cr.at
+  br label %cast.value
+{loop("cast.value", columns, value, "cast.row.end", *carried)}
+cast.row.end:
+{kept}"""
         return f"""convert:
   %values = mul i64 %n, {columns}
   %is.small = icmp sle i64 %values, {MAX_SCRATCH}
@@ -257,32 +275,9 @@ ask:
 cast.start:
   %cast = alloca {mine}, i64 %values, align 64
   br label %cast.row
-cast.row:
-  %cr = phi i64 [ 0, %cast.start ], [ %cr.next, %cast.row.end ]
-  %cr.was = phi i1 [ false, %cast.start ], [ %cv.bad, %cast.row.end ]
-  %cr.bytes = mul i64 %cr, %given.bytes
-  %cr.from = getelementptr i8, ptr %given, i64 %cr.bytes
-  %cr.at = mul i64 %cr, {columns}
-  %cr.to = getelementptr {mine}, ptr %cast, i64 %cr.at
-  br label %cast.value
-cast.value:
-  %cv = phi i64 [ 0, %cast.row ], [ %cv.next, %cast.value ]
-  %cv.was = phi i1 [ %cr.was, %cast.row ], [ %cv.bad, %cast.value ]
-  %cv.from = getelementptr {theirs}, ptr %cr.from, i64 %cv
-  %cv.x = load {theirs}, ptr %cv.from
-  %cv.y = {"fpext" if wide else "fptrunc"} {theirs} %cv.x to {mine}
-  %cv.to = getelementptr {mine}, ptr %cr.to, i64 %cv
-  store {mine} %cv.y, ptr %cv.to
-{check}
-  %cv.next = add i64 %cv, 1
-  %cv.more = icmp slt i64 %cv.next, {columns}
-  br i1 %cv.more, label %cast.value, label %cast.row.end
-cast.row.end:
-  %cr.next = add i64 %cr, 1
-  %cr.more = icmp slt i64 %cr.next, %n
-  br i1 %cr.more, label %cast.row, label %converted
+{loop("cast.row", "%n", row, "converted", *outer)}
 converted:
-  br i1 %cv.bad, label %decline, label %scan"""
+  {end}"""
 
     def _scan(self, item: int) -> str:
         """Decline if the source refuses to predict on a value.
@@ -292,7 +287,8 @@ converted:
         """
         if self.k.refused == "nothing":
             return "  br label %allocate"
-        lanes, whole = 64 // item, self.k.n_features // (64 // item) * (64 // item)
+        lanes = 64 // item
+        vectors, rest = divmod(self.k.n_features, lanes)
         parts = [
             """  br label %scan.row
 scan.row:
@@ -300,14 +296,14 @@ scan.row:
   %sr.bytes = mul i64 %sr, %row.bytes
   %sr.at = getelementptr i8, ptr %rows, i64 %sr.bytes"""
         ]
-        bad, block = "false", "scan.row"
-        for name, start, end, n in (
-            ("wide", 0, whole, lanes),
-            ("tail", whole, self.k.n_features, 1),
+        bad = "false"
+        for name, start, count, n in (
+            ("wide", 0, vectors * lanes, lanes),
+            ("rest", self.k.n_features - rest, rest, 1),
         ):
-            if start < end:
-                parts.append(self._scan_part(name, block, start, end, n, item, bad))
-                bad, block = f"%bad.{name}", f"{name}.end"
+            if count:
+                parts.append(self._scan_part(name, start * item, count, n, item, bad))
+                bad = f"%bad.{name}"
         parts.append(f"""  br label %scan.row.end
 scan.row.end:
   %sr.next = add i64 %sr, 1
@@ -320,42 +316,41 @@ scan.end:
         return "\n".join(parts)
 
     def _scan_part(
-        self, name: str, before: str, start: int, end: int, n: int, item: int, bad: str
+        self, name: str, start: int, count: int, n: int, item: int, bad: str
     ) -> str:
-        """Return the loop over columns ``start .. end`` in steps of ``n`` lanes."""
+        """Return the loop over values, ``n`` at a time, from byte ``start``."""
         bits = 8 * item
         exponent = (0xFF << 23) if item == 4 else (0x7FF << 52)
         test = "eq" if self.k.refused == "infinite" else "uge"
-        t = f"i{bits}" if n == 1 else f"<{n} x i{bits}>"
-        mask = "i1" if n == 1 else f"<{n} x i1>"
+        # scalars, as code for vectors of one lane has more instructions
+        t, mask = f"<{n} x i{bits}>", f"<{n} x i1>"
+        zero, any_lane = "zeroinitializer", f"bitcast {mask} %lane.{name} to i{n}"
+        if n == 1:
+            t, mask, zero, any_lane = (
+                f"i{bits}",
+                "i1",
+                "0",
+                f"and i1 %lane.{name}, true",
+            )
 
         def all_lanes(value: int) -> str:
             one = f"i{bits} {value}"
             return str(value) if n == 1 else "<" + ", ".join([one] * n) + ">"
 
-        any_ = (
-            f"  %any.{name} = icmp ne {t} %acc.{name}.n, 0"
-            if n == 1
-            else f"  %lane.{name} = icmp ne {t} %acc.{name}.n, zeroinitializer\n"
-            f"  %lanes.{name} = bitcast {mask} %lane.{name} to i{n}\n"
-            f"  %any.{name} = icmp ne i{n} %lanes.{name}, 0"
-        )
-        zero = "0" if n == 1 else "zeroinitializer"
-        return f"""  br label %{name}.l
-{name}.l:
-  %v.{name} = phi i64 [ {start}, %{before} ], [ %v.{name}.n, %{name}.l ]
-  %acc.{name} = phi {t} [ {zero}, %{before} ], [ %acc.{name}.n, %{name}.l ]
-  %p.{name} = getelementptr i{bits}, ptr %sr.at, i64 %v.{name}
+        body = f"""  %p.{name} = getelementptr i{bits}, ptr %from.{name}, i64 %i.{name}
   %b.{name} = load {t}, ptr %p.{name}, align {item}
   %m.{name} = and {t} %b.{name}, {all_lanes((1 << (bits - 1)) - 1)}
   %t.{name} = icmp {test} {t} %m.{name}, {all_lanes(exponent)}
   %s.{name} = sext {mask} %t.{name} to {t}
-  %acc.{name}.n = or {t} %acc.{name}, %s.{name}
-  %v.{name}.n = add i64 %v.{name}, {n}
-  %more.{name} = icmp slt i64 %v.{name}.n, {end}
-  br i1 %more.{name}, label %{name}.l, label %{name}.end
+  %acc.{name}.n = or {t} %acc.{name}, %s.{name}"""
+        carried = f"acc.{name}", t, zero
+        return f"""  %from.{name} = getelementptr i8, ptr %sr.at, i64 {start}
+  br label %{name}
+{loop(name, count, body, f"{name}.end", carried, step=n)}
 {name}.end:
-{any_}
+  %lane.{name} = icmp ne {t} %acc.{name}.n, {zero}
+  %lanes.{name} = {any_lane}
+  %any.{name} = icmp ne i{n} %lanes.{name}, 0
   %bad.{name} = or i1 {bad}, %any.{name}"""
 
 

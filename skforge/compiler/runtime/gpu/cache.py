@@ -19,29 +19,17 @@ _FORMAT = "1"
 
 
 def code_of(source: str, arch: str, kind: Kind) -> bytes:
-    """Return the cubin or code object for a text.
-
-    Raises
-    ------
-    TargetError
-        If the vendor's compiler is not installed.
-    """
+    """Return the cubin or code object for a text."""
     version = gpu_compilers.compiler_version(kind)
     key = object_cache.key_of(("gpu", _FORMAT, kind, arch, version, source))
     found = object_cache.find(key)
     if found is None:
-        found = gpu_compilers.compile_text(source, arch, kind).code
+        found, _ = gpu_compilers.compile_text(source, arch, kind)
         object_cache.store(key, found)
     return found
 
 
 def resources_of(source: str, arch: str, kind: Kind) -> dict[str, KernelResources]:
-    """Return the resources of a text's kernels, from the code that would be loaded.
-
-    Raises
-    ------
-    TargetError
-        If the vendor's compiler is not installed.
-    """
+    """Return the resources of a text's kernels, from the code that would be loaded."""
     code = code_of(source, arch, kind)
     return cubin_resources(code) if kind == "cuda" else hip_resources(code)

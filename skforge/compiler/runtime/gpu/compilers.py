@@ -10,17 +10,12 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from dataclasses import dataclass, field
+import sys
 from functools import lru_cache
 from glob import glob
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from skforge.compiler.runtime.gpu.resources import (
-    KernelResources,
-    hip_resources,
-    nvrtc_resources,
-)
-from skforge.compiler.runtime.gpu.wheels import wheel_folders
 from skforge.exceptions import CompilerError, TargetError
 
 Kind: TypeAlias = Literal["cuda", "hip"]
@@ -29,43 +24,13 @@ _CONTEXT = 2  # source lines shown around each line that the compiler names
 _SHOWN = 8  # most lines shown this way
 
 
-@dataclass(frozen=True, slots=True)
-class GpuBinary:
-    """Code for one GPU architecture.
+def compile_text(source: str, arch: str, kind: Kind) -> tuple[bytes, str]:
+    """Return the code of C++ text for one architecture, and the compiler's output.
 
-    Parameters
-    ----------
-    arch : str
-        Name such as "sm_90" or "gfx90a".
-    code : bytes
-        A cubin or an AMD code object.
-    log : str
-        The compiler's output.
-    resources : dict
-        The resources of each kernel, by its name.
+    The code is a cubin ("sm_80") or an AMD code object ("gfx90a"). Errors say what to
+    install, or show the log and the lines concerned.
     """
-
-    arch: str
-    code: bytes = field(repr=False)
-    log: str = field(repr=False)
-    resources: dict[str, KernelResources]
-
-
-def compile_text(source: str, arch: str, kind: Kind) -> GpuBinary:
-    """Compile C++ text for one architecture, such as "sm_80" or "gfx90a".
-
-    Raises
-    ------
-    TargetError
-        If the vendor's compiler is not installed; the text says what to install.
-    CompilerError
-        If the text does not compile; the text has the log and the lines concerned.
-    """
-    options = _options(arch, kind)
-    code, log = _library(kind).compile(source, options, _CODE[kind])
-    if kind == "cuda":
-        return GpuBinary(arch, code, log, nvrtc_resources(log))
-    return GpuBinary(arch, code, log, hip_resources(code))
+    return _library(kind).compile(source, _options(arch, kind), _CODE[kind])
 
 
 def compile_ptx(source: str, arch: str = "sm_80") -> str:
@@ -79,11 +44,6 @@ def compile_ptx(source: str, arch: str = "sm_80") -> str:
 def compiler_version(kind: Kind) -> str:
     """Return the version of the vendor's compiler, such as "13.0"."""
     return _library(kind).version()
-
-
-def compiler_path(kind: Kind) -> str:
-    """Return the path of the vendor's compiler."""
-    return _library(kind).path
 
 
 def _options(arch: str, kind: Kind) -> list[str]:
@@ -219,6 +179,22 @@ def _candidates(kind: Kind) -> list[str]:
     folders += [f"{root}/{lib}" for root in roots for lib in ("lib64", "lib")]
     found = [path for f in folders for name in names for path in glob(f"{f}/{name}")]
     return [*found, *names]
+
+
+def wheel_folders(*patterns: str) -> list[str]:
+    """Return the folders of the ``nvidia`` packages that match, newest first.
+
+    They are searched on the path and not imported, as ``nvidia`` is a namespace shared
+    by many packages.
+    """
+    roots = dict.fromkeys(Path(entry or ".") / "nvidia" for entry in sys.path)
+    return [
+        str(folder)
+        for root in roots
+        if root.is_dir()
+        for pattern in patterns
+        for folder in sorted(root.glob(pattern), reverse=True)
+    ]
 
 
 # ---------------------------------------------------------------- errors

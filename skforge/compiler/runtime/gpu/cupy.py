@@ -22,7 +22,7 @@ from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.numpy_types import dtype_of
 from skforge.compiler.runtime.gpu.cache import code_of
 from skforge.compiler.runtime.gpu.compilers import Kind, compiler_version
-from skforge.compiler.runtime.gpu.device import Staging, StagingPool, Start
+from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
 from skforge.compiler.target import Target
 from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError
@@ -45,14 +45,7 @@ _DLPACK_GPUS = (2, 13, 10)
 
 
 def current(kind: Kind | None = None) -> CupyDevice:
-    """Return CuPy's current device.
-
-    Raises
-    ------
-    TargetError
-        CuPy is not installed or does not work, there is no GPU or no driver, or the
-        GPU is of the other kind.
-    """
+    """Return CuPy's current device; raise ``TargetError`` if none works."""
     cupy = _cupy(kind)
     device = _device(int(cupy.cuda.runtime.getDevice()))
     if kind is not None and device.kind != kind:
@@ -76,10 +69,10 @@ def is_device_array(X: Any) -> bool:
     """Tell whether X is an array in a GPU's memory; imports nothing."""
     if isinstance(X, np.ndarray):
         return False
-    asked = getattr(X, "__dlpack_device__", None)
-    if asked is not None:
-        return int(asked()[0]) in _DLPACK_GPUS
-    return hasattr(X, "__cuda_array_interface__")
+    kind = type(X)  # a frame would look for a column of that name, in 8 µs
+    if hasattr(kind, "__dlpack_device__"):
+        return int(X.__dlpack_device__()[0]) in _DLPACK_GPUS
+    return hasattr(kind, "__cuda_array_interface__")
 
 
 def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
@@ -176,16 +169,8 @@ def _device(number: int) -> CupyDevice:
 # ---------------------------------------------------------------- a device
 
 
-class CupyDevice:
-    """One GPU.
-
-    Parameters
-    ----------
-    cupy : module
-        CuPy, or a substitute in tests.
-    number : int
-        CUDA's device number.
-    """
+class CupyDevice(GpuDevice):
+    """One GPU, by CUDA's device number."""
 
     def __init__(self, cupy: Any, number: int) -> None:
         self._cupy = cupy
@@ -198,7 +183,7 @@ class CupyDevice:
         self.memory_errors: tuple[type[BaseException], ...] = (
             cupy.cuda.memory.OutOfMemoryError,
         )
-        self.staging = StagingPool(self)
+        super().__init__()
         self.arch = self._arch()
 
     def _arch(self) -> str:

@@ -1,4 +1,4 @@
-"""The protocol of GPU devices, and the staging memory that they lend to calls.
+"""The interface of GPU devices, and the staging memory that they lend to calls.
 
 There are two devices: CuPy's, and a CPU that runs the kernels' source text.
 """
@@ -6,10 +6,11 @@ There are two devices: CuPy's, and a CPU that runs the kernels' source text.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
@@ -36,60 +37,62 @@ class Staging:
     )
 
 
-class GpuDevice(Protocol):
-    """Memory, streams and launches of one GPU."""
+class GpuDevice(ABC):
+    """Memory, streams and launches of one GPU.
+
+    Methods that are not abstract suit a device in the host's memory without streams.
+    """
 
     key: Hashable
     name: str
     memory_errors: tuple[type[BaseException], ...]
-    staging: StagingPool
+
+    def __init__(self) -> None:
+        self.staging = StagingPool(self)
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
         """Make the device, or one of its streams, current."""
-        ...
+        return nullcontext()
 
+    @abstractmethod
     def load(self, source: str) -> Callable[[KernelCall], Start]:
         """Compile a text, or take it from a cache, and load it.
 
         The result turns a kernel call into a function that starts it.
         """
-        ...
 
     def pointer(self, memory: Any) -> Any:
         """Return the address of memory in the form that launches take."""
-        ...
+        return memory
 
+    @abstractmethod
     def allocate(self, n_bytes: int) -> Any:
         """Return memory aligned to 16 bytes, which lives as long as its references."""
-        ...
 
+    @abstractmethod
     def upload(self, data: Array) -> Any:
         """Return memory with a copy that is complete on return."""
-        ...
 
+    @abstractmethod
     def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
         """Allocate a stream and its memory; ``staging`` reuses returned ones."""
-        ...
 
-    def send(self, staging: Staging, n_bytes: int) -> None:
+    def send(self, staging: Staging, n_bytes: int) -> None:  # noqa: B027
         """Start copying rows to the device."""
-        ...
 
-    def fetch(self, staging: Staging, n_bytes: int) -> None:
+    def fetch(self, staging: Staging, n_bytes: int) -> None:  # noqa: B027
         """Start copying the result from the device."""
-        ...
 
     def record(self, call: Callable[[], None], stream: Any) -> Callable[[], None]:
         """Return a function that repeats a call: the call itself or a CUDA graph."""
-        ...
+        return call
 
-    def wait(self, stream: Any = None) -> None:
+    def wait(self, stream: Any = None) -> None:  # noqa: B027
         """Wait for all started work, on one stream or on all."""
-        ...
 
     def trim(self) -> None:
         """Free memory that is kept for later calls."""
-        ...
+        self.staging.clear()
 
 
 class StagingPool:

@@ -62,17 +62,7 @@ FEW_ROWS = 1024
 
 
 class GpuKernel:
-    """A schedule's kernels and the model arrays they read.
-
-    Parameters
-    ----------
-    lowered : Lowered
-        The schedule's LIR and the model's arrays.
-    target : Target
-        A GPU, or "emulated-source".
-    width : int
-        Columns of the result.
-    """
+    """A schedule's kernels and model arrays; results have ``width`` columns."""
 
     def __init__(self, lowered: Lowered, target: Target, width: int) -> None:
         self.target = target
@@ -345,13 +335,7 @@ def _emulated() -> GpuDevice:
 
 
 def current_device(target: Target) -> GpuDevice:
-    """Return the device that rows on the host are sent to.
-
-    Raises
-    ------
-    TargetError
-        There is no device; the text says what is missing.
-    """
+    """Return the device that rows on the host are sent to."""
     if target.kind == "emulated-source":
         return _emulated()
     if target.kind in ("cuda", "hip"):

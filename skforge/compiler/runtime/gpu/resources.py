@@ -1,8 +1,7 @@
-"""Kernels' registers, spills, stack and shared memory, from compilers' output."""
+"""Kernels' registers, spills, stack and shared memory, from machine code."""
 
 from __future__ import annotations
 
-import re
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -14,63 +13,26 @@ from skforge.exceptions import CompilerError
 class KernelResources:
     """Resources that one thread or block of a kernel uses.
 
-    Parameters
-    ----------
-    registers : int
-        Per thread; vector registers on AMD.
-    spill_bytes : int
-        Bytes per thread of registers spilled to memory; should be zero.
-    stack_bytes : int
-        Local memory per thread, including arrays indexed by non-constants.
-    shared_bytes : int
-        Static shared memory per block; the emitter uses only dynamic memory.
-    scalar_registers : int
-        On AMD only.
-    warp_size : int
-        Threads that run in lockstep.
+    ``shared_bytes`` is static memory per block, which emitted kernels do not use; all
+    else is per thread. ``stack_bytes`` includes arrays indexed by non-constants.
     """
 
-    registers: int
+    registers: int  # vector registers on AMD
     spill_bytes: int
     stack_bytes: int
     shared_bytes: int
-    scalar_registers: int = 0
+    scalar_registers: int = 0  # on AMD only
     warp_size: int = 32
 
 
 # ---------------------------------------------------------------- NVIDIA
-
-_KERNEL = re.compile(r"Compiling entry function '(\w+)'")
-_STACK = re.compile(
-    r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-)
-_USED = re.compile(r"Used (\d+) registers(.*)")
-_SHARED = re.compile(r"(\d+) bytes smem")
-
-
-def nvrtc_resources(log: str) -> dict[str, KernelResources]:
-    """Return the resources of each kernel, from a log of ``--ptxas-options=-v``."""
-    found: dict[str, KernelResources] = {}
-    name, stack, spills = "", 0, 0
-    for line in log.splitlines():
-        if match := _KERNEL.search(line):
-            name, stack, spills = match[1], 0, 0
-        elif match := _STACK.search(line):
-            stack, spills = int(match[1]), max(int(match[2]), int(match[3]))
-        elif (match := _USED.search(line)) and name:
-            shared = _SHARED.search(match[2])
-            found[name] = KernelResources(
-                int(match[1]), spills, stack, int(shared[1]) if shared else 0
-            )
-    return found
-
 
 # Of .nv.info: codes of attributes, and the format with a size.
 _REGISTERS, _FRAME, _SIZED = 0x2F, 0x11, 4
 
 
 def cubin_resources(code: bytes) -> dict[str, KernelResources]:
-    """Return the resources of each kernel of a cubin, without the compiler's log.
+    """Return the resources of each kernel of a cubin.
 
     A cubin does not separate spilled registers from other local memory: all of it is
     ``stack_bytes``. Static shared memory, which the emitter's kernels do not use, is

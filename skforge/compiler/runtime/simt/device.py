@@ -7,41 +7,27 @@ works as on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
-from skforge.compiler.runtime.gpu.device import Staging, StagingPool, Start
+from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
 from skforge.compiler.runtime.simt.source import SourceDevice, aligned_bytes
 
 Array: TypeAlias = NDArray[Any]
 
 
-class EmulatedGpu:
+class EmulatedGpu(GpuDevice):
     """The emulated GPU; there is only one."""
 
     key: Hashable = "emulated-source"
     name = "The emulated GPU"
     memory_errors: tuple[type[BaseException], ...] = (MemoryError,)
 
-    def __init__(self) -> None:
-        self.staging = StagingPool(self)
-
-    def current(self, stream: Any = None) -> AbstractContextManager[Any]:
-        """Return a context that does nothing."""
-        return nullcontext()
-
     def load(self, source: str) -> Callable[[KernelCall], Start]:
-        """Return the kernels of a text, built with g++.
-
-        Raises
-        ------
-        TargetError
-            g++ is not installed.
-        """
+        """Return the kernels of a text, built with g++."""
         kernels = SourceDevice(source)
 
         def bind(call: KernelCall) -> Start:
@@ -55,10 +41,6 @@ class EmulatedGpu:
             return start
 
         return bind
-
-    def pointer(self, memory: Array) -> Array:
-        """Return the memory itself."""
-        return memory
 
     def allocate(self, n_bytes: int) -> Array:
         """Return uninitialised memory."""
@@ -74,20 +56,3 @@ class EmulatedGpu:
         """Return memory that serves as both sides."""
         rows, result = aligned_bytes(rows_bytes), aligned_bytes(result_bytes)
         return Staging(None, rows, result, rows, result)
-
-    def send(self, staging: Staging, n_bytes: int) -> None:
-        """Do nothing: the memory is shared."""
-
-    def fetch(self, staging: Staging, n_bytes: int) -> None:
-        """Do nothing: the memory is shared."""
-
-    def record(self, call: Callable[[], None], stream: Any) -> Callable[[], None]:
-        """Return the call."""
-        return call
-
-    def wait(self, stream: Any = None) -> None:
-        """Do nothing: launches are synchronous."""
-
-    def trim(self) -> None:
-        """Free the staging."""
-        self.staging.clear()

@@ -12,15 +12,13 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from skforge.compiler.runtime.simt.build import opened
 from skforge.exceptions import CompilerError
 
-#: Order of blocks, warps and lanes; a number is a seed to shuffle at every barrier.
-Order: TypeAlias = Literal["forward", "reverse"] | int
 Array: TypeAlias = np.ndarray[Any, Any]
 
 # Scalar types: the letter of Python's struct module, used by the shim, and the C type.
@@ -37,7 +35,6 @@ _TYPES: dict[str, tuple[str, Any]] = {
 }
 _ERROR_BYTES = 512
 _ALIGNMENT = 256
-_POISON = 0xCD
 
 
 class LaunchHeader(ctypes.Structure):
@@ -54,31 +51,15 @@ class LaunchHeader(ctypes.Structure):
 
 
 class SourceDevice:
-    """A device for the kernels of one text; its memory is NumPy arrays.
+    """The kernels of one text; raises ``TargetError`` if g++ rejects it.
 
-    Parameters
-    ----------
-    source : str
-        Source of the kernels, with ``SKF_*`` macros.
-    order : "forward", "reverse" or int, default="forward"
-        The order in which blocks, warps and lanes run; a number is the seed of an
-        order that changes at every barrier. Results must not depend on it.
-
-    Raises
-    ------
-    TargetError
-        g++ is not installed, or rejects the text.
+    ``order`` is the order of blocks, warps and lanes, as simt.h numbers it.
     """
 
-    def __init__(self, source: str, *, order: Order = "forward") -> None:
-        self.order = order
-        self._library = _library(source)
+    order = 0
 
-    def allocate(self, n_bytes: int) -> Array:
-        """Return scratch filled with poison bytes."""
-        memory = aligned_bytes(n_bytes)
-        memory.fill(_POISON)
-        return memory
+    def __init__(self, source: str) -> None:
+        self._call, self._lock = _launcher(source)
 
     def launch(
         self,
@@ -101,7 +82,7 @@ class SourceDevice:
             grid,
             block,
             shared_bytes,
-            order_number(self.order),
+            self.order,
         )
         error = self.run(header, [_slot(*arg) for arg in args])
         if error:
@@ -109,7 +90,16 @@ class SourceDevice:
 
     def run(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
         """Run a kernel on arrays and 8-byte numbers; return the error text."""
-        return self._library.launch(header, values)
+        slots = b"".join(
+            value
+            if isinstance(value, bytes)
+            else value.ctypes.data.to_bytes(8, "little")
+            for value in values
+        )
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        with self._lock:
+            self._call(ctypes.byref(header), slots, error)
+        return error.value.decode()
 
 
 def aligned_bytes(n_bytes: int) -> Array:
@@ -117,20 +107,6 @@ def aligned_bytes(n_bytes: int) -> Array:
     memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % _ALIGNMENT
     return memory[first : first + n_bytes]
-
-
-def order_number(order: Order | str) -> int:
-    """Return an order's number for the shim."""
-    if order == "forward":
-        return 0
-    if order == "reverse":
-        return 1
-    if isinstance(order, str) or order < 0:
-        raise ValueError(
-            f"order is 'forward', 'reverse' or a seed that is not negative; got "
-            f"{order!r}."
-        )
-    return 2 + order
 
 
 def _slot(type_: str, value: Any) -> Array | bytes:
@@ -141,28 +117,10 @@ def _slot(type_: str, value: Any) -> Array | bytes:
     return value
 
 
-class _Library:
-    """Kernels loaded into this process; they work on the arrays in place."""
-
-    def __init__(self, source: str) -> None:
-        with opened(source) as path:
-            self._launch = ctypes.CDLL(str(path)).simt_launch
-        self._launch.restype = None
-        self._lock = threading.Lock()  # a library has a single set of fibers
-
-    def launch(self, header: LaunchHeader, values: Sequence[Array | bytes]) -> str:
-        slots = b"".join(
-            value
-            if isinstance(value, bytes)
-            else value.ctypes.data.to_bytes(8, "little")
-            for value in values
-        )
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
-        with self._lock:
-            self._launch(ctypes.byref(header), slots, error)
-        return error.value.decode()
-
-
 @cache
-def _library(source: str) -> _Library:
-    return _Library(source)
+def _launcher(source: str) -> tuple[Any, threading.Lock]:
+    """Return a text's function, and the lock of its single set of fibers."""
+    with opened(source) as path:
+        launch = ctypes.CDLL(str(path)).simt_launch
+    launch.restype = None
+    return launch, threading.Lock()

@@ -1,0 +1,46 @@
+"""The caller's own array for an answer: ``out``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.exceptions import InvalidInputError
+
+Array = NDArray[Any]
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise InvalidInputError unless an answer can be written to ``out``."""
+    if not isinstance(out, np.ndarray):
+        raise InvalidInputError(
+            f"out must be a NumPy array. Got {type(out).__name__} instead."
+        )
+    if out.shape != shape or out.dtype != dtype:
+        raise InvalidInputError(
+            f"out must have shape {shape} and dtype {dtype}, those of the answer. Got "
+            f"shape {out.shape} and dtype {out.dtype} instead."
+        )
+    if not out.flags.writeable:
+        raise InvalidInputError("out is read-only; pass an array that can be written.")
+
+
+def into(out: Any, answer: Any) -> Array:
+    """Copy a whole answer to ``out``.
+
+    Raises
+    ------
+    InvalidInputError
+        If ``out`` does not fit the answer; nothing is written then.
+    """
+    if not isinstance(answer, np.ndarray):
+        raise InvalidInputError(
+            "out takes an answer that is one NumPy array, and this one is a "
+            f"{type(answer).__name__}; call without out."
+        )
+    check_out(out, answer.shape, answer.dtype)
+    out[...] = answer
+    made: Array = out
+    return made
