@@ -158,7 +158,7 @@ def test_trees_cost_no_atomics_and_two_barriers_a_group() -> None:
 def test_a_tile_of_trees_has_a_smaller_table() -> None:
     made = drawn(40, 5, n_features=20)
     whole, tiles = (_layout(made, bits(64, 4, trees)) for trees in (None, 5))
-    assert whole.places.n_predicates > 2 * tiles.places.n_predicates
+    assert whole.tests.n_lines > 2 * tiles.tests.n_lines
 
 
 def _layout(made: Forest, schedule: Schedule) -> GpuBitslicedLayout:

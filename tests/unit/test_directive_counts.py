@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.walk import bodies, statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
@@ -307,29 +308,27 @@ def test_nothing_is_prefetched_unasked(schedule: Schedule) -> None:
     assert "prefetch" not in jit.assembly()
 
 
-class Eager:
-    """A builder that computes at once, and notes what is prefetched."""
-
-    def __init__(self) -> None:
-        self.elements: list[int] = []
-
-    def const(self, value: int) -> int:
-        return value
-
-    def mul(self, one: int, two: int) -> int:
-        return one * two
-
-    def binary(self, op: str, one: int, two: int) -> int:
-        assert op == "add"
-        return one + two
-
-    def for_(self, lo: int, hi: int, step: int, body: Callable, hint: str = "") -> None:
-        for i in range(lo, hi, step):
-            body(i, ())
-
-    def prefetch(self, buffer: lir.Buffer, element: int) -> None:
-        assert buffer.name == "nodes"
-        self.elements.append(element)
+def prefetched(body: Sequence[lir.Stmt], values: dict[str, int]) -> list[int]:
+    """Run loops of sums and products; return the elements of nodes they prefetch."""
+    found: list[int] = []
+    for stmt in body:
+        match stmt:
+            case lir.Let(value, lir.Const(number)):
+                values[value.name] = number
+            case lir.Let(value, lir.Binary("add", one, two)):
+                values[value.name] = values[one.name] + values[two.name]
+            case lir.Let(value, lir.Binary("mul", one, two)):
+                values[value.name] = values[one.name] * values[two.name]
+            case lir.For(var, lo, hi, step, inner):
+                ends = (values[bound.name] for bound in (lo, hi, step))
+                for values[var.name] in range(*ends):
+                    found += prefetched(inner, values)
+            case lir.Prefetch(buffer, index):
+                assert buffer.name == "nodes"
+                found.append(values[index.name])
+            case _:
+                raise AssertionError(stmt)
+    return found
 
 
 @pytest.mark.parametrize("depth", [7, 8, 11])
@@ -341,9 +340,9 @@ def test_cache_prefetches_the_levels_next_to_the_roots(
     made, words = drawn(5, depth, shape="chain"), 2
     schedule = Schedule().represent(representation)
     hir = pipeline.build_hir(made, schedule, "exact")
-    eager = Eager()
+    b, first, count = Builder(), lir.Value("first", lir.I64), lir.Value("n", lir.I64)
     layout = representations.get(representation).lay_out(hir)
-    layout.cache_trees(eager, 1, 3)
+    layout.cache_trees(b, first, count)
     heap, line = 2 ** (depth + 1) - 1, 16
     near = min(heap, 255)
     spans = [((1 + tree) * heap, near) for tree in range(3)]
@@ -351,7 +350,7 @@ def test_cache_prefetches_the_levels_next_to_the_roots(
         spans = [(heap, 3 * heap)]
     if representation == "reorg":
         spans = [(place * 5 + 1, 3) for place in range(near)]
-    assert eager.elements == [
+    assert prefetched(b.finish(), {"first": 1, "n": 3}) == [
         element
         for first, n in spans
         for element in range(first * words, (first + n) * words, line)

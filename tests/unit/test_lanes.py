@@ -12,6 +12,7 @@ from skforge.compiler import pipeline
 from skforge.compiler.binning.row_blocks import BlockedBins, plan_row_codes
 from skforge.compiler.binning.rows import RowAt
 from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
@@ -20,7 +21,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.lanes import lanes
-from skforge.compiler.layouts.lanes.lane_masks import _halves, _interleaved
+from skforge.compiler.layouts.lanes.lane_masks import _interleaved
 from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.cpu.jit import emit_assembly
@@ -86,7 +87,7 @@ def test_interleaving_puts_trees_where_their_number_says(
     parts = [[np.array([(lane, k) for lane in range(n_lanes)])] for k in range(planes)]
     unit = 1
     while len(parts) > 1:
-        low, high = _halves(n_lanes, unit, bits)
+        low, high = (unpacked(n_lanes, 128 // bits, unit, k) for k in (False, True))
         parts = [
             [
                 np.concatenate([a, c])[half]

@@ -28,24 +28,10 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules, set_numbers
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import (
-    WIDE,
-    ColumnTile,
-    tile_starts,
-    transpose,
-)
+from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    I32,
-    I64,
-    U32,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
 #: Rows transposed together: their words stay in L2 for 4000 columns.
@@ -154,51 +140,28 @@ class ColumnBins:
         ``codes`` must hold whole parts of rows.
         """
         b = self.b
-        self._wide = rows.n_features > WIDE
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         padded = -(-self._words // self._word_lanes) * self._word_lanes
         size = padded * self._part
         words = b.alloc("code_words", U32, b.const(size), alignment=64)
         zero = b.const(0, Vec(U32, self._word_lanes))
-
-        def part(r: Value, _: tuple[Value, ...]) -> None:
-            def clear(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, count, self._part, hint="part") as r:
+            with b.loop(0, size, self._word_lanes, hint="word") as i:
                 b.store(words, i, zero)
-
-            step = b.const(self._word_lanes)
-            b.for_(b.const(0), b.const(size), step, clear, hint="word")
-            first = b.binary("add", rows.first, r)
+            first = b.add(rows.first, r)
             here = replace(rows, first=first)
-            left = b.binary("min", b.binary("sub", count, r), self._part)
-            self._part_codes(here, left, words)
-            self._turn(words, r, left, codes)
-
-        b.for_(b.const(0), count, b.const(self._part), part, hint="part")
-
-    def _part_codes(self, rows: BlockRows, left: Value, words: Buffer) -> None:
-        b, n_tiles = self.b, self._n_tiles
-
-        def tile(i: Value, _: tuple[Value, ...]) -> None:
-            self._columns.fill(rows, b.load(self._tile_start, i))
-            first = b.load(self._tile_jobs, i)
-            last = b.load(self._tile_jobs, b.add(i, 1))
-            following = b.binary("min", b.add(i, 1), n_tiles - 1)
-            ahead = b.load(self._tile_start, following)
-            jobs = b.sub(last, first)
-
-            def job(j: Value, _: tuple[Value, ...]) -> None:
-                if self._wide:
-                    self._columns.prefetch(rows, ahead, b.binary("sub", j, first), jobs)
+            left = b.binary("min", b.sub(count, r), self._part)
+            jobs = self._columns.jobs(
+                here, self._tile_start, self._tile_jobs, self._n_tiles, ahead=1
+            )
+            with jobs as (_, j):
                 write = partial(self._column_codes, j, left, words)
                 cases = [partial(write, kind) for kind in self._kinds]
                 if len(cases) == 1:
                     cases[0]()
                 else:
                     b.switch(b.load(self._case, j), cases)
-
-            b.for_(first, last, b.const(1), job, hint="job")
-
-        b.for_(b.const(0), b.const(n_tiles), b.const(1), tile, hint="tile")
+            self._turn(words, r, left, codes)
 
     def _column_codes(self, j: Value, left: Value, words: Buffer, kind: Kind) -> None:
         """Write one column of codes of a part."""
@@ -212,9 +175,8 @@ class ColumnBins:
         never = kind.missing == Missing.NEVER
         # NaN passes no threshold, so its code is already 0.
         marked = not never and (kind.right or kind.missing == Missing.ZERO)
-
-        def some(r: Value, _: tuple[Value, ...]) -> None:
-            raw = self._columns.vectors(b.binary("add", column, r), step)
+        with b.loop(0, left, step, hint="rows") as r:
+            raw = self._columns.vectors(b.add(column, r), step)
             x = [self._rules.zero_for_nan(v) if never else v for v in raw]
             if search is not None:
                 found = search(x)
@@ -224,12 +186,10 @@ class ColumnBins:
                 if marked:
                     is_missing = self._rules.is_missing(raw[i], kind.missing)
                     code = b.select(is_missing, gone, code)
-                at = b.binary("add", word, b.add(r, i * n))
+                at = b.add(word, b.add(r, i * n))
                 code = b.binary("shl", b.convert(code, U32), shift)
                 old = b.load(words, at, Vec(U32, n))
                 b.store(words, at, b.binary("or", old, code))
-
-        b.for_(b.const(0), left, b.const(step), some, hint="rows")
 
     # ------------------------------------------------------------ codes
 
@@ -268,21 +228,21 @@ class ColumnBins:
             start = b.convert(b.splat(base, self.lanes), self._index)
             made = []
             for v, code in enumerate(now):
-                at = b.binary("add", start, code)
+                at = b.add(start, code)
                 at = b.bitcast(at, I32) if self._index == U32 else at
                 pivot = b.load(self._numbers, at)
                 made.append(self._descend(code, x[v], pivot)[0])
-            return [b.binary("add", base, size), b.binary("add", size, size), *made]
+            return [b.add(base, size), b.add(size, size), *made]
 
         extra = b.load(self._extra, j)
         inits = [base, size, *codes]
-        _, _, *codes = b.for_(b.const(0), extra, b.const(1), level, inits)
+        _, _, *codes = b.for_(0, extra, 1, level, inits)
         return codes
 
     def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:
         """Return ``2 code``, plus one where x passes the pivot, and that mask."""
         b = self.b
-        twice = b.binary("add", code, code)
+        twice = b.add(code, code)
         passed = b.compare(self._rules.passes, x, pivot)
         return b.select(passed, b.binary("or", twice, 1), twice), passed
 
@@ -306,21 +266,15 @@ class ColumnBins:
         b, n = self.b, self._word_lanes
         stride = code_stride(self.t)
         row_vec, code_vec = Vec(U32, n), Vec(codes.element, n * self._per_word)
-
-        def tile(w: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, self._words, n, hint="words") as w:
             column = b.mul(w, self._part)
             place = b.mul(w, self._per_word)
-
-            def group(i: Value, _: tuple[Value, ...]) -> None:
-                at = b.binary("add", column, i)
+            with b.loop(0, left, n, hint="group") as i:
+                at = b.add(column, i)
                 vectors = [
                     b.load(words, b.add(at, k * self._part), row_vec) for k in range(n)
                 ]
-                to = b.mul(b.binary("add", r, i), stride)
-                to = b.binary("add", to, place)
+                to = b.mul(b.add(r, i), stride)
+                to = b.add(to, place)
                 for k, row in enumerate(transpose(b, vectors, 4)):
                     b.store(codes, b.add(to, k * stride), b.reinterpret(row, code_vec))
-
-            b.for_(b.const(0), left, b.const(n), group, hint="group")
-
-        b.for_(b.const(0), b.const(self._words), b.const(n), tile, hint="words")

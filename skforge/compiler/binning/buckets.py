@@ -208,21 +208,21 @@ class BucketBins:
         if together > 1 or count_ < LOCKSTEP:
             at_once = count_
         # Rows past the end repeat the last one.
-        last = b.sub(b.binary("add", rows.first, count), 1)
+        last = b.sub(b.add(rows.first, count), 1)
 
         def some(r: Value, seen: tuple[Value, ...]) -> Sequence[Value]:
             starts, places, of_rows = [], [], []
             for u in range(together):
-                number = b.binary("add", rows.first, b.add(r, u))
+                number = b.add(rows.first, b.add(r, u))
                 number = b.binary("min", number, last) if u else number
-                starts.append(b.binary("mul", number, rows.stride))
+                starts.append(b.mul(number, rows.stride))
                 places.append(b.mul(b.add(r, u), self.codes.width))
                 of_rows.append(self._row(rows, starts[-1]))
 
             def vectors(at: Value, seen: tuple[Value, ...]) -> list[Value]:
                 columns = [b.add(at, k * n) for k in range(at_once)]
                 values = [(row(c), c) for row in of_rows for c in columns]
-                whole = [b.binary("add", to, c) for to in places for c in columns]
+                whole = [b.add(to, c) for to in places for c in columns]
                 any_missing = seen[0]
                 for (code, gone), here, (_, c) in zip(
                     self._search(values), whole, values, strict=True
@@ -239,8 +239,8 @@ class BucketBins:
             elif at_once == count_:
                 seen = tuple(vectors(b.const(0), seen))
             else:
-                end, step = b.const(count_ * n), b.const(at_once * n)
-                seen = b.for_(b.const(0), end, step, vectors, seen, hint="column")
+                end, step = count_ * n, at_once * n
+                seen = b.for_(0, end, step, vectors, seen, hint="column")
             if tests is not None:
                 for start, to in zip(starts, places, strict=True):
                     for copy in range(self.codes.copies):
@@ -248,8 +248,7 @@ class BucketBins:
                         tests.write_tests(rows.rows, start, here, codes)
             return seen
 
-        step = b.const(together)
-        (seen,) = b.for_(b.const(0), count, step, some, [b.const(0)], hint="row")
+        (seen,) = b.for_(0, count, together, some, [b.const(0)], hint="row")
         return b.compare("ne", seen, 0)
 
     # ------------------------------------------------------------ one row
@@ -266,7 +265,7 @@ class BucketBins:
 
             def gathered(at: Value) -> Value:
                 index = b.load(places, at, Vec(I64, n))
-                return b.load(rows.rows, b.binary("add", *b.same_lanes(start, index)))
+                return b.load(rows.rows, b.add(*b.same_lanes(start, index)))
 
             return gathered
         # The last register ends with the row, so that nothing past it is read.
@@ -298,16 +297,16 @@ class BucketBins:
         found = [b.const(0, ints)] * len(raw)
         for level in reversed(range(self._levels)):
             for k, (x, _, first, _, held) in enumerate(begun):
-                more = b.binary("add", found[k], b.const(1 << level, ints))
+                more = b.add(found[k], b.const(1 << level, ints))
                 inside = b.compare("le", more, held)
-                at = b.binary("sub", b.binary("add", first, more), b.const(1, ints))
+                at = b.sub(b.add(first, more), b.const(1, ints))
                 none = b.const(float("nan"), x.type)
                 op = lir.Gather(self._thresholds, at, inside, none)
                 threshold = b.let(op, x.type, "gather")
                 passed = b.compare(self._rules.passes, x, threshold)
                 found[k] = b.select(passed, more, found[k])
         return [
-            (b.binary("add", before, own), gone)
+            (b.add(before, own), gone)
             for (_, gone, _, before, _), own in zip(begun, found, strict=True)
         ]
 
@@ -331,17 +330,17 @@ class BucketBins:
             tiny = self._rules.is_tiny(raw)
             tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, place))
             gone = b.binary("or", gone, tiny)
-        y = b.binary("mul", x, b.load(self._scale, place, float_))
-        y = b.binary("add", y, b.load(self._shift, place, float_))
+        y = b.mul(x, b.load(self._scale, place, float_))
+        y = b.add(y, b.load(self._shift, place, float_))
         last = b.load(self._last, place, float_)
         y = b.select(b.compare("lt", y, last), y, last)
         zero = b.const(0.0, y.type)
         y = b.select(b.compare("gt", y, zero), y, zero)
-        bucket = b.binary("add", b.convert(y, I32), b.load(self._first, place, ints))
+        bucket = b.add(b.convert(y, I32), b.load(self._first, place, ints))
         content = b.load(self._content, bucket)
         before = b.convert(b.binary("and", content, 0xFFFF), I32)
         held = b.convert(b.binary("shr", content, 16), I32)
-        first = b.binary("add", b.load(self._offset, place, ints), before)
+        first = b.add(b.load(self._offset, place, ints), before)
         return x, gone, first, before, held
 
     def _kind_is(self, kind: Missing, at: Value) -> Value:

@@ -197,9 +197,9 @@ class CategoryRows:
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 
         def one(group: SetGroup, feature: Value, start: Value, g: Value | int) -> Value:
-            x = b.load(row.rows, b.binary("add", row.start, feature))
+            x = b.load(row.rows, b.add(row.start, feature))
             entry = b.convert(self._entry(group, x), I64)
-            at = b.convert(b.load(row_of_entry, b.binary("add", start, entry)), I64)
+            at = b.convert(b.load(row_of_entry, b.add(start, entry)), I64)
             if not t.size.any():
                 return at
             if isinstance(g, int):
@@ -208,12 +208,9 @@ class CategoryRows:
                 place = b.load(self._model("category_place", t.place), g)
                 size = b.load(self._model("category_size", t.size), g)
             source = b.add(at, t.head)
-
-            def copy(k: Value, _: tuple[Value, ...]) -> None:
-                part = b.load(self._rows, b.binary("add", source, k), self._vec)
-                b.store(codes, b.binary("add", place, k), part)
-
-            b.for_(b.const(0), size, b.const(t.lanes), copy, hint="code")
+            with b.loop(0, size, t.lanes, hint="code") as k:
+                part = b.load(self._rows, b.add(source, k), self._vec)
+                b.store(codes, b.add(place, k), part)
             return at
 
         if len(t.groups) <= STRAIGHT:
@@ -227,15 +224,9 @@ class CategoryRows:
         many = b.alloc("category_at", I64, b.const(len(t.groups)), alignment=64)
         self._many = many
         for first, last in self._alike():
-
-            def each(
-                g: Value, _: tuple[Value, ...], group: SetGroup = t.groups[first]
-            ) -> None:
-                at = one(group, b.load(number, g), b.load(starts, g), g)
-                b.store(many, g, at)
-
-            ends = b.const(first), b.const(last)
-            b.for_(*ends, b.const(1), each, hint="feature")
+            with b.loop(first, last, hint="feature") as k:
+                at = one(t.groups[first], b.load(number, k), b.load(starts, k), k)
+                b.store(many, k, at)
 
     def _alike(self) -> list[tuple[int, int]]:
         """Return ranges of groups that share the same code."""
@@ -253,7 +244,7 @@ class CategoryRows:
         b = self.b
 
         def part(at: Value) -> Value:
-            return b.load(self._rows, b.binary("add", at, offset), self._vec)
+            return b.load(self._rows, b.add(at, offset), self._vec)
 
         many = self._many
         if many is None:
@@ -266,8 +257,8 @@ class CategoryRows:
             return [b.binary(op, carried[0], part(b.load(many, g)))]
 
         start = part(b.load(many, b.const(0)))
-        end = b.const(len(self.t.groups))
-        (made,) = b.for_(b.const(1), end, b.const(1), next_, [start], hint="feature")
+        n = len(self.t.groups)
+        (made,) = b.for_(1, n, 1, next_, [start], hint="feature")
         return made
 
 

@@ -145,17 +145,11 @@ class BlockedBins:
         features = self._rules.model("code_feature", plan.feature)
         offsets = self._rules.model("code_offset", plan.offset)
         for part in plan.classes:
-
-            def column(
-                c: Value, _: tuple[Value, ...], part: ColumnClass = part
-            ) -> None:
-                feature = b.convert(b.load(features, c), I64)
-                x = b.load(row.rows, b.binary("add", row.start, feature))
-                offset = b.convert(b.load(offsets, c), I64)
-                self._column(part, x, offset, codes, c)
-
-            first, last = b.const(part.first), b.const(part.last)
-            b.for_(first, last, b.const(1), column, hint="column")
+            with b.loop(part.first, part.last, hint="column") as place:
+                feature = b.convert(b.load(features, place), I64)
+                x = b.load(row.rows, b.add(row.start, feature))
+                offset = b.convert(b.load(offsets, place), I64)
+                self._column(part, x, offset, codes, place)
 
     def _column(
         self, part: ColumnClass, x: Value, offset: Value, codes: Buffer, place: Value
@@ -180,8 +174,8 @@ class BlockedBins:
         if not part.pivots:
             return passed(offset)
         full = b.mul(passed(offset), BLOCK)
-        at = b.add(b.binary("add", full, offset), BLOCK)
-        code = b.binary("add", full, passed(at))
+        at = b.add(b.add(full, offset), BLOCK)
+        code = b.add(full, passed(at))
         return b.binary("min", code, 255) if right else code
 
     # ------------------------------------------------------------ single tests

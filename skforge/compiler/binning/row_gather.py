@@ -86,29 +86,21 @@ class GatheredBins:
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
         """Fill ``codes`` for the first ``count`` rows of a block."""
         b = self.b
-
-        def row(r: Value, _: tuple[Value, ...]) -> None:
-            number = b.binary("add", rows.first, r)
-            start = b.binary("mul", number, rows.stride)
+        with b.loop(count, hint="row") as r:
+            number = b.add(rows.first, r)
+            start = b.mul(number, rows.stride)
             to = b.mul(r, self._stride)
 
-            def columns(c: Value, _: tuple[Value, ...]) -> None:
-                value = self._search(rows.rows, start, c)
-                narrow = b.convert(value, self._element)
-                b.store(codes, b.binary("add", to, c), narrow)
-
             if self.has_order:
-                end, step = b.const(self.t.n_columns), b.const(self.lanes)
-                b.for_(b.const(0), end, step, columns, hint="column")
+                with b.loop(0, self.t.n_columns, self.lanes, hint="column") as c:
+                    self.write_column(rows.rows, start, to, c, codes)
             self.write_tests(rows.rows, start, to, codes)
 
-        b.for_(b.const(0), count, b.const(1), row, hint="row")
-
     def _search(self, rows: Buffer, start: Value, column: Value) -> Value:
-        """Return the codes of one vector of columns as i64."""
+        """Return the codes of one vector of columns."""
         b, vec = self.b, self._type
         feature = self._of(self._features, column)
-        raw = x = b.load(rows, b.binary("add", *b.same_lanes(start, feature)))
+        raw = x = b.load(rows, b.add(*b.same_lanes(start, feature)))
         if self._never != "none":
             nan = b.is_nan(x)
             if self._never == "some":
@@ -120,7 +112,7 @@ class GatheredBins:
         for level in reversed(range(self._levels)):
             ahead = b.add(position, 1 << level)
             within = b.compare("le", ahead, count)
-            at = b.binary("sub", b.binary("add", offset, ahead), 1)
+            at = b.sub(b.add(offset, ahead), 1)
             at = b.select(within, at, b.const(0, vec))
             passed = b.compare(self._rules.passes, x, b.load(self._thresholds, at))
             more = b.binary("and", passed, within)
@@ -136,7 +128,7 @@ class GatheredBins:
             if self._gone is not None:
                 gone = self._of(self._gone, column)
             position = b.select(missing, gone, position)
-        return position
+        return b.convert(position, self._element)
 
     def _kind_is(self, kind: Missing, column: Value) -> Value:
         """Return a mask of the columns with a rule for missing values."""
@@ -156,64 +148,45 @@ class GatheredBins:
     ) -> None:
         """Write one column of a row; columns of single tests are overwritten later."""
         b = self.b
-        code = b.convert(self._search(rows, start, column), self._element)
-        b.store(codes, b.binary("add", to, b.mul(column, self._step)), code)
+        code = self._search(rows, start, column)
+        b.store(codes, b.add(to, b.mul(column, self._step)), code)
 
     def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
         """Write the columns of equality and set tests, one after another."""
-        t = self.t
+        b, t, rules, forest = self.b, self.t, self._rules, self._rules.forest
         predicate = t.predicates[t.offset[:-1][self._tests]]
-        is_set = self._rules.forest.comparison[predicate] != Comparison.EQ
-        for chosen in (~is_set, is_set):
-            if chosen.any():
-                columns = self._tests[chosen]
-                self._write_some(rows, start, to, codes, columns, predicate[chosen])
-
-    def _write_some(
-        self,
-        rows: Buffer,
-        start: Value,
-        to: Value,
-        codes: Buffer,
-        columns: NDArray[np.int64],
-        own: NDArray[np.int32],
-    ) -> None:
-        """Write the columns of tests that are all equality, or all set tests."""
-        b, rules, forest = self.b, self._rules, self._rules.forest
-        is_set = forest.comparison[own[0]] != Comparison.EQ
-        name = "set" if is_set else "equal"
-
-        def of_test(field: str, values: NDArray[Any]) -> Buffer:
-            return rules.model(f"{name}_{field}", values)
-
-        columns_of = of_test("column", columns)
-        what = set_numbers(forest)[own] if is_set else forest.threshold[own]
-        whats = of_test("number", what)
-        features = of_test("feature", forest.feature[own])
-        members = (forest.comparison[own] == Comparison.MEMBER).astype(np.uint8)
-        member = of_test("member", members) if members.any() else None
-        lefts = of_test("missing_left", forest.missing_left[own].astype(np.uint8))
-        kinds = of_test("missing_kind", forest.missing[own])
-
-        def test(i: Value, _: tuple[Value, ...]) -> None:
-            feature = b.convert(b.load(features, i), I64)
-            raw = b.load(rows, b.binary("add", start, feature))
-            x = rules.zero_for_nan(raw)
-            if is_set:
-                exact = member is not None and b.compare("ne", b.load(member, i), 0)
-                right = b.invert(rules.in_set(b.load(whats, i), x, exact))
-            else:
-                right = b.compare("ne", x, b.load(whats, i), unordered=True)
-            kind = b.load(kinds, i)
-            known = b.compare("ne", kind, int(Missing.NEVER))
-            gone = b.binary("and", b.is_nan(raw), known)
-            is_zero = b.compare("eq", kind, int(Missing.ZERO))
-            gone = b.binary("or", gone, b.binary("and", rules.is_tiny(raw), is_zero))
-            to_right = b.compare("eq", b.load(lefts, i), 0)
-            right = b.select(gone, to_right, right)
-            column = b.convert(b.load(columns_of, i), I64)
-            one, zero = b.const(1, self._element), b.const(0, self._element)
-            there = b.binary("add", to, b.mul(column, self._step))
-            b.store(codes, there, b.select(right, one, zero))
-
-        b.for_(b.const(0), b.const(len(own)), b.const(1), test, hint="test")
+        sets = forest.comparison[predicate] != Comparison.EQ
+        for name, chosen in (("equal", ~sets), ("set", sets)):
+            if not chosen.any():
+                continue
+            is_set, own = name == "set", predicate[chosen]
+            columns_of = rules.model(f"{name}_column", self._tests[chosen])
+            what = set_numbers(forest)[own] if is_set else forest.threshold[own]
+            whats = rules.model(f"{name}_number", what)
+            features = rules.model(f"{name}_feature", forest.feature[own])
+            members = (forest.comparison[own] == Comparison.MEMBER).astype(np.uint8)
+            member = rules.model(f"{name}_member", members) if members.any() else None
+            left = forest.missing_left[own].astype(np.uint8)
+            lefts = rules.model(f"{name}_missing_left", left)
+            kinds = rules.model(f"{name}_missing_kind", forest.missing[own])
+            with b.loop(len(own), hint="test") as i:
+                feature = b.convert(b.load(features, i), I64)
+                raw = b.load(rows, b.add(start, feature))
+                x = rules.zero_for_nan(raw)
+                if is_set:
+                    exact = member is not None and b.compare("ne", b.load(member, i), 0)
+                    right = b.invert(rules.in_set(b.load(whats, i), x, exact))
+                else:
+                    right = b.compare("ne", x, b.load(whats, i), unordered=True)
+                kind = b.load(kinds, i)
+                known = b.compare("ne", kind, int(Missing.NEVER))
+                gone = b.binary("and", b.is_nan(raw), known)
+                is_zero = b.compare("eq", kind, int(Missing.ZERO))
+                tiny = b.binary("and", rules.is_tiny(raw), is_zero)
+                gone = b.binary("or", gone, tiny)
+                to_right = b.compare("eq", b.load(lefts, i), 0)
+                right = b.select(gone, to_right, right)
+                column = b.convert(b.load(columns_of, i), I64)
+                there = b.add(to, b.mul(column, self._step))
+                one, zero = (b.const(k, self._element) for k in (1, 0))
+                b.store(codes, there, b.select(right, one, zero))

@@ -127,7 +127,7 @@ class Rules:
         inside = b.binary("and", possible, b.compare("lt", word, held))
         # Then read the spare word instead, so that no load leaves the table.
         spare = spread(b.const(len(words) - 1))
-        bits = b.load(table, b.select(inside, b.binary("add", first, word), spare))
+        bits = b.load(table, b.select(inside, b.add(first, word), spare))
         bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
         found = b.compare("ne", bit, b.const(0, bit.type))
         return b.binary("and", inside, found)

@@ -11,14 +11,15 @@ number at a time, so that nothing past the end is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
 
 #: Rows of more features than this are wide, and this many of them are one part of a
 #: block: a tile of columns touches one cache line a row, a page apart.
@@ -26,8 +27,9 @@ WIDE, WIDE_PART = 500, 128
 
 
 class ColumnTile:
-    """The buffer of one tile's columns: column c of row r is at ``c * part + r``.
+    """The buffer of a tile's columns: column c of row r is at ``c * part + r``.
 
+    Several ``tiles`` lie one after another.
     ``clean`` is applied to every number read, scalar or vector, and returns type
     ``scalar``.
     """
@@ -62,11 +64,10 @@ class ColumnTile:
         last = b.sub(rows.n_rows, 1)
         apart = b.compare("ge", rows.stride, rows.n_features)
         limit = b.sub(rows.n_rows, n + slack)
-        left = b.binary("min", b.binary("sub", rows.n_rows, rows.first), self.part)
-
-        def group(r: Value, _: tuple[Value, ...]) -> None:
-            row = b.binary("add", rows.first, r)
-            place = r if to is None else b.binary("add", to, r)
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), self.part)
+        with b.loop(0, left, n, hint="group") as r:
+            row = b.add(rows.first, r)
+            place = r if to is None else b.add(to, r)
             inside = b.binary("and", b.compare("le", row, limit), apart)
             b.if_(
                 inside,
@@ -74,17 +75,21 @@ class ColumnTile:
                 lambda: self._transpose_slow(rows, start, row, place, last),
             )
 
-        b.for_(b.const(0), left, b.const(n), group, hint="group")
+    def fill_all(self, rows: BlockRows, starts: Buffer) -> None:
+        """Transpose all tiles of the block; ``starts`` has their first columns."""
+        b = self.b
+        with b.loop(self._tiles, hint="tile") as t:
+            self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
 
     def _transpose_fast(
         self, rows: BlockRows, start: Value, row: Value, r: Value
     ) -> None:
         b, n = self.b, self.lanes
-        at = b.binary("add", b.binary("mul", row, rows.stride), start)
+        at = b.add(b.mul(row, rows.stride), start)
         vectors = []
         for _ in range(n):
             vectors.append(self._row(rows.rows, at))
-            at = b.binary("add", at, rows.stride)
+            at = b.add(at, rows.stride)
         for c, vector in enumerate(transpose(b, vectors, self.scalar.bytes)):
             b.store(self.buffer, b.add(r, c * self.part), vector)
 
@@ -103,19 +108,13 @@ class ColumnTile:
     ) -> None:
         b, n = self.b, self.lanes
         columns = b.binary("min", b.sub(b.const(rows.n_features), start), n)
-
-        def one_row(i: Value, _: tuple[Value, ...]) -> None:
-            source = b.binary("min", b.binary("add", row, i), last)
-            base = b.binary("add", b.binary("mul", source, rows.stride), start)
-            target = b.binary("add", r, i)
-
-            def one(c: Value, _: tuple[Value, ...]) -> None:
-                x = self._clean(b.load(rows.rows, b.binary("add", base, c)))
-                b.store(self.buffer, b.binary("add", b.mul(c, self.part), target), x)
-
-            b.for_(b.const(0), columns, b.const(1), one)
-
-        b.for_(b.const(0), b.const(n), b.const(1), one_row)
+        with b.loop(n) as i:
+            source = b.binary("min", b.add(row, i), last)
+            base = b.add(b.mul(source, rows.stride), start)
+            target = b.add(r, i)
+            with b.loop(columns) as c:
+                x = self._clean(b.load(rows.rows, b.add(base, c)))
+                b.store(self.buffer, b.add(b.mul(c, self.part), target), x)
 
     def vectors(self, first: Value, count: int) -> list[Value]:
         """Load ``count`` values of a column, from element ``first`` on, as vectors."""
@@ -125,33 +124,43 @@ class ColumnTile:
             for v in range(0, count, self.lanes)
         ]
 
-    def prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
+    @contextmanager
+    def jobs(
+        self, rows: BlockRows, starts: Buffer, ends: Buffer, n_tiles: int, ahead: int
+    ) -> Iterator[tuple[Value, Value]]:
+        """Fill tile after tile, and open the body of its jobs.
+
+        ``starts`` has the first column of each tile, ``ends`` the first job of each and
+        the end. Yields the tile's first column and the job. If rows are wide, the tile
+        that comes ``ahead`` tiles later is prefetched meanwhile.
+        """
+        b = self.b
+
+        def number(buffer: Buffer, at: Value) -> Value:
+            return b.convert(b.load(buffer, at), I64)
+
+        with b.loop(n_tiles, hint="tile") as i:
+            start = number(starts, i)
+            self.fill(rows, start)
+            first, last = number(ends, i), number(ends, b.add(i, 1))
+            following = b.binary("min", b.add(i, ahead), n_tiles - 1)
+            next_ = number(starts, following)
+            jobs = b.sub(last, first)
+            with b.loop(first, last, hint="job") as j:
+                if rows.n_features > WIDE:
+                    self._prefetch(rows, next_, b.sub(j, first), jobs)
+                yield start, j
+
+    def _prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
         """Prefetch one job's share of the next tile's lines, spread over all jobs."""
         b = self.b
         share = b.add(b.binary("div", b.const(self.part), jobs), 1)
-        first = b.binary("mul", job, share)
-        last = b.binary("min", b.binary("add", first, share), self.part)
+        first = b.mul(job, share)
+        last = b.binary("min", b.add(first, share), self.part)
         column = b.add(start, self.lanes - 1)
-
-        def row(r: Value, _: tuple[Value, ...]) -> None:
-            at = b.binary("mul", b.binary("add", rows.first, r), rows.stride)
-            b.prefetch(rows.rows, b.binary("add", at, column))
-
-        b.for_(first, last, b.const(1), row, hint="ahead")
-
-
-class ColumnTiles(ColumnTile):
-    """The buffer of several tiles' columns, one tile after another."""
-
-    def fill_all(self, rows: BlockRows, starts: Buffer) -> None:
-        """Transpose all tiles of the block; ``starts`` has their first columns."""
-        b = self.b
-        count = self._tiles
-
-        def tile(t: Value, _: tuple[Value, ...]) -> None:
-            self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
-
-        b.for_(b.const(0), b.const(count), b.const(1), tile, hint="tile")
+        with b.loop(first, last, hint="ahead") as r:
+            at = b.mul(b.add(rows.first, r), rows.stride)
+            b.prefetch(rows.rows, b.add(at, column))
 
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:

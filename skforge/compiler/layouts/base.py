@@ -98,7 +98,7 @@ class SharedMemory:
         target = self.allocate(name, source.element, most, what)
 
         def one(i: Value) -> None:
-            b.store(target, i, b.load(source, b.binary("add", lo, i)))
+            b.store(target, i, b.load(source, b.add(lo, i)))
 
         self.each(n, one)
         return target

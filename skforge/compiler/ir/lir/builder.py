@@ -264,16 +264,39 @@ class Builder:
                 orelse()
         self.emit(lir.If(cond, tuple(yes), tuple(no)))
 
+    @contextmanager
+    def when(self, cond: Value) -> Iterator[None]:
+        """Open the body of a branch without an alternative."""
+        with self.body() as yes:
+            yield
+        self.emit(lir.If(cond, tuple(yes), ()))
+
+    def _bounds(self, *bounds: Value | int) -> list[Value]:
+        """Return bounds; ints become constants of the type of the others."""
+        type_ = next((v.type for v in bounds if isinstance(v, Value)), I64)
+        return [v if isinstance(v, Value) else self.const(v, type_) for v in bounds]
+
+    @contextmanager
+    def loop(self, *bounds: Value | int, hint: str = "i") -> Iterator[Value]:
+        """Open the body of a loop with the bounds of ``range``; yield its variable."""
+        given = (0, *bounds) if len(bounds) == 1 else bounds
+        lo, hi, step = self._bounds(*(*given, 1)[:3])
+        var = Value(self.name(hint), lo.type)
+        with self.body() as stmts:
+            yield var
+        self.emit(lir.For(var, lo, hi, step, tuple(stmts)))
+
     def for_(
         self,
-        lo: Value,
-        hi: Value,
-        step: Value,
+        lo: Value | int,
+        hi: Value | int,
+        step: Value | int,
         body: Callable[[Value, tuple[Value, ...]], Sequence[Value] | None],
         inits: Sequence[Value] = (),
         hint: str = "i",
     ) -> tuple[Value, ...]:
         """Append a loop; ``body(var, carried)`` returns the next carried values."""
+        lo, hi, step = self._bounds(lo, hi, step)
         var = Value(self.name(hint), lo.type)
         params = tuple(Value(self.name("carry"), v.type) for v in inits)
         with self.body() as stmts:

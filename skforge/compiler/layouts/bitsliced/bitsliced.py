@@ -8,18 +8,11 @@ the data that both read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-
 from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.binning.transpose import WIDE
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U8, Buffer, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import (
     BlockCode,
     BlockLayout,
@@ -56,10 +49,6 @@ from skforge.exceptions import ScheduleError
 TABLE_BYTES = 1 << 30
 
 
-#: Sums written at once when a block starts; divides a group of rows.
-LANES = 8
-
-
 class BitslicedLayout(BlockLayout):
     """One forest for one target and block size."""
 
@@ -92,80 +81,9 @@ class BitslicedLayout(BlockLayout):
         order = self._hir.tiles.tree_order
         sliced = BitslicedLowering(rules, self._trees, order, self._shape)
         predicates.scratch()
-        sliced.scratch()
-        size = b.const(self._trees.n_lines * self._block // 8)
-        lines = b.alloc("lines", U8, size, alignment=64)
-        if any(kind == "list" for kind, _ in self._trees.shapes):
-            sliced.constants(lines)
-        left = b.binary("sub", rows.n_rows, rows.first)
-        sliced.rows_left(b.binary("min", left, self._block))
+        lines = sliced.scratch(rows)
         predicates.evaluate(rows, lines)
-        return _BitslicedCode(b, model, forest, self._block, sliced, lines)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _BitslicedCode(BlockCode):
-    """Emits the sums of one block of rows."""
-
-    b: Builder
-    model: Model
-    forest: Forest
-    block: int
-    sliced: BitslicedLowering
-    lines: Buffer
-
-    def start(self, sums: Buffer) -> None:
-        """Set the sums of every row to the base, one output after another."""
-        b, forest = self.b, self.forest
-        base = self.model("base", forest.base)
-        vec = Vec(scalar_of(forest.base.dtype), LANES)
-
-        def output(k: Value, _: tuple[Value, ...]) -> None:
-            value = b.splat(b.load(base, k), LANES)
-            first = b.mul(k, self.block)
-
-            def some(i: Value, _: tuple[Value, ...]) -> None:
-                b.store(sums, b.binary("add", first, i), value)
-
-            step = b.const(vec.lanes)
-            b.for_(b.const(0), b.const(self.block), step, some, hint="row")
-
-        b.for_(b.const(0), b.const(forest.n_outputs), b.const(1), output)
-
-    def add_tree(self, tree: Value, sums: Buffer) -> None:
-        """Add the leaves that the block's rows reach in one tree."""
-        self.sliced.add_tree(tree, self.lines, sums)
-
-    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        """Write the sums of ``count`` rows, undoing the row order of the look-up."""
-        b, outputs = self.b, self.forest.n_outputs
-        places = self.sliced.row_order().tolist()
-        order = self.model("row_order", np.asarray(places, np.int32))
-        whole = b.mul(b.binary("div", count, GROUP), GROUP)
-
-        def output(k: Value, _: tuple[Value, ...]) -> None:
-            own = b.mul(k, self.block)
-
-            def at(row: Value) -> Value:
-                return b.binary("add", b.mul(b.binary("add", first, row), outputs), k)
-
-            def group(row: Value, _: tuple[Value, ...]) -> None:
-                # The order is constant, so whole groups are plain moves.
-                here, to = b.binary("add", own, row), at(row)
-                for i, place in enumerate(places):
-                    value = b.load(sums, b.add(here, place))
-                    b.store(result, b.add(to, i * outputs), value)
-
-            def one(row: Value, _: tuple[Value, ...]) -> None:
-                place = b.load(order, b.binary("and", row, GROUP - 1))
-                base = b.binary("and", row, -GROUP)
-                here = b.binary("add", base, b.convert(place, I64))
-                b.store(result, at(row), b.load(sums, b.binary("add", own, here)))
-
-            b.for_(b.const(0), whole, b.const(GROUP), group, hint="group")
-            b.for_(whole, count, b.const(1), one, hint="row")
-
-        b.for_(b.const(0), b.const(outputs), b.const(1), output, hint="output")
+        return sliced
 
 
 class Bitsliced(BlockRepresentation, GpuBlockRepresentation):

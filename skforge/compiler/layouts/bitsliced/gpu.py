@@ -9,29 +9,27 @@ lays out the trees and ``gpu_walks.py`` folds them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import U32, Value
+from skforge.compiler.ir.lir.nodes import U32
 from skforge.compiler.layouts.base import (
     BlockShape,
     BlockThreads,
     GpuBlockCode,
     GpuBlockLayout,
 )
-from skforge.compiler.layouts.bitsliced.gpu_predicates import TestPlan, plan_tests
-from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, BitRows, Geometry
-from skforge.compiler.layouts.bitsliced.gpu_trees import (
-    BitTrees,
-    LinePlaces,
-    lay_out_trees,
+from skforge.compiler.layouts.bitsliced.gpu_predicates import (
+    WORD,
+    Geometry,
+    TestPlan,
+    plan_tests,
 )
+from skforge.compiler.layouts.bitsliced.gpu_rows import BitRows
+from skforge.compiler.layouts.bitsliced.gpu_trees import BitTrees, lay_out_trees
 from skforge.compiler.layouts.bitsliced.gpu_walks import NUMBERS, WHAT, BitWalks
 from skforge.compiler.layouts.bitsliced.sliced_layout import folds
 from skforge.exceptions import ScheduleError
@@ -53,16 +51,6 @@ def check_shape(shape: BlockShape) -> None:
             f"and each thread 1, 2, 4, 8, 16 or {WORD} of them; this schedule has "
             f"{shape.rows} rows for {shape.threads} threads."
         )
-
-
-def stride_of(lanes: int, wide: int) -> int:
-    """Return the number of words from one line to the next.
-
-    Padding puts the marks of one row on several lines in different banks. Lanes that do
-    not fill a warp are not padded: there a warp reads lines of several trees, and
-    padding does not help.
-    """
-    return lanes + wide if lanes >= WORD else lanes
 
 
 def lay_out(
@@ -102,34 +90,17 @@ class GpuBitslicedLayout(GpuBlockLayout):
     def __init__(self, hir: PredictEnsemble, shape: BlockShape, wide: int = 1) -> None:
         forest = self._forest = hir.forest
         self._hir, self._trees = hir, max(1, shape.trees)
-        lanes = shape.rows // WORD
-        stride = stride_of(lanes, wide)
-        self.geometry = Geometry(shape.rows, shape.threads, stride, wide)
-        key = ("bitsliced gpu", id(forest), id(hir.tiles.tree_order), shape, wide)
+        self.geometry = Geometry(shape.rows, shape.threads, wide)
+        order = hir.tiles.tree_order
+        key = ("bitsliced gpu", id(forest), id(order), shape, wide)
         if key not in hir.shared:
-            hir.shared[key] = self._plan(forest, hir)
+            tables = _tables(forest, order, self._trees)
+            plan = plan_tests(forest, tables, self.geometry.stride)
+            trees = lay_out_trees(forest, order, self._trees, plan, self.geometry)
+            hir.shared[key] = plan, trees
         self.tests: TestPlan
         self.trees: BitTrees
-        self.places: LinePlaces
-        self.tests, self.places, self.trees = hir.shared[key]
-
-    def _plan(
-        self, forest: Forest, hir: PredictEnsemble
-    ) -> tuple[TestPlan, LinePlaces, BitTrees]:
-        order, stride = hir.tiles.tree_order, self.geometry.stride
-        tests = plan_tests(forest, _tables(forest, order, self._trees), stride)
-        places = LinePlaces(tests.n_lines, stride, self.geometry.wide)
-        group = self.geometry.group
-        trees = lay_out_trees(forest, order, self._trees, group, tests.line_of, places)
-        return tests, places, trees
-
-    @property
-    def n_words(self) -> int:
-        """Words of the table: predicates; for lists also constants and temporaries."""
-        if not self.trees.has_lists:
-            return self.places.n_predicates * self.places.stride
-        group = self.geometry.group
-        return self.places.temporary(group, 0, self.trees.n_temporaries)
+        self.tests, self.trees = hir.shared[key]
 
     @property
     def stages_leaves(self) -> bool:
@@ -142,7 +113,7 @@ class GpuBitslicedLayout(GpuBlockLayout):
         """Return the bytes of shared memory that a block takes."""
         numbers = 4 * NUMBERS * self.geometry.group * self.geometry.lanes
         leaves = self.trees.most_leaves * self._forest.leaf_value.itemsize
-        parts = (4 * self.n_words, numbers, leaves * self.stages_leaves)
+        parts = (4 * self.trees.n_words, numbers, leaves * self.stages_leaves)
         return sum(-(-part // 16) * 16 for part in parts)
 
     # ------------------------------------------------------------ code
@@ -150,36 +121,10 @@ class GpuBitslicedLayout(GpuBlockLayout):
     def start(self, block: BlockThreads) -> GpuBlockCode:
         """Allocate the table and set the sums to the base."""
         forest, g = self._forest, self.geometry
-        lines = block.share("slots", U32, max(4, self.n_words), WHAT)
+        lines = block.share("slots", U32, max(4, self.trees.n_words), WHAT)
         rules = Rules(block.b, forest, self._hir.comparison, block.model)
         rows = BitRows(block, self.tests, rules, g, lines)
-        walks = BitWalks(
-            block, self.trees, forest, g, lines, self.stages_leaves, self.places.zero
-        )
-        walks.start()
-        return _GpuBitslicedCode(block.b, rows, walks, self._trees)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _GpuBitslicedCode(GpuBlockCode):
-    """Emits the tables and sums of one block of rows."""
-
-    b: Builder
-    rows: BitRows
-    walks: BitWalks
-    trees: int  # trees a tile
-
-    def evaluate(self, first: Value) -> None:
-        """Fill the lines of a tile's predicates."""
-        self.rows.evaluate(self.b.binary("div", first, self.trees))
-
-    def add_trees(self, first: Value) -> None:
-        """Fold a tile's trees and add their leaves."""
-        self.walks.add_groups(self.b.binary("div", first, self.trees))
-
-    def finish(self) -> None:
-        """Write the sums."""
-        self.walks.finish()
+        return BitWalks(rows, self.trees, forest, self._trees, self.stages_leaves)
 
 
 def _tables(

@@ -25,6 +25,9 @@ from skforge.compiler.layouts.bitsliced.predicate_table import columns_of
 
 IntArray = NDArray[np.int32]
 
+#: Rows in a word.
+WORD = 32
+
 #: Integers in the record of a column, and of a job.
 RECORD, JOB = 8, 4
 
@@ -38,6 +41,35 @@ CLASS_KINDS: dict[ClassKind, Comparison] = {
 
 #: Classes of values in no set and of missing values; categories follow.
 NONE, GONE, FIRST_CATEGORY = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Shape of a block: rows, threads, and the words that a thread folds at once."""
+
+    rows: int
+    threads: int
+    wide: int = 1
+
+    @property
+    def lanes(self) -> int:
+        """Words of a line."""
+        return self.rows // WORD
+
+    @property
+    def stride(self) -> int:
+        """Words from one line to the next.
+
+        Padding puts the marks of one row on several lines in different banks. Lanes
+        that do not fill a warp are not padded: there a warp reads lines of several
+        trees, and padding does not help.
+        """
+        return self.lanes + self.wide if self.lanes >= WORD else self.lanes
+
+    @property
+    def group(self) -> int:
+        """Trees folded at once."""
+        return self.threads * self.wide // self.lanes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

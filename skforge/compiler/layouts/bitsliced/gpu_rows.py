@@ -27,8 +27,10 @@ from skforge.compiler.layouts.bitsliced.gpu_predicates import (
     JOB,
     NONE,
     RECORD,
+    WORD,
     ClassKind,
     Columns,
+    Geometry,
     TestPlan,
 )
 
@@ -36,28 +38,6 @@ from skforge.compiler.layouts.bitsliced.gpu_predicates import (
 FEATURES = 8
 #: Rows whose searches a thread interleaves, so that the loads overlap.
 TOGETHER = 4
-#: Rows in a word.
-WORD = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Shape of a block: rows, threads, elements between lines, words a thread folds."""
-
-    rows: int
-    threads: int
-    stride: int
-    wide: int = 1
-
-    @property
-    def lanes(self) -> int:
-        """Words of a line."""
-        return self.rows // WORD
-
-    @property
-    def group(self) -> int:
-        """Trees folded at once."""
-        return self.threads * self.wide // self.lanes
 
 
 class BitRows:
@@ -71,9 +51,9 @@ class BitRows:
         geometry: Geometry,
         lines: Buffer,
     ) -> None:
-        self._block, self.b = block, block.b
+        self.block, self.b = block, block.b
         self._plan, self._rules = plan, rules
-        self._g, self._lines = geometry, lines
+        self.geometry, self.lines = geometry, lines
         of_kinds = [plan.ordered, *plan.classes.values()]
         most = max(int(np.diff(c.start).max(initial=0)) for c in of_kinds)
         self._across = 1
@@ -86,7 +66,7 @@ class BitRows:
 
     def evaluate(self, tile: Value) -> None:
         """Fill the lines of a tile's predicates."""
-        self._block.region(self._clear)
+        self.block.region(self._clear)
 
         def mark(thread: Value) -> None:
             if len(self._plan.ordered.records):
@@ -97,26 +77,22 @@ class BitRows:
                     body = self._class_of(kind)
                     self._columns(kind, columns, tile, thread, body)
 
-        self._block.region(mark)
+        self.block.region(mark)
         if len(self._plan.jobs.records):
-            self._block.region(lambda thread: self._take_up(tile, thread))
+            self.block.region(lambda thread: self._take_up(tile, thread))
 
     def _clear(self, thread: Value) -> None:
-        b, g = self.b, self._g
+        b, g = self.b, self.geometry
         end = -(-self._plan.n_lines * g.stride // 4)
         zero = b.const(0, Vec(U32, 4))
-        b.for_(
-            b.convert(thread, I32),
-            b.const(end, I32),
-            b.const(g.threads, I32),
-            lambda i, _: b.store(self._lines, b.mul(i, 4), zero),
-        )
+        with b.loop(b.convert(thread, I32), end, g.threads) as i:
+            b.store(self.lines, b.mul(i, 4), zero)
 
     def _range(self, name: str, columns: Columns, tile: Value) -> tuple[Value, Value]:
         b, starts = self.b, columns.start
         if len(starts) == 2:
             return b.const(0, I32), b.const(int(starts[1]), I32)
-        buffer = self._block.model(f"{name}_start", starts)
+        buffer = self.block.model(f"{name}_start", starts)
         return b.load(buffer, tile), b.load(buffer, b.add(tile, 1))
 
     # ------------------------------------------------------------ marks
@@ -130,52 +106,45 @@ class BitRows:
         body: Callable[[tuple[Value, ...], list[_Row]], None],
     ) -> None:
         """Run a body for each column and each row, several rows at once."""
-        b, g = self.b, self._g
+        b, g = self.b, self.geometry
         across, at_once = self._across, g.threads // self._across
         own = b.convert(thread, I32)
         low, high = self._range(name, columns, tile)
-        first = b.binary("add", low, b.binary("and", own, across - 1))
+        first = b.add(low, b.binary("and", own, across - 1))
         start = b.binary("shr", own, across.bit_length() - 1)
-        records = self._block.model(f"{name}_columns", columns.records.reshape(-1))
+        records = self.block.model(f"{name}_columns", columns.records.reshape(-1))
         turns = g.rows // at_once
         together = min(TOGETHER, turns)
-
-        def column(c: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(first, high, across, hint="column") as c:
             at = b.mul(c, RECORD)
             halves = [b.load(records, b.add(at, k), Vec(I32, 4)) for k in (0, 4)]
             record = tuple(b.extract(half, i) for half in halves for i in range(4))
             feature = b.convert(record[0], I64)
-
-            def some(i: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(start, g.rows, at_once * together, hint="row") as i:
                 rows = [
                     self._row(b.add(i, k * at_once), feature) for k in range(together)
                 ]
                 body(record, rows)
 
-            step = b.const(at_once * together, I32)
-            b.for_(start, b.const(g.rows, I32), step, some, hint="row")
-
-        b.for_(first, high, b.const(across, I32), column, hint="column")
-
     def _row(self, i: Value, feature: Value) -> _Row:
         """Read a row's value; past the end of the batch, read the last row's."""
-        b, rows, lanes = self.b, self._block.rows, self._g.lanes
+        b, rows, lanes = self.b, self.block.rows, self.geometry.lanes
         # Adjacent i are in different words, and so in different banks.
         lane, bit = b.binary("rem", i, lanes), b.binary("div", i, lanes)
         if lanes & (lanes - 1) == 0:
             lane = b.binary("and", i, lanes - 1)
             bit = b.binary("shr", i, lanes.bit_length() - 1)
-        place = b.binary("add", b.mul(lane, WORD), bit)
-        row = b.binary("add", rows.first, b.convert(place, I64))
+        place = b.add(b.mul(lane, WORD), bit)
+        row = b.add(rows.first, b.convert(place, I64))
         row = b.binary("min", row, b.sub(rows.n_rows, 1))
-        at = b.binary("add", b.binary("mul", row, rows.stride), feature)
+        at = b.add(b.mul(row, rows.stride), feature)
         one = b.const(1, U32)
         mark = b.binary("shl", one, b.convert(bit, U32))
         return _Row(b.load(rows.rows, at), lane, mark)
 
     def _mark(self, line: Value, row: _Row) -> None:
-        at = self.b.binary("add", line, row.lane)
-        self.b.emit(lir.AtomicAdd(self._lines, at, row.mark))
+        at = self.b.add(line, row.lane)
+        self.b.emit(lir.AtomicAdd(self.lines, at, row.mark))
 
     def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
         """Mark the line of each row's code, unless the code is 0."""
@@ -192,15 +161,16 @@ class BitRows:
             if is_gone is not None:
                 code = b.select(is_gone, gone, code)
             some = b.compare("gt", code, 0)
-            line = b.binary("add", before, b.mul(code, self._g.stride))
-            b.if_(some, lambda line=line, row=row: self._mark(line, row))  # type: ignore[misc]
+            line = b.add(before, b.mul(code, self.geometry.stride))
+            with b.when(some):
+                self._mark(line, row)
 
     def _search(
         self, values: list[Value], first: Value, levels: Value, op: lir.CompareOp
     ) -> list[Value]:
         """Return how many thresholds of a column compare true, for each value."""
         b = self.b
-        thresholds = self._block.model("bit_thresholds", self._plan.thresholds)
+        thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         before = b.sub(first, 1)
         top = b.binary("shl", b.const(1, I32), b.sub(levels, 1))
 
@@ -208,15 +178,14 @@ class BitRows:
             step, *places = carried
             made = []
             for value, place in zip(values, places, strict=True):
-                there = b.binary("add", place, step)
+                there = b.add(place, step)
                 right = b.compare(op, value, b.load(thresholds, there))
                 made.append(b.select(right, there, place))
             return [b.binary("shr", step, 1), *made]
 
         inits = [top, *[before] * len(values)]
-        zero, one = b.const(0, I32), b.const(1, I32)
-        _, *places = b.for_(zero, levels, one, level, inits, hint="level")
-        return [b.binary("sub", place, before) for place in places]
+        _, *places = b.for_(0, levels, 1, level, inits, hint="level")
+        return [b.sub(place, before) for place in places]
 
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
@@ -247,7 +216,7 @@ class BitRows:
         """Return the body for columns of equality tests or category sets."""
         b = self.b
         kinds = self._plan.classes[kind].missing
-        words = self._block.model("class_words", self._plan.words)
+        words = self.block.model("class_words", self._plan.words)
 
         def body(record: tuple[Value, ...], rows: list[_Row]) -> None:
             _, first, n_words, line, rule, where, levels, _ = record
@@ -259,7 +228,7 @@ class BitRows:
                     number = self._category(x, where, exact=kind == "member")
                 if gone is not None:
                     number = b.select(gone, b.const(GONE, I32), number)
-                at = b.binary("add", first, b.binary("mul", number, n_words))
+                at = b.add(first, b.mul(number, n_words))
                 self._mark_all(words, at, n_words, line, row)
 
         return body
@@ -268,32 +237,26 @@ class BitRows:
         self, words: Buffer, at: Value, n_words: Value, line: Value, row: _Row
     ) -> None:
         """Mark every line whose bit is set in the words of a class."""
-        b, stride = self.b, self._g.stride
-
-        def word(w: Value, _: tuple[Value, ...]) -> None:
-            bits = b.load(words, b.binary("add", at, w))
-            base = b.binary("add", line, b.mul(w, WORD * stride))
-
-            def cond(carried: tuple[Value, ...]) -> Value:
-                return b.compare("ne", carried[0], 0)
+        b, stride = self.b, self.geometry.stride
+        with b.loop(n_words, hint="word") as w:
+            bits = b.load(words, b.add(at, w))
+            base = b.add(line, b.mul(w, WORD * stride))
 
             def lowest(carried: tuple[Value, ...]) -> list[Value]:
                 (left,) = carried
                 number = b.convert(b.count_zeros(left), I32)
-                self._mark(b.binary("add", base, b.mul(number, stride)), row)
+                self._mark(b.add(base, b.mul(number, stride)), row)
                 return [b.binary("and", left, b.sub(left, 1))]
 
-            b.while_([bits], cond, lowest)
-
-        b.for_(b.const(0, I32), n_words, b.const(1, I32), word, hint="word")
+            b.while_([bits], lambda state: b.compare("ne", state[0], 0), lowest)
 
     def _equal(self, x: Value, where: Value, levels: Value) -> Value:
         """Return the class of the threshold that equals a value."""
         b = self.b
         (count,) = self._search([x], where, levels, "ge")
         last = b.binary("max", b.sub(count, 1), 0)
-        thresholds = self._block.model("bit_thresholds", self._plan.thresholds)
-        found = b.load(thresholds, b.binary("add", where, last))
+        thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
+        found = b.load(thresholds, b.add(where, last))
         same = b.binary("and", b.compare("gt", count, 0), b.compare("eq", x, found))
         return b.select(same, b.add(last, FIRST_CATEGORY), b.const(NONE, I32))
 
@@ -309,47 +272,44 @@ class BitRows:
 
     def _take_up(self, tile: Value, thread: Value) -> None:
         """Let each line of a column take the union with the lines above it."""
-        b, g, plan = self.b, self._g, self._plan
+        b, g, plan = self.b, self.geometry, self._plan
         own = b.convert(thread, I32)
         lane, row = split_thread(b, own, g.lanes)
         low, high = self._range("job", plan.jobs, tile)
-        jobs = self._block.model("jobs", plan.jobs.records.reshape(-1))
+        jobs = self.block.model("jobs", plan.jobs.records.reshape(-1))
         has_masks = bool(plan.jobs.records[:, 2].any())
 
-        def job(j: Value, _: tuple[Value, ...]) -> None:
+        first = b.add(low, row)
+        with b.loop(first, high, g.threads // g.lanes, hint="job") as j:
             record = b.load(jobs, b.mul(j, JOB), Vec(I32, 4))
             start, count, mixed, mask = (b.extract(record, i) for i in range(JOB))
-            bottom = b.binary("add", start, lane)
+            bottom = b.add(start, lane)
             last = b.sub(count, 1)
-            top = b.binary("add", bottom, b.mul(last, g.stride))
+            top = b.add(bottom, b.mul(last, g.stride))
 
             def run(masked: bool) -> None:
                 gone = masks = end = None
                 if masked:
-                    gone = b.load(self._lines, b.add(top, g.stride))
-                    masks = self._block.model("missing_masks", plan.masks)
-                    end = b.binary("add", mask, last)
+                    gone = b.load(self.lines, b.add(top, g.stride))
+                    masks = self.block.model("missing_masks", plan.masks)
+                    end = b.add(mask, last)
 
                 def line(i: Value, carried: tuple[Value, ...]) -> list[Value]:
                     at, above = carried
-                    word = made = b.binary("or", b.load(self._lines, at), above)
+                    word = made = b.binary("or", b.load(self.lines, at), above)
                     if gone is not None and masks is not None and end is not None:
-                        right = b.load(masks, b.binary("sub", end, i))
+                        right = b.load(masks, b.sub(end, i))
                         set_ = b.binary("and", gone, b.convert(right, U32))
                         made = b.binary("or", word, set_)
-                    b.store(self._lines, at, made)
+                    b.store(self.lines, at, made)
                     return [b.sub(at, g.stride), word]
 
-                inits, one = [top, b.const(0, U32)], b.const(1, I32)
-                b.for_(b.const(0, I32), count, one, line, inits, hint="slot")
+                b.for_(0, count, 1, line, [top, b.const(0, U32)], hint="slot")
 
             if has_masks:
                 b.if_(b.compare("ne", mixed, 0), lambda: run(True), lambda: run(False))
             else:
                 run(masked=False)
-
-        first = b.binary("add", low, row)
-        b.for_(first, high, b.const(g.threads // g.lanes, I32), job, hint="job")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ group add to the same output, so that sums stay in registers while a group is ad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.bitsliced.gpu_predicates import Geometry, TestPlan
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
     ListedTree,
@@ -50,8 +50,10 @@ class BitTrees:
         Each tree's first leaf value, within its group.
     leaf_row : ndarray of int32
         Row of ``Forest.leaf_value`` of each code, tree by tree.
-    n_temporaries : int
-        Lines for results that one tree needs at once.
+    zero : int
+        Element of the all-zeros line, which the all-ones line follows.
+    n_words : int
+        Words of the table: predicates; for lists also constants and temporaries.
     """
 
     shapes: tuple[Shape, ...]
@@ -63,7 +65,8 @@ class BitTrees:
     ops: IntArray  # (n_ops, 4): target, select, a, b
     leaf_start: IntArray
     leaf_row: IntArray
-    n_temporaries: int
+    zero: int
+    n_words: int
     has_lists: bool
 
     @property
@@ -72,44 +75,23 @@ class BitTrees:
         return int(self.groups[:, 3].max(initial=0))
 
 
-@dataclass(frozen=True, slots=True)
-class LinePlaces:
-    """Positions of lines: predicates, then all zeros and all ones, then temporaries."""
-
-    n_predicates: int  # predicates of the largest tile
-    stride: int
-    unit: int = 1  # elements that a tree's line numbers count in
-
-    @property
-    def zero(self) -> int:
-        """Element of the all-zeros line; the all-ones line follows."""
-        return self.n_predicates * self.stride
-
-    def temporary(self, group_row: int, number: int, each: int) -> int:
-        """Return the element of a temporary of the tree that a row of threads folds."""
-        line = self.n_predicates + 2 + group_row * each + number
-        return line * self.stride
-
-
 def lay_out_trees(
-    forest: Forest,
-    order: IntArray,
-    tile_size: int,
-    group: int,
-    line_of: Sequence[IntArray],
-    places: LinePlaces,
+    forest: Forest, order: IntArray, tile_size: int, plan: TestPlan, geometry: Geometry
 ) -> BitTrees:
     """Lay the trees of ``order`` out for the threads of a block.
 
-    ``tile_size`` trees share a table of predicates, whose lines ``line_of`` gives for
-    each tile. At most ``group`` trees are folded at once.
+    ``tile_size`` trees share a table of predicates, whose lines ``plan`` has for each
+    tile. The all-zeros and the all-ones line follow, then the temporaries of each tree
+    that is folded at once.
     """
+    line_of, stride = plan.line_of, geometry.stride
+    zero = plan.n_lines * stride
     tile = np.arange(len(order)) // tile_size
     outputs = forest.tree_output[order]
     # Trees of one output stay in order; its sums depend on nothing else.
     by_output = np.lexsort((outputs, tile))
     order, outputs, tile = order[by_output], outputs[by_output], tile[by_output]
-    first = _groups(tile, outputs, group)
+    first = _groups(tile, outputs, geometry.group)
     count = np.diff([*first, len(order)])
     row_of = np.arange(len(order)) - np.repeat(first, count)
 
@@ -125,7 +107,7 @@ def lay_out_trees(
     lines = np.zeros(int(n_lines.sum()) + QUAD, np.int32)
     # 0 is a dummy until predicates are replaced by elements.
     leaf_row = coded.fill(forest, order, number_of + 1, lines, first_line + 1)
-    element = [np.concatenate([[0], s * places.stride // places.unit]) for s in line_of]
+    element = [np.concatenate([[0], s * stride // geometry.wide]) for s in line_of]
     for k, of in enumerate(element):
         own = np.flatnonzero(tile == k)
         if len(own):
@@ -136,8 +118,9 @@ def lay_out_trees(
     n_ops = np.zeros(len(order), np.int64)
     for position, (own_ops, planes, _) in reused.items():
         row = int(row_of[position])
-        constants = [places.zero, places.zero + places.stride]
-        temporaries = [places.temporary(row, i, each) for i in range(each)]
+        constants = [zero, zero + stride]
+        start = zero + (2 + row * each) * stride
+        temporaries = [start + i * stride for i in range(each)]
         predicates = element[tile[position]][1:]
         of = np.concatenate([predicates, constants, temporaries]).astype(np.int64)
         ops.append(of[own_ops])
@@ -163,7 +146,8 @@ def lay_out_trees(
         ops=np.concatenate([*ops, np.zeros((1, 4))]).astype(np.int32),
         leaf_start=(first_code * width - starts[group_of]).astype(np.int32),
         leaf_row=leaf_row,
-        n_temporaries=each,
+        zero=zero,
+        n_words=zero + (2 + geometry.group * each) * stride * bool(reused),
         has_lists=bool(reused),
     )
 

@@ -8,7 +8,8 @@ stay in its registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -17,8 +18,9 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.base import BlockThreads
-from skforge.compiler.layouts.bitsliced.gpu_rows import WORD, Geometry, split_thread
+from skforge.compiler.layouts.base import GpuBlockCode
+from skforge.compiler.layouts.bitsliced.gpu_predicates import WORD
+from skforge.compiler.layouts.bitsliced.gpu_rows import BitRows, split_thread
 from skforge.compiler.layouts.bitsliced.gpu_trees import QUAD, BitTrees
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold
 
@@ -29,7 +31,6 @@ NUMBERS = 8
 #: Names the user of shared memory in errors.
 WHAT = 'represent("bitsliced")'
 
-_Then: TypeAlias = Callable[[Value], None]
 _Maybe: TypeAlias = Value | None
 
 #: (distance, bits that stay in the lower word) of each step of a bit transpose.
@@ -45,34 +46,36 @@ class OwnRows:
     n_bytes: int
 
 
-class BitWalks:
-    """Emits the code; one instance for each block of a kernel."""
+class BitWalks(GpuBlockCode):
+    """Emits the code; one instance for each block of a kernel.
+
+    ``tile`` trees share a table, which ``rows`` fills. With ``staged`` leaf values are
+    copied to shared memory.
+    """
 
     def __init__(
         self,
-        block: BlockThreads,
+        rows: BitRows,
         trees: BitTrees,
         forest: Forest,
-        geometry: Geometry,
-        lines: Buffer,
+        tile: int,
         staged: bool,
-        zero: int,
     ) -> None:
-        self._zero = zero  # element of the constant lines
-        self._block, self.b = block, block.b
-        self._t, self._forest, self._g, self._lines = trees, forest, geometry, lines
+        self._rows, self._tile = rows, tile
+        self._block, self._g, self._lines = rows.block, rows.geometry, rows.lines
+        self._t, self._forest = trees, forest
+        b = self.b = rows.b
         self._sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self._width = forest.leaf_value.shape[1]
-        b = self.b
-        self._sums = b.alloc(
-            "row_sums", self._sum, b.const(self._n_rows), space="private"
-        )
-        size = geometry.group * NUMBERS * geometry.lanes
-        self._numbers = block.share("leaf_numbers", U32, size, WHAT)
+        count = b.const(self._n_rows)
+        self._sums = b.alloc("row_sums", self._sum, count, space="private")
+        size = self._g.group * NUMBERS * self._g.lanes
+        self._numbers = self._block.share("leaf_numbers", U32, size, WHAT)
         self._leaves: Buffer | None = None
         if staged:
             n = trees.most_leaves
-            self._leaves = block.share("group_leaves", self._sum, n, WHAT)
+            self._leaves = self._block.share("group_leaves", self._sum, n, WHAT)
+        self._start()
 
     @property
     def _n_rows(self) -> int:
@@ -104,18 +107,18 @@ class BitWalks:
         own = self._own_rows(part)
         base = b.mul(lane, WORD)
         if own.shift is not None:  # a byte is eight bits, a row eight rows on
-            base = b.binary("add", base, own.shift)
+            base = b.add(base, own.shift)
         found = []
         for word in own.words:
-            first = b.binary("add", base, word)
+            first = b.add(base, word)
             for byte in range(own.n_bytes):
                 row = b.convert(b.add(first, 8 * byte), I64)
-                found.append(b.binary("add", self._block.rows.first, row))
+                found.append(b.add(self._block.rows.first, row))
         return found
 
     # ------------------------------------------------------------ sums
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Set sums to the base, and write the constant lines."""
         b, forest = self.b, self._forest
 
@@ -134,42 +137,33 @@ class BitWalks:
         b, g = self.b, self._g
         lane, row = split_thread(b, b.convert(thread, I32), g.lanes)
 
-        def write() -> None:
+        with b.when(b.compare("eq", row, 0)):
             for k, bits in enumerate((0, 0xFFFFFFFF)):
-                at = b.add(lane, self._zero + k * g.stride)
+                at = b.add(lane, self._t.zero + k * g.stride)
                 b.store(self._lines, at, b.const(bits, U32))
-
-        b.if_(b.compare("eq", row, 0), write)
 
     def _write_base(self, thread: Value) -> None:
         b = self.b
         base = self._block.model("base", self._forest.base)
         rows = self._each_row(thread)
 
-        def output(k: Value, _: tuple[Value, ...]) -> None:
+        n = b.const(self._forest.n_outputs)
+        with b.loop(n, hint="output") as k:
             value = b.load(base, k)
             for row in rows:
-                self._if_real(row, partial(self._write, value), k)
+                self._write(value, row, k)
 
-        n = b.const(self._forest.n_outputs)
-        b.for_(b.const(0), n, b.const(1), output, hint="output")
-
-    def _if_real(self, row: Value, then: _Then, output: Value | None) -> None:
-        """Run a body with a row's offset in the result, if the row is in the batch."""
+    @contextmanager
+    def _real(self, row: Value, output: Value | None) -> Iterator[Value]:
+        """Open a branch for a row of the batch; yield its place in the result."""
         b = self.b
-
-        def inside() -> None:
+        with b.when(b.compare("lt", row, self._block.rows.n_rows)):
             at = b.mul(row, self._forest.n_outputs)
-            then(at if output is None else b.binary("add", at, output))
+            yield at if output is None else b.add(at, output)
 
-        b.if_(b.compare("lt", row, self._block.rows.n_rows), inside)
-
-    def _write(self, value: Value, at: Value) -> None:
-        self.b.store(self._block.result, at, value)
-
-    def _read(self, i: int, at: Value) -> None:
-        b = self.b
-        b.store(self._sums, b.const(i), b.load(self._block.result, at))
+    def _write(self, value: Value, row: Value, output: Value | None) -> None:
+        with self._real(row, output) as at:
+            self.b.store(self._block.result, at, value)
 
     def finish(self) -> None:
         """Write the sums; those of several outputs are already written."""
@@ -179,22 +173,25 @@ class BitWalks:
 
         def write(thread: Value) -> None:
             for i, row in enumerate(self._each_row(thread)):
-                value = b.load(self._sums, b.const(i))
-                self._if_real(row, partial(self._write, value), None)
+                self._write(b.load(self._sums, b.const(i)), row, None)
 
         self._block.region(write)
 
     # ------------------------------------------------------------ trees
 
-    def add_groups(self, tile: Value) -> None:
+    def evaluate(self, first: Value) -> None:
+        """Fill the lines of a tile's predicates."""
+        self._rows.evaluate(self.b.binary("div", first, self._tile))
+
+    def add_trees(self, first: Value) -> None:
         """Add the trees of a tile, group after group."""
         b, t = self.b, self._t
+        tile = b.binary("div", first, self._tile)
         groups = self._block.model("tree_groups", t.groups.reshape(-1))
         # Loaded instead of constant: a short loop of known length would be unrolled.
         starts = self._block.model("group_start", t.group_start)
         low, high = b.load(starts, tile), b.load(starts, b.add(tile, 1))
-
-        def group(g: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(low, high, hint="group") as g:
             record = b.load(groups, b.mul(g, 4), Vec(I32, 4))
             first, count, leaf, n_leaves = (b.extract(record, i) for i in range(4))
 
@@ -202,15 +199,11 @@ class BitWalks:
                 own = b.convert(thread, I32)
                 self._stage(own, leaf, n_leaves)
                 lane, row = split_thread(b, own, self._g.lanes // self._g.wide)
-                b.if_(
-                    b.compare("lt", row, count),
-                    lambda: self._fold_one(b.binary("add", first, row), lane, row),
-                )
+                with b.when(b.compare("lt", row, count)):
+                    self._fold_one(b.add(first, row), lane, row)
 
             self._block.region(fold)
             self._block.region(lambda thread: self._add(thread, g, first, count, leaf))
-
-        b.for_(low, high, b.const(1, I32), group, hint="group")
 
     def _values(self) -> Buffer:
         """Return the leaf values of every code, tree by tree."""
@@ -223,11 +216,8 @@ class BitWalks:
         if leaves is None:
             return
         values = self._values()
-
-        def copy(i: Value, _: tuple[Value, ...]) -> None:
-            b.store(leaves, i, b.load(values, b.binary("add", first, i)))
-
-        b.for_(own, count, b.const(self._g.threads, I32), copy, hint="leaf")
+        with b.loop(own, count, self._g.threads, hint="leaf") as i:
+            b.store(leaves, i, b.load(values, b.add(first, i)))
 
     def _fold_one(self, tree: Value, lane: Value, row: Value) -> None:
         b, t = self.b, self._t
@@ -262,7 +252,7 @@ class BitWalks:
                 index = b.add(lines, at // QUAD * QUAD)
                 quads[at // QUAD] = b.load(of_lines, index, Vec(I32, QUAD))
             number = b.mul(b.extract(quads[at // QUAD], at % QUAD), self._g.wide)
-            return b.load(self._lines, b.binary("add", number, lane), self._word)
+            return b.load(self._lines, b.add(number, lane), self._word)
 
         return fold(depth, line, partial(_mux, b))
 
@@ -273,15 +263,13 @@ class BitWalks:
         of_lines = self._block.model("bit_lines", t.lines)
 
         def line(number: Value) -> Value:
-            return b.load(self._lines, b.binary("add", number, lane))
+            return b.load(self._lines, b.add(number, lane))
 
-        def operation(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(op, end, hint="op") as i:
             record = b.load(ops, b.mul(i, 4), Vec(I32, 4))
             target, *read = (b.extract(record, k) for k in range(4))
             value = _mux(b, *map(line, read))
-            b.store(self._lines, b.binary("add", target, lane), value)
-
-        b.for_(op, end, b.const(1, I32), operation, hint="op")
+            b.store(self._lines, b.add(target, lane), value)
         planes = []
         for first in range(0, MAX_BITS, QUAD):
             quad = b.load(of_lines, b.add(lines, first), Vec(I32, QUAD))
@@ -298,7 +286,7 @@ class BitWalks:
                 if not i & distance:
                     j = i + distance
                     words[i], words[j] = _exchange(b, words[i], words[j], distance, low)
-        first = b.binary("add", b.mul(row, NUMBERS * lanes), lane)
+        first = b.add(b.mul(row, NUMBERS * lanes), lane)
         for k, word in enumerate(words):
             value = b.const(0, self._word) if word is None else word
             b.store(self._numbers, b.add(first, k * lanes), value)
@@ -319,23 +307,18 @@ class BitWalks:
 
         def output(k: Value, leaf_of: Value | None) -> None:
             for i, row in enumerate(rows):
-                self._if_real(row, partial(self._read, i), k)
+                with self._real(row, k) as at:
+                    b.store(self._sums, b.const(i), b.load(self._block.result, at))
             self._add_output(own, lane, first, count, leaf, leaf_of)
             for i, row in enumerate(rows):
-                value = b.load(self._sums, b.const(i))
-                self._if_real(row, partial(self._write, value), k)
+                self._write(b.load(self._sums, b.const(i)), row, k)
 
         if self._width == 1:
             outputs = self._block.model("group_outputs", self._t.outputs)
             output(b.convert(b.load(outputs, group), I64), None)
             return
-        b.for_(
-            b.const(0),
-            b.const(self._width),
-            b.const(1),
-            lambda k, _: output(k, b.convert(k, I32)),
-            hint="output",
-        )
+        with b.loop(self._width, hint="output") as k:
+            output(k, b.convert(k, I32))
 
     def _add_output(
         self,
@@ -351,15 +334,15 @@ class BitWalks:
         values = self._leaves if self._leaves is not None else self._values()
 
         def tree(g: Value, sums: tuple[Value, ...]) -> list[Value]:
-            base = b.load(starts, b.binary("add", first, g))
+            base = b.load(starts, b.add(first, g))
             if self._leaves is None:
-                base = b.binary("add", base, leaf)
+                base = b.add(base, leaf)
             if output is not None:
-                base = b.binary("add", base, output)
+                base = b.add(base, output)
             made: list[Value] = []
             for word in own.words:
-                row = b.binary("add", b.mul(g, NUMBERS), word)
-                at = b.binary("add", b.mul(row, lanes), lane)
+                row = b.add(b.mul(g, NUMBERS), word)
+                at = b.add(b.mul(row, lanes), lane)
                 numbers = b.load(self._numbers, at)
                 if own.shift is not None:
                     numbers = b.binary("shr", numbers, b.convert(own.shift, U32))
@@ -367,14 +350,13 @@ class BitWalks:
                     code = b.binary("shr", numbers, 8 * byte) if byte else numbers
                     code = b.convert(b.binary("and", code, 0xFF), I32)
                     code = b.mul(code, self._width)
-                    value = b.load(values, b.binary("add", base, code))
-                    made.append(b.binary("add", sums[len(made)], value))
+                    value = b.load(values, b.add(base, code))
+                    made.append(b.add(sums[len(made)], value))
             return made
 
         places = [b.const(i) for i in range(self._n_rows)]
         inits = [b.load(self._sums, place) for place in places]
-        zero, one = b.const(0, I32), b.const(1, I32)
-        totals = b.for_(zero, count, one, tree, inits, hint="tree")
+        totals = b.for_(0, count, 1, tree, inits, hint="tree")
         for place, total in zip(places, totals, strict=True):
             b.store(self._sums, place, total)
 

@@ -58,7 +58,7 @@ def round_down(b: Builder, x: Value) -> Value:
     one = b.const(1, bits.type)
     sign = b.const(1 << 31, bits.type)
     negative = b.compare("ge", bits, sign)
-    moved = b.select(negative, b.binary("add", bits, one), b.binary("sub", bits, one))
+    moved = b.select(negative, b.add(bits, one), b.sub(bits, one))
     return b.bitcast(b.select(above, moved, bits), F32)
 
 
@@ -110,40 +110,35 @@ class Ties:
         least = b.load(self._found, b.const(0), self._vec)
         tie = b.any_true(b.compare("eq", least, b.const(0, self._vec)))
 
-        def check() -> None:
+        with b.when(tie):
             odd = self._load(rows, feature, left)
-            b.if_(
-                b.compare("ne", odd, 0),
-                lambda: self._again(job, lines, line_bytes),
-            )
-
-        b.if_(tie, check)
+            with b.when(b.compare("ne", odd, 0)):
+                self._again(job, lines, line_bytes)
 
     def _load(self, rows: BlockRows, feature: Value, left: Value) -> Value:
         """Copy a column, and return whether any of its values is not a float32."""
         b = self.b
 
         def row(r: Value, found: tuple[Value, ...]) -> list[Value]:
-            number = b.binary("add", rows.first, r)
-            at = b.binary("add", b.binary("mul", number, rows.stride), feature)
+            number = b.add(rows.first, r)
+            at = b.add(b.mul(number, rows.stride), feature)
             x = self._clean(b.load(rows.rows, at))
             b.store(self._column, r, x)
             odd = b.compare("ne", b.convert(b.convert(x, F32), F64), x)
             return [b.binary("or", found[0], b.convert(odd, I64))]
 
-        zero = b.const(0)
-        (odd,) = b.for_(zero, left, b.const(1), row, [zero], hint="row")
+        (odd,) = b.for_(0, left, 1, row, [b.const(0)], hint="row")
         return odd
 
     def _again(self, job: Job, lines: Buffer, line_bytes: int) -> None:
         b, half = self.b, self.lanes // 2
-
-        def test(i: Value, _: tuple[Value, ...]) -> None:
-            number = b.binary("add", job.line, i)
+        with b.loop(job.count, hint="threshold") as i:
+            number = b.add(job.line, i)
             threshold = b.splat(b.load(self._exact, number), half)
             to = b.mul(number, line_bytes)
 
-            def some(r: Value, _: tuple[Value, ...]) -> None:
+            end, step = b.const(self.part), b.const(ROWS)
+            with b.loop(0, end, step, hint="rows") as r:
                 masks = [
                     b.compare("gt", x, threshold, unordered=self._unordered)
                     for x in (
@@ -151,10 +146,5 @@ class Ties:
                         for v in range(0, ROWS, half)
                     )
                 ]
-                at = b.binary("add", to, b.binary("div", r, 8))
+                at = b.add(to, b.binary("div", r, 8))
                 store_masks(b, lines, at, masks)
-
-            end, step = b.const(self.part), b.const(ROWS)
-            b.for_(b.const(0), end, step, some, hint="rows")
-
-        b.for_(b.const(0), job.count, b.const(1), test, hint="threshold")

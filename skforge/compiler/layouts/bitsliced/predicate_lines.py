@@ -16,7 +16,8 @@ from ten thresholds on, and eight vectors in lockstep beat one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -24,33 +25,20 @@ import numpy as np
 
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules
-from skforge.compiler.binning.transpose import (
-    WIDE,
-    WIDE_PART,
-    ColumnTile,
-    store_masks,
-)
+from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    I64,
-    U8,
-    U32,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import F32, I64, U8, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.bitsliced.narrow_rows import Ties, round_down
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     CATEGORY,
     DIRECT,
     SETS,
+    SETS_A_BYTE,
     Job,
     PredicateTable,
     searched,
 )
-from skforge.compiler.layouts.bitsliced.set_lines import SetLines
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 
 #: Most rows of a part. The comparisons of a part are unrolled, so this bounds the code.
@@ -60,6 +48,9 @@ MAX_PART = 1024
 #: the work on one tile (epsilon, 4096 rows: 0.51 us a row for 1, 0.38 for 2, 0.37 for
 #: 3).
 AHEAD = 3
+
+#: Rows of one look-up in tables of sets.
+SET_ROWS = 64
 
 #: Planes of a search: the bits of its codes, and which values are missing.
 PLANES, MISSING_PLANE = 9, 8
@@ -87,12 +78,14 @@ class PredicateLowering:
         self.narrow = self.scalar == F32 and forest.input_dtype == np.float64
         # Wide rows are processed in parts of a block, so that the cache lines touched
         # by a tile of columns stay in L1.
-        self.wide = forest.n_features > WIDE
-        self.part = min(shape.rows, WIDE_PART if self.wide else MAX_PART)
+        wide = forest.n_features > WIDE
+        self.part = min(shape.rows, WIDE_PART if wide else MAX_PART)
         # The planes of a part are short. Keeping them for all searches of a block
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
         self.searches = np.flatnonzero(searched(jobs.kind))
+        # Whether a number with a fraction is in no set.
+        self._exact = bool((forest.comparison == Comparison.MEMBER).any())
 
     # ------------------------------------------------------------ the stage
 
@@ -121,19 +114,16 @@ class PredicateLowering:
     def evaluate(self, rows: BlockRows, lines: Buffer) -> None:
         """Fill the lines of one block."""
         b, self._lines = self.b, lines
-        self.sets = SetLines(self._rules, self.t, self.columns, lines, self.line_bytes)
         if not self.kept:
             self._evaluate_part(rows, b.const(0))
             return
 
-        def part(r: Value, _: tuple[Value, ...]) -> None:
-            here = replace(rows, first=b.binary("add", rows.first, r))
-            self._evaluate_part(here, b.binary("div", r, 8))
-
         # Parts that are only padding are skipped: their sums are never read.
-        left = b.binary("sub", rows.n_rows, rows.first)
+        left = b.sub(rows.n_rows, rows.first)
         left = b.binary("min", left, self.shape.rows)
-        b.for_(b.const(0), left, b.const(self.part), part, hint="part")
+        with b.loop(0, left, self.part, hint="part") as r:
+            here = replace(rows, first=b.add(rows.first, r))
+            self._evaluate_part(here, b.binary("div", r, 8))
         self._kept_lines()
 
     def _kept_lines(self) -> None:
@@ -144,7 +134,8 @@ class PredicateLowering:
         jobs = self._model("searches", self.searches)
         kinds = [kind for kind in self.t.kinds if searched(kind)]
 
-        def search(i: Value, _: tuple[Value, ...]) -> None:
+        end = b.const(len(self.searches))
+        with b.loop(end, hint="search") as i:
             kind, job = self._job(b.load(jobs, i), b.const(0))
             planes = b.mul(i, PLANES * self.line_bytes)
             cases = {k: partial(self._thermometer, k, job, planes) for k in kinds}
@@ -152,38 +143,19 @@ class PredicateLowering:
             if self.right:
                 self._mark_right(job, planes, self.line_bytes)
 
-        end = b.const(len(self.searches))
-        b.for_(b.const(0), end, b.const(1), search, hint="search")
-
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
         """Fill the bytes from ``shift`` on of every line."""
-        b = self.b
-        one, n_tiles = b.const(1), len(self.t.tile_start)
-        left = b.binary("sub", rows.n_rows, rows.first)
+        b, t = self.b, self.t
+        left = b.sub(rows.n_rows, rows.first)
         self.left = b.binary("min", left, self.part)
-
-        def tile(i: Value, _: tuple[Value, ...]) -> None:
-            start = b.convert(b.load(self.tile_start, i), I64)
-            self.columns.fill(rows, start)
-            first = b.convert(b.load(self.tile_jobs, i), I64)
-            last = b.convert(b.load(self.tile_jobs, b.add(i, 1)), I64)
-            following = b.binary("min", b.add(i, AHEAD), n_tiles - 1)
-            ahead = b.convert(b.load(self.tile_start, following), I64)
-            jobs = b.sub(last, first)
-
-            def job(j: Value, _: tuple[Value, ...]) -> None:
-                if self.wide:
-                    self.columns.prefetch(rows, ahead, b.binary("sub", j, first), jobs)
-                kind, job = self._job(j, shift)
-                self._evaluate_job(kind, job)
-                if self.narrow:
-                    self._settle(rows, start, job)
-                if self.right and not self.kept:
-                    self._missing_right(job)
-
-            b.for_(first, last, one, job, hint="job")
-
-        b.for_(b.const(0), b.const(n_tiles), one, tile, hint="tile")
+        starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(t.tile_start)
+        with self.columns.jobs(rows, starts, ends, n_tiles, AHEAD) as (start, j):
+            kind, job = self._job(j, shift)
+            self._evaluate_job(kind, job)
+            if self.narrow:
+                self._settle(rows, start, job)
+            if self.right and not self.kept:
+                self._missing_right(job)
 
     def _job(self, j: Value, shift: Value) -> tuple[Value, Job]:
         """Return the kind of job j, and what it reads and writes from ``shift`` on."""
@@ -191,7 +163,7 @@ class PredicateLowering:
         kind, *fields = (b.convert(b.load(field, j), I64) for field in self._jobs)
         column, line, count, offset = fields
         column, place = b.mul(column, self.part), b.mul(line, self.line_bytes)
-        place = b.binary("add", place, shift)
+        place = b.add(place, shift)
         return kind, Job(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
@@ -214,7 +186,7 @@ class PredicateLowering:
             number = np.zeros(len(self.t.jobs.kind), np.int64)
             number[self.searches] = np.arange(len(self.searches))
             own = b.load(self._model("search_number", number), job.number)
-            planes = b.binary("add", b.mul(own, PLANES * self.line_bytes), job.shift)
+            planes = b.add(b.mul(own, PLANES * self.line_bytes), job.shift)
 
         def run(kind: int) -> None:
             if searched(kind):
@@ -227,9 +199,9 @@ class PredicateLowering:
             if kind == DIRECT:
                 self._direct(job)
             elif kind == CATEGORY:
-                self.sets.one_by_one(self.numbers, job)
+                self._sets_one_by_one(job)
             else:
-                self.sets.by_tables(SETS[kind], job, self.left)
+                self._sets_by_tables(SETS[kind], job)
             if self.right and self.kept:
                 self._missing_right(job)
 
@@ -237,7 +209,7 @@ class PredicateLowering:
 
     def _settle(self, rows: BlockRows, start: Value, job: Job) -> None:
         b = self.b
-        feature = b.binary("add", start, b.binary("div", job.column, self.part))
+        feature = b.add(start, b.binary("div", job.column, self.part))
         self.ties.settle(rows, feature, self.left, job, self._lines, self.line_bytes)
 
     # ------------------------------------------------------------ jobs
@@ -280,9 +252,9 @@ class PredicateLowering:
         b = self.b
 
         def one(i: Value, compared: list[tuple[Value, Value]]) -> None:
-            number = b.load(self.numbers, b.binary("add", job.offset, i))
+            number = b.load(self.numbers, b.add(job.offset, i))
             threshold = b.splat(number, self.shape.registers.lanes)
-            at = b.binary("add", job.place, b.mul(i, self.line_bytes))
+            at = b.add(job.place, b.mul(i, self.line_bytes))
             vectors = self.columns.vectors(job.column, self.part)
             masks = [self._compare(x, threshold) for x in vectors]
             store_masks(b, self._lines, at, masks)
@@ -299,10 +271,10 @@ class PredicateLowering:
         step = registers.lockstep * registers.lanes
 
         def some_rows(r: Value, compared: list[tuple[Value, Value]]) -> None:
-            x = self.columns.vectors(b.binary("add", job.column, r), step)
+            x = self.columns.vectors(b.add(job.column, r), step)
             index = [b.const(0, index_vec)] * len(x)
             answers: list[list[Value]] = [[] for _ in x]
-            byte = b.binary("add", planes, b.binary("div", r, 8))
+            byte = b.add(planes, b.binary("div", r, 8))
             for j, table in enumerate(tables):
                 for v, own in enumerate(x):
                     pivot = registers.pivot_of(b, table, index[v], answers[v])
@@ -328,9 +300,9 @@ class PredicateLowering:
         b, size = self.b, self.line_bytes
         plane = self._plane(size)
 
-        def part(shift: Value, _: tuple[Value, ...]) -> None:
-            first = b.binary("add", planes, shift)
-            to = b.binary("add", job.place, shift)
+        with self._each(size, plane) as shift:
+            first = b.add(planes, shift)
+            to = b.add(job.place, shift)
             bits = [
                 b.load(self.planes, b.add(first, k * size), plane)
                 for k in range(levels)
@@ -339,10 +311,8 @@ class PredicateLowering:
             if levels == 4:
                 for i in range(1, 16):
                     b.store(self._lines, b.add(to, (i - 1) * size), low[i])
-                return
-            self._high_groups(bits[:3:-1], low, job.count, to, plane)
-
-        self._each(size, plane, part)
+            else:
+                self._high_groups(bits[:3:-1], low, job.count, to, plane)
 
     def _high_groups(
         self,
@@ -355,33 +325,30 @@ class PredicateLowering:
         """Write 16 lines for each value of the code's high bits."""
         b, size = self.b, self.line_bytes
         width = plane.lanes * 8
-        for h, value in enumerate(_steps(b, bits, plane)):
-            b.store(self.steps, b.const(h * width), value)
+        for k, step in enumerate(_steps(b, bits, plane)):
+            b.store(self.steps, b.const(k * width), step)
         groups = b.add(b.binary("div", count, 16), 1)
-
-        def group(h: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(groups, hint="high") as h:
             at = b.mul(h, width)
             here = b.load(self.steps, at, plane)
             above = b.load(self.steps, b.add(at, width), plane)
-            to = b.binary("add", line, b.mul(h, 16 * size))
+            to = b.add(line, b.mul(h, 16 * size))
             to = b.sub(to, size)
-            inner = b.compare("gt", h, 0)
-            b.if_(inner, lambda: b.store(self._lines, to, here))
+            with b.when(b.compare("gt", h, 0)):
+                b.store(self._lines, to, here)
             for i in range(1, 16):
                 value = b.binary("or", above, b.binary("and", here, low[i]))
                 b.store(self._lines, b.add(to, i * size), value)
 
-        b.for_(b.const(0), groups, b.const(1), group, hint="high")
-
-    def _each(
-        self, size: int, plane: Vec, body: Callable[[Value, tuple[Value, ...]], None]
-    ) -> None:
-        """Run a body for each plane-sized piece of ``size`` bytes."""
+    @contextmanager
+    def _each(self, size: int, plane: Vec) -> Iterator[Value]:
+        """Open the body for each plane-sized piece of ``size`` bytes."""
         b, width = self.b, plane.lanes * 8
         if size == width:
-            body(b.const(0), ())
+            yield b.const(0)
             return
-        b.for_(b.const(0), b.const(size), b.const(width), body, hint="shift")
+        with b.loop(0, size, width, hint="shift") as shift:
+            yield shift
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
         """Keep which values of a part are missing, beside the bits of their codes."""
@@ -399,12 +366,10 @@ class PredicateLowering:
             any_ = gone if any_ is None else b.binary("or", any_, gone)
         assert any_ is not None
 
-        def mark() -> None:
+        with b.when(b.any_true(any_)):
             spare = b.const(self.spare)
             self._missing_plane(job.column, spare)
             self._mark_right(job, spare, self.part // 8)
-
-        b.if_(b.any_true(any_), mark)
 
     def _mark_right(self, job: Job, planes: Value, size: int) -> None:
         """Or ``size`` bytes of the plane of missing values into lines."""
@@ -415,20 +380,64 @@ class PredicateLowering:
         last = b.convert(b.load(offsets, b.add(job.number, 1)), I64)
         plane = self._plane(size)
         source = b.add(planes, MISSING_PLANE * self.line_bytes)
-
-        def line(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(first, last, hint="right") as i:
             number = b.convert(b.load(right, i), I64)
-            base = b.binary("add", b.mul(number, self.line_bytes), job.shift)
+            base = b.add(b.mul(number, self.line_bytes), job.shift)
 
-            def part(own: Value, _: tuple[Value, ...]) -> None:
-                at = b.binary("add", base, own)
-                gone = b.load(self.planes, b.binary("add", source, own), plane)
+            with self._each(size, plane) as own:
+                at = b.add(base, own)
+                gone = b.load(self.planes, b.add(source, own), plane)
                 old = b.load(self._lines, at, plane)
                 b.store(self._lines, at, b.binary("or", old, gone))
 
-            self._each(size, plane, part)
+    # ------------------------------------------------------------ category sets
 
-        b.for_(first, last, b.const(1), line, hint="right")
+    def _sets_by_tables(self, entries: int, job: Job) -> None:
+        """Write a job's lines from tables of ``entries`` entries.
+
+        A byte of a table holds one category's answers for eight sets, so one permute of
+        64 rows' categories answers all of them; each bit of the result is then a line.
+        Up to seven lines too many are written.
+        """
+        b, n = self.b, self.columns.lanes
+        tables = self._model("set_tables", self.t.set_tables)
+        vec = Vec(U8, SET_ROWS)
+        codes = b.alloc("categories", U8, b.const(self.part), alignment=64)
+        with b.loop(0, self.part, n, hint="row") as v:
+            (x,) = self.columns.vectors(b.add(job.column, v), n)
+            category = self._rules.category_entry(x, entries, self._exact)
+            b.store(codes, v, b.convert(category, U8))
+        top = b.const(1 << 7, vec)
+        groups = b.binary("div", b.add(job.count, SETS_A_BYTE - 1), SETS_A_BYTE)
+        with b.loop(groups, hint="sets") as g:
+            first = b.add(job.offset, b.mul(g, entries))
+            registers = [
+                b.load(tables, b.add(first, at), vec)
+                for at in range(0, entries, SET_ROWS)
+            ]
+            own = b.add(job.place, b.mul(g, SETS_A_BYTE * self.line_bytes))
+            with b.loop(0, self.left, SET_ROWS, hint="rows") as r:
+                bits = b.permute(registers, b.load(codes, r, vec))
+                to = b.add(own, b.binary("div", r, 8))
+                for k in range(SETS_A_BYTE):
+                    mask = b.mask_bits(b.compare("ge", bits, top), I64)
+                    b.store(self._lines, b.add(to, k * self.line_bytes), mask)
+                    bits = b.add(bits, bits)
+
+    def _sets_one_by_one(self, job: Job) -> None:
+        """Write the lines of sets with more categories than a table has entries."""
+        b, step = self.b, max(8, self.columns.lanes)
+        with b.loop(job.count, hint="set") as i:
+            number = b.load(self.numbers, b.add(job.offset, i))
+            at = b.add(job.place, b.mul(i, self.line_bytes))
+            with b.loop(0, self.part, step, hint="v") as v:
+                masks = []
+                for x in self.columns.vectors(b.add(job.column, v), step):
+                    out = b.invert(self._rules.in_set(number, x, self._exact))
+                    # A missing value has its own rule: it does not go right here.
+                    masks.append(b.binary("and", out, b.invert(b.is_nan(x))))
+                place = b.add(at, b.binary("div", v, 8))
+                store_masks(b, self._lines, place, masks)
 
 
 def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:

@@ -15,12 +15,15 @@ which the last step undoes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
@@ -35,6 +38,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
     MAX_CODE_BITS,
@@ -48,6 +52,9 @@ _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
 
 #: Rows whose leaf values are loaded together without byte permutes.
 LOADED_ROWS = 8
+
+#: Sums written at once when a block starts; divides a group of rows.
+LANES = 8
 
 #: Rows whose leaf numbers fill one look-up.
 GROUP = 64
@@ -63,7 +70,7 @@ OUTPUTS_A_TURN = 8
 PARTS_TOGETHER = 2
 
 
-class BitslicedLowering:
+class BitslicedLowering(BlockCode):
     """Emits the trees of one block; ``order`` is their walking order."""
 
     def __init__(
@@ -75,6 +82,7 @@ class BitslicedLowering:
     ) -> None:
         forest, model = rules.forest, rules.model
         self.b, self.t, self.forest, self.block = rules.b, trees, forest, shape.rows
+        self._model = model
         self.plane_rows, self.byte_lookup = shape.plane_rows, shape.byte_lookup
         self.sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self.width = forest.leaf_value.shape[1]
@@ -138,7 +146,7 @@ class BitslicedLowering:
             made[offsets[trees][:, None] + np.arange(values.shape[1])] = values
         return made
 
-    def row_order(self) -> NDArray[np.int64]:
+    def _row_order(self) -> NDArray[np.int64]:
         """Return where row i of a group of 64 is in the sums."""
         if not self.byte_lookup:
             return np.arange(GROUP)
@@ -153,25 +161,64 @@ class BitslicedLowering:
 
     # ------------------------------------------------------------ code
 
-    def scratch(self) -> None:
-        """Allocate the planes of one tree and the leaf numbers of a group."""
+    def scratch(self, rows: BlockRows) -> Buffer:
+        """Allocate the planes of one tree and the leaf numbers of a group.
+
+        Returns the block's lines, allocated, too.
+        """
         b = self.b
         size = b.const(MAX_CODE_BITS * self.block // 8)
         self.planes = b.alloc("leaf_planes", U8, size, alignment=64)
         self.numbers = b.alloc("leaf_numbers", U8, b.const(GROUP), alignment=64)
-
-    def rows_left(self, left: Value) -> None:
-        """Set how many rows of a block are real; only their leaves are looked up.
-
-        If there are few groups, all are looked up: a loop of fixed length is 7 %
-        faster.
-        """
-        b, whole = self.b, self.block // GROUP
+        size = b.const(self.t.n_lines * self.block // 8)
+        self.lines = b.alloc("lines", U8, size, alignment=64)
+        if any(kind == "list" for kind, _ in self.t.shapes):
+            self._constants()
+        left = b.sub(rows.n_rows, rows.first)
+        left = b.binary("min", left, self.block)
+        # If there are few groups, the leaves of all are looked up, not only of those
+        # with rows: a loop of fixed length is 7 % faster.
+        whole = self.block // GROUP
         self.groups = b.const(whole)
         if whole > FEW_GROUPS:
             self.groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
+        return self.lines
 
-    def add_tree(self, tree: Value, lines: Buffer, sums: Buffer) -> None:
+    def start(self, sums: Buffer) -> None:
+        """Set the sums of every row to the base, one output after another."""
+        b, forest = self.b, self.forest
+        base = self._model("base", forest.base)
+        with b.loop(forest.n_outputs) as k:
+            value = b.splat(b.load(base, k), LANES)
+            first = b.mul(k, self.block)
+            with b.loop(0, self.block, LANES, hint="row") as i:
+                b.store(sums, b.add(first, i), value)
+
+    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
+        """Write the sums of ``count`` rows, undoing the row order of the look-up."""
+        b, outputs = self.b, self.forest.n_outputs
+        places = self._row_order().tolist()
+        order = self._model("row_order", np.asarray(places, np.int32))
+        whole = b.mul(b.binary("div", count, GROUP), GROUP)
+
+        def at(row: Value, k: Value) -> Value:
+            return b.add(b.mul(b.add(first, row), outputs), k)
+
+        with b.loop(outputs, hint="output") as k:
+            own = b.mul(k, self.block)
+            with b.loop(0, whole, GROUP, hint="group") as row:
+                # The order is constant, so whole groups are plain moves.
+                here, to = b.add(own, row), at(row, k)
+                for i, lane in enumerate(places):
+                    value = b.load(sums, b.add(here, lane))
+                    b.store(result, b.add(to, i * outputs), value)
+            with b.loop(whole, count, hint="row") as row:
+                place = b.load(order, b.binary("and", row, GROUP - 1))
+                base = b.binary("and", row, -GROUP)
+                here = b.add(base, b.convert(place, I64))
+                b.store(result, at(row, k), b.load(sums, b.add(own, here)))
+
+    def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add one tree's leaves to the block's sums, one output after another."""
         b = self.b
 
@@ -183,60 +230,62 @@ class BitslicedLowering:
         if self.width == 1 and self.forest.n_outputs > 1:
             output = b.mul(table(self.output), self.block)
 
-        def folded(depth: int) -> None:
-            self._fold(depth, own, lines)
-            self._look_up(depth, leaves, output, sums)
-
-        def listed(bits: int) -> None:
-            self._run(bits, tree, own, lines)
+        def case(kind: str, bits: int) -> None:
+            if kind == "fold":
+                self._fold(bits, own)
+            else:
+                self._run(bits, tree, own)
             self._look_up(bits, leaves, output, sums)
 
-        cases = [
-            lambda kind=kind, bits=bits: (folded if kind == "fold" else listed)(bits)
-            for kind, bits in self.t.shapes
-        ]
+        cases = [partial(case, *shape) for shape in self.t.shapes]
         if len(cases) == 1:
             cases[0]()
         else:
             b.switch(table(self.shape_of), cases)
 
-    def _run(self, bits: int, tree: Value, own: Value, lines: Buffer) -> None:
+    def _run(self, bits: int, tree: Value, own: Value) -> None:
         """Run a tree's operations, then copy the planes of its code side by side."""
         b, rows = self.b, self.plane_rows
         plane, parts = Plane(rows), self.block // rows
         first = b.convert(b.load(self.op_offset, tree), I64)
         last = b.convert(b.load(self.op_offset, b.add(tree, 1)), I64)
 
-        def sub_block(part: Value, _: tuple[Value, ...]) -> None:
+        with self._parts(parts, 1) as part:
+
             def number(buffer: Buffer, at: Value) -> Value:
                 index = b.convert(b.load(buffer, at), I64)
                 if parts == 1:
                     return index
-                return b.binary("add", b.mul(index, parts), part)
+                return b.add(b.mul(index, parts), part)
 
             def line(buffer: Buffer, at: Value) -> Value:
-                return b.let(lir.LoadPlane(lines, number(buffer, at)), plane, "line")
+                return b.let(
+                    lir.LoadPlane(self.lines, number(buffer, at)), plane, "line"
+                )
 
-            def operation(op: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(first, last, hint="op") as op:
                 at = b.mul(op, 4)
                 select, one, two = (line(self.ops, b.add(at, k)) for k in (1, 2, 3))
                 mux = b.let(lir.PlaneMux(select, one, two), plane, "plane")
-                b.emit(lir.StorePlane(lines, number(self.ops, at), mux))
-
-            b.for_(first, last, b.const(1), operation, hint="op")
+                b.emit(lir.StorePlane(self.lines, number(self.ops, at), mux))
             for k in range(bits):
                 index: Value = b.const(k * parts)
                 if parts > 1:
-                    index = b.binary("add", index, part)
-                found = line(self.lines_of, b.add(own, k))
-                b.emit(lir.StorePlane(self.planes, index, found))
+                    index = b.add(index, part)
+                last_line = line(self.lines_of, b.add(own, k))
+                b.emit(lir.StorePlane(self.planes, index, last_line))
 
-        if parts == 1:
-            sub_block(b.const(0), ())
-        else:
-            b.for_(b.const(0), b.const(parts), b.const(1), sub_block, hint="part")
+    @contextmanager
+    def _parts(self, parts: int, together: int) -> Iterator[Value]:
+        """Open the body for each ``together`` of the parts of a block."""
+        b = self.b
+        if parts == together:
+            yield b.const(0)
+            return
+        with b.loop(0, parts, together, hint="part") as part:
+            yield part
 
-    def constants(self, lines: Buffer) -> None:
+    def _constants(self) -> None:
         """Write the all-zeros and all-ones lines, which lists read."""
         b = self.b
         words = self.block // 64
@@ -245,9 +294,9 @@ class BitslicedLowering:
             value = b.const(bits, Vec(I64, lanes))
             for word in range(0, words, lanes):
                 at = b.const(8 * (number * words + word))
-                b.store(lines, at, value)
+                b.store(self.lines, at, value)
 
-    def _fold(self, depth: int, nodes: Value, lines: Buffer) -> None:
+    def _fold(self, depth: int, nodes: Value) -> None:
         """Store the planes of the leaf numbers, highest bit first."""
         b, rows = self.b, self.plane_rows
         plane = Plane(rows)
@@ -260,9 +309,9 @@ class BitslicedLowering:
             number = b.load(self.lines_of, b.add(nodes, node))
             index = b.convert(number, I64)
             if parts > 1:
-                index = b.binary("add", b.mul(index, parts), first)
+                index = b.add(b.mul(index, parts), first)
             return [
-                b.let(lir.LoadPlane(lines, b.add(index, k)), plane, "line")
+                b.let(lir.LoadPlane(self.lines, b.add(index, k)), plane, "line")
                 for k in range(together)
             ]
 
@@ -272,20 +321,14 @@ class BitslicedLowering:
                 for values in zip(select, one, two, strict=True)
             ]
 
-        def sub_block(first: Value, _: tuple[Value, ...]) -> None:
+        with self._parts(parts, together) as first:
             found = fold(depth, lambda node: line(node, first), mux)
             for level, values in enumerate(found):
                 index = b.const(level * parts)
                 if parts > 1:
-                    index = b.binary("add", index, first)
+                    index = b.add(index, first)
                 for k, value in enumerate(values):
                     b.emit(lir.StorePlane(self.planes, b.add(index, k), value))
-
-        if parts == together:
-            sub_block(b.const(0), ())
-        else:
-            step = b.const(together)
-            b.for_(b.const(0), b.const(parts), step, sub_block, hint="part")
 
     def _look_up(self, depth: int, leaves: Value, output: Value, sums: Buffer) -> None:
         b = self.b
@@ -295,8 +338,7 @@ class BitslicedLowering:
             if self.byte_lookup and self.width == 1
             else []
         )
-
-        def group(g: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(self.groups, hint="group") as g:
             planes = tuple(
                 b.let(
                     lir.LoadPlane(self.planes, b.add(g, level * groups)),
@@ -306,7 +348,7 @@ class BitslicedLowering:
                 for level in range(depth)
             )
             index = self._leaf_number(planes, leaves)
-            first = b.binary("add", output, b.mul(g, GROUP))
+            first = b.add(output, b.mul(g, GROUP))
             if self.byte_lookup:
 
                 def one(k: int | Value) -> None:
@@ -319,8 +361,6 @@ class BitslicedLowering:
                 b.store(self.numbers, b.const(0), index)
                 self._add_loads(depth, leaves, first, sums)
 
-        b.for_(b.const(0), self.groups, b.const(1), group, hint="group")
-
     def _each_output(self, body: Callable[[int | Value], None]) -> None:
         """Emit the body for every output of a leaf: many in a loop, a few a turn."""
         b = self.b
@@ -328,13 +368,10 @@ class BitslicedLowering:
         if self.width > 2 * OUTPUTS_A_TURN:
             looped = self.width // OUTPUTS_A_TURN * OUTPUTS_A_TURN
 
-        def turn(first: Value, _: tuple[Value, ...]) -> None:
-            for k in range(OUTPUTS_A_TURN):
-                body(b.add(first, k))
-
         if looped:
-            step = b.const(OUTPUTS_A_TURN)
-            b.for_(b.const(0), b.const(looped), step, turn, hint="output")
+            with b.loop(0, looped, OUTPUTS_A_TURN, hint="output") as first:
+                for k in range(OUTPUTS_A_TURN):
+                    body(b.add(first, k))
         for k in range(looped, self.width):
             body(k)
 
@@ -404,29 +441,25 @@ class BitslicedLowering:
         for n, (piece,) in enumerate(parts):
             at = b.add(first, n * vec.lanes)
             value = b.reinterpret(piece, vec)
-            b.store(sums, at, b.binary("add", b.load(sums, at, vec), value))
+            b.store(sums, at, b.add(b.load(sums, at, vec), value))
 
     def _add_loads(self, depth: int, leaves: Value, first: Value, sums: Buffer) -> None:
         """Load leaf values one by one, and add them eight rows at a time."""
         b, vec = self.b, Vec(self.sum, LOADED_ROWS)
-
-        def rows(r: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, GROUP, LOADED_ROWS, hint="row") as r:
             places = []
             for i in range(LOADED_ROWS):
                 number = b.load(self.numbers, b.add(r, i))
-                places.append(b.binary("add", leaves, b.convert(number, I64)))
+                places.append(b.add(leaves, b.convert(number, I64)))
 
             def one(k: int | Value) -> None:
                 own = self._times(k, 1 << depth)
                 values = [b.load(self.values, b.add(at, own)) for at in places]
-                to = b.binary("add", first, b.add(r, self._times(k, self.block)))
-                total = b.binary("add", b.load(sums, to, vec), b.pack(values))
+                to = b.add(first, b.add(r, self._times(k, self.block)))
+                total = b.add(b.load(sums, to, vec), b.pack(values))
                 b.store(sums, to, total)
 
             self._each_output(one)
-
-        step = b.const(LOADED_ROWS)
-        b.for_(b.const(0), b.const(GROUP), step, rows, hint="row")
 
 
 def _numbered(

@@ -29,7 +29,7 @@ from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_
 from skforge.compiler.binning.rows import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 
 #: Rank of a test that sends every row left.
@@ -73,6 +73,17 @@ class TopLevels:
     def heads(self) -> int:
         """Registers in a group's heads."""
         return -(-int(self.tests.shape[1]) // self.bits)
+
+
+def node_levels(forest: Forest) -> list[NDArray[np.int32]]:
+    """Return the nodes of all trees level by level; siblings are adjacent."""
+    levels: list[NDArray[np.int32]] = []
+    level = forest.tree_offset[:-1].astype(np.int32)
+    while len(level):
+        levels.append(level)
+        inner = level[forest.left[level] >= 0]
+        level = np.stack([forest.left[inner], forest.right[inner]], 1).reshape(-1)
+    return levels
 
 
 def descend(
@@ -143,6 +154,9 @@ class TopLevelsLowering:
         sets: NDArray[np.bool_] | None = None,
     ) -> None:
         self.b, self.top, self._categories = b, top, categories
+        element = scalar_of(top.tests.dtype)
+        size = b.const(int(top.tests.shape[0]) * top.lanes)
+        self._index = b.alloc("index", element, size, alignment=64)
         #: Positions where a tree tests for a set that is in the heads.
         self._has_set: set[int] = set()
         if sets is not None:
@@ -151,27 +165,34 @@ class TopLevelsLowering:
         self._heads: dict[int, Value] = {}
         self._group: Value | None = None
         self._tests = model("lane_tests", top.tests.reshape(-1))
-        self._vec = Vec(scalar_of(top.tests.dtype), top.lanes)
+        self._vec = Vec(element, top.lanes)
         self._codes: list[Value] = []
         self._masks: list[Value] = []
         self._first: Value | None = None
 
-    def evaluate(self, group: Value, codes: list[Value], index: Buffer) -> None:
+    def evaluate(self, group: Value, codes: list[Value]) -> None:
         """Write, by tree, the index of the node reached below the top levels."""
         b, top = self.b, self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
         self._first = b.mul(group, top.tests.shape[1] * 2 * top.lanes)
-        b.store(index, b.mul(group, top.lanes), self._index())
+        b.store(self._index, b.mul(group, top.lanes), self._reached())
 
-    def _index(self) -> Value:
+    def items(self, first: Value, count: int) -> list[Value]:
+        """Return the index below the top levels of trees from ``first`` on."""
+        b = self.b
+        return [
+            b.convert(b.load(self._index, b.add(first, k)), I64) for k in range(count)
+        ]
+
+    def _reached(self) -> Value:
         b = self.b
         index = zero = b.const(0, self._vec)
         for level in range(self.top.levels):
             remains = self._remains(level, 1)
             self._masks.append(b.compare("ne", remains, zero))
             bit = b.const(1 << (self.top.levels - 1 - level), self._vec)
-            more = bit if index is zero else b.binary("add", index, bit)
+            more = bit if index is zero else b.add(index, bit)
             index = b.select(self._masks[-1], more, index)
         return index
 
@@ -206,14 +227,3 @@ class TopLevelsLowering:
             own = b.mul(self._group, self.top.heads * self.top.lanes)
             self._heads[k] = self._categories.head(b.add(own, k * self.top.lanes), "or")
         return self._heads[k]
-
-
-__all__ = [
-    "NEVER_RIGHT",
-    "RowTests",
-    "TopLevels",
-    "TopLevelsLowering",
-    "descend",
-    "lay_top_levels",
-    "set_bits",
-]

@@ -19,19 +19,27 @@ interleaving, and trees are assigned to lanes so that they end up in order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
 from skforge.compiler.binning.rows import Model
+from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.lanes.lane_levels import NEVER_RIGHT, RowTests
+from skforge.compiler.layouts.lanes.lane_levels import (
+    NEVER_RIGHT,
+    RowTests,
+    node_levels,
+)
+
+_T = TypeVar("_T")
 
 #: Most leaves of a tree: the bits of the widest integer.
 MOST_LEAVES = 64
@@ -250,12 +258,7 @@ def set_masks(
 def _leaves_below(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return each node's first leaf and one past its last, numbered from the left."""
     count = (forest.leaf >= 0).astype(np.int64)
-    levels = []
-    level = forest.tree_offset[:-1].astype(np.int64)
-    while len(level):
-        levels.append(level)
-        inner = level[forest.left[level] >= 0]
-        level = np.concatenate([forest.left[inner], forest.right[inner]])
+    levels = node_levels(forest)
     first = np.zeros(forest.n_nodes, np.int64)
     for level in reversed(levels):
         inner = level[forest.left[level] >= 0]
@@ -268,37 +271,37 @@ def _leaves_below(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return first, first + count
 
 
-def _halves(lanes: int, unit: int, bits: int) -> tuple[list[int], list[int]]:
-    """Return the lanes that interleave two registers within each 128 bits.
+def _interleave(
+    parts: list[list[_T]],
+    lanes: int,
+    bits: int,
+    join: Callable[[_T, _T, list[int]], _T],
+) -> list[_T]:
+    """Join the parts of each tree's mask: interleave them within each 128 bits.
 
-    ``unit`` consecutive lanes stay together.
+    ``parts`` has the registers of each plane; ``join`` selects lanes of two of them.
     """
-    whole = 128 // bits
-    low: list[int] = []
-    high: list[int] = []
-    for start in range(0, lanes, whole):
-        for made, offset in ((low, 0), (high, whole // 2)):
-            for k in range(0, whole // 2, unit):
-                at = start + offset + k
-                made += [*range(at, at + unit), *range(lanes + at, lanes + at + unit)]
-    return low, high
+    unit = 1
+    while len(parts) > 1:
+        halves = [unpacked(lanes, 128 // bits, unit, high) for high in (False, True)]
+        parts = [
+            [join(a, c, half) for a, c in zip(one, two, strict=True) for half in halves]
+            for one, two in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        unit *= 2
+    return parts[0]
 
 
 def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[Any]:
     """Return the lane that interleaving moves to each tree's place."""
-    made = [[lanes] for _ in range(planes)]
-    unit = 1
-    while len(made) > 1:
-        low, high = _halves(len(lanes), unit, bits)
-        paired = []
-        for one, two in zip(made[::2], made[1::2], strict=True):
-            parts = []
-            for a, c in zip(one, two, strict=True):
-                both = np.concatenate([a, c])
-                parts += [both[low], both[high]]
-            paired.append(parts)
-        made, unit = paired, 2 * unit
-    return np.concatenate(made[0])[::planes]
+
+    def join(
+        a: NDArray[np.int64], c: NDArray[np.int64], half: list[int]
+    ) -> NDArray[np.int64]:
+        return np.concatenate([a, c])[half]
+
+    made = _interleave([[lanes] for _ in range(planes)], len(lanes), bits, join)
+    return np.concatenate(made)[::planes]
 
 
 class LeafMasksLowering:
@@ -312,10 +315,13 @@ class LeafMasksLowering:
         categories: CategoryRows | None = None,
     ) -> None:
         self.b, self.masks, self._categories = b, masks, categories
+        element = scalar_of(masks.slots.dtype)
+        size = b.const(masks.groups * masks.lanes * masks.planes)
+        self._reachable = b.alloc("reachable", element, size, alignment=64)
         self._slots = model("lane_slots", masks.slots)
-        self._vec = Vec(scalar_of(masks.slots.dtype), masks.lanes)
+        self._vec = Vec(element, masks.lanes)
 
-    def evaluate(self, group: Value, codes: list[Value], reachable: Buffer) -> None:
+    def evaluate(self, group: Value, codes: list[Value]) -> None:
         """Write the masks of reachable leaves of a group of trees."""
         b, masks = self.b, self.masks
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
@@ -339,8 +345,10 @@ class LeafMasksLowering:
             )
             at = end
         to = b.mul(group, masks.lanes * masks.planes)
-        for k, part in enumerate(self._interleave(planes)):
-            b.store(reachable, b.add(to, k * masks.lanes), part)
+        parts = [[plane] for plane in planes]
+        joined = _interleave(parts, masks.lanes, masks.element_bits, b.shuffle)
+        for k, part in enumerate(joined):
+            b.store(self._reachable, b.add(to, k * masks.lanes), part)
 
     def _slot(
         self, at: Value, codes: list[Value], planes: tuple[Value, ...]
@@ -359,42 +367,15 @@ class LeafMasksLowering:
             made.append(b.binary("and", plane, b.invert(lost)))
         return made
 
-    def _interleave(self, planes: list[Value]) -> list[Value]:
-        """Join the parts of each tree's mask."""
-        b, bits = self.b, self.masks.element_bits
-        made, unit = [[plane] for plane in planes], 1
-        while len(made) > 1:
-            low, high = _halves(self.masks.lanes, unit, bits)
-            paired = []
-            for one, two in zip(made[::2], made[1::2], strict=True):
-                parts = []
-                for a, c in zip(one, two, strict=True):
-                    parts += [b.shuffle(a, c, low), b.shuffle(a, c, high)]
-                paired.append(parts)
-            made, unit = paired, 2 * unit
-        return made[0]
-
-    def items(self, first: Value, count: int, reachable: Buffer) -> list[Value]:
+    def items(self, first: Value, count: int) -> list[Value]:
         """Return the leaf items of ``count`` trees from ``first`` on."""
         b, bits = self.b, self.masks.bits
         whole = _BY_BITS[bits]
         at, base = b.mul(first, self.masks.planes), b.mul(first, bits)
         made = []
         for k in range(count):
-            mask = b.load(reachable, b.add(at, k * self.masks.planes), whole)
+            mask = b.load(self._reachable, b.add(at, k * self.masks.planes), whole)
             wide = U32 if bits < 32 else whole
             leaf = b.convert(b.count_zeros(b.convert(mask, wide)), I64)
-            made.append(b.add(b.binary("add", base, leaf), k * bits))
+            made.append(b.add(b.add(base, leaf), k * bits))
         return made
-
-
-__all__ = [
-    "MOST_LEAVES",
-    "Exclusions",
-    "LeafMasks",
-    "LeafMasksLowering",
-    "lay_leaf_masks",
-    "leaf_counts",
-    "mask_planes",
-    "set_masks",
-]

@@ -28,7 +28,12 @@ from skforge.compiler.binning.rows import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Buffer, Value
-from skforge.compiler.layouts.lanes.lane_levels import RowTests, TopLevels, descend
+from skforge.compiler.layouts.lanes.lane_levels import (
+    RowTests,
+    TopLevels,
+    descend,
+    node_levels,
+)
 
 #: Trees walked at the same time: with one, loads are not overlapped; with too many,
 #: registers spill. 4 to 12 are within 4 % if few levels are left; if many are, 4, 8,
@@ -78,14 +83,14 @@ class CompleteRest(Rest):
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
         base, width, at = b.mul(first, 1 << self.top), 1 << self.top, 0
-        index = [b.binary("add", base, i) for i in index]
+        index = [b.add(base, i) for i in index]
         for _ in range(self.levels):
             assert tests is not None
             made = []
             for k, i in enumerate(index):
                 word = b.load(tests, b.add(i, at + k * width))
                 right = _goes_right(b, b.convert(word, U32), codes, wide)
-                made.append(b.binary("add", b.binary("add", i, i), right))
+                made.append(b.add(b.add(i, i), right))
             index, at, width = made, at + self.n_trees * width, 2 * width
         return [b.add(i, k * width) for k, i in enumerate(index)]
 
@@ -111,7 +116,7 @@ class SparseRest(Rest):
         start = b.mul(first, size)
         nodes = []
         for k, i in enumerate(index):
-            at = b.add(b.binary("add", start, i), k * size)
+            at = b.add(b.add(start, i), k * size)
             nodes.append(b.convert(b.load(below, at), I64))
 
         def hop(carried: tuple[Value, ...]) -> list[Value]:
@@ -121,13 +126,11 @@ class SparseRest(Rest):
                 right = _goes_right(b, b.convert(word, U32), codes, wide)
                 child = b.convert(b.binary("shr", word, 32 if wide else 16), I64)
                 moves = b.binary("or", moves, child)
-                made.append(b.binary("add", b.binary("add", node, child), right))
+                made.append(b.add(b.add(node, child), right))
             return [moves, *made]
 
-        def going(carried: tuple[Value, ...]) -> Value:
-            return b.compare("ne", carried[0], 0)
-
-        _, *ends = b.while_([b.const(1), *nodes], going, hop)
+        inits = [b.const(1), *nodes]
+        _, *ends = b.while_(inits, lambda state: b.compare("ne", state[0], 0), hop)
         return ends
 
 
@@ -179,13 +182,7 @@ def _complete(
 
 def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
     """Lay nodes out tree by tree and level by level; siblings are adjacent."""
-    levels: list[NDArray[np.int32]] = []
-    level = forest.tree_offset[:-1].astype(np.int32)
-    while len(level):
-        levels.append(level)
-        inner = level[forest.left[level] >= 0]
-        level = np.stack([forest.left[inner], forest.right[inner]], 1).reshape(-1)
-    every = np.concatenate(levels)
+    every = np.concatenate(node_levels(forest))
     tree = np.searchsorted(forest.tree_offset, every, "right")
     every = every[np.argsort(tree, kind="stable")]
     number = np.empty(forest.n_nodes, np.int32)
@@ -196,13 +193,3 @@ def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
     words = words if tests.wide else words.astype(np.uint32)
     leaf_of_item = np.maximum(forest.leaf[every], 0)
     return SparseRest(words, number[top.below], leaf_of_item)
-
-
-__all__ = [
-    "IN_FLIGHT",
-    "CompleteRest",
-    "Rest",
-    "SparseRest",
-    "plan_rest",
-    "refusal",
-]

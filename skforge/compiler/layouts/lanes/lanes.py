@@ -9,9 +9,9 @@ by one, in model order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,15 +120,6 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
     return LaneShape(dtype, lanes, tables, 0 if whole else narrow, look_up)
 
 
-#: Code that evaluates a group of trees, code that returns leaf items of some trees, and
-#: the row of leaf values of each item.
-_Way: TypeAlias = tuple[
-    Callable[[Value], None],
-    Callable[[Value, int], list[Value]],
-    NDArray[np.int32],
-]
-
-
 class LanesLayout(RowLayout):
     """One forest for one target."""
 
@@ -214,65 +205,44 @@ class _LanesCode(RowCode):
         for the numbers just stored (airline: 0.17 us a row, not 0.15).
         """
         b, layout = self.b, self.layout
-        lanes, n_trees = layout.shape.lanes, layout.forest.n_trees
-        groups = -(-n_trees // lanes)
-        ways = self._masks_way if layout.masks is not None else self._levels_way
-        evaluate, items, leaf_of_item = ways(groups * lanes)
-
-        def group(g: Value, _: tuple[Value, ...]) -> None:
-            evaluate(g)
-
-        zero, one = b.const(0), b.const(1)
-        if groups == 1:
-            evaluate(zero)
+        rest, n_trees = layout.rest, layout.forest.n_trees
+        way: LeafMasksLowering | TopLevelsLowering
+        if layout.masks is not None:
+            way = LeafMasksLowering(b, layout.masks, self.model, self.categories)
+            leaf_of_item = layout.masks.leaf_of_item
         else:
-            b.for_(zero, b.const(groups), one, group, hint="group")
+            assert layout.top is not None and rest is not None
+            top, sets = layout.top, layout.sets
+            way = TopLevelsLowering(b, top, self.model, self.categories, sets)
+            leaf_of_item = rest.leaf_of_item
+
+        def items(first: Value, count: int) -> list[Value]:
+            found = way.items(first, count)
+            if rest is None:
+                return found
+            return rest.items(b, first, found, self.codes, self.model)
+
+        groups = -(-n_trees // layout.shape.lanes)
+        if groups == 1:
+            way.evaluate(b.const(0), self.vectors)
+        else:
+            with b.loop(groups, hint="group") as group:
+                way.evaluate(group, self.vectors)
         adds = _Sums(b, layout.forest, leaf_of_item, sums, at, self.model)
 
         def some(first: Value, carried: tuple[Value, ...]) -> list[Value]:
             return adds.add(first, items(first, in_flight), list(carried))
 
-        in_flight = IN_FLIGHT if layout.rest is None else layout.rest.in_flight
+        in_flight = IN_FLIGHT if rest is None else rest.in_flight
         in_flight = max(1, in_flight // adds.turn) * adds.turn
         carried = adds.start()
         whole = n_trees // in_flight * in_flight
         if whole:
-            end, step = b.const(whole), b.const(in_flight)
-            carried = list(b.for_(zero, end, step, some, carried, hint="tree"))
+            carried = list(b.for_(0, whole, in_flight, some, carried, hint="tree"))
         if whole < n_trees:
             first = b.const(whole)
             carried = adds.add(first, items(first, n_trees - whole), carried)
         adds.finish(carried)
-
-    def _masks_way(self, places: int) -> _Way:
-        b, layout = self.b, self.layout
-        assert layout.masks is not None
-        size = b.const(places * layout.masks.planes)
-        found = b.alloc("reachable", layout.shape.element, size, alignment=64)
-        masks = LeafMasksLowering(b, layout.masks, self.model, self.categories)
-        return (
-            lambda group: masks.evaluate(group, self.vectors, found),
-            lambda first, count: masks.items(first, count, found),
-            layout.masks.leaf_of_item,
-        )
-
-    def _levels_way(self, places: int) -> _Way:
-        b, layout, rest = self.b, self.layout, self.layout.rest
-        assert layout.top is not None and rest is not None
-        found = b.alloc("index", layout.shape.element, b.const(places), alignment=64)
-        top = TopLevelsLowering(b, layout.top, self.model, self.categories, layout.sets)
-
-        def items(first: Value, count: int) -> list[Value]:
-            index = [
-                b.convert(b.load(found, b.add(first, k)), I64) for k in range(count)
-            ]
-            return rest.items(b, first, index, self.codes, self.model)
-
-        return (
-            lambda group: top.evaluate(group, self.vectors, found),
-            items,
-            rest.leaf_of_item,
-        )
 
 
 class _Sums:
@@ -341,30 +311,27 @@ class _Sums:
             value = b.load(self._values, item)
             if carried:
                 own = k % self.turn
-                carried[own] = b.binary("add", carried[own], value)
+                carried[own] = b.add(carried[own], value)
                 continue
             output = b.convert(b.load(self._outputs, b.add(first, k)), I64)
-            at = b.binary("add", self._at, output)
-            b.store(self._sums, at, b.binary("add", b.load(self._sums, at), value))
+            at = b.add(self._at, output)
+            b.store(self._sums, at, b.add(b.load(self._sums, at), value))
         return carried
 
     def _add_vector(self, item: Value, carried: list[Value]) -> list[Value]:
         b = self.b
         leaf = b.mul(b.convert(b.load(self._rows, item), I64), self.forest.n_outputs)
-        made = []
-
-        def whole(j: Value, _: tuple[Value, ...]) -> None:
-            here, there = b.binary("add", self._at, j), b.binary("add", leaf, j)
-            old = b.load(self._sums, here, self._type(CHUNK))
-            value = b.load(self._values, there, self._type(CHUNK))
-            b.store(self._sums, here, b.binary("add", old, value))
-
         if self._looped:
-            b.for_(b.const(0), b.const(self._looped), b.const(CHUNK), whole)
+            with b.loop(0, self._looped, CHUNK) as j:
+                here, there = b.add(self._at, j), b.add(leaf, j)
+                old = b.load(self._sums, here, self._type(CHUNK))
+                value = b.load(self._values, there, self._type(CHUNK))
+                b.store(self._sums, here, b.add(old, value))
+        made = []
         for chunk, (first, lanes) in enumerate(self._chunks):
             old = carried[chunk] if carried else self._read(chunk)
             value = b.load(self._values, b.add(leaf, first), self._type(lanes))
-            made.append(b.binary("add", old, value))
+            made.append(b.add(old, value))
             if not carried:
                 self._write(chunk, made[-1])
         return made if carried else []
@@ -502,5 +469,3 @@ class Lanes(RowRepresentation):
 
 
 register(Lanes())
-
-__all__ = ["Lanes", "LanesLayout", "cheapest_levels", "lane_shape", "lanes_cost"]

@@ -13,13 +13,11 @@ import copy
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.compiler.layouts.base import (
-    BufferData,
     Cursor,
     Layout,
     SharedMemory,
@@ -55,49 +53,40 @@ class HeapLayout(RecordLayout):
     """Records at computed places; a node is its place in the heap."""
 
     def __init__(self, hir: PredictEnsemble, shape: RecordShape, order: Order) -> None:
-        super().__init__(hir, shape, TestEncoding.of(hir, code_on_top=True))
         tiles = hir.tiles
         #: Single nodes are numbered from 1, so that children are 2 n and 2 n + 1.
         self._root = 1 if shape.tile_size == 1 else 0
         self._order = order
-        self._heap = _heap_size(tiles)
-        self._n_trees = tiles.n_trees
+        self._heap, self._n_trees = _heap_size(tiles), tiles.n_trees
         #: First interleaved tree in shared memory, and the most trees there.
         self._shared_trees: tuple[Value, int] | None = None
-        self._leaf_flag = 1 << self.encoding.free_bit
+        self._leaf_flag = 1 << shape.encoding.free_bit
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
-        place = heap_numbers(tiles)
+        record = heap_numbers(tiles)
         if order == "array":
-            self._record = tree * self._heap + place
+            record += tree * self._heap
         else:
-            self._record = place * tiles.n_trees + tree
-        words = self.fill_records(
-            hir, self.n_items, self._record, None, None, self._leaf_flag
-        )
-        self._data = (BufferData(self.nodes, words.reshape(-1)),)
+            record = record * tiles.n_trees + tree
+        n_records = self._heap * self._n_trees
+        super().__init__(hir, shape, record, n_records, leaf_flag=self._leaf_flag)
 
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return tree * heap + node, or node * n_trees + tree, relative to the root."""
         tree = b.convert(tree, node_scalar(node))
         if self._order == "array":
             first = b.add(b.mul(tree, self._heap), -self._root)
-            return b.binary("add", first, node)
+            return b.add(first, node)
         first = b.add(tree, -self._root * self._n_trees)
-        return b.binary("add", b.mul(node, self._n_trees), first)
+        return b.add(b.mul(node, self._n_trees), first)
 
     def root(self, b: Builder, tree: Value) -> Value:
         """Return the root's number, in as many lanes as there are trees."""
         return b.const(self._root, with_lanes(node_scalar(tree), tree.type))
 
-    def load_feature_index(self, b: Builder, at: Cursor) -> Value:
-        """Return the feature index or indices, without the leaf flag."""
-        word = self._features(b, at)
-        return b.binary("and", word, (1 << self.encoding.feature_bits) - 1)
-
     def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
         """Return node * fan + 1 + exit, or node * 2 + exit."""
         first = b.add(b.mul(at.node, self.shape.tile_size + 1), 1 - self._root)
-        return b.binary("add", first, exit_)
+        return b.add(first, exit_)
 
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
         """Return the leaf flag of the first feature word."""
@@ -108,39 +97,22 @@ class HeapLayout(RecordLayout):
         picked = b.binary("and", word, self._leaf_flag)
         return b.compare("ne", picked, b.const(0, with_lanes(U32, picked.type)))
 
-    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the record number."""
-        return self.record_of(b, tree, node)
-
-    def item_of(self) -> NDArray[np.int64]:
-        """Return the record of each HIR item."""
-        return self._record
-
-    @property
-    def n_items(self) -> int:
-        """Number of records, including those without a node."""
-        return self._heap * self._n_trees
-
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
         """Prefetch the heaps, or for deep trees the levels next to the roots."""
-        words, zero, one = self.shape.words, b.const(0), b.const(1)
+        words = self.shape.words
         near = min(self._heap, MOST_PREFETCHED)
 
         def lines(record: Value, length: Value) -> None:
             lo = b.mul(record, words)
-            hi = b.binary("add", lo, b.mul(length, words))
+            hi = b.add(lo, b.mul(length, words))
             prefetch_lines(b, self.nodes, lo, hi)
 
-        def place(i: Value, _: tuple[Value, ...]) -> None:
-            lines(b.binary("add", b.mul(i, self._n_trees), first), count)
-
-        def tree(i: Value, _: tuple[Value, ...]) -> None:
-            lines(b.mul(b.binary("add", first, i), self._heap), b.const(near))
-
         if self._order == "reorg":
-            b.for_(zero, b.const(near), one, place, hint="heap")
+            with b.loop(near, hint="heap") as place:
+                lines(b.add(b.mul(place, self._n_trees), first), count)
         elif near < self._heap:
-            b.for_(zero, count, one, tree, hint="tree")
+            with b.loop(count, hint="tree") as tree:
+                lines(b.mul(b.add(first, tree), self._heap), b.const(near))
         else:
             lines(b.mul(first, self._heap), b.mul(count, self._heap))
 
@@ -159,14 +131,11 @@ class HeapLayout(RecordLayout):
         def one(i: Value) -> None:
             word, record = b.binary("rem", i, words), b.binary("div", i, words)
             node, tree = b.binary("div", record, most), b.binary("rem", record, most)
-
-            def move() -> None:
+            with b.when(b.compare("lt", tree, count)):
                 number = b.add(node, self._root)
-                place = self.record_of(b, b.binary("add", first, tree), number)
-                there = b.binary("add", b.mul(place, words), word)
+                place = self.record_of(b, b.add(first, tree), number)
+                there = b.add(b.mul(place, words), word)
                 b.store(nodes, i, b.load(self.nodes, there))
-
-            b.if_(b.compare("lt", tree, count), move)
 
         memory.each(b.const(n_words), one)
         shared.nodes, shared._shared_trees = nodes, (first, most)
@@ -176,9 +145,9 @@ class HeapLayout(RecordLayout):
         if self._shared_trees is None:
             return super()._stored_at(b, tree, node)
         first, most = self._shared_trees
-        local = b.binary("sub", b.convert(tree, node_scalar(node)), first)
+        local = b.sub(b.convert(tree, node_scalar(node)), first)
         local = b.add(local, -self._root * most)
-        return b.binary("add", b.mul(node, most), local)
+        return b.add(b.mul(node, most), local)
 
 
 class Heap(WalkRepresentation):
@@ -195,8 +164,7 @@ class Heap(WalkRepresentation):
                 f'represent("{self.name}") has no room for {hir.forest.n_features:,} '
                 'features beside its leaf flag; use represent("sparse").'
             )
-        words = encoding.threshold_words
-        return RecordShape(hir.tiles.tile_size, words, False, False)
+        return RecordShape(hir.tiles.tile_size, encoding, False, False)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of all heaps."""

@@ -16,7 +16,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
-from skforge.compiler.ir.lir.nodes import BOOL, U32, Value
+from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.exceptions import UnsupportedModelError
 
 
@@ -230,15 +230,3 @@ def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArra
     taken = table[np.maximum(index, 0)]
     taken[index < 0] = missing
     return taken
-
-
-__all__ = [
-    "BOOL",
-    "NodeTests",
-    "TestEncoding",
-    "TestFacts",
-    "Tests",
-    "flag_values",
-    "node_tests",
-    "stored_thresholds",
-]

@@ -106,10 +106,10 @@ class PackedLayout(WalkLayout):
         scalar = node_scalar(tree)
         place = b.const(0, scalar)
         if self._first is not None:
-            tree = b.binary("sub", tree, self._first)
+            tree = b.sub(tree, self._first)
         first = b.mul(b.convert(tree, scalar), self._size)
         for hop in range(self._hops):
-            tile = b.binary("add", b.add(first, _tiles_a_tree(hop)), place)
+            tile = b.add(b.add(first, _tiles_a_tree(hop)), place)
             words = b.load(self.nodes, b.mul(tile, WORDS), Vec(U32, WORDS))
             place = self._three_levels(b, words, place, read)
         return place
@@ -121,7 +121,7 @@ class PackedLayout(WalkLayout):
         test = b.extract(words, 0)
         for level in range(LEVELS):
             right = self._right(b, test, read, whole=level == 0)
-            place = b.binary("add", b.mul(place, 2), b.convert(right, place.type))  # type: ignore[arg-type]
+            place = b.add(b.mul(place, 2), b.convert(right, place.type))  # type: ignore[arg-type]
             if level == 0:
                 pair = b.extract(words, 1)
                 low = b.select(right, high, low)
@@ -144,7 +144,7 @@ class PackedLayout(WalkLayout):
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return tree * leaves + place."""
         scaled = b.mul(b.convert(tree, node_scalar(node)), FAN**self._hops)
-        return b.binary("add", scaled, node)
+        return b.add(scaled, node)
 
     def item_of(self) -> NDArray[np.int64]:
         """Return the place of each leaf."""
@@ -159,8 +159,9 @@ class PackedLayout(WalkLayout):
         """Prefetch the tiles of consecutive trees."""
         words = self._size * WORDS
         lo = b.mul(first, words)
-        hi = b.binary("add", lo, b.mul(count, words))
-        b.for_(lo, hi, b.const(16), lambda i, _: b.prefetch(self.nodes, i))
+        hi = b.add(lo, b.mul(count, words))
+        with b.loop(lo, hi, 16) as i:
+            b.prefetch(self.nodes, i)
 
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int

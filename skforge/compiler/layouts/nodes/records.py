@@ -37,14 +37,14 @@ class RecordShape:
     """Positions of the words of a record."""
 
     tile_size: int
-    threshold_words: int  # of one threshold: 1 (float32), 2 (float64), 0 (codes)
+    encoding: TestEncoding
     child: bool  # whether a child pointer is stored
     packed: bool  # child above the feature word's bits
 
     @property
     def feature_at(self) -> int:
         """First feature word."""
-        return self.tile_size * self.threshold_words
+        return self.tile_size * self.encoding.threshold_words
 
     @property
     def shape_at(self) -> int:
@@ -60,79 +60,91 @@ class RecordShape:
     def words(self) -> int:
         """Words of a record; even, so that float64 thresholds stay aligned."""
         n = self.child_at + (self.child and not self.packed)
-        return n + n % 2 if self.threshold_words == 2 else n
+        return n + n % 2 if self.encoding.threshold_words == 2 else n
 
 
 class RecordLayout(Layout):
-    """A buffer of records; subclasses compute the record of a node."""
+    """A buffer of records; subclasses compute the record of a node.
+
+    ``record[i]`` is the record of HIR item i, ``n_records`` in all. ``children`` has
+    the child word of each item, and that of each record without an item. ``leaf_flag``
+    is ored into the first feature word of leaves.
+    """
 
     def __init__(
-        self, hir: PredictEnsemble, shape: RecordShape, encoding: TestEncoding
+        self,
+        hir: PredictEnsemble,
+        shape: RecordShape,
+        record: NDArray[np.int64],
+        n_records: int,
+        children: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+        leaf_flag: int = 0,
     ) -> None:
-        self.shape, self.encoding = shape, encoding
+        self.shape, self.encoding = shape, shape.encoding
         self.threshold_type: Scalar = scalar_of(self.encoding.tests.threshold.dtype)
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
-        self._data: tuple[BufferData, ...] = ()
-        self._wide_offsets = False
+        self._record, self._n_records = record, n_records
+        self._wide_offsets = n_records * shape.words >= WIDE_OFFSETS
         self._on_gpu = hir.nest.on_gpu
         #: The first record in shared memory, if any is there.
         self._shared_from: Value | None = None
+        words = self._filled(hir.tiles, children, leaf_flag)
+        self._data: tuple[BufferData, ...] = (BufferData(self.nodes, words),)
 
-    # ------------------------------------------------------------ filling
-
-    def fill_records(
+    def _filled(
         self,
-        hir: PredictEnsemble,
-        n_records: int,
-        record: NDArray[np.int64],
-        child: NDArray[np.int64] | None,
-        idle_child: NDArray[np.int64] | None,
-        leaf_flag: int = 0,
+        tiles: TiledForest,
+        children: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+        leaf_flag: int,
     ) -> NDArray[np.uint32]:
-        """Write every HIR item's record.
-
-        ``record[i]`` is the record of item i, and ``child`` its child word.
-        ``idle_child`` fills the records without an item. ``leaf_flag`` is ored into the
-        first feature word of leaves.
-        """
-        tiles, shape, nt = hir.tiles, self.shape, self.shape.tile_size
-        self._wide_offsets = n_records * shape.words >= WIDE_OFFSETS
-        words = np.zeros((n_records, shape.words), np.uint32)
-        features = self.encoding.encode(tiles.predicate)
+        """Return the words of all records."""
+        record, shape, encoding = self._record, self.shape, self.encoding
+        words = np.zeros((self._n_records, shape.words), np.uint32)
+        features = encoding.encode(tiles.predicate)
         # Idle records: every test is false, as it is for codes of 0.
-        if shape.threshold_words:
-            thresholds = self.encoding.thresholds(tiles.predicate)
-            nan = np.full(nt, np.nan, thresholds.dtype).view(np.uint32)
+        if encoding.threshold_words:
+            thresholds = encoding.thresholds(tiles.predicate)
+            nan = np.full(shape.tile_size, np.nan, thresholds.dtype).view(np.uint32)
             words[:, : shape.feature_at] = nan
-            words[record, : shape.feature_at] = np.ascontiguousarray(thresholds).view(
-                np.uint32
-            )
+            stored = np.ascontiguousarray(thresholds).view(np.uint32)
+            words[record, : shape.feature_at] = stored
         if leaf_flag:
             features[tiles.leaf >= 0, 0] |= np.uint32(leaf_flag)
         words[record, shape.feature_at : shape.shape_at] = features
-        if nt > 1:
+        if shape.tile_size > 1:
             words[record, shape.shape_at] = tiles.shape
-        if child is not None and idle_child is not None:
+        if children is not None:
+            child, idle = children
             if shape.packed:
-                up = np.uint32(self.encoding.bits)
-                words[:, shape.feature_at] = idle_child.astype(np.uint32) << up
-                words[record, shape.feature_at] = features[:, 0] | (
-                    child.astype(np.uint32) << up
-                )
+                up = np.uint32(encoding.bits)
+                words[:, shape.feature_at] = idle.astype(np.uint32) << up
+                word = features[:, 0] | (child.astype(np.uint32) << up)
+                words[record, shape.feature_at] = word
             else:
-                words[:, shape.child_at] = idle_child
+                words[:, shape.child_at] = idle
                 words[record, shape.child_at] = child
-        return words
+        return words.reshape(-1)
+
+    def item_of(self) -> NDArray[np.int64]:
+        """Return the record of each HIR item."""
+        return self._record
+
+    @property
+    def n_items(self) -> int:
+        """Number of records, including those without a node."""
+        return self._n_records
 
     def buffers(self) -> tuple[BufferData, ...]:
         """Return the declared and filled buffers."""
         return self._data
 
-    # ------------------------------------------------------------ reading
-
     @abstractmethod
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return the record number of a node."""
+
+    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
+        """Return the record number."""
+        return self.record_of(b, tree, node)
 
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
         """Read the feature word (tile size 1); larger tiles are read as vectors."""
@@ -155,14 +167,13 @@ class RecordLayout(Layout):
 
         A GPU reads both in one transaction.
         """
-        words = self.shape.threshold_words, self.shape.feature_at, self.shape.words
-        return self._on_gpu and words == (1, 1, 2)
+        return self._on_gpu and (self.shape.feature_at, self.shape.words) == (1, 2)
 
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return the position of a record in ``nodes``."""
         record = self.record_of(b, tree, node)
         if self._shared_from is not None:
-            record = b.binary("sub", record, self._shared_from)
+            record = b.sub(record, self._shared_from)
         return record
 
     def _share(
@@ -184,14 +195,12 @@ class RecordLayout(Layout):
 
     def load_threshold(self, b: Builder, at: Cursor) -> Value:
         """Return one threshold, or a vector of the tile's."""
-        if not self.shape.threshold_words:
+        if not self.encoding.threshold_words:
             return self.encoding.code(b, self._features(b, at))
-        base = at.words[0]
-        if self._pairs and self.shape.tile_size == 1:
-            return b.bitcast(at.words[2], self.threshold_type)
-        if self.shape.tile_size == 1:
-            return b.load(self.nodes, base, self.threshold_type)
-        return b.load(self.nodes, base, Vec(self.threshold_type, self.shape.tile_size))
+        size, type_ = self.shape.tile_size, self.threshold_type
+        if self._pairs and size == 1:
+            return b.bitcast(at.words[2], type_)
+        return b.load(self.nodes, at.words[0], type_ if size == 1 else Vec(type_, size))
 
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
         """Return the feature number(s) as u32."""
@@ -233,20 +242,5 @@ def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
 
 def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None:
     """Prefetch elements ``first .. end`` of a buffer, one hint a cache line."""
-    per_line = CACHE_LINE // buffer.element.bytes
-    b.for_(
-        first,
-        end,
-        b.const(per_line),
-        lambda i, _: b.prefetch(buffer, i),
-        hint="line",
-    )
-
-
-__all__ = [
-    "CACHE_LINE",
-    "RecordLayout",
-    "RecordShape",
-    "heap_numbers",
-    "prefetch_lines",
-]
+    with b.loop(first, end, CACHE_LINE // buffer.element.bytes, hint="line") as i:
+        b.prefetch(buffer, i)

@@ -45,7 +45,6 @@ class SparseLayout(RecordLayout):
     leaves_stay = True
 
     def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
-        super().__init__(hir, shape, TestEncoding.of(hir))
         tiles, nt = hir.tiles, hir.tiles.tile_size
         block = nt + 1
         first = _tree_records(tiles)
@@ -63,14 +62,11 @@ class SparseLayout(RecordLayout):
         child[inner] = children
         n_records = int(first[-1])
         idle = np.maximum(np.arange(n_records) - nt, 0)
-        words = self.fill_records(hir, n_records, record, child, idle)
-        self._record = record
-        self._n_records = n_records
+        super().__init__(hir, shape, record, n_records, (child, idle))
         self._tree_records = first
         self._root = Buffer("roots", I32)
         self._first = Buffer("tree_records", I32)
-        self._data = (
-            BufferData(self.nodes, words.reshape(-1)),
+        self._data += (
             BufferData(self._root, (first[:-1] + nt).astype(np.int32)),
             BufferData(self._first, first.astype(np.int32)),
         )
@@ -85,31 +81,18 @@ class SparseLayout(RecordLayout):
 
     def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
         """Return the record ``exit_`` places into the tile's block of children."""
-        return b.binary("add", self.child_word(b, at), exit_)
+        return b.add(self.child_word(b, at), exit_)
 
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
         """Return whether the last exit leads back to the node."""
         back = b.add(self.child_word(b, at), self.shape.tile_size)
         return b.compare("eq", back, at.node)
 
-    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the record number."""
-        return node
-
-    def item_of(self) -> NDArray[np.int64]:
-        """Return the record of each HIR item."""
-        return self._record
-
-    @property
-    def n_items(self) -> int:
-        """Number of records."""
-        return self._n_records
-
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
         """Prefetch the records of consecutive trees."""
         words = self.shape.words
         lo = b.convert(b.load(self._first, first), first.type)  # type: ignore[arg-type]
-        end = b.load(self._first, b.binary("add", first, count))
+        end = b.load(self._first, b.add(first, count))
         hi = b.convert(end, first.type)  # type: ignore[arg-type]
         prefetch_lines(b, self.nodes, b.mul(lo, words), b.mul(hi, words))
 
@@ -121,8 +104,8 @@ class SparseLayout(RecordLayout):
         most = min(most, len(starts) - 1)
         longest = int((starts[most:] - starts[: len(starts) - most]).max())
         lo = b.convert(b.load(self._first, first), I64)
-        hi = b.convert(b.load(self._first, b.binary("add", first, count)), I64)
-        return self._share(memory, lo, b.binary("sub", hi, lo), longest)
+        hi = b.convert(b.load(self._first, b.add(first, count)), I64)
+        return self._share(memory, lo, b.sub(hi, lo), longest)
 
 
 def _shape(hir: PredictEnsemble) -> RecordShape:
@@ -136,7 +119,7 @@ def _shape(hir: PredictEnsemble) -> RecordShape:
     encoding = TestEncoding.of(hir)
     bits = encoding.bits + max(1, n_records.bit_length())
     packed = tiles.tile_size == 1 and bits <= 32
-    return RecordShape(tiles.tile_size, encoding.threshold_words, True, packed)
+    return RecordShape(tiles.tile_size, encoding, True, packed)
 
 
 class Sparse(WalkRepresentation):

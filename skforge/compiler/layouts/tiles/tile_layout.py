@@ -249,9 +249,7 @@ class _Top:
 
     def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
         """Return tree, number and item of every leaf in the top levels."""
-        parts = zip(*self._leaves, strict=True)
-        tree, number, item = (np.concatenate(part) for part in parts)
-        return tree, number, item
+        return _joined(self._leaves)
 
 
 class _Body:
@@ -315,9 +313,13 @@ class _Body:
 
     def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
         """Return tile, exit and item of every leaf."""
-        parts = zip(*self._leaves, strict=True)
-        tile, exit_, item = (np.concatenate(part) for part in parts)
-        return tile, exit_, item
+        return _joined(self._leaves)
+
+
+def _joined(parts: list[tuple[_Ints, _Ints, _Ints]]) -> tuple[_Ints, _Ints, _Ints]:
+    """Return the three arrays of all parts."""
+    one, two, three = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return one, two, three
 
 
 def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:

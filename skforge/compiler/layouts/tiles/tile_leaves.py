@@ -13,9 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.binning.rows import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 
 #: If more than half of this many vectors are distinct, duplicates are not searched.
 SAMPLE = 10_000
@@ -52,28 +53,54 @@ def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
     return LeafTable("vector", rows, _narrow(number, len(rows))[leaf_row])
 
 
-def add_vector(
-    b: Builder, sums: Buffer, here: Value, values: Buffer, own: Value, width: int
-) -> None:
-    """Add ``width`` values from ``own`` on to the sums from ``here`` on."""
+class LeafSums:
+    """Emits the addition of leaves; ``read`` has an element for each place."""
 
-    def part(lanes: int, here: Value, own: Value) -> None:
-        type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
-        value = b.load(values, own, type_)
-        b.store(sums, here, b.binary("add", b.load(sums, here, type_), value))
+    def __init__(self, b: Builder, table: LeafTable, model: Model) -> None:
+        self.b, self._table = b, table
+        if table.kind != "class":
+            self.read = self._values = model("leaf_values", table.values.reshape(-1))
+        if table.index is not None:
+            self.read = model("leaf_index", table.index)
 
-    whole = width // 8 * 8
-    if whole > 32:  # loop over long vectors, to bound the code
+    def add(self, sums: Buffer, at: Value, found: Value) -> None:
+        """Add the leaf with an element of ``read`` to the sums from ``at`` on.
 
-        def eight(k: Value, _: tuple[Value, ...]) -> None:
-            part(8, b.binary("add", here, k), b.binary("add", own, k))
+        A number is added only there.
+        """
+        b, table = self.b, self._table
+        match table.kind:
+            case "number":
+                self._increase(sums, at, found)
+            case "class":
+                at = b.add(at, b.convert(found, I64))
+                height = b.const(float(table.values[0]), sums.element)
+                self._increase(sums, at, height)
+            case "vector":
+                self._add_vector(sums, at, b.mul(b.convert(found, I64), table.width))
 
-        b.for_(b.const(0), b.const(whole), b.const(8), eight, hint="k")
-    at = whole if whole > 32 else 0
-    for lanes in (8, 4, 2, 1):
-        while at + lanes <= width:
-            part(lanes, b.add(here, at), b.add(own, at))
-            at += lanes
+    def _increase(self, sums: Buffer, at: Value, value: Value) -> None:
+        b = self.b
+        type_ = value.type
+        b.store(sums, at, b.add(b.load(sums, at, type_), value))
+
+    def _add_vector(self, sums: Buffer, here: Value, own: Value) -> None:
+        """Add the values from ``own`` on to the sums from ``here`` on."""
+        b, width = self.b, self._table.width
+
+        def part(lanes: int, here: Value, own: Value) -> None:
+            type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
+            self._increase(sums, here, b.load(self._values, own, type_))
+
+        whole = width // 8 * 8
+        if whole > 32:  # loop over long vectors, to bound the code
+            with b.loop(0, whole, 8, hint="k") as k:
+                part(8, b.add(here, k), b.add(own, k))
+        at = whole if whole > 32 else 0
+        for lanes in (8, 4, 2, 1):
+            while at + lanes <= width:
+                part(lanes, b.add(here, at), b.add(own, at))
+                at += lanes
 
 
 def _narrow(numbers: NDArray[Any], count: int) -> NDArray[np.unsignedinteger[Any]]:

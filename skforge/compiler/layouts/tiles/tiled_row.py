@@ -14,36 +14,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rows import BlockRows, Model, RowAt
-from skforge.compiler.binning.rules import Rules
-from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import RowCode, RowLayout
-from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
-from skforge.compiler.layouts.tiles.tile_leaves import LeafTable, add_vector
-from skforge.compiler.layouts.tiles.tiled_trees import (
-    GROUP,
-    UNROLL,
-    FetchingLowering,
-)
-from skforge.compiler.target import Target
+from skforge.compiler.layouts.tiles.tile_layout import LANES
+from skforge.compiler.layouts.tiles.tile_leaves import LeafSums
+from skforge.compiler.layouts.tiles.tiled_trees import GROUP, UNROLL, TileWalks, Tiling
 
 
-class TreeLowering(FetchingLowering):
+class RowWalks(TileWalks, RowCode):
     """Emits the walks of one row; its rows are ``block`` trees, a multiple of 16."""
 
+    fetches = True
+
     def __init__(
-        self,
-        b: Builder,
-        trees: TiledTrees,
-        width: int,
-        lanes: int,
-        model: Model,
+        self, b: Builder, tiling: Tiling, encoded: tuple[Buffer, Value], model: Model
     ) -> None:
+        trees = tiling.trees
         n = -(-len(trees.top_item) // GROUP) * GROUP
-        super().__init__(b, trees, width, n, lanes, model)
+        super().__init__(b, tiling, n, model)
+        self._encoded = encoded
         # Pad to a multiple of 16 trees with single leaves, which are never read.
         spare = n - len(trees.top_item)
         column = np.pad(trees.top_column.reshape(n - spare, -1), [(0, spare), (0, 0)])
@@ -55,21 +46,17 @@ class TreeLowering(FetchingLowering):
         offset = np.pad(trees.leaf_offset, (0, spare))
         self.leaf_offset = model("row_leaf_offset", offset)
 
-    def walk_row(self, codes: Buffer, copies: int) -> None:
-        """Walk one row with one or two copies of its codes."""
-        b = self.b
-        own = range(0, copies * self.width, LANES)
+    def _load_codes(self, codes: Buffer, copies: int) -> None:
+        b, own = self.b, range(0, copies * self.width, LANES)
         self._values = [b.load(codes, b.const(k), Vec(U16, LANES)) for k in own]
-        self.walk(b.const(0), codes, copies, b.const(self.block))
 
-    def _row(self, codes: Buffer, at: Value) -> list[Value]:
+    def _row(self, row: Value) -> list[Value]:
         return self._values
 
-    def _compare_top(self, tree: Value, codes: Buffer, n: Value) -> None:
+    def _compare_top(self, tree: Value, n: Value) -> None:
         b, vec = self.b, Vec(U16, LANES)
         registers = self.t.top_column.shape[1]
-
-        def trees(t: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, n, UNROLL, hint="tree") as t:
             for u in range(UNROLL):
                 own = b.mul(b.add(t, u), registers * LANES)
                 for k in range(registers):
@@ -80,14 +67,12 @@ class TreeLowering(FetchingLowering):
                     to = b.add(t, u + k * self.block)
                     b.store(self.top_bits, to, b.mask_bits(passed, U32))
 
-        b.for_(b.const(0), n, b.const(UNROLL), trees, hint="tree")
-
     def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
         b = self.b
 
         def found(of_tree: Value, exit_: Value) -> Value:
             at = b.binary("shl", of_tree, self.t.top_levels)
-            at = b.binary("add", at, exit_)
+            at = b.add(at, exit_)
             return b.load(self.top_item, b.bitcast(at, I32))
 
         return found
@@ -95,115 +80,56 @@ class TreeLowering(FetchingLowering):
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
         b = self.b
         own = b.load(self.tile_offset, row)
-        return b.binary("add", b.mul(number, self.t.stride), own)
-
-
-class RowTiles(RowLayout):
-    """One forest for one target, one row at a time."""
-
-    def __init__(
-        self,
-        hir: PredictEnsemble,
-        target: Target,
-        codes: CodePlaces,
-        trees: TiledTrees,
-        leaves: LeafTable,
-    ) -> None:
-        self.hir, self.codes, self.trees, self.leaves = hir, codes, trees, leaves
-        row_bits = 8 * hir.forest.input_dtype.itemsize
-        self._lanes = max(2, target.vector_bits // row_bits)
-        self.entry_lanes = target.vector_bits // 32
-
-    def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
-        """Compute the row's codes."""
-        places, forest = self.codes, self.hir.forest
-        size = b.const(places.width * places.copies)
-        codes = b.alloc("codes", U16, size, alignment=64)
-        one = b.const(1)
-        rows = BlockRows(row.rows, one, one, row.start, forest.n_features)
-        rules = Rules(b, forest, self.hir.comparison, model)
-        search = BucketBins(rules, places, self._lanes)
-        missing = search.encode(rows, one, codes, 1)
-        return _RowCode(self, b, model, codes, missing)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _RowCode(RowCode):
-    """Emits the evaluation of all trees from the codes of one row."""
-
-    layout: RowTiles
-    b: Builder
-    model: Model
-    codes: Buffer
-    missing: Value  # whether any value of the row is missing
+        return b.add(b.mul(number, self.t.stride), own)
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
         """Walk all trees, then add their leaves."""
-        b, layout = self.b, self.layout
-        trees = TreeLowering(
-            b, layout.trees, layout.codes.width, layout.entry_lanes, self.model
-        )
-        trees.scratch()
-        if layout.codes.copies == 1:
-            trees.walk_row(self.codes, 1)
-        else:
-            b.if_(
-                self.missing,
-                lambda: trees.walk_row(self.codes, 2),
-                lambda: trees.walk_row(self.codes, 1),
-            )
-        table = layout.leaves
-        values = self.model("leaf_values", table.values.reshape(-1))
-        read = values
-        if table.index is not None:
-            read = self.model("leaf_index", table.index)
-        reached = b.alloc("reached", I64, b.const(trees.block), alignment=64)
+        b = self.b
+        self.walk_codes(b.const(0), *self._encoded, b.const(self.block))
+        leaves = LeafSums(b, self.tiling.leaves, self._model)
+        reached = b.alloc("reached", I64, b.const(self.block), alignment=64)
 
         def note(tree: Value, leaf: Value) -> None:
-            place = b.binary("add", b.load(trees.leaf_offset, tree), leaf)
+            place = b.add(b.load(self.leaf_offset, tree), leaf)
             b.store(reached, tree, place)
-            b.prefetch(read, place)
+            b.prefetch(leaves.read, place)
 
-        def noted(j: Value, _: tuple[Value, ...]) -> None:
-            for u in range(UNROLL):
-                note(*trees.parts(b.load(trees.done, b.add(j, u))))
-
-        b.for_(b.const(0), b.const(trees.block), b.const(UNROLL), noted, hint="done")
-        self._add_leaves(reached, read, values, sums, at)
+        self.each_done(b.const(self.block), note, lambda j: None)
+        self._add_leaves(reached, leaves, sums, at)
 
     def _add_leaves(
-        self, reached: Buffer, read: Buffer, values: Buffer, sums: Buffer, at: Value
+        self, reached: Buffer, leaves: LeafSums, sums: Buffer, at: Value
     ) -> None:
-        b, leaves = self.b, self.layout.leaves
-        forest, kind = self.layout.hir.forest, leaves.kind
-        zero, one, end = b.const(0), b.const(1), b.const(forest.n_trees)
-
-        def increase(place: Value, value: Value) -> None:
-            b.store(sums, place, b.binary("add", b.load(sums, place), value))
-
-        if kind == "number" and forest.n_outputs == 1:
+        b, forest = self.b, self.tiling.hir.forest
+        number = self.tiling.leaves.kind == "number"
+        n = forest.n_trees
+        if number and forest.n_outputs == 1:
 
             def next_(tree: Value, carried: tuple[Value, ...]) -> list[Value]:
-                value = b.load(values, b.load(reached, tree))
-                return [b.binary("add", carried[0], value)]
+                value = b.load(leaves.read, b.load(reached, tree))
+                return [b.add(carried[0], value)]
 
-            (sum_,) = b.for_(zero, end, one, next_, [b.load(sums, at)], hint="tree")
+            (sum_,) = b.for_(0, n, 1, next_, [b.load(sums, at)], hint="tree")
             b.store(sums, at, sum_)
             return
-        outputs = self.model("tree_outputs", forest.tree_output)
-        height = b.const(float(leaves.values.flat[0]), sums.element)
+        outputs = self._model("tree_outputs", forest.tree_output)
+        with b.loop(n, hint="tree") as tree:
+            found, to = b.load(leaves.read, b.load(reached, tree)), at
+            if number:
+                to = b.add(at, b.convert(b.load(outputs, tree), I64))
+            leaves.add(sums, to, found)
 
-        def add(tree: Value, _: tuple[Value, ...]) -> None:
-            found = b.load(read, b.load(reached, tree))
-            match kind:
-                case "number":
-                    output = b.convert(b.load(outputs, tree), I64)
-                    increase(b.binary("add", at, output), found)
-                case "class":
-                    increase(b.binary("add", at, b.convert(found, I64)), height)
-                case "vector":
-                    width = leaves.width
-                    own = b.mul(b.convert(found, I64), width)
-                    add_vector(b, sums, at, values, own, width)
 
-        b.for_(zero, end, one, add, hint="tree")
+@dataclass(frozen=True, slots=True, eq=False)
+class RowTiles(RowLayout):
+    """One forest for one target, one row at a time."""
+
+    tiling: Tiling
+
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
+        """Compute the row's codes."""
+        one, n_features = b.const(1), self.tiling.hir.forest.n_features
+        rows = BlockRows(row.rows, one, one, row.start, n_features)
+        return RowWalks(
+            b, self.tiling, self.tiling.encode(b, rows, one, 1, model), model
+        )

@@ -19,11 +19,18 @@ branch depends on a row.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from skforge.compiler.binning.rows import Model
+from skforge.compiler.binning.buckets import BucketBins, CodePlaces
+from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.binning.rules import Rules
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
+from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, LeafTable
+from skforge.compiler.target import Target
 
 #: Rows decoded together, one register of entries; groups have a multiple of them.
 GROUP = 16
@@ -37,33 +44,62 @@ STREAMED_BYTES, LINES_AHEAD = 4 << 20, 2
 UNROLL = 4
 
 
-class TileLowering:
-    """Emits the walks of one block of at most ``block`` rows."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiling:
+    """A forest as tiles, and how a target holds its rows."""
 
-    def __init__(
-        self,
-        b: Builder,
-        trees: TiledTrees,
-        width: int,
-        block: int,
-        lanes: int,
-        model: Model,
-    ) -> None:
-        self.b, self.t, self.block, self.width = b, trees, block, width
-        self._lanes, self._entries = lanes, Vec(U32, lanes)
+    hir: PredictEnsemble
+    target: Target
+    codes: CodePlaces | None  # None: tiles compare row values
+    trees: TiledTrees
+    leaves: LeafTable
+
+    @property
+    def lanes(self) -> int:
+        """Entries of a register."""
+        return self.target.vector_bits // 32
+
+    def encode(
+        self, b: Builder, rows: BlockRows, left: Value, block: int, model: Model
+    ) -> tuple[Buffer, Value]:
+        """Quantise ``left`` rows; return codes, and whether any value is missing."""
+        hir, places = self.hir, self.codes
+        assert places is not None
+        size = b.const(block * places.width * places.copies)
+        codes = b.alloc("codes", U16, size, alignment=64)
+        rules = Rules(b, hir.forest, hir.comparison, model)
+        lanes = max(2, self.target.vector_bits // (8 * hir.forest.input_dtype.itemsize))
+        search = BucketBins(rules, places, lanes)
+        return codes, search.encode(rows, left, codes, block)
+
+
+class TileWalks:
+    """Emits the walks of at most ``block`` rows, which compare codes."""
+
+    #: Whether the tiles of all live rows are prefetched before the first is compared.
+    #: Their cache misses then overlap, and the next tree is not prefetched.
+    fetches = False
+
+    def __init__(self, b: Builder, tiling: Tiling, block: int, model: Model) -> None:
+        trees = tiling.trees
+        self.b, self.t, self.tiling, self.block = b, trees, tiling, block
+        self.width = 0 if tiling.codes is None else tiling.codes.width
+        self._lanes, self._entries = tiling.lanes, Vec(U32, tiling.lanes)
         self._row_mask = (1 << trees.row_bits) - 1
-        self._declare_top(model)
+        self._model = model
+        self._declare_top()
         self.top_item = model("top_item", trees.top_item.reshape(-1))
         self.tiles = model("tiles", trees.tiles)
         self.tile_offset = model("tile_offset", trees.tile_offset)
         self.leaf_offset = model("leaf_offset", trees.leaf_offset)
+        self._scratch()
 
-    def _declare_top(self, model: Model) -> None:
+    def _declare_top(self) -> None:
         """Declare the tests of the trees' top levels."""
-        self.top_column = model("top_column", self.t.top_column.reshape(-1))
-        self.top_rank = model("top_rank", self.t.top_rank.reshape(-1))
+        self.top_column = self._model("top_column", self.t.top_column.reshape(-1))
+        self.top_rank = self._model("top_rank", self.t.top_rank.reshape(-1))
 
-    def scratch(self) -> None:
+    def _scratch(self) -> None:
         """Allocate the lists of rows and the results for each row."""
         b, rows = self.b, self.block
         # Lists are written by whole registers, slightly past their end.
@@ -83,61 +119,73 @@ class TileLowering:
     def _exit_words(self) -> int:
         return 2 if self.t.wide else 1
 
-    def walk(self, tree: Value, codes: Buffer, copies: int, n: Value) -> None:
-        """Walk ``n`` rows, a multiple of 16, with one or two copies of their codes.
+    def walk_codes(self, tree: Value, codes: Buffer, missing: Value, n: Value) -> None:
+        """Walk ``n`` rows, a multiple of 16.
 
-        The leaves they reach are listed for :meth:`each_done`.
+        Both copies of their codes are read only if a value is ``missing``. The leaves
+        they reach are listed for :meth:`each_done`.
         """
-        b = self.b
+        assert self.tiling.codes is not None
+
+        def walk(copies: int) -> None:
+            self._load_codes(codes, copies)
+            self._walk(tree, n)
+
+        if self.tiling.codes.copies == 1:
+            walk(1)
+        else:
+            self.b.if_(missing, lambda: walk(2), lambda: walk(1))
+
+    def _load_codes(self, codes: Buffer, copies: int) -> None:
+        """Set what :meth:`_row` loads."""
         own = range(0, self.width, LANES)
-        self._registers = [
-            copy * self.block * self.width + at for copy in range(copies) for at in own
-        ]
-        self._compare_top(tree, codes, n)
+        size = self.block * self.width
+        self._codes = codes
+        self._registers = [copy * size + at for copy in range(copies) for at in own]
+
+    def _walk(self, tree: Value, n: Value) -> None:
+        b = self.b
+        self._compare_top(tree, n)
         live, done = self._decode_top(tree, n)
         first = b.load(self.tile_offset, tree)
 
-        def some_live(state: tuple[Value, ...]) -> Value:
-            return b.compare("gt", state[0], 0)
-
         def step(state: tuple[Value, ...]) -> list[Value]:
             live, done, *ahead = state
-            ahead = self._compare_tiles(live, first, codes, ahead)
+            ahead = self._compare_tiles(live, first, ahead)
             return [*self._decode_tiles(live, done), *ahead]
 
-        b.while_([live, done, *self._ahead(tree)], some_live, step)
+        inits = [live, done, *self._ahead(tree)]
+        b.while_(inits, lambda state: b.compare("gt", state[0], 0), step)
 
     # ------------------------------------------------------------ the top
 
-    def _row(self, codes: Buffer, at: Value) -> list[Value]:
+    def _row(self, row: Value) -> list[Value]:
         """Load the registers of a row of codes."""
         b, vec = self.b, Vec(U16, LANES)
-        return [b.load(codes, b.add(at, k), vec) for k in self._registers]
+        at = b.mul(row, self.width)
+        return [b.load(self._codes, b.add(at, k), vec) for k in self._registers]
 
-    def _compare_top(self, tree: Value, codes: Buffer, n: Value) -> None:
+    def _compare_top(self, tree: Value, n: Value) -> None:
         b, vec = self.b, Vec(U16, LANES)
         registers = self.t.top_column.shape[1]
         own = b.mul(tree, registers * LANES)
         places = [b.add(own, k * LANES) for k in range(registers)]
         columns = [b.load(self.top_column, at, vec) for at in places]
         ranks = [b.load(self.top_rank, at, vec) for at in places]
-
-        def rows(r: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(0, n, UNROLL, hint="row") as r:
             for u in range(UNROLL):
                 row = b.add(r, u)
-                registers_of_row = self._row(codes, b.mul(row, self.width))
+                registers_of_row = self._row(row)
                 for k, (column, rank) in enumerate(zip(columns, ranks, strict=True)):
                     code = b.permute(registers_of_row, column)
                     passed = b.mask_bits(b.compare("gt", code, rank), U32)
                     b.store(self.top_bits, b.add(row, k * self.block), passed)
 
-        b.for_(b.const(0), n, b.const(UNROLL), rows, hint="row")
-
     def _turn(self, heap: Value, bits: Value, at: Value) -> Value:
         """Return the heap number of the child that a bit of ``bits`` selects."""
         b = self.b
         right = b.binary("and", b.binary("shr", bits, at), 1)
-        return b.binary("or", b.binary("add", heap, heap), right)
+        return b.binary("or", b.add(heap, heap), right)
 
     def _decode_top(self, tree: Value, n: Value) -> tuple[Value, Value]:
         b = self.b
@@ -145,7 +193,7 @@ class TileLowering:
         lanes = b.iota(U32, self._lanes)
 
         def group(r: Value, state: tuple[Value, ...]) -> list[Value]:
-            row = b.binary("add", lanes, b.convert(r, U32))
+            row = b.add(lanes, b.convert(r, U32))
             item = behind(r, row)
             leaf = b.compare("ne", b.binary("and", item, 1), 0)
             number = b.binary("and", item, 0xFFFFFFFF - self._row_mask)
@@ -156,8 +204,8 @@ class TileLowering:
                 self._append(self.done, done, entry, leaf),
             ]
 
-        zero, step = b.const(0), b.const(self._lanes)
-        live, done = b.for_(zero, n, step, group, [zero, zero], hint="group")
+        zero = b.const(0)
+        live, done = b.for_(0, n, self._lanes, group, [zero, zero], hint="group")
         self._pad(live)
         return live, done
 
@@ -174,8 +222,8 @@ class TileLowering:
                 heap = self._turn(heap, bits, heap)
             if levels == 6:
                 bits = b.load(self.top_bits, b.add(r, self.block), self._entries)
-                heap = self._turn(heap, bits, b.binary("sub", heap, 32))
-            return items(row, b.binary("sub", heap, exits))
+                heap = self._turn(heap, bits, b.sub(heap, 32))
+            return items(row, b.sub(heap, exits))
 
         return found
 
@@ -192,7 +240,7 @@ class TileLowering:
             if self._lanes == GROUP:
                 return b.permute(items, exit_)
             # Registers hold too few of them.
-            at = b.binary("add", exit_, b.convert(own, U32))
+            at = b.add(exit_, b.convert(own, U32))
             return b.load(self.top_item, b.bitcast(at, I32))
 
         return found
@@ -201,7 +249,7 @@ class TileLowering:
         """Append the selected entries to a list; return its new length."""
         b = self.b
         b.store(list_, count, b.compress(entry, mask))
-        return b.binary("add", count, b.popcount(b.mask_bits(mask, I64)))
+        return b.add(count, b.popcount(b.mask_bits(mask, I64)))
 
     def _pad(self, live: Value) -> None:
         """Pad the live rows with row 0 in tile 0, which always exists."""
@@ -209,7 +257,7 @@ class TileLowering:
 
     # ------------------------------------------------------------ tiles
 
-    def parts(self, entry: Value) -> tuple[Value, Value]:
+    def _parts(self, entry: Value) -> tuple[Value, Value]:
         """Return the row of an entry, and the number of its tile or leaf."""
         b = self.b
         row = b.convert(b.binary("and", entry, self._row_mask), I64)
@@ -217,30 +265,35 @@ class TileLowering:
 
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
         """Return the first byte of a tile of the tree."""
-        return self.b.binary("add", self.b.mul(number, self.t.stride), first)
+        return self.b.add(self.b.mul(number, self.t.stride), first)
 
     def _ahead(self, tree: Value) -> list[Value]:
         """Return where prefetching of the next tree's tiles begins, if it is needed."""
-        if self.t.tiles.nbytes < STREAMED_BYTES:
+        if self.fetches or self.t.tiles.nbytes < STREAMED_BYTES:
             return []
         b = self.b
         following = b.binary("min", b.add(tree, 1), len(self.t.tile_offset) - 1)
         return [b.load(self.tile_offset, following)]
 
-    def _passed(self, tile: Value, row: Value, codes: Buffer) -> Value:
+    def _passed(self, tile: Value, row: Value) -> Value:
         """Return the bits of the tile's nodes where the row goes right."""
         b, t, slots = self.b, self.t, 1 << self.t.levels
         own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
         rank = b.load(self.tiles, tile, Vec(U16, slots))
-        registers = self._row(codes, b.mul(row, self.width))
+        registers = self._row(row)
         code = b.permute(registers, b.convert(own, U16))
         return b.mask_bits(b.compare("gt", code, rank), U16)
 
     def _compare_tiles(
-        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
+        self, live: Value, first: Value, ahead: list[Value]
     ) -> list[Value]:
         b, t = self.b, self.t
         exits: Vec | None = Vec(I64, 2) if t.wide else None
+        if self.fetches:
+            with b.loop(0, live, UNROLL, hint="live") as j:
+                for u in range(UNROLL):
+                    row, number = self._parts(b.load(self.live, b.add(j, u)))
+                    b.prefetch(self.tiles, self._tile(row, number, first))
 
         def rows(j: Value, ahead: tuple[Value, ...]) -> list[Value]:
             for place in ahead:
@@ -248,15 +301,14 @@ class TileLowering:
                     b.prefetch(self.tiles, b.add(place, 64 * k))
             for u in range(UNROLL):
                 at = b.add(j, u)
-                row, number = self.parts(b.load(self.live, at))
+                row, number = self._parts(b.load(self.live, at))
                 tile = self._tile(row, number, first)
-                b.store(self.bits, at, self._passed(tile, row, codes))
+                b.store(self.bits, at, self._passed(tile, row))
                 words = b.load(self.tiles, b.add(tile, t.exits_at), exits or I64)
                 b.store(self.exits, b.mul(at, self._exit_words), words)
             return [b.add(place, 64 * LINES_AHEAD) for place in ahead]
 
-        step = b.const(UNROLL)
-        return list(b.for_(b.const(0), live, step, rows, ahead, hint="live"))
+        return list(b.for_(0, live, UNROLL, rows, ahead, hint="live"))
 
     def _decode_tiles(self, live: Value, done: Value) -> list[Value]:
         b, levels = self.b, self.t.levels
@@ -268,14 +320,14 @@ class TileLowering:
             heap = b.const(1, self._entries)
             for _ in range(levels):
                 heap = self._turn(heap, bits, heap)
-            exit_ = b.binary("sub", heap, 1 << levels)
+            exit_ = b.sub(heap, 1 << levels)
             marks, first_child, first_leaf = self._load_exits(j)
             goes = b.compare("ne", b.binary("and", b.binary("shr", marks, exit_), 1), 0)
-            upto = b.binary("sub", b.binary("shl", b.const(2, self._entries), exit_), 1)
+            upto = b.sub(b.binary("shl", b.const(2, self._entries), exit_), 1)
             own = b.select(goes, marks, b.binary("shr", marks, 16))
             rank = b.popcount(b.binary("and", own, upto))
             first = b.select(goes, first_child, first_leaf)
-            number = b.binary("shl", b.binary("add", first, rank), self.t.row_bits)
+            number = b.binary("shl", b.add(first, rank), self.t.row_bits)
             entry = b.binary("or", number, b.binary("and", entry, self._row_mask))
             left = b.convert(b.sub(live, j), U32)
             real = b.compare("lt", lanes, left)
@@ -287,10 +339,8 @@ class TileLowering:
                 ),
             ]
 
-        zero = b.const(0)
-        live, done = b.for_(
-            zero, live, b.const(self._lanes), group, [zero, done], hint="group"
-        )
+        inits = [b.const(0), done]
+        live, done = b.for_(0, live, self._lanes, group, inits, hint="group")
         self._pad(live)
         return [live, done]
 
@@ -321,47 +371,109 @@ class TileLowering:
     # ------------------------------------------------------------ lists
 
     def each_done(
-        self, tree: Value, n: Value, leaves: Buffer, add: Callable[[Value, Value], None]
+        self,
+        n: Value,
+        add: Callable[[Value, Value], None],
+        ahead: Callable[[Value], None],
     ) -> None:
-        """Call ``add(row, leaf number)`` for every row, in any order of rows.
+        """Call ``add(row, leaf number)`` for ``n`` rows, in any order of rows.
 
-        ``leaves`` has one element for each place of ``leaf_row``.
+        ``ahead`` is called before each few of them, with their place in the list.
         """
-        b, size = self.b, leaves.element.bytes
+        b = self.b
+        with b.loop(0, n, UNROLL, hint="done") as j:
+            ahead(j)
+            for u in range(UNROLL):
+                add(*self._parts(b.load(self.done, b.add(j, u))))
+
+
+class BlockWalks(TileWalks, BlockCode):
+    """Emits the walks of one block of rows, tree by tree, and their sums."""
+
+    @property
+    def _by_row(self) -> bool:
+        """Whether a row's sums are adjacent, because leaves add to several of them."""
+        return self.tiling.hir.forest.vector_leaves
+
+    def take(self, rows: BlockRows) -> None:
+        """Prepare the rows of the block: here, quantise them."""
+        b = self.b
+        left = self._left(rows)
+        self._encoded = self.tiling.encode(b, rows, left, self.block, self._model)
+
+    def _left(self, rows: BlockRows) -> Value:
+        """Return the rows that are left, and set ``n`` to those of whole groups.
+
+        Padding rows are never read.
+        """
+        b = self.b
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), self.block)
+        self.n = b.mul(b.binary("div", b.add(left, GROUP - 1), GROUP), GROUP)
+        return left
+
+    def _walk_tree(self, tree: Value) -> None:
+        """Walk all rows in a tree."""
+        self.walk_codes(tree, *self._encoded, self.n)
+
+    def start(self, sums: Buffer) -> None:
+        """Set the sums of every row to the base."""
+        b, forest = self.b, self.tiling.hir.forest
+        base = self._model("base", forest.base)
+        outputs = forest.n_outputs
+        per_row, per_output = (outputs, 1) if self._by_row else (1, self.block)
+        with b.loop(outputs, hint="output") as k:
+            value = b.load(base, k)
+            own = b.mul(k, per_output)
+            with b.loop(self.n, hint="row") as r:
+                b.store(sums, b.add(own, b.mul(r, per_row)), value)
+
+    def add_tree(self, tree: Value, sums: Buffer) -> None:
+        """Add the leaves that the block's rows reach in one tree."""
+        b, tiling = self.b, self.tiling
+        forest, by_row = tiling.hir.forest, self._by_row
+        self._walk_tree(tree)
+        first = b.load(self.leaf_offset, tree)
+        leaves = LeafSums(b, tiling.leaves, self._model)
+        own: Value | None = None
+        if not by_row and forest.n_outputs > 1:
+            of_tree = forest.tree_output[tiling.hir.tiles.tree_order]
+            output = b.load(self._model("tree_outputs", of_tree), tree)
+            own = b.mul(b.convert(output, I64), self.block)
+        size = leaves.read.element.bytes
         following: Value | None = None
         if len(self.t.leaf_row) * size >= STREAMED_BYTES:
             last = len(self.t.leaf_offset) - 1
             following = b.binary("min", b.add(tree, 1), last)
             following = b.load(self.leaf_offset, following)
 
-        def rows(j: Value, _: tuple[Value, ...]) -> None:
+        def ahead(j: Value) -> None:
             if following is not None:
-                ahead = b.mul(j, 64 // size // UNROLL)
-                b.prefetch(leaves, b.binary("add", following, ahead))
-            for u in range(UNROLL):
-                add(*self.parts(b.load(self.done, b.add(j, u))))
+                lines = b.mul(j, 64 // size // UNROLL)
+                b.prefetch(leaves.read, b.add(following, lines))
 
-        b.for_(b.const(0), n, b.const(UNROLL), rows, hint="done")
+        def add(row: Value, leaf: Value) -> None:
+            at = b.mul(row, forest.n_outputs) if by_row else row
+            at = at if own is None else b.add(own, at)
+            leaves.add(sums, at, b.load(leaves.read, b.add(first, leaf)))
 
+        self.each_done(self.n, add, ahead)
 
-class FetchingLowering(TileLowering):
-    """Prefetches the tiles of all live rows before the first is compared.
-
-    Their cache misses then overlap, and the next tree is not prefetched.
-    """
-
-    def _ahead(self, tree: Value) -> list[Value]:
-        return []
-
-    def _compare_tiles(
-        self, live: Value, first: Value, codes: Buffer, ahead: list[Value]
-    ) -> list[Value]:
-        b = self.b
-
-        def fetch(j: Value, _: tuple[Value, ...]) -> None:
-            for u in range(UNROLL):
-                row, number = self.parts(b.load(self.live, b.add(j, u)))
-                b.prefetch(self.tiles, self._tile(row, number, first))
-
-        b.for_(b.const(0), live, b.const(UNROLL), fetch, hint="live")
-        return super()._compare_tiles(live, first, codes, ahead)
+    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
+        """Write the sums of the block's first ``count`` rows to the result."""
+        b, outputs = self.b, self.tiling.hir.forest.n_outputs
+        to = b.mul(first, outputs)
+        if self._by_row or outputs == 1:
+            n, lanes = b.mul(count, outputs), 8
+            whole = b.mul(b.binary("div", n, lanes), lanes)
+            with b.loop(0, whole, lanes, hint="sum") as i:
+                values = b.load(sums, i, Vec(sums.element, lanes))
+                b.store(result, b.add(to, i), values)
+            with b.loop(whole, n, hint="sum") as i:
+                b.store(result, b.add(to, i), b.load(sums, i))
+            return
+        with b.loop(outputs, hint="output") as k:
+            own, target = b.mul(k, self.block), b.add(to, k)
+            with b.loop(count, hint="row") as r:
+                value = b.load(sums, b.add(own, r))
+                at = b.add(target, b.mul(r, outputs))
+                b.store(result, at, value)

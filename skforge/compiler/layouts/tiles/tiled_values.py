@@ -24,18 +24,13 @@ from collections.abc import Callable
 import numpy as np
 
 from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.binning.transpose import ColumnTiles, tile_starts
+from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, CompareOp, Value, Vec
-from skforge.compiler.layouts.tiles.tile_layout import (
-    LANES,
-    TOP_LEVELS,
-    TiledTrees,
-    TileTests,
-)
-from skforge.compiler.layouts.tiles.tiled_trees import FetchingLowering
+from skforge.compiler.layouts.tiles.tile_layout import LANES, TOP_LEVELS, TileTests
+from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, Tiling
 
 #: Above this many features, transposing rows costs more than it saves.
 TOP_FEATURES = 1024
@@ -69,32 +64,26 @@ def value_tests(forest: Forest) -> TileTests:
     )
 
 
-class ValueLowering(FetchingLowering):
+class ValueWalks(BlockWalks):
     """Emits the walks of one block of rows that compare their values."""
 
-    def __init__(
-        self,
-        b: Builder,
-        trees: TiledTrees,
-        forest: Forest,
-        comparison: str,
-        block: int,
-        lanes: int,
-        model: Model,
-    ) -> None:
+    fetches = True
+
+    def __init__(self, b: Builder, tiling: Tiling, block: int, model: Model) -> None:
+        forest, comparison = tiling.hir.forest, tiling.hir.comparison
         used = np.unique(forest.feature)
-        self._starts = tile_starts(used, forest.n_features, lanes)
-        self._n_features = forest.n_features
-        super().__init__(b, trees, 0, block, lanes, model)
+        self._starts = tile_starts(used, forest.n_features, tiling.lanes)
+        super().__init__(b, tiling, block, model)
         self._op: CompareOp = "ge" if comparison == "lt" else "gt"
         self._never = bool((forest.missing == Missing.NEVER).any())
         all_left = bool(forest.missing_left.all())
         self._gone_right = self._asks = not self._never and not all_left
 
-    def _declare_top(self, model: Model) -> None:
+    def _declare_top(self) -> None:
         if not self.t.top_levels:
             return
-        place = np.zeros(self._n_features, np.int64)
+        model = self._model
+        place = np.zeros(self.tiling.hir.forest.n_features, np.int64)
         for k, start in enumerate(self._starts):
             own = slice(start, start + self._lanes)
             place[own] = k * self._lanes + np.arange(len(place[own]))
@@ -109,33 +98,29 @@ class ValueLowering(FetchingLowering):
     def _scratch_top(self) -> None:
         pass
 
-    def take(self, rows: BlockRows, left: Value) -> None:
-        """Set the rows to walk, ``left`` in all; those past the end repeat the last."""
+    def take(self, rows: BlockRows) -> None:
+        """Set the rows to walk; those past the end repeat the last."""
         b = self.b
+        left = self._left(rows)
         self._rows, self._last = rows, b.sub(left, 1)
         if not self.t.top_levels:
             return
         self._seen = b.alloc("missing_seen", U32, b.const(1))
         zero = b.const(0)
         b.store(self._seen, zero, b.const(0, U32))
-        columns = ColumnTiles(
-            b,
-            rows.rows.element,
-            self._lanes,
-            self.block,
-            self._clean_and_note,
-            len(self._starts),
-        )
+        scalar, count = rows.rows.element, len(self._starts)
+        clean = self._clean_and_note
+        columns = ColumnTile(b, scalar, self._lanes, self.block, clean, count)
         columns.fill_all(rows, self._column_starts)
         self._columns = columns.buffer
         self._missing = b.compare("ne", b.load(self._seen, zero), 0)
 
-    def walk_block(self, tree: Value, rows: Buffer, n: Value) -> None:
+    def _walk_tree(self, tree: Value) -> None:
         """Walk the rows, with the code for missing values if there are any."""
 
         def walk(asks: bool) -> None:
             self._asks = asks
-            self.walk(tree, rows, 0, n)
+            self._walk(tree, self.n)
 
         if self.t.top_levels and self._gone_right:
             self.b.if_(self._missing, lambda: walk(True), lambda: walk(False))
@@ -157,7 +142,7 @@ class ValueLowering(FetchingLowering):
             b.store(self._seen, zero, both)
         return self._clean(x)
 
-    def _compare_top(self, tree: Value, codes: Buffer, n: Value) -> None:
+    def _compare_top(self, tree: Value, n: Value) -> None:
         pass
 
     def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
@@ -173,7 +158,7 @@ class ValueLowering(FetchingLowering):
                 return splat(self.top_item, b.add(exits, heap - (1 << levels)))
             left, right = behind(r, 2 * heap), behind(r, 2 * heap + 1)
             at = b.add(own, heap)
-            place = b.binary("add", b.convert(b.load(self.top_column, at), I64), r)
+            place = b.add(b.convert(b.load(self.top_column, at), I64), r)
             element = self._columns.element
             x = b.load(self._columns, place, Vec(element, self._lanes))
             passed = b.compare(self._op, x, splat(self.top_rank, at))
@@ -184,17 +169,16 @@ class ValueLowering(FetchingLowering):
 
         return lambda r, row: behind(r, 1)
 
-    def _passed(self, tile: Value, row: Value, codes: Buffer) -> Value:
+    def _passed(self, tile: Value, row: Value) -> Value:
         b, t, rows, slots = self.b, self.t, self._rows, 1 << self.t.levels
-        number = b.binary("add", rows.first, b.binary("min", row, self._last))
-        start = b.binary("mul", number, rows.stride)
+        number = b.add(rows.first, b.binary("min", row, self._last))
+        start = b.mul(number, rows.stride)
         places = [
             b.load(self.tiles, b.add(tile, t.column_at + 2 * k), U16)
             for k in range(1, slots)
         ]
         values = [
-            b.load(rows.rows, b.binary("add", start, b.convert(place, I64)))
-            for place in places
+            b.load(rows.rows, b.add(start, b.convert(place, I64))) for place in places
         ]
         x = b.pack([values[0], *values])  # slot 0 is unused
         x = self._clean(x)
