@@ -121,11 +121,6 @@ class PlainRows:
         warns = reading.warns and reading.names is not None
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Column names seen in training."""
-        return self._r.names
-
     def read(self, X: Any) -> Read | None:
         """Return rows and the source's warning; None leaves ``X`` to the source."""
         kind = type(X)
@@ -137,9 +132,10 @@ class PlainRows:
                 if kind is list or kind is tuple:
                     return self._list(X) if self._r.lists else None
                 read = _FRAMES.get((kind.__module__.partition(".")[0], kind.__name__))
-                if read is None or X.shape[1] != self._width or not X.shape[0]:
+                if read is None:
                     return None
-                return read(self, X)
+                n_rows, width = X.shape
+                return read(self, X) if n_rows and width == self._width else None
         # values too large for the dtype; another pandas' internals; other names
         except (FloatingPointError, AttributeError, InvalidInputError):
             return None

@@ -20,7 +20,7 @@ from skforge.compiler.forest.frames import (
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are, are_answers, register
-from skforge.sources.plain import Read, Reading, rare_numbers
+from skforge.sources.plain import Reading, rare_numbers
 from skforge.sources.sparse import dense_columns, most_entries
 
 
@@ -67,19 +67,11 @@ class _XGBoostRows(Source):
         }
 
     def reading(self) -> Reading:
-        """Compare the names of frames if both sides have names."""
+        """Compare a frame's names with those at `fit`, if both sides have names."""
         names = self._names
         names = None if names is None else tuple(names)
         how = self._reading(compares="equal", tables="equal", warns=False)
         return replace(how, names=names)
-
-    def read(self, X: Any) -> Read | None:
-        """Read with the names that the Booster has now."""
-        if type(X).__name__ in ("DataFrame", "Table") and self._plain is not None:
-            names = self._names
-            if (None if names is None else tuple(names)) != self._plain.names:
-                del self._plain
-        return super().read(X)
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a known kind, or None.

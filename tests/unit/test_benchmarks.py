@@ -203,7 +203,7 @@ def test_forms_of_rows_are_compared_before_they_are_timed(benchmarks):
     found = list(forms.cells(["LGBMR"], ["float64", "list"], [2], 3, 1e-4))
     assert [(cell.trained, cell.form) for cell in found] == [
         (trained, form)
-        for trained in ("array", "frame")
+        for trained in ("array", "array, loaded", "frame", "frame, loaded")
         for form in ("float64", "list")
     ]
     assert all(cell.ratio > 0 for cell in found)
