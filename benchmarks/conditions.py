@@ -18,11 +18,10 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-Call = Callable[[NDArray[Any]], Any]
-Batches = list[NDArray[Any]]
+Call = Callable[[Any], Any]
+Batches = list[Any]
 
 CONDITIONS = ("hot", "evicted", "busy")
 CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

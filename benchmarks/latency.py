@@ -14,6 +14,7 @@ import json
 import sys
 from array import array
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -215,7 +216,7 @@ def checked_systems(
     ours = our_calls(case, answers)
     for system in ours:
         for size in sizes:
-            found = _in_batches(system.call, case.rows[:CHECKED_ROWS], size)
+            found = _in_batches(system, case.rows[:CHECKED_ROWS], size)
             expected = answers[system.answer][: len(found)]
             difference = describe_difference(found, expected)
             if difference is not None:
@@ -230,9 +231,10 @@ def checked_systems(
     return systems
 
 
-def _in_batches(call: Call, rows: NDArray[Any], size: int) -> NDArray[Any]:
+def _in_batches(system: System, rows: NDArray[Any], size: int) -> NDArray[Any]:
     parts = (rows[at : at + size] for at in range(0, len(rows) - size + 1, size))
-    return np.concatenate([np.ascontiguousarray(call(part)) for part in parts])
+    answers = [system.call(system.form(part)) for part in parts]
+    return np.concatenate([np.ascontiguousarray(answer) for answer in answers])
 
 
 # ------------------------------------------------------------ how long it takes
@@ -243,19 +245,20 @@ def measure(
 ) -> list[Line]:
     """Return a line for each system; rows change from call to call."""
     batches = batches_of(case.rows, size)
+    formed = {s.name: [s.form(batch) for batch in batches] for s in systems}
     taken = {s.name: array("q") for s in systems}
     others_calls = dict.fromkeys(taken, 0)
     for system in systems:
-        for batch in batches:  # hot: compiled, cached, allocated
+        for batch in formed[system.name]:  # hot: compiled, cached, allocated
             system.call(batch)
-    turn = turns(condition, batches, plan)
+    turn = {name: turns(condition, made, plan) for name, made in formed.items()}
     gc.collect()
     gc.disable()
     try:
         for _ in range(ROUNDS):
             for system in systems:
                 limits = plan.limits(system, condition).share(ROUNDS)
-                found, meanwhile = turn(system.call, limits)
+                found, meanwhile = turn[system.name](system.call, limits)
                 taken[system.name] += found
                 others_calls[system.name] += meanwhile
     finally:
@@ -307,7 +310,7 @@ def turns(condition: str, batches: Batches, plan: Plan) -> Turn:
         evict = evictor(plan.evicting)
         return lambda call, limits: (warmed(call, limits, evict), 0)
     pools = ThreadpoolController()
-    others = [batch.copy() for batch in reversed(batches)]
+    others = deepcopy(batches[::-1])
 
     def busy(call: Call, limits: Limits) -> tuple[array[int], int]:
         with another_thread(call, others, pools) as tally:

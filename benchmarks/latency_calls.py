@@ -5,7 +5,7 @@ Each is called as its users call it, on one thread, with conversions included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +28,9 @@ PEERS = ("treelite", "tl2cgen", "onnxruntime")
 MORE_PEERS = ("daal4py",)
 
 
+Form = Callable[[NDArray[Any]], Any]
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """A call, and which of the model's answers it gives; "" for one of its own."""
@@ -36,6 +39,27 @@ class System:
     call: Call
     answer: str
     ours: bool = False
+    form: Form = np.asarray  # the kind of rows that it gets, made before it is timed
+
+
+def forms(names: tuple[str, ...] | None) -> dict[str, Form]:
+    """Return kinds of rows that hold the same numbers, beside the model's own."""
+    import pandas as pd
+    import polars as pl
+
+    def frame(X: NDArray[Any]) -> Any:
+        return pd.DataFrame(X, columns=names or [f"f{i}" for i in range(X.shape[1])])
+
+    def mixed(X: NDArray[Any]) -> Any:
+        made = frame(X.astype(np.float64))
+        return made.astype(dict.fromkeys(made.columns[::2], X.dtype))
+
+    return {
+        "list": lambda X: X.tolist(),
+        "pandas": frame,
+        "pandas, mixed": mixed,
+        "polars": lambda X: pl.from_pandas(frame(X)),
+    }
 
 
 def our_calls(case: Case, answers: Answers) -> list[System]:
@@ -59,11 +83,17 @@ def our_calls(case: Case, answers: Answers) -> list[System]:
             named[f'entry("{output}")'] = answer
             methods[f'entry("{output}")'] = entry
     _complete(case, answers)
-    return [
+    systems = [
         System(name, call, named[name], ours=True)
         for name, call in methods.items()
         if named[name] in answers
     ]
+    systems += [
+        System(f"{OURS}, {name}", methods[OURS], named[OURS], ours=True, form=form)
+        for name, form in forms(case.forest.feature_names).items()
+        if named[OURS] in answers
+    ]
+    return systems
 
 
 def _complete(case: Case, answers: Answers) -> None:
