@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from skforge.compiler.forest.reference import draw_rows, reference_leaves, sum_limits
+from skforge.compiler.forest.reference import reference_leaves, sum_limits
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.gpu.cupy import is_device_array, rows_on_host
@@ -46,7 +46,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     the value expected.
     """
     forest = predictor.forest
-    rows = draw_rows(forest, DRAWN_ROWS, 0, 0.05 if missing_is_fine else 0.0)
+    rows = predictor.source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
     names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
     n_rows = _num_samples(X)
     at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))
