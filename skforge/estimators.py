@@ -67,10 +67,11 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
-        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a search over one,
-        such as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a Booster; an
-        ONNX model; or the path of a saved model. Models that cannot be trained are
-        compiled as they are.
+        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
+        ends in one, whose transformers are folded into the trees; a search over one of
+        these, such as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a
+        Booster; an ONNX model; or the path of a saved model. Models that cannot be
+        trained are compiled as they are.
     prefit : {"auto", True, False}, default="auto"
         Whether ``estimator`` is already fitted. "auto": use it if it is fitted, and
         train a clone otherwise. A fitted estimator is never changed. ``clone`` (and so

@@ -88,8 +88,8 @@ class PipelineSource(Source):
     @cached_property
     def _array_warning(self) -> str | None:
         """The warning about arrays, asked from the pipeline; None for several."""
-        if self._names is None:
-            return ""
+        if self._names is None or self._by_name is not None:
+            return "" if self._names is None else None
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.model.predict(np.zeros((1, self.forest.n_features)))
@@ -115,7 +115,7 @@ class PipelineSource(Source):
             read = self._array(X)
         elif (kind is list or kind is tuple) and self._by_position:
             read = self._array(_array_of(X))
-        elif kind.__name__ == "DataFrame" and kind.__module__.startswith("pandas."):
+        elif kind.__name__ == "DataFrame" and kind.__module__.startswith("pandas"):
             read = self._frame(X)
         else:
             return None
@@ -184,9 +184,14 @@ class PipelineSource(Source):
         return self._last.raw(rows)
 
     def _raw(self, rows: Array) -> Any:
+        given: Any = rows
+        if self._by_name is not None:  # it takes frames alone
+            from pandas import DataFrame
+
+            given = DataFrame(rows, columns=self._names)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # feature names: the rows have none
-            return self._raw_of(self._transformed(rows))
+            return self._raw_of(self._transformed(given))
 
     def _serial(self) -> Any:
         serial = copy.copy(self.model)
