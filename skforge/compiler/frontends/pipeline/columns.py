@@ -16,7 +16,6 @@ from skforge.compiler.frontends.pipeline.transformers import (
     UNION,
     class_of,
     is_absent,
-    keeps_values,
     of_first,
     reads,
     refuse,
@@ -68,14 +67,6 @@ class Column:
     #: The stage's input that it reads, and its place among the stage's outputs.
     read: int = 0
     place: int = 0
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether its values are those of the rows."""
-        if self.stage is None:
-            return True
-        own = keeps_values(self.stage.transformer)
-        return own and self.stage.inputs[self.read].is_plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted pipeline into a forest that takes the pipeline's float64 rows."""
     parts = taken_apart(model, iteration_range)
     plan, forest = parts.plan, parts.forest
-    _refuse_tests(plan, forest)
+    _refuse_tests(forest)
     found = fold(plan, forest, parts.accepted)
     source = np.array([column.source for column in plan.columns], np.int32)
     distinct, index = deduplicate_predicates(
@@ -92,7 +92,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     return replace(forest, **fields)
 
 
-def _refuse_tests(_plan: Plan, forest: Forest) -> None:
+def _refuse_tests(forest: Forest) -> None:
     """Raise for tests of a value that are not monotone."""
     if (forest.comparison > Comparison.GE).any() or any(forest.category_names):
         raise UnsupportedModelError(

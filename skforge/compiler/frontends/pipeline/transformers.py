@@ -79,12 +79,6 @@ def reads(transformer: Any, width: int) -> list[int]:
     return _READS[class_of(transformer)](transformer, width)
 
 
-def keeps_values(transformer: Any) -> bool:
-    """Tell whether every output equals its input, missing values included."""
-    own = class_of(transformer)
-    return own.endswith(".FunctionTransformer") or _READS.get(own) is _selected
-
-
 def refuse(step: str, transformer: Any) -> None:
     """Raise unless a transformer, fitted or not, is one that folds."""
     own = class_of(transformer)
