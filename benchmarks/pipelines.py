@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,13 +71,11 @@ def main() -> None:
             rows = np.ascontiguousarray(X[:size])
             same = np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
             assert same, f"{name} differs at {size} rows"
-            found = medians(
-                {
-                    "ours": lambda rows=rows: fast.predict_proba(rows),  # type: ignore[misc]
-                    "sklearn": lambda rows=rows: model.predict_proba(rows),  # type: ignore[misc]
-                },
-                SECONDS,
-            )
+            calls: dict[str, Callable[[], Any]] = {
+                "ours": partial(fast.predict_proba, rows),
+                "sklearn": partial(model.predict_proba, rows),
+            }
+            found = medians(calls, SECONDS)
             ratio = found["sklearn"] / found["ours"]
             print(
                 f"  {size:5} rows: {found['ours']:9.1f} us, scikit-learn "

@@ -111,6 +111,14 @@ class Source(ABC):
         return "nothing"
 
     @property
+    def limit(self) -> float:
+        """Size from which compiled entries also decline numbers, or infinity.
+
+        With a finite one, they take arrays of the forest's own dtype alone.
+        """
+        return float("inf")
+
+    @property
     def direct(self) -> bool:
         """Whether compiled entries may take the caller's arrays."""
         return True

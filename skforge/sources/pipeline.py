@@ -19,9 +19,12 @@ from skforge.compiler.frontends.pipeline.transformers import (
     first_step,
     of_first,
 )
+from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError, warn
 from skforge.sources.base import ADAPTERS, Array, Source, register
 from skforge.sources.plain import Read, Reading
+
+_MAX = float(np.finfo(np.float64).max)
 
 
 @register
@@ -76,9 +79,20 @@ class PipelineSource(Source):
         )
 
     @property
+    def declines(self) -> Refused | None:
+        """Infinite values, and missing ones unless every column may have them."""
+        return "infinite" if self._parts.accepted.nan.all() else "not_finite"
+
+    @property
+    def limit(self) -> float:
+        """The size of the first value that some column refuses."""
+        bounds = self._parts.accepted
+        return float(min(-bounds.low.max(initial=-_MAX), bounds.high.min(initial=_MAX)))
+
+    @property
     def direct(self) -> bool:
-        """Never: a compiled entry takes float32 rows and infinite values."""
-        return False
+        """Whether the pipeline takes arrays, with one warning or none."""
+        return self._array_warning is not None
 
     @property
     def warning(self) -> str:

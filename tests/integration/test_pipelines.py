@@ -177,10 +177,25 @@ def is_ours(fast, rows):
 # ------------------------------------------------------------ every transformer
 
 
-@pytest.mark.parametrize("last", FORESTS)
+@pytest.mark.parametrize("last", ["xgboost", "lightgbm"])
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_a_transformer_folds(name, last):
-    model = trained(name, FORESTS[last])
+def test_a_transformer_folds_before_other_libraries(name, last):
+    gaps = name in TAKE_NAN
+    model = trained(name, FORESTS[last], GAPS if gaps else X)
+    forest = load_forest(model)
+    near = rows_around(forest)
+    for rows in (X, near, with_gaps(near)) if gaps else (X, near):
+        raw = reference_raw(forest, rows)[:, 0]
+        transformed = model[:-1].transform(rows)
+        asked = {"output_margin": True} if last == "xgboost" else {"raw_score": True}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            same(raw, model[-1].predict(transformed, **asked))
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_a_transformer_folds(name):
+    model = trained(name, FORESTS["forest"])
     fast = compiled(model)
     near = rows_around(fast.forest_)
     for rows in (X, numbers(200, 5) * 1.7, near, near[::-1] + 1e-9):
@@ -188,10 +203,9 @@ def test_a_transformer_folds(name, last):
         assert_same(fast, model, rows)
 
 
-@pytest.mark.parametrize("last", FORESTS)
 @pytest.mark.parametrize("name", TAKE_NAN)
-def test_missing_values_fold(name, last):
-    model = trained(name, FORESTS[last], GAPS)
+def test_missing_values_fold(name):
+    model = trained(name, FORESTS["forest"], GAPS)
     fast = compiled(model, GAPS)
     near = with_gaps(rows_around(fast.forest_), 0.2)
     for rows in (GAPS, near, np.full((2, WIDTH), np.nan)):
@@ -274,7 +288,10 @@ def random_step(random, depth=2):
     return clone(TRANSFORMERS[names[random.integers(0, len(names))]])
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(10), *(pytest.param(i, marks=pytest.mark.slow) for i in range(10, 60))],
+)
 def test_random_pipelines(seed):
     random = np.random.default_rng(seed)
     steps = [random_step(random) for _ in range(random.integers(1, 5))]
@@ -427,6 +444,30 @@ def test_steps_that_give_frames():
     fast = compiled(model, named())
     assert is_ours(fast, named())
     assert_same(fast, model, named())
+
+
+@pytest.mark.parametrize(
+    "name, last, nan", [("standard", "forest", 1), ("binarizer", "lightgbm", 0)]
+)
+def test_compiled_entries_decline_values_that_a_step_refuses(name, last, nan):
+    model = trained(name, FORESTS[last])
+    fast = compiled(model)
+    entry, limit = (
+        fast._predictor.entries["predict_proba"],
+        fast._predictor.source.limit,
+    )
+    assert entry(X[:1].astype(np.float32)) is None
+    for column in range(WIDTH):
+        rows = X[:2].copy()
+        for value in (limit, -limit, np.inf, -np.inf, 1.7e308):
+            rows[1, column] = value
+            assert entry(rows) is None or abs(value) < limit
+        rows[1, column] = np.nan
+        assert (entry(rows) is not None) == nan
+        for value in (np.nextafter(limit, 0), -np.nextafter(limit, 0), 5e-324):
+            rows[1, column] = value
+            with np.errstate(all="ignore"):
+                same(entry(rows), model.predict_proba(rows))
 
 
 def test_values_that_a_step_refuses():

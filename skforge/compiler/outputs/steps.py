@@ -87,6 +87,8 @@ class EntryKind:
     method_rows: int  # larger batches use the function behind a method
     labels: tuple[int, ...] = ()  # int64 values in place of class indices
     takes: bool = False  # a Python function makes the answer from class indices
+    #: Numbers of this size are refused too, and rows of the other precision; inf: none.
+    limit: float = float("inf")
 
 
 def steps(forest: Forest, output: Output) -> Steps | None:
