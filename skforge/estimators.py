@@ -24,7 +24,7 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._notebook import html_of, visual_block
-from skforge.compiler.frontends.base import is_search, unwrap
+from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
@@ -64,10 +64,11 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
-        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a search over one,
-        such as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a Booster; an
-        ONNX model; or the path of a saved model. Models that cannot be trained are
-        compiled as they are.
+        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
+        ends in one, whose transformers are folded into the trees; a search over one of
+        these, such as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a
+        Booster; an ONNX model; or the path of a saved model. Models that cannot be
+        trained are compiled as they are.
     prefit : {"auto", True, False}, default="auto"
         Whether ``estimator`` is already fitted. "auto": use it if it is fitted, and
         train a clone otherwise. A fitted estimator is never changed. ``clone`` (and so
@@ -477,7 +478,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         """
         check_is_fitted(self)
         model = model_of(self)
-        own = getattr(type(model), "score", None)
+        own = getattr(type(last_step(model)), "score", None)
         if own is None or own.__module__ == "sklearn.base":
             measure = {True: accuracy_score, False: r2_score}[is_classifier(self)]
             return float(measure(y, self.predict(X), sample_weight=sample_weight))

@@ -361,7 +361,8 @@ def build_entry(
     if refused is None or output is None:
         return None
     labels = classes if isinstance(classes, np.ndarray) else None
-    entry = module.entry(output, refused, n_jobs=n_jobs, classes=labels)
+    limit = source.limit
+    entry = module.entry(output, refused, n_jobs=n_jobs, classes=labels, limit=limit)
     if entry is None:
         return None
     forest = module.forest
@@ -372,7 +373,7 @@ def build_entry(
     with np.errstate(all="ignore"):
         rows = draw_rows(forest, most, 0).astype(forest.input_dtype)
     if refused != "nothing":
-        rows = np.nan_to_num(rows)
+        rows = np.clip(np.nan_to_num(rows), -limit / 2, limit / 2)
     for part in (rows[:1], rows):
         wanted, found = ordinary(part), entry(part)
         if not (

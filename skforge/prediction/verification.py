@@ -13,7 +13,6 @@ from sklearn.utils.validation import _num_samples
 
 from skforge.compiler.forest.reference import (
     differing_rows,
-    draw_rows,
     reference_leaves,
     sum_limits,
 )
@@ -51,7 +50,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     the value expected.
     """
     forest = predictor.forest
-    rows = draw_rows(forest, DRAWN_ROWS, 0, 0.05 if missing_is_fine else 0.0)
+    rows = predictor.source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
     names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
     n_rows = _num_samples(X)
     at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))

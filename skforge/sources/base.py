@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_table
-from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.steps import Refused
 from skforge.sources.plain import PlainRows, Read, Reading
@@ -111,6 +111,14 @@ class Source(ABC):
         return "nothing"
 
     @property
+    def limit(self) -> float:
+        """Size from which compiled entries also decline numbers, or infinity.
+
+        With a finite one, they take arrays of the forest's own dtype alone.
+        """
+        return float("inf")
+
+    @property
     def direct(self) -> bool:
         """Whether compiled entries may take the caller's arrays."""
         return True
@@ -195,6 +203,10 @@ class Source(ABC):
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         return getattr(self.model, method)(X, **params)
+
+    def drawn(self, n: int, missing: float) -> Array:
+        """Return rows around the forest's thresholds that the model accepts."""
+        return draw_rows(self.forest, n, 0, missing)
 
     def raw(self, rows: Array) -> Array:
         """Return raw scores from the model on one thread, or the reference walk."""

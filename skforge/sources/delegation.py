@@ -27,6 +27,7 @@ from skforge.compiler.frontends.base import (
     class_names,
     is_frozen,
     is_search,
+    last_step,
     unwrap,
 )
 from skforge.compiler.outputs.transforms import class_labels, has_method
@@ -178,7 +179,8 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
         if isinstance(model, StoredModel):
             return model.offers(name)
         if is_estimator(model):
-            getattr(model, name)  # raises the model's own AttributeError
+            owner = last_step(model) if name == "apply" else model
+            getattr(owner, name)  # raises the model's own AttributeError
             return True
         if name == "predict_proba":
             forest = self.__dict__.get("forest_")

@@ -9,7 +9,13 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.content import is_saved
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from skforge.sources import files, lightgbm, sklearn, xgboost  # noqa: F401 - register
+from skforge.sources import (  # noqa: F401 - register
+    files,
+    lightgbm,
+    pipeline,
+    sklearn,
+    xgboost,
+)
 from skforge.sources.base import ADAPTERS, Source
 from skforge.sources.stored_model import StoredModel
 

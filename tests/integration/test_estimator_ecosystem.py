@@ -34,7 +34,7 @@ from sklearn.model_selection import (
 )
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures, StandardScaler
 
 from skforge import CompiledForest, Schedule
 from skforge.exceptions import UnsupportedModelError
@@ -221,9 +221,9 @@ def test_the_representation_for_notebooks():
     assert "<label" in text and "<div>2 schedules</div>" in text
 
 
-def test_a_pipeline_is_told_what_to_compile():
-    pipeline = make_pipeline(StandardScaler(), forest())
-    with pytest.raises(UnsupportedModelError, match="give its last step"):
+def test_a_pipeline_that_cannot_be_folded_is_told_what_to_compile():
+    pipeline = make_pipeline(PolynomialFeatures(), forest())
+    with pytest.raises(UnsupportedModelError, match="Compile the last step alone"):
         CompiledForest(pipeline).fit(X, Y)
 
 

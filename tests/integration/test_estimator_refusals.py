@@ -12,10 +12,11 @@ from sklearn import model_selection as ms
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
+from sklearn.decomposition import PCA
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
 from sklearn.multioutput import MultiOutputClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
@@ -48,6 +49,10 @@ class OwnProba(e.HistGradientBoostingClassifier):
         return np.zeros((len(X), 2))
 
 
+class OwnPipeline(Pipeline):
+    pass
+
+
 class OwnXGB(xgb.XGBClassifier):
     def predict(self, X):
         return np.zeros(len(X))
@@ -77,7 +82,13 @@ REFUSED = {
     "calibrated": (CalibratedClassifierCV(forest(), cv=2), MADE_OF_MODELS),
     "outputs": (MultiOutputClassifier(forest()), MADE_OF_MODELS),
     "threshold": (ms.FixedThresholdClassifier(forest()), MADE_OF_MODELS),
-    "pipeline": (make_pipeline(StandardScaler(), forest()), PIPELINE),
+    "pipeline": (
+        make_pipeline(PCA(), forest()),
+        "The step 'pca' of the pipeline, PCA, is not one of the transformers that can "
+        "be folded. Compile the last step alone: Pipeline([..., "
+        "CompiledForest(forest)]).",
+    ),
+    "own-pipeline": (OwnPipeline([("s", StandardScaler()), ("f", forest())]), PIPELINE),
     "compiled": (
         CompiledForest(forest()),
         "it is compiled already; use it as it is. ",

@@ -45,8 +45,10 @@ def load_forest(
         A JSON or UBJSON file saved by XGBoost, or a text file or string by LightGBM
         (neither library is needed); their ``Booster`` or wrappers; an ONNX file (which
         needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
-        or tree; a fitted search with one as its ``best_estimator_``; or a file written
-        by :func:`skforge.save`. Files are recognised by content, not by name.
+        or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
+        a forest of float64 rows; a fitted search with one as its ``best_estimator_``;
+        or a file written by :func:`skforge.save`. Files are recognised by content, not
+        by name.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as in XGBoost's ``predict``. By
         default those that the source would use: all rounds of an XGBoost ``Booster``;

@@ -84,3 +84,14 @@ def unwrap(model: Any) -> Any:
             model = model.best_estimator_
         else:
             return model
+
+
+def is_pipeline(model: object) -> bool:
+    """Tell whether the model is scikit-learn's ``Pipeline``, and no subclass of it."""
+    kind = type(model)
+    return kind.__module__ == "sklearn.pipeline" and kind.__qualname__ == "Pipeline"
+
+
+def last_step(model: Any) -> Any:
+    """Return the model at the end of a pipeline; any other model itself."""
+    return unwrap(model.steps[-1][1]) if is_pipeline(model) else model

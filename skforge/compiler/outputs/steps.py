@@ -111,6 +111,8 @@ class EntryKind:
     gil_rows: int  # from this many rows the GIL is released
     method_rows: int  # larger batches use the function behind a method
     takes: bool = False  # a Python function makes the answer from class indices
+    #: Numbers of this size are refused too, and rows of the other precision; inf: none.
+    limit: float = float("inf")
 
 
 def steps(forest: Forest, output: Output) -> Steps | None:

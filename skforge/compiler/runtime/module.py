@@ -380,6 +380,7 @@ class CompiledModule:
         *,
         n_jobs: int | None = None,
         classes: Any = None,
+        limit: float = float("inf"),
     ) -> Any:
         """Return a compiled function of one argument, or None if there cannot be one.
 
@@ -403,6 +404,9 @@ class CompiledModule:
             declines batches worth more than one thread.
         classes : ndarray of shape (n_classes,), default=None
             For "labels": values to return in place of class numbers.
+        limit : float, default=inf
+            With a finite one, numbers of this size or larger are declined too, and
+            arrays of another dtype than the forest's. Not for "nothing".
 
         Returns
         -------
@@ -440,6 +444,7 @@ class CompiledModule:
             sum_dtype=forest.accumulator_dtype.name,
             steps=made,
             refused=refused,
+            limit=float(limit),
             last_rows=tuple(first - 1 for first in self._first_rows[1:]),
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),

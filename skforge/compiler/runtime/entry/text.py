@@ -98,7 +98,7 @@ matrix:
   %code = and i32 %kinds, {0xFFFFFF}
   %is.own = icmp eq i32 %code, {own}
   %is.other = icmp eq i32 %code, {other}
-  %is.float = or i1 %is.own, %is.other
+  %is.float = or i1 %is.own, {"false" if np.isfinite(k.limit) else "%is.other"}
   %item = select i1 %is.own, i64 {item}, i64 {12 - item}
   %in.item = sub i64 %item, 1
   %n = load i64, ptr %shape
@@ -322,6 +322,7 @@ scan.end:
         bits = 8 * item
         exponent = (0xFF << 23) if item == 4 else (0x7FF << 52)
         test = "eq" if self.k.refused == "infinite" else "uge"
+        limit = int(np.array(self.k.limit, f"f{item}").view(f"u{item}"))
         # scalars, as code for vectors of one lane has more instructions
         t, mask = f"<{n} x i{bits}>", f"<{n} x i1>"
         zero, any_lane = "zeroinitializer", f"bitcast {mask} %lane.{name} to i{n}"
@@ -337,10 +338,16 @@ scan.end:
             one = f"i{bits} {value}"
             return str(value) if n == 1 else "<" + ", ".join([one] * n) + ">"
 
+        tested = f"  %t.{name} = icmp {test} {t} %m.{name}, {all_lanes(limit)}"
+        if test == "eq" and limit != exponent:  # from the limit up to infinity
+            tested = (
+                f"  %d.{name} = sub {t} %m.{name}, {all_lanes(limit)}\n"
+                f"  %t.{name} = icmp ule {t} %d.{name}, {all_lanes(exponent - limit)}"
+            )
         body = f"""  %p.{name} = getelementptr i{bits}, ptr %from.{name}, i64 %i.{name}
   %b.{name} = load {t}, ptr %p.{name}, align {item}
   %m.{name} = and {t} %b.{name}, {all_lanes((1 << (bits - 1)) - 1)}
-  %t.{name} = icmp {test} {t} %m.{name}, {all_lanes(exponent)}
+{tested}
   %s.{name} = sext {mask} %t.{name} to {t}
   %acc.{name}.n = or {t} %acc.{name}, %s.{name}"""
         carried = f"acc.{name}", t, zero

@@ -1,0 +1,5 @@
+"""scikit-learn pipelines: preprocessing folded into the forest of the last step."""
+
+from skforge.compiler.frontends.pipeline import model
+
+__all__ = ["model"]
