@@ -29,7 +29,7 @@ def machines(monkeypatch):
     made = SimpleNamespace(now=0.0, cost={}, calls=[])
     run = CompiledModule.predict_raw
 
-    def predict_raw(self, X, *, n_jobs=None):
+    def predict_raw(self, X, *, n_jobs=None, out=None):
         made.calls.append((self.target.kind, len(X)))
         made.now += made.cost[self.target.kind](len(X))
         return run(self, X, n_jobs=n_jobs)
