@@ -111,10 +111,9 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     category : type, default=UserWarning
         Its class.
     """
-    level, frame = 1, sys._getframe(0)
+    level, frame = 2, sys._getframe(1)
     while frame.f_back is not None:
-        module = f"{frame.f_globals.get('__name__')}."
-        if not module.startswith(_WRAPPERS):
+        if not str(frame.f_globals.get("__name__")).startswith(_WRAPPERS):
             break
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
