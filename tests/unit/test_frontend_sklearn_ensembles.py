@@ -172,7 +172,7 @@ def test_refusals():
         "their places. Frontends: lightgbm, onnx, sklearn, "
         "sklearn Bagging and AdaBoost, "
         "sklearn GradientBoosting, sklearn HistGradientBoosting, sklearn "
-        "IsolationForest, xgboost."
+        "IsolationForest, sklearn Pipeline, xgboost."
     )
     with pytest.raises(InvalidModelError) as invalid:
         load_forest(BaggingRegressor())

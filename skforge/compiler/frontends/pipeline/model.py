@@ -117,4 +117,4 @@ def _takes_nan(last: Any, width: int) -> bool:
     return True
 
 
-register(Frontend("pipeline", (), is_pipeline, load, refuse=refuse))
+register(Frontend("sklearn Pipeline", (), is_pipeline, load, refuse=refuse))
