@@ -165,3 +165,7 @@ def test_rows_on_disk_need_memory_for_a_block(monkeypatch, tmp_path):
         tracemalloc.stop()
     assert peak < 2 << 20
     np.testing.assert_array_equal(out[-600:], fast.predict_raw(X))
+
+
+def test_out_is_no_metadata_to_route():
+    assert not hasattr(CompiledForest, "set_predict_proba_request")
