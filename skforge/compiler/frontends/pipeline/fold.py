@@ -81,7 +81,9 @@ def accepted(plan: Plan, forest: Forest, takes_nan: bool) -> Accepted:
     if not finite(zeros).all():
         at = checks[int(finite(zeros).argmin())]
         raise UnsupportedModelError(
-            f"The pipeline makes an infinite value of 0 in column {at.source}."
+            f"The pipeline turns a 0 in column {at.source} into a value that is not "
+            "finite, so its steps cannot be folded; compile the last step alone: "
+            "Pipeline([..., CompiledForest(forest)])."
         )
     top = np.full(len(checks), _MAX)
     low, high = last_alike(zeros, -top, finite), last_alike(zeros, top, finite)
