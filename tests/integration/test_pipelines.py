@@ -126,8 +126,10 @@ TRANSFORMERS = {
 TAKE_NAN = [
     name
     for name in TRANSFORMERS
-    if name.startswith(("standard", "minmax", "maxabs", "robust", "imputer", "union"))
-    and name != "imputer-number"
+    if (
+        name.startswith(("standard", "minmax", "maxabs", "robust", "imputer", "union"))
+        and name != "imputer-number"
+    )
     or name in ("identity", "variance", "columns", "columns-mask", "nested")
 ]
 

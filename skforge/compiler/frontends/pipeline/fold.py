@@ -90,7 +90,6 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
         return found
     columns = [column for column, _ in checks]
     which = np.arange(len(checks))
-    narrowed = which >= n_inside
 
     nan_is_fine = np.array([nan for _, nan in checks])
 
