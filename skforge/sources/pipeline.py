@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError, warn
 from skforge.sources.base import ADAPTERS, Array, Source, register
+from skforge.sources.mappings import Columns
 from skforge.sources.plain import Read, Reading
 
 _MAX = float(np.finfo(np.float64).max)
@@ -121,6 +123,14 @@ class PipelineSource(Source):
             warns=False,
             arrow=False,
         )
+
+    def columns(self) -> Columns | None:
+        """Return the columns that a ColumnTransformer takes by name, or all."""
+        found = super().columns()
+        if found is None or self._by_name is None:
+            return found
+        rules = tuple(found.rules[place] for place in self._by_name.columns)
+        return replace(found, rules=rules, ignores=True)
 
     def read(self, X: Any) -> Read | None:
         """Read float64 and whole numbers if every step accepts them."""
