@@ -23,6 +23,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError, warn
 from skforge.sources.base import ADAPTERS, Array, Source, register
+from skforge.sources.frame_reader import FrameReader
 from skforge.sources.mappings import Columns
 from skforge.sources.plain import Read, Reading
 
@@ -54,9 +55,17 @@ class PipelineSource(Source):
         self._names = of_first(model, "feature_names_in_")
         kind = "" if self._first is None else class_of(self._first)
         self._by_position = kind not in ("", COLUMNS, UNION)
-        self._by_name = None
-        if kind == COLUMNS and self._names is not None:
-            self._by_name = _NamedColumns(self._first, self._names)
+        #: The columns that a ColumnTransformer takes by name, in frames of any order.
+        self._by_name: list[int] | None = None
+        self._frames: FrameReader | None = None
+        if self._names is not None:
+            if kind == COLUMNS:
+                self._by_name = _kept(self._first)
+            width = forest.n_features
+            at = [*range(width)] if self._by_name is None else self._by_name
+            names = [self._names[i] for i in at]
+            ordered = self._by_name is None
+            self._frames = FrameReader(names, at, width, ordered=ordered)
         reading = last.reading()
         narrow = reading is None or reading.through is not None
         #: Larger integers may be rounded in other places than in float64 rows.
@@ -129,7 +138,7 @@ class PipelineSource(Source):
         found = super().columns()
         if found is None or self._by_name is None:
             return found
-        rules = tuple(found.rules[place] for place in self._by_name.columns)
+        rules = tuple(found.rules[place] for place in self._by_name)
         return replace(found, rules=rules, ignores=True)
 
     def read(self, X: Any) -> Read | None:
@@ -157,25 +166,23 @@ class PipelineSource(Source):
         return None if read is None else (read[0], said)
 
     def _frame(self, X: Any) -> Read | None:
-        if self._by_name is not None:
-            part = self._by_name.part(X)
-            if part is None or not _all_known(part):
+        if self._frames is not None:
+            found = self._frames.read(X)
+            if found is None or found.others:
                 return None
-            rows = np.zeros((len(X), self.forest.n_features))
-            rows[:, self._by_name.columns] = part.to_numpy(np.float64)
-            read: Read | None = rows, ""
-        else:
-            if not _all_known(X) or (self._names is None and not self._by_position):
-                return None
-            part, read = X, super().read(X)
-        if read is None or not len(X):
+            exact = all(map(self._is_exact, found.whole))
+            return (found.rows, "") if exact else None
+        if not _all_known(X) or not self._by_position or not len(X):
             return None
-        whole = any(dtype.kind in "iu" for dtype in _dtypes(part))
-        return None if whole and not self._is_exact(read[0]) else read
+        read = super().read(X)
+        whole = any(dtype.kind in "iu" for dtype in _dtypes(X))
+        return None if read is None or (whole and not self._is_exact(read[0])) else read
 
     def _is_exact(self, values: Array) -> bool:
         """Tell whether integers are exact in all dtypes that steps convert them to."""
         most = self._largest
+        if values.dtype.itemsize < 4:
+            return True
         return bool((values <= most).all() and (values >= -most).all())
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -239,33 +246,16 @@ class PipelineSource(Source):
         return self._parts.accepted.repaired(np.concatenate([rows, near]))
 
 
-class _NamedColumns:
-    """The columns that a ColumnTransformer takes from a frame, in any order."""
-
-    def __init__(self, transformer: Any, names: Any) -> None:
-        places = transformer._transformer_to_input_indices
-        kept = {
-            int(i)
-            for name, one, _ in transformer.transformers_
-            if not (isinstance(one, str) and one == "drop")
-            for i in places[name]
-        }
-        #: Their places in the rows.
-        self.columns = sorted(kept)
-        self._names = [names[i] for i in self.columns]
-        self._seen: tuple[Any, Any] = (None, None)
-
-    def part(self, X: Any) -> Any:
-        """Return these columns of a frame; None if one is missing or there twice."""
-        columns = X.columns
-        seen, at = self._seen
-        if columns is not seen:
-            at = None
-            if columns.is_unique and columns.nlevels == 1:
-                at = columns.get_indexer(self._names)
-                at = None if (at < 0).any() else at
-            self._seen = columns, at
-        return None if at is None else X.iloc[:, at]
+def _kept(transformer: Any) -> list[int]:
+    """Return the columns that a ColumnTransformer does not drop."""
+    places = transformer._transformer_to_input_indices
+    kept = {
+        int(i)
+        for name, one, _ in transformer.transformers_
+        if not (isinstance(one, str) and one == "drop")
+        for i in places[name]
+    }
+    return sorted(kept)
 
 
 def _adapter(model: Any) -> type[Source]:
