@@ -234,7 +234,7 @@ class Mappings:
             self._index = pd.Index(self._names)
         if not self._coded:
             return pd.DataFrame(self._packed(flat, alone), columns=self._index)
-        parts = []
+        parts: dict[int, Any] = {}
         for at, rule in enumerate(self._rules):
             values: Any = flat[at :: self._count]
             if rule.table is None:
@@ -243,8 +243,8 @@ class Mappings:
                 self._codes(at, values, alone)  # raises
                 if rule.categories is not None:
                     values = _categorical(values, rule)
-            parts.append(pd.Series(values, copy=False))
-        frame = pd.concat(parts, axis=1)
+            parts[at] = values
+        frame = pd.DataFrame(parts)
         frame.columns = self._index
         return frame
 
@@ -355,12 +355,16 @@ def _is_missing(value: Any) -> bool:
     return pandas is not None and value is pandas.NA
 
 
+def _is_real(value: Any) -> bool:
+    """Tell whether a value is a real number; NumPy counts spans of time as such."""
+    return isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64)
+
+
 def _number(value: Any, name: str, where: str) -> float:
     """Return a value that is no plain number as a float."""
     if _is_missing(value):
         return _NAN
-    real = isinstance(value, (numbers.Real, np.bool_, decimal.Decimal))
-    if real and not isinstance(value, np.timedelta64):
+    if _is_real(value) or isinstance(value, (np.bool_, decimal.Decimal)):
         try:
             return float(value)
         except (OverflowError, ValueError):  # Decimal's signalling NaN
@@ -389,16 +393,19 @@ def _code(
     where: str,
 ) -> float | None:
     """Return the number of a label; None if the source must answer."""
-    if type(label) in kinds:
-        found = table.get(label)
-        return rule.unknown if found is None else found
+    found = table.get(label) if type(label) in kinds else None
+    if found is not None:
+        return found
     if _is_missing(label):
         return rule.missing
     if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:
         raise _of_many(label, rule.name, where)
     flag = isinstance(label, (bool, np.bool_))
-    found = table.get(label) if isinstance(label, (str, numbers.Real)) or flag else None
+    if flag or isinstance(label, str) or _is_real(label):
+        found = table.get(label)
     if flag and found is not None:
+        if rule.categories is None:
+            return None
         raise InvalidInputError(
             f"{rule.name!r} of {where} is {label!r}, but its categories are numbers; "
             f"pass {int(label)} if that is meant."

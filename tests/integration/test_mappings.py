@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections import OrderedDict, UserDict, defaultdict, deque
 from decimal import Decimal
 from fractions import Fraction
@@ -30,6 +31,7 @@ from sklearn.tree import DecisionTreeClassifier
 import skforge
 from skforge import CompiledForest
 from skforge.exceptions import InvalidInputError
+from skforge.sources.mappings import ColumnRule, Columns, Mappings
 
 pd = pytest.importorskip("pandas")
 
@@ -415,7 +417,79 @@ def test_whole_numbers_as_categories() -> None:
         fast.predict({**full, "city": True})
 
 
+# ------------------------------------------------------------ texts
+
+
+def texts(unknown: float | None = None, missing: float | None = None) -> Mappings:
+    """Return a reader of a model with a text column, places 2 and 0 of 4."""
+    table = {"Oslo": 5.0, "Rome": 7.0}
+    city = ColumnRule("city", 2, table, missing=missing, unknown=unknown)
+    return Mappings(Columns((city, ColumnRule("age", 0)), 4, ignores=True))
+
+
+def entry(rows: Any) -> Any:
+    return rows.copy()
+
+
+def test_texts_become_codes() -> None:
+    reader = texts()
+    for given in ({"city": "Rome", "age": 3}, [{"age": 3, "city": np.str_("Rome")}]):
+        same(reader.ask(entry, given), np.array([[3.0, 0.0, 7.0, 0.0]]))
+    rows = [{"city": "Oslo", "age": None}, {"city": "Rome", "age": 1, "more": 2}]
+    wanted = np.array([[np.nan, 0.0, 5.0, 0.0], [1.0, 0.0, 7.0, 0.0]])
+    same(reader.ask(entry, rows), wanted)
+    same(reader.ask(entry, rows[0]), wanted[:1])
+
+
+def test_texts_without_codes() -> None:
+    for label in ("Paris", "oslo", None, float("nan"), 5, True, b"Oslo"):
+        row = {"city": label, "age": 3}
+        gone = label is None or label != label
+        for given in (row, [row], [{"city": "Oslo", "age": 1}, row]):
+            assert texts().ask(entry, given) is None
+            found = texts(9.0, np.nan).ask(entry, given)
+            same(found[-1], np.array([3.0, 0.0, np.nan if gone else 9.0, 0.0]))
+        frame = texts().frame(row)
+        assert [*frame.columns] == ["city", "age"]
+        assert frame["age"].dtype == np.float64
+        assert gone == bool(frame["city"].isna()[0])
+        assert gone or frame["city"][0] == label
+    with pytest.raises(InvalidInputError, match=r"^'city' of the row is of type list"):
+        texts().ask(entry, {"city": ["Oslo"], "age": 3})
+    with pytest.raises(InvalidInputError, match=r"^'age' of row 1 is 'x'"):
+        texts().ask(entry, [{"city": "Oslo", "age": c} for c in (1, "x")])
+
+
+def test_numbers_as_labels() -> None:
+    table = {1.0: 5.0, 2.0: 6.0, None: 7.0}
+    reader = Mappings(Columns((ColumnRule("a", 0, table, np.nan, 9.0),), 1))
+    for label, code in ((1, 5.0), (2.0, 6.0), (None, 7.0), (3.0, 9.0), ("1", 9.0)):
+        same(reader.ask(entry, {"a": label}), np.array([[code]]))
+    for label in (float("nan"), np.float64("nan"), pd.NA):
+        same(reader.ask(entry, [{"a": label}]), np.array([[np.nan]]))
+
+
+def test_any_values_go_to_the_source() -> None:
+    reader = Mappings(Columns((ColumnRule("a", 0, {}), ColumnRule("b", 1)), 2))
+    for value in ("text", ["a", "list"], None, 3):
+        row = {"b": 1, "a": value}
+        assert reader.ask(entry, row) is None
+        frame = reader.frame([row, row])
+        assert frame["a"].tolist() == pd.DataFrame([row, row])["a"].tolist()
+
+
 # ------------------------------------------------------------ around a model
+
+
+def test_without_pandas(monkeypatch: Any) -> None:
+    model = FOREST.fit(X, y)
+    fast, rows = compiled(model), X.iloc[:4].to_dict("records")
+    wanted = model.predict_proba(X.iloc[:4])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    same(fast.predict_proba(rows), wanted)
+    same(fast.predict_proba(rows[0]), wanted[:1])
+    with pytest.raises(InvalidInputError, match="pandas is not installed"):
+        fast.apply(rows)
 
 
 def test_nothing_changes(pair: Any) -> None:
