@@ -478,6 +478,29 @@ def test_any_values_go_to_the_source() -> None:
         assert frame["a"].tolist() == pd.DataFrame([row, row])["a"].tolist()
 
 
+# ------------------------------------------------------------ frames of pipelines
+
+
+@pytest.mark.parametrize("kind", ["scaler", "union", "by name"])
+def test_small_frames_of_pipelines(kind: str, monkeypatch: Any) -> None:
+    mixed = X.assign(age=X["age"].astype(int), height=X["height"].astype("i2"))
+    mixed.loc[::4, "visits"] = np.nan
+    model = MODELS[kind]().fit(mixed, y)
+    fast = compiled(model, mixed)
+    first = mixed.iloc[:6].assign(note="text")
+    given = [first.iloc[[i]] for i in range(6)]
+    given += [pd.DataFrame([row]) for row in first.to_dict("records")]
+    given += [first, first.iloc[::-1], first[[*NAMES[::-1], "note"]]]
+    if kind != "by name":
+        given = [frame[NAMES] for frame in given]
+    wanted = [model.predict_proba(frame) for frame in given]
+    asked = []
+    monkeypatch.setattr(type(model), "predict_proba", lambda *_: asked.append(1))
+    for frame, one in zip(given, wanted, strict=True):
+        same(fast.predict_proba(frame), one)
+    assert not asked  # the kernels answered, with integers beside missing values
+
+
 # ------------------------------------------------------------ around a model
 
 
