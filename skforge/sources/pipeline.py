@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import is_category
 from skforge.compiler.frontends.base import is_pipeline, last_step
 from skforge.compiler.frontends.pipeline.model import behind
 from skforge.compiler.frontends.pipeline.transformers import (
@@ -23,6 +23,8 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError, warn
 from skforge.sources.base import ADAPTERS, Array, Source, register
+from skforge.sources.frame_reader import FrameReader
+from skforge.sources.mappings import Columns
 from skforge.sources.plain import Read, Reading
 
 _MAX = float(np.finfo(np.float64).max)
@@ -53,9 +55,18 @@ class PipelineSource(Source):
         self._names = of_first(model, "feature_names_in_")
         kind = "" if self._first is None else class_of(self._first)
         self._by_position = kind not in ("", COLUMNS, UNION)
-        self._by_name = None
-        if kind == COLUMNS and self._names is not None:
-            self._by_name = _NamedColumns(self._first, self._names)
+        #: The columns that a ColumnTransformer takes by name, in frames of any order.
+        self._by_name: list[int] | None = None
+        self._frames: FrameReader | None = None
+        if self._names is not None:
+            if kind == COLUMNS:
+                self._by_name = _kept(self._first)
+            width = forest.n_features
+            at = [*range(width)] if self._by_name is None else self._by_name
+            names = [self._names[i] for i in at]
+            ordered = self._by_name is None
+            self._frames = FrameReader(names, at, width, ordered=ordered)
+            self._n_texts = len(parts.texts.keys() & {*at})
         reading = last.reading()
         narrow = reading is None or reading.through is not None
         #: Larger integers may be rounded in other places than in float64 rows.
@@ -127,6 +138,22 @@ class PipelineSource(Source):
             arrow=False,
         )
 
+    def columns(self) -> Columns | None:
+        """Return the columns that a ColumnTransformer takes by name, or all."""
+        found = super().columns()
+        if found is None:
+            return None
+        rules = [
+            replace(rule, categories=None, **self._parts.texts[place].rule())
+            if place in self._parts.texts
+            else rule
+            for place, rule in enumerate(found.rules)
+        ]
+        if self._by_name is not None:
+            rules = [rules[place] for place in self._by_name]
+        ignores, by_frame = self._by_name is not None, bool(self._parts.numbers)
+        return replace(found, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
+
     def read(self, X: Any) -> Read | None:
         """Read float64 and whole numbers if every step accepts them."""
         kind = type(X)
@@ -181,59 +208,29 @@ class PipelineSource(Source):
         return None if read is None else (read[0], said)
 
     def _frame(self, X: Any) -> Read | None:
-        if not len(X):
-            return None
-        if self._by_name is None and not self._parts.texts:
-            positional = self._names is not None or self._by_position
-            read = super().read(X) if positional and _all_known(X) else None
-            whole = _has_integers(X)
-            return (
-                None
-                if read is None or (whole and not self._is_exact(read[0]))
-                else read
-            )
-        part, places = X, [*range(X.shape[1])]
-        if self._by_name is not None:
-            part, places = self._by_name.part(X), self._by_name.columns
-            if part is None:
+        if self._frames is not None:
+            found = self._frames.read(X)
+            if found is None or not all(map(self._is_exact, found.whole)):
                 return None
-        elif self._names is None or [*X.columns] != [*self._names]:
-            return None
-        rows = np.zeros((len(X), self.forest.n_features))
-        texts = self._parts.texts
-        numeric = [i for i, place in enumerate(places) if place not in texts]
-        if numeric:
-            some = part if len(numeric) == len(places) else part.iloc[:, numeric]
-            if not _all_known(some):
-                return None
-            values = some.to_numpy(np.float64)
-            if _has_integers(some) and not self._is_exact(values):
-                return None
-            rows[:, [places[i] for i in numeric]] = values
-        for i, place in enumerate(places):
-            if place in texts:
-                codes = self._texts_of(place, part.iloc[:, i])
+            for place, values in found.others:
+                texts = self._parts.texts.get(place)
+                codes = None if texts is None else texts.of_column(values)
                 if codes is None:
                     return None
-                rows[:, place] = codes
-        return rows, ""
-
-    def _texts_of(self, place: int, column: Any) -> Array | None:
-        """Return the codes of a pandas column; None if the pipeline must answer."""
-        texts, dtype = self._parts.texts[place], column.dtype
-        if dtype == np.object_ or type(dtype).__name__ == "StringDtype":
-            return texts.codes(column.to_numpy(np.object_).tolist())
-        if not is_category(dtype):
+                found.rows[:, place] = codes
+            missed = len(found.others) < self._n_texts
+            return None if missed else (found.rows, "")
+        if not _all_known(X) or not self._by_position or not len(X):
             return None
-        table = texts.codes([*dtype.categories.tolist(), np.nan])
-        if table is None:
-            return texts.codes(column.to_numpy(np.object_).tolist())
-        found: Array = table[column.array.codes]
-        return found
+        read = super().read(X)
+        whole = any(dtype.kind in "iu" for dtype in _dtypes(X))
+        return None if read is None or (whole and not self._is_exact(read[0])) else read
 
     def _is_exact(self, values: Array) -> bool:
         """Tell whether integers are exact in all dtypes that steps convert them to."""
         most = self._largest
+        if values.dtype.itemsize < 4:
+            return True
         return not bool(((values > most) | (values < -most)).any())
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -298,33 +295,16 @@ class PipelineSource(Source):
         return rows
 
 
-class _NamedColumns:
-    """The columns that a ColumnTransformer takes from a frame, in any order."""
-
-    def __init__(self, transformer: Any, names: Any) -> None:
-        places = transformer._transformer_to_input_indices
-        kept = {
-            int(i)
-            for name, one, _ in transformer.transformers_
-            if not (isinstance(one, str) and one == "drop")
-            for i in places[name]
-        }
-        #: Their places in the rows.
-        self.columns = sorted(kept)
-        self._names = [names[i] for i in self.columns]
-        self._seen: tuple[Any, Any] = (None, None)
-
-    def part(self, X: Any) -> Any:
-        """Return these columns of a frame; None if one is missing or there twice."""
-        columns = X.columns
-        seen, at = self._seen
-        if columns is not seen:
-            at = None
-            if columns.is_unique and columns.nlevels == 1:
-                at = columns.get_indexer(self._names)
-                at = None if (at < 0).any() else at
-            self._seen = columns, at
-        return None if at is None else X.iloc[:, at]
+def _kept(transformer: Any) -> list[int]:
+    """Return the columns that a ColumnTransformer does not drop."""
+    places = transformer._transformer_to_input_indices
+    kept = {
+        int(i)
+        for name, one, _ in transformer.transformers_
+        if not (isinstance(one, str) and one == "drop")
+        for i in places[name]
+    }
+    return sorted(kept)
 
 
 def _adapter(model: Any) -> type[Source]:
@@ -358,10 +338,6 @@ def _is_known(dtype: Any) -> bool:
 
 def _dtypes(X: Any) -> set[Any]:
     return {block.dtype for block in X._mgr.blocks}
-
-
-def _has_integers(X: Any) -> bool:
-    return any(dtype.kind in "iu" for dtype in _dtypes(X))
 
 
 def _all_known(X: Any) -> bool:
