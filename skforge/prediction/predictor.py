@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows
+from skforge.compiler.forest.reference import differing_rows, draw_rows
 from skforge.compiler.outputs.steps import Output, proba_output
 from skforge.compiler.outputs.transforms import (
     apply_transform,
@@ -25,7 +25,7 @@ from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
-from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.compiler.runtime.out import into
 from skforge.exceptions import warn
@@ -37,6 +37,9 @@ from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
+
+#: Drawn rows on which a forest for float32 arrays must equal the source.
+_SINGLE_ROWS = 256
 
 #: Methods that may have compiled entries.
 METHODS = (
@@ -61,6 +64,7 @@ class Predictor:
         "_methods",
         "_narrow",
         "_retired",
+        "_single",
         "entries",
         "entry_jobs",
         "forest",
@@ -80,6 +84,8 @@ class Predictor:
         self.witness = Witness(estimator)
         #: Reads mappings; None if the model itself takes them. False: not made yet.
         self._mappings: Mappings | Literal[False] | None = False
+        #: For float32 arrays, if these need another forest. False: not made yet.
+        self._single: Predictor | Literal[False] | None = False
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = class_labels(self.forest)
@@ -171,8 +177,28 @@ class Predictor:
                 if read[1]:
                     warn(read[1])
                 return found
+        if type(X) is np.ndarray and X.dtype == np.float32 != self._dtype:
+            single = self._of_single()
+            if single is not None:
+                return single._answer(method, X, n_jobs)
         self._seek_entry(method, n_jobs)
         return self._ordinary(method, X, n_jobs)
+
+    def _of_single(self) -> Predictor | None:
+        """Return the predictor for float32 arrays, made on first use."""
+        if self._single is False:
+            self._single = None  # for other threads in the meantime
+            forest = self.source.single()
+            like = self.module
+            if forest is not None and isinstance(like, CompiledModule):
+                module = compile_forest(forest, None, like.target, like.reduction)
+                made = Predictor(module, self.source.model)
+                rows = made.source.drawn(_SINGLE_ROWS, 0.05)
+                if not len(
+                    differing_rows(module.predict_raw(rows), made.source.raw(rows))
+                ):
+                    self._single = made
+        return self._single or None
 
     def _mapped(self) -> Mappings | None:
         """Return the reader of mappings, or None if the model takes them."""

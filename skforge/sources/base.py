@@ -137,6 +137,10 @@ class Source(ABC):
         """
         return len(X) > 0
 
+    def single(self) -> Forest | None:
+        """Return another forest for float32 arrays, if the source needs one."""
+        return None
+
     def reading(self) -> Reading | None:
         """Return how to read common kinds of rows; None leaves all to :meth:`rows`."""
         return None

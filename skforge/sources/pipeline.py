@@ -11,7 +11,7 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_pipeline, last_step
-from skforge.compiler.frontends.pipeline.model import behind
+from skforge.compiler.frontends.pipeline.model import behind, load
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
@@ -20,7 +20,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     of_first,
 )
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import warn
+from skforge.exceptions import UnsupportedModelError, warn
 from skforge.sources.base import (
     ADAPTERS,
     Array,
@@ -40,9 +40,9 @@ _MAX = float(np.finfo(np.float64).max)
 class PipelineSource(Source):
     """A fitted pipeline whose transformers are folded into the forest.
 
-    The folded forest takes float64 rows. Steps transform float32 rows in float32,
-    which rounds differently: the pipeline itself answers for these, and for all other
-    rows whose values, warnings or errors are not certain here.
+    The folded forest takes float64 rows, and another one float32 rows, which steps
+    transform in float32. The pipeline itself answers for all other rows, and wherever
+    values, warnings or errors are not certain here.
     """
 
     kinds = ("pipeline",)
@@ -133,7 +133,8 @@ class PipelineSource(Source):
     def limit(self) -> float:
         """The size of the first value that some column refuses."""
         bounds = self._known.bounds
-        return float(min(-bounds.low.max(initial=-_MAX), bounds.high.min(initial=_MAX)))
+        ends = np.concatenate([-bounds.low, bounds.high]).astype(float)
+        return float(ends.min(initial=_MAX))
 
     @property
     def direct(self) -> bool:
@@ -158,6 +159,16 @@ class PipelineSource(Source):
     def read(self, X: Any) -> Read | None:
         """Read float64, whole numbers and texts if every step accepts them."""
         return self._known.read(X)
+
+    def single(self) -> Forest | None:
+        """Return the forest folded for float32 rows, which steps round differently."""
+        wide = self.forest.input_dtype == np.float64
+        if self.stored is not None or self._known.texts or not wide:
+            return None
+        try:
+            return load(self.model, dtype=np.float32)
+        except UnsupportedModelError:
+            return None
 
     def _rows(self, X: Any, method: str) -> Any:
         read = self.read(X)
@@ -186,6 +197,8 @@ class PipelineSource(Source):
         rows = self._last.rows(transformed, "predict_raw")
         if rows is None:
             return np.asarray(self._last.call("predict_raw", transformed))
+        if hasattr(rows, "tocsr") and self._last.fill == 0:
+            rows = rows.toarray()
         return self._last.raw(rows)
 
     def _raw(self, rows: Array) -> Any:
@@ -205,7 +218,7 @@ class PipelineSource(Source):
         rows = super().drawn(n, 0.05)
         near = rows.copy()
         random = np.random.default_rng(1)
-        toward = np.array([-np.inf, 0.0, np.inf])
+        toward = np.array([-np.inf, 0.0, np.inf], self.forest.input_dtype)
         for feature in range(rows.shape[1]):
             cuts = self.forest.threshold[self.forest.feature == feature]
             cuts = cuts[np.isfinite(cuts)]

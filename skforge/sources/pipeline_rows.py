@@ -65,7 +65,7 @@ class PipelineRows:
     def reading(self) -> Reading:
         """Return how arrays and plain frames are read."""
         return Reading(
-            np.dtype(np.float64),
+            self.bounds.low.dtype,
             self.names,
             tables=None,
             estimator=self.estimator,
@@ -131,7 +131,7 @@ class PipelineRows:
         return rows, said
 
     def _array(self, X: Any) -> Read | None:
-        if X is None or self.warning is None or not _is_known(X.dtype):
+        if X is None or self.warning is None or not self._is_known(X.dtype):
             return None
         if X.dtype.kind in "iu" and not self._is_exact(X):
             return None
@@ -140,6 +140,8 @@ class PipelineRows:
 
     def _frame(self, X: Any) -> Read | None:
         if self._frames is not None:
+            if self.bounds.low.dtype != np.float64:
+                return None
             found = self._frames.read(X)
             if found is None or not all(map(self._is_exact, found.whole)):
                 return None
@@ -151,11 +153,19 @@ class PipelineRows:
                 found.rows[:, place] = codes
             missed = len(found.others) < self._n_texts
             return None if missed else (found.rows, "")
-        if not _all_known(X) or not self.by_position or not len(X):
+        dtypes = _dtypes(X)
+        if not self.by_position or not len(X) or not all(map(self._is_known, dtypes)):
             return None
         read = self._plain.read(X)
-        whole = any(dtype.kind in "iu" for dtype in _dtypes(X))
+        whole = any(dtype.kind in "iu" for dtype in dtypes)
         return None if read is None or (whole and not self._is_exact(read[0])) else read
+
+    def _is_known(self, dtype: Any) -> bool:
+        """Tell whether steps get such values in the dtype of the forest's rows."""
+        if not isinstance(dtype, np.dtype) or not dtype.isnative:
+            return False
+        wide = self.bounds.low.dtype == np.float64
+        return dtype == self.bounds.low.dtype or (wide and dtype.kind in "iu")
 
     def _is_exact(self, values: Array) -> bool:
         """Tell whether integers are exact in all dtypes that steps convert them to."""
@@ -285,20 +295,9 @@ def _array_of(X: Any) -> Array | None:
         return None
 
 
-def _is_known(dtype: Any) -> bool:
-    """Tell whether all steps convert such values to float64, or leave them whole."""
-    if not isinstance(dtype, np.dtype) or not dtype.isnative:
-        return False
-    return dtype == np.float64 or dtype.kind in "iu"
-
-
 def _dtypes(X: Any) -> set[Any]:
-    return {block.dtype for block in X._mgr.blocks}
-
-
-def _all_known(X: Any) -> bool:
-    """Tell whether all columns of a pandas frame are known."""
+    """Return the dtypes of a pandas frame; {None} if they are not known."""
     try:
-        return all(map(_is_known, _dtypes(X)))
+        return {block.dtype for block in X._mgr.blocks}
     except AttributeError:  # another pandas' internals
-        return False
+        return {None}

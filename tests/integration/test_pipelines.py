@@ -148,7 +148,8 @@ def rows_around(forest, n=300, seed=3):
         if len(cuts):
             at = cuts[random.integers(0, len(cuts), n)]
             way = random.integers(-1, 2, n)
-            rows[:, j] = np.where(way == 0, at, np.nextafter(at, way * 1e308))
+            toward = np.sign(way).astype(at.dtype) * np.finfo(at.dtype).max
+            rows[:, j] = np.where(way == 0, at, np.nextafter(at, toward))
     return np.clip(rows, -1e30, 1e30)
 
 
@@ -369,6 +370,21 @@ def test_forms_of_rows():
         same(fast.predict_proba(rows), model.predict_proba(rows))
 
 
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_float32_rows_have_a_forest_of_their_own(name):
+    last = ("forest", "xgboost", "lightgbm")[len(name) % 3]
+    model = trained(name, FORESTS[last])
+    fast = compiled(model)
+    narrow = X.astype(np.float32)
+    same(fast.predict_proba(narrow), model.predict_proba(narrow))
+    own = fast._predictor._single
+    assert own.forest.input_dtype == np.float32
+    near = rows_around(own.forest).astype(np.float32)
+    for rows in (narrow, near, near[::2]):
+        assert own.source.read(rows) is not None
+        assert_same(fast, model, rows)
+
+
 @pytest.mark.parametrize("last", FORESTS)
 def test_large_integers(last):
     """Steps that hand integers on leave the rounding to the last step."""
@@ -577,13 +593,23 @@ def test_a_pipeline_that_changes_is_noticed():
         fast.predict(X.astype(np.float32))
 
 
-def test_an_artifact_is_refused_and_the_forest_is_not(tmp_path):
-    fast = compiled(trained("standard", FORESTS["forest"]))
-    with pytest.raises(UnsupportedModelError, match=r"skforge\.save\(fast\.forest_"):
-        skforge.save(fast, tmp_path / "fast.skforge")
-    skforge.save(fast.forest_, tmp_path / "forest.skforge")
-    kept = skforge.load(tmp_path / "forest.skforge")
-    assert kept.content_hash() == fast.forest_.content_hash()
+def test_an_artifact_needs_no_pipeline(tmp_path):
+    model = make_pipeline(pre.StandardScaler(), clone(FORESTS["forest"]))
+    model.fit(named(), np.array(["no", "yes"])[Y])
+    fast = compiled(model, named())
+    skforge.save(fast, tmp_path / "fast.skforge")
+    kept = skforge.load(tmp_path / "fast.skforge")
+    assert kept.feature_names_in_.tolist() == list("abcdef")
+    assert kept.classes_.tolist() == ["no", "yes"]
+    near = named(rows_around(fast.forest_))
+    for rows in (named(), near, near[:1]):
+        for method in ("predict", "predict_proba", "apply"):
+            same(getattr(kept, method)(rows), getattr(fast, method)(rows))
+    assert kept.score(named(), model.predict(named())) == 1.0
+    with pytest.warns(UserWarning, match="but StandardScaler was fitted with"):
+        same(kept.predict(X), model.predict(named()))
+    with pytest.raises(skforge.SourceNeededError):
+        kept.predict(named().astype(np.float32))
 
 
 # ------------------------------------------------------------ refusals

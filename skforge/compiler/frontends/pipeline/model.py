@@ -166,9 +166,13 @@ def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flag
 _recent: list[tuple[weakref.ref[Any], FoldedPipeline]] = []
 
 
-def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a fitted pipeline into a forest that takes the pipeline's float64 rows."""
-    found = folded(model, iteration_range)
+def load(
+    model: Any,
+    iteration_range: tuple[int, int] | None = None,
+    dtype: Any = np.float64,
+) -> Forest:
+    """Read a fitted pipeline into a forest on the pipeline's rows of a dtype."""
+    found = folded(model, iteration_range, dtype)
     _recent[:] = [(weakref.ref(model, lambda _: _recent.clear()), found)]
     return found.forest
 
@@ -178,7 +182,7 @@ def behind(model: Any, forest: Forest) -> FoldedPipeline:
     for of, found in _recent:
         if of() is model and found.forest is forest:
             return found
-    return folded(model)
+    return folded(model, dtype=forest.input_dtype)
 
 
 def _takes_nan(last: Any, width: int) -> bool:
