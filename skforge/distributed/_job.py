@@ -122,7 +122,7 @@ def _by_name(forest: Forest) -> bool:
     """
     if forest.source in ("xgboost", "lightgbm"):
         return bool(forest.category_names)
-    return int(forest.category_offset[-1]) > 0
+    return any(forest.category_names) or int(forest.category_offset[-1]) > 0
 
 
 def _listed(names: Sequence[Any]) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
+from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.sources.frame_reader import FrameReader
 from skforge.sources.mappings import Columns
@@ -183,11 +184,9 @@ class PipelineRows:
             known[column] = texts.values(rows[:, column])
         if not known and self.by_name is None:
             return given
-        from pandas import DataFrame
-
         names = range(self.width) if self.names is None else self.names
-        columns = {i: known.get(i, given[:, i]) for i in range(self.width)}
-        return DataFrame(columns).set_axis(names, axis=1)
+        columns = [known.get(i, given[:, i]) for i in range(self.width)]
+        return frame_of(columns).set_axis(names, axis=1)
 
     def repaired(self, rows: Array) -> Array:
         """Return rows of the forest with accepted values in place of all others."""

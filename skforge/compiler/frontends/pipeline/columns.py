@@ -365,16 +365,23 @@ def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
     """Return columns as the transformer gets them."""
     texts = [column.dtype == np.object_ for column in columns]
     if any(texts) and not all(texts):  # each column of a frame has its own dtype
-        from pandas import DataFrame
-
-        names = getattr(stage.transformer, "feature_names_in_", range(len(columns)))
-        return DataFrame(dict(zip(names, columns, strict=True)))
+        return frame_of(columns).set_axis(
+            getattr(stage.transformer, "feature_names_in_", range(len(columns))), axis=1
+        )
     matrix = np.column_stack(columns)
     if stage.sparse:
         from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
         return csr_matrix(matrix)
     return matrix
+
+
+def frame_of(columns: Sequence[Array]) -> Any:
+    """Return columns as a pandas frame, each in its own dtype."""
+    from pandas import DataFrame, Series
+
+    # pandas makes NaN of None where it finds the dtype by itself
+    return DataFrame({i: Series(one, dtype=one.dtype) for i, one in enumerate(columns)})
 
 
 def _called(transformer: Any, rows: Any, *, finite: bool) -> Any:

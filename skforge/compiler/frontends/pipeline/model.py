@@ -136,16 +136,25 @@ def folded(
         "right": np.where(swapped, forest.left, forest.right),
         "n_features": plan.width,
         "feature_names": None if names is None else tuple(map(str, names)),
-        "category_names": tuple(
-            texts[i].texts if i in texts else () for i in range(plan.width)
-        )
-        if texts
-        else (),
+        "category_names": _names(texts, plan.width),
         "missing_value": np.nan,
         "truncate_categories": False,
     }
     made = replace(forest, **fields)
     return FoldedPipeline(made, last, forest, bounds, texts, numbers)
+
+
+def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ...]:
+    """Return the texts of columns where all others have the code NaN.
+
+    A forest by itself reads other categories of frames, and missing ones, as NaN.
+    """
+    plain = {
+        column: one.texts
+        for column, one in texts.items()
+        if all(code is not None and np.isnan(code) for code in (one.unknown, one.nan))
+    }
+    return tuple(plain.get(i, ()) for i in range(width)) if plain else ()
 
 
 def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flags:

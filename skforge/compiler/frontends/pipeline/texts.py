@@ -36,7 +36,8 @@ def codes_of(
         others: dict[str, float | None] = {}
         kept: list[Any] = [*accepted]
         absent = None
-        for name, value in (("unknown", UNKNOWN), ("none", None), ("nan", np.nan)):
+        # a missing text is NaN wherever frames are read, so unknown ones give way
+        for name, value in (("nan", np.nan), ("none", None), ("unknown", UNKNOWN)):
             others[name] = None
             given = np.array([value], object)
             known_as = fine[-1:] if name == "unknown" else None
