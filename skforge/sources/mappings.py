@@ -410,6 +410,8 @@ def _code(
             f"{rule.name!r} of {where} is {label!r}, but its categories are numbers; "
             f"pass {int(label)} if that is meant."
         )
+    if found is None and not isinstance(label, str) and str in kinds:
+        return None  # how the source compares it with texts is its own affair
     return rule.unknown if found is None else found
 
 
