@@ -579,8 +579,8 @@ MISTAKES = {
     ),
     "dict": (
         {"a": [1.0]},
-        "rows are a dict; pass pandas.DataFrame(rows), with its columns in the order "
-        "of training.",
+        "the rows are mappings, but the model was trained without feature names; pass "
+        "an array, or train the model on a DataFrame.",
     ),
     "ragged": (
         [[1.0, 2.0, 3.0, 4.0], [1.0]],

@@ -248,7 +248,7 @@ SPARSE = {
     "CSR, no entry": sparse.csr_matrix((3, 4)),
     "CSR, wide": sparse.csr_matrix(np.hstack([X, X])),
 }
-OTHERS = {"None": None, "number": 1.5, "mapping": {"a": [1.0]}}
+OTHERS = {"None": None, "number": 1.5}  # no mappings: their meaning is ours
 ROWS = {
     **{f"array, {name}": rows for name, rows in ARRAYS.items()},
     **LISTS,

@@ -448,6 +448,9 @@ def test_texts_without_codes() -> None:
         for given in (row, [row], [{"city": "Oslo", "age": 1}, row]):
             assert texts().ask(entry, given) is None
             found = texts(9.0, np.nan).ask(entry, given)
+            if not (gone or isinstance(label, str)):
+                assert found is None  # the source compares it with texts
+                continue
             same(found[-1], np.array([3.0, 0.0, np.nan if gone else 9.0, 0.0]))
         frame = texts().frame(row)
         assert [*frame.columns] == ["city", "age"]
